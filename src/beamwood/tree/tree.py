@@ -1,0 +1,172 @@
+"""The search tree: a permutation of items and arithmetic, no pointers.
+
+The root has R children, every other inner node B; all leaves lie on level H. Level j >= 1 has R * B^(j-1) nodes,
+numbered from 0 within the level, so the parent of node i is i // B and the ancestor of leaf l on level j is
+l // B^(H-j). Level 0 is the root alone. An item is a leaf; an empty leaf (-1) is where a new item can go.
+
+Source: DTR, section 3.2.1 (complete B-ary tree, the case R = B); the free root keeps the slack small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.types import BoolArray, IndexArray
+
+__all__ = ["MAX_BRANCHING", "Shape", "Tree", "choose_shape"]
+
+MAX_BRANCHING = 256
+EMPTY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The arithmetic of a tree: root fan-out R >= 1, branching B in 2..256, depth H >= 1."""
+
+    root_fanout: int
+    branching: int
+    depth: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.branching <= MAX_BRANCHING:
+            raise InputError(f"branching={self.branching} is outside 2..{MAX_BRANCHING}")
+        if self.root_fanout < 1:
+            raise InputError(f"root_fanout={self.root_fanout} is below 1")
+        if self.depth < 1:
+            raise InputError(f"depth={self.depth} is below 1")
+        if self.capacity > np.iinfo(np.int32).max // 4:
+            raise InputError(f"a tree of {self.capacity} leaves is too large; lower depth or branching")
+
+    @property
+    def capacity(self) -> int:
+        """Number of leaves, live and empty: R * B^(H-1)."""
+        return self.root_fanout * int(self.branching ** (self.depth - 1))
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes on levels 1..H; the root is never scored and has no number."""
+        return self.level_offset(self.depth + 1)
+
+    def level_size(self, level: int) -> int:
+        """Number of nodes on a level; 1 on level 0."""
+        return 1 if level == 0 else self.root_fanout * int(self.branching ** (level - 1))
+
+    def level_offset(self, level: int) -> int:
+        """Number of nodes on levels 1..level-1: where the level starts in a level-major node table."""
+        return self.root_fanout * int(self.branching ** (level - 1) - 1) // (self.branching - 1)
+
+    def leaves_below(self, level: int) -> int:
+        """Number of leaves, live and empty, below each node of a level (the node itself on level H)."""
+        return self.capacity if level == 0 else int(self.branching ** (self.depth - level))
+
+    def ancestors(self, leaves: IndexArray, level: int) -> IndexArray:
+        """The ancestor on `level` of each leaf, same shape; -1 stays -1."""
+        # Floor division keeps -1 at -1, so that padding needs no mask.
+        return leaves // self.leaves_below(level)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """An immutable tree over N items; learning returns a new one.
+
+    `item_of_leaf` int32[capacity]: the item at each leaf, -1 where empty; each item of 0..N-1 stands exactly once.
+    Raises `InputError` when an item is missing, stands twice or the length is not the shape's capacity.
+    """
+
+    shape: Shape
+    item_of_leaf: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        item_of_leaf = np.ascontiguousarray(self.item_of_leaf, dtype=np.int32).copy()
+        if item_of_leaf.shape != (self.shape.capacity,):
+            raise InputError(
+                f"item_of_leaf has shape {item_of_leaf.shape}; a tree of {self.shape} needs ({self.shape.capacity},)"
+            )
+        live = item_of_leaf[item_of_leaf != EMPTY]
+        if len(live) == 0:
+            raise InputError("item_of_leaf holds no item; a tree needs at least one")
+        counts = np.bincount(live, minlength=len(live)) if live.min() >= 0 else None
+        if counts is None or len(counts) != len(live) or counts.max() > 1:
+            raise InputError(
+                f"item_of_leaf must hold each item of 0..{len(live) - 1} exactly once and -1 elsewhere"
+            )
+        item_of_leaf.setflags(write=False)
+        object.__setattr__(self, "item_of_leaf", item_of_leaf)
+
+    @classmethod
+    def of_order(cls, order: IndexArray, shape: Shape | None = None, *, branching: int = 2) -> Tree:
+        """The tree whose leaves hold the items in `order` (a permutation of 0..N-1), spread evenly.
+
+        Sibling subtrees differ by at most one live leaf.
+        """
+        order = np.asarray(order)
+        shape = shape or choose_shape(len(order), branching)
+        if len(order) > shape.capacity:
+            raise InputError(f"{len(order)} items do not fit into {shape.capacity} leaves; raise depth")
+        item_of_leaf = np.full(shape.capacity, EMPTY, np.int32)
+        item_of_leaf[spread(len(order), shape.capacity)] = order
+        return cls(shape, item_of_leaf)
+
+    @property
+    def num_items(self) -> int:
+        return len(self.leaf_of_item)
+
+    @cached_property
+    def leaf_of_item(self) -> NDArray[np.int32]:
+        """int32[N], the leaf of each item."""
+        leaves = np.flatnonzero(self.item_of_leaf != EMPTY).astype(np.int32)
+        leaf_of_item = np.empty(len(leaves), np.int32)
+        leaf_of_item[self.item_of_leaf[leaves]] = leaves
+        leaf_of_item.setflags(write=False)
+        return leaf_of_item
+
+    @cached_property
+    def live_counts(self) -> tuple[NDArray[np.int32], ...]:
+        """For each level 0..H an int32 array: the number of items below each node."""
+        return self.counts_below(self.item_of_leaf != EMPTY)
+
+    def counts_below(self, leaf_mask: BoolArray) -> tuple[NDArray[np.int32], ...]:
+        """For each level 0..H the number of set leaves below each node; `leaf_mask` bool[capacity]."""
+        counts = [leaf_mask.astype(np.int32)]
+        for _ in range(self.shape.depth - 1):
+            counts.append(counts[-1].reshape(-1, self.shape.branching).sum(axis=1, dtype=np.int32))
+        counts.append(counts[-1].sum(keepdims=True, dtype=np.int32))
+        return tuple(reversed(counts))
+
+    def leaves_of(self, items: IndexArray) -> NDArray[np.int32]:
+        """The leaf of each item, same shape; -1 stays -1."""
+        return np.where(items < 0, np.int32(EMPTY), self.leaf_of_item[items])
+
+
+def spread(num_items: int, capacity: int) -> NDArray[np.int64]:
+    """int64[num_items]: ascending leaves, one an item, such that blocks of equal length differ by at most one."""
+    return np.arange(num_items, dtype=np.int64) * capacity // num_items
+
+
+def choose_shape(num_items: int, branching: int = 2, *, slack: float = 0.05) -> Shape:
+    """The deepest shape whose empty leaves are at most `slack` of the items, or the one with the fewest.
+
+    `num_items` >= 1, `branching` in 2..256. A tree of more than `branching` items has at least two levels.
+    """
+    if num_items < 1:
+        raise InputError(f"num_items={num_items} is below 1")
+    if not 2 <= branching <= MAX_BRANCHING:
+        raise InputError(f"branching={branching} is outside 2..{MAX_BRANCHING}")
+    shapes = []
+    depth = 1
+    while True:
+        fanout = -(-num_items // branching ** (depth - 1))
+        shapes.append(Shape(fanout, branching, depth))
+        if fanout <= branching:
+            break
+        depth += 1
+    candidates = shapes[1:] or shapes
+    tight = [shape for shape in candidates if shape.capacity <= num_items * (1 + slack)]
+    if tight:
+        return tight[-1]
+    return min(candidates, key=lambda shape: (shape.capacity, -shape.depth))
