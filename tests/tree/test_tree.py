@@ -23,9 +23,7 @@ def test_random_trees_keep_their_invariants(num_items, branching, seed):
         assert len(counts) == shape.level_size(level)
         assert counts.sum() == num_items
         assert counts.max() - counts.min() <= 1
-        assert np.array_equal(
-            np.bincount(shape.ancestors(tree.leaf_of_item, level), minlength=len(counts)), counts
-        )
+        assert np.array_equal(np.bincount(shape.ancestors(tree.leaf_of_item, level), minlength=len(counts)), counts)
 
 
 @given(st.integers(1, 10**6), branchings)

@@ -28,8 +28,6 @@ def category_tree(
     if categories.ndim != 1 or len(categories) == 0:
         raise InputError(f"categories must be one number an item; got shape {categories.shape}")
     place = rng.permutation(int(categories.max()) + 1)
-    rank = (
-        np.where(categories < 0, len(place), place[categories]) if len(place) else np.zeros_like(categories)
-    )
+    rank = np.where(categories < 0, len(place), place[categories]) if len(place) else np.zeros_like(categories)
     order = np.lexsort((rng.permutation(len(categories)), rank))
     return Tree.of_order(order, shape or choose_shape(len(order), branching))

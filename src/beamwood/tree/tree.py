@@ -92,9 +92,7 @@ class Tree:
             raise InputError("item_of_leaf holds no item; a tree needs at least one")
         counts = np.bincount(live, minlength=len(live)) if live.min() >= 0 else None
         if counts is None or len(counts) != len(live) or counts.max() > 1:
-            raise InputError(
-                f"item_of_leaf must hold each item of 0..{len(live) - 1} exactly once and -1 elsewhere"
-            )
+            raise InputError(f"item_of_leaf must hold each item of 0..{len(live) - 1} exactly once and -1 elsewhere")
         item_of_leaf.setflags(write=False)
         object.__setattr__(self, "item_of_leaf", item_of_leaf)
 
