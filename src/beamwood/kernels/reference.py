@@ -1,0 +1,158 @@
+"""The DIN scorer and its search in numpy: the twin that every faster path must agree with.
+
+Shape legend: B rows, M nodes a row, L history length, D width, A attention hidden width, T windows, K results.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.kernels.din import DinWeights, Layer
+from beamwood.tree.tree import Shape
+from beamwood.types import FloatArray, IndexArray
+
+__all__ = ["Found", "beam_search", "score_nodes", "score_nodes_plain"]
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`leaves` int32[B, K] best first, -1 where there is none; `scores` float32[B, K]; `scored` int64[B]."""
+
+    leaves: NDArray[np.int32]
+    scores: Float32
+    scored: NDArray[np.int64]
+
+
+def act(layer: Layer, x: FloatArray) -> FloatArray:
+    """PReLU with the layer's slopes, on the last axis."""
+    return np.where(x > 0, x, x * layer.slope.astype(x.dtype, copy=False))
+
+
+def dense(layer: Layer, x: FloatArray) -> FloatArray:
+    """`act(weight x + bias)` on the last axis, in the precision of x."""
+    weight, bias = layer.weight.astype(x.dtype, copy=False), layer.bias.astype(x.dtype, copy=False)
+    return act(layer, x @ weight.T + bias)
+
+
+def score_nodes_plain(
+    weights: DinWeights, offset: int, history_BL: IndexArray, nodes_BM: IndexArray, dtype: Any = np.float64
+) -> FloatArray:
+    """Scores [B, M] by the equations as they stand: every pair's `[a; a * w; w]` is built. Slow; the reference.
+
+    `history_BL`, `nodes_BM`: node numbers within the level that starts at row `offset` of `nodes`, -1 absent.
+    """
+    table = weights.nodes.astype(dtype)
+    a = table[offset + np.maximum(history_BL, 0)][:, None, :, :]
+    w = table[offset + np.maximum(nodes_BM, 0)][:, :, None, :]
+    a, w = np.broadcast_arrays(a, w)
+    pair = np.concatenate([a, a * w, w], axis=-1)
+    weight_BML = dense(weights.attention_out, dense(weights.attention_in, pair))[..., 0]
+    weight_BML = np.where((history_BL >= 0)[:, None, :], weight_BML, 0)
+    bounds = np.concatenate([[0], np.cumsum(weights.windows)])
+    z = [
+        np.einsum("bml,bmld->bmd", weight_BML[:, :, start:stop], a[:, :, start:stop])
+        for start, stop in itertools.pairwise(bounds)
+    ]
+    x = np.concatenate([*z, w[:, :, 0]], axis=-1)
+    for layer in weights.layers:
+        x = dense(layer, x)
+    return np.where(nodes_BM >= 0, x[..., 0], -np.inf)
+
+
+def score_nodes(weights: DinWeights, offset: int, history_L: IndexArray, nodes_M: IndexArray) -> Float32:
+    """Scores float32[M] of one user's nodes, with the user folded into one matrix (exact, one GEMM a user).
+
+    `attention_in [a; a*w; w] = (W_p diag(a) + W_w) w + W_a a`, and windows are summed before the MLP.
+    """
+    width, hidden = weights.width, len(weights.attention_in.bias)
+    present = np.flatnonzero(history_L >= 0)
+    w_MD = weights.nodes[offset + nodes_M]
+    z_MTD = np.zeros((len(nodes_M), len(weights.windows), width), np.float32)
+    if len(present):
+        a_LD = weights.nodes[offset + history_L[present]]
+        w_a, w_p, w_w = np.split(weights.attention_in.weight, 3, axis=1)
+        folded = w_p[None] * a_LD[:, None, :] + w_w[None]
+        constant = a_LD @ w_a.T + weights.attention_in.bias
+        hidden_MLA = (w_MD @ folded.reshape(-1, width).T).reshape(len(nodes_M), len(present), hidden) + constant
+        weight_ML = dense(weights.attention_out, act(weights.attention_in, hidden_MLA))[..., 0]
+        window = np.repeat(np.arange(len(weights.windows)), weights.windows)[present]
+        starts = np.flatnonzero(np.diff(window, prepend=-1))
+        for start, stop in zip(starts, [*starts[1:], len(window)], strict=True):
+            z_MTD[:, window[start]] = weight_ML[:, start:stop] @ a_LD[start:stop]
+    x: FloatArray = np.concatenate([z_MTD.reshape(len(nodes_M), len(weights.windows) * width), w_MD], axis=1)
+    for layer in weights.layers:
+        x = dense(layer, x)
+    return x[:, 0].astype(np.float32, copy=False)
+
+
+def beam_search(
+    weights: DinWeights,
+    shape: Shape,
+    history_BL: IndexArray,
+    *,
+    beam_width: int,
+    k: int,
+    live: tuple[NDArray[np.int32], ...],
+    excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None,
+) -> Found:
+    """Layer-wise beam search for each row (DTR, algorithm 1, equations 6-7).
+
+    `history_BL` leaves of the history, oldest first, -1 padding. `live[j]` int32[nodes of level j]: how many leaves
+    that may be returned lie below each node; a node with none is never opened. `excluded` (indptr int64[B + 1],
+    leaves int32, sorted within a row): live leaves that this row must not return. A level with at most `beam_width`
+    open nodes is not scored, except the last. k <= beam_width.
+    """
+    leaves = np.full((len(history_BL), k), -1, np.int32)
+    scores = np.full((len(history_BL), k), -np.inf, np.float32)
+    scored = np.zeros(len(history_BL), np.int64)
+    for row, history_L in enumerate(history_BL):
+        banned = np.empty(0, np.int32)
+        if excluded is not None:
+            banned = excluded[1][excluded[0][row] : excluded[0][row + 1]]
+        nodes: IndexArray = np.zeros(1, np.int64)
+        for level in range(1, shape.depth + 1):
+            nodes = open_children(shape, level, nodes, live[level], banned)
+            if level < shape.depth and len(nodes) <= beam_width:
+                continue
+            offset = shape.level_offset(level)
+            values = score_nodes(weights, offset, shape.ancestors(history_L, level), nodes)
+            scored[row] += len(nodes)
+            best = best_first(values, nodes, k if level == shape.depth else beam_width)
+            nodes, values = nodes[best], values[best]
+            if level == shape.depth:
+                leaves[row, : len(nodes)], scores[row, : len(nodes)] = nodes, values
+            else:
+                nodes = np.sort(nodes)
+    return Found(leaves, scores, scored)
+
+
+def open_children(
+    shape: Shape, level: int, parents: IndexArray, live: NDArray[np.int32], banned: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """The children on `level` of the parents that hold a leaf which may be returned, ascending."""
+    fanout = shape.root_fanout if level == 1 else shape.branching
+    nodes: NDArray[np.int64] = (parents[:, None] * fanout + np.arange(fanout)).ravel()
+    counts = live[nodes]
+    if len(banned):
+        below = shape.leaves_below(level)
+        counts = counts - (np.searchsorted(banned, (nodes + 1) * below) - np.searchsorted(banned, nodes * below))
+    open_nodes: NDArray[np.int64] = nodes[counts > 0]
+    return open_nodes
+
+
+def best_first(values: FloatArray, nodes: IndexArray, k: int) -> NDArray[np.int64]:
+    """Positions of the k largest values, ties by node ascending."""
+    if len(values) > k:
+        threshold = np.partition(values, len(values) - k)[len(values) - k]
+        kept = np.flatnonzero(values >= threshold)
+    else:
+        kept = np.arange(len(values))
+    order = np.lexsort((nodes[kept], -values[kept]))
+    return kept[order[:k]]

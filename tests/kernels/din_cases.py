@@ -1,0 +1,57 @@
+"""Random DIN scorers and trees for the tests of kernels and searchers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from beamwood.kernels.din import DinWeights, Layer
+from beamwood.tree import Tree, random_tree
+
+WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
+
+
+def random_layer(rng: np.random.Generator, inputs: int, outputs: int, *, last: bool = False) -> Layer:
+    return Layer(
+        weight=rng.normal(0, inputs**-0.5, (outputs, inputs)).astype(np.float32),
+        bias=rng.normal(0, 0.1, outputs).astype(np.float32),
+        slope=np.ones(outputs, np.float32) if last else rng.uniform(0, 0.5, outputs).astype(np.float32),
+    )
+
+
+def random_weights(
+    rng: np.random.Generator,
+    num_nodes: int,
+    *,
+    width: int = 8,
+    hidden: int = 12,
+    windows: tuple[int, ...] = (4, 3, 2, 1),
+    mlp: tuple[int, ...] = (16, 8),
+) -> DinWeights:
+    sizes = [(len(windows) + 1) * width, *mlp, 1]
+    return DinWeights(
+        nodes=rng.normal(0, 1, (num_nodes, width)).astype(np.float32),
+        attention_in=random_layer(rng, 3 * width, hidden),
+        attention_out=random_layer(rng, hidden, 1),
+        windows=np.array(windows, np.int64),
+        layers=tuple(
+            random_layer(rng, sizes[i], sizes[i + 1], last=i == len(sizes) - 2) for i in range(len(sizes) - 1)
+        ),
+    )
+
+
+def random_histories(rng: np.random.Generator, tree: Tree, num_rows: int, length: int) -> np.ndarray:
+    """Leaves of random histories, padded on the left; the first row is empty, the second full."""
+    items = rng.integers(0, tree.num_items, (num_rows, length))
+    lengths = rng.integers(0, length + 1, num_rows)
+    lengths[:1], lengths[1:2] = 0, length
+    items[np.arange(length) < length - lengths[:, None]] = -1
+    return tree.leaves_of(items)
+
+
+def random_case(
+    seed: int, *, num_items: int = 300, branching: int = 2, num_rows: int = 6, **sizes
+) -> tuple[Tree, DinWeights, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    tree = random_tree(num_items, rng, branching=branching)
+    weights = random_weights(rng, tree.shape.num_nodes, **sizes)
+    return tree, weights, random_histories(rng, tree, num_rows, weights.history_length)

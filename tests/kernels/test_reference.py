@@ -1,0 +1,114 @@
+"""The numpy twin: folded scores equal the plain equations, the beam equals brute force at full width."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from din_cases import WINDOWS, random_case, random_weights
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamwood.errors import ArtefactError
+from beamwood.kernels.din import DinWeights
+from beamwood.kernels.reference import beam_search, score_nodes, score_nodes_plain
+
+
+def every_leaf(tree, weights, history_L):
+    """Float64 scores of all leaves by the plain equations."""
+    offset = tree.shape.level_offset(tree.shape.depth)
+    return score_nodes_plain(weights, offset, history_L[None], np.arange(tree.shape.capacity)[None])[0]
+
+
+def sparse_lists(rows):
+    return np.concatenate([[0], np.cumsum([len(row) for row in rows])]), np.concatenate(rows).astype(np.int32)
+
+
+@pytest.mark.parametrize("level", [1, 2, -1])
+@pytest.mark.parametrize(("width", "windows"), [(8, (4, 3, 2, 1)), (24, WINDOWS), (3, (1,))])
+def test_folded_scores_equal_the_equations(level, width, windows):
+    tree, weights, histories = random_case(1, width=width, windows=windows)
+    level = tree.shape.depth if level < 0 else level
+    nodes = np.arange(tree.shape.level_size(level))
+    offset = tree.shape.level_offset(level)
+    for history in tree.shape.ancestors(histories, level):
+        expected = score_nodes_plain(weights, offset, history[None], nodes[None])[0]
+        assert np.allclose(score_nodes(weights, offset, history, nodes), expected, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 200), st.sampled_from([2, 3, 7, 256]))
+def test_full_width_beam_equals_brute_force(seed, num_items, branching):
+    tree, weights, histories = random_case(seed, num_items=num_items, branching=branching, num_rows=3)
+    rng = np.random.default_rng(seed)
+    allowed = rng.random(num_items) < 0.7
+    mask = np.zeros(tree.shape.capacity, bool)
+    mask[tree.leaf_of_item[allowed]] = True
+    banned = [np.sort(rng.permutation(np.flatnonzero(mask))[: rng.integers(0, 20)]) for _ in histories]
+    k = min(10, tree.shape.capacity)
+    found = beam_search(
+        weights,
+        tree.shape,
+        histories,
+        beam_width=tree.shape.capacity,
+        k=k,
+        live=tree.counts_below(mask),
+        excluded=sparse_lists(banned),
+    )
+    for row, history in enumerate(histories):
+        scores = every_leaf(tree, weights, history)
+        open_leaves = np.setdiff1d(np.flatnonzero(mask), banned[row])
+        best = np.sort(scores[open_leaves])[::-1][:k]
+        got = found.leaves[row]
+        assert np.count_nonzero(got >= 0) == len(best)
+        assert set(got[got >= 0]) <= set(open_leaves)
+        assert np.allclose(found.scores[row, : len(best)], best, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 12))
+def test_k_results_whenever_k_are_allowed(seed, num_allowed):
+    tree, weights, histories = random_case(seed)
+    mask = np.zeros(tree.shape.capacity, bool)
+    allowed = np.random.default_rng(seed).permutation(tree.num_items)[:num_allowed]
+    mask[tree.leaf_of_item[allowed]] = True
+    found = beam_search(weights, tree.shape, histories, beam_width=4, k=4, live=tree.counts_below(mask))
+    assert np.all(np.count_nonzero(found.leaves >= 0, axis=1) == min(4, num_allowed))
+
+
+def test_a_narrow_beam_follows_the_layers():
+    tree, weights, histories = random_case(5, num_items=64, num_rows=4)
+    shape, width = tree.shape, 3
+    found = beam_search(weights, shape, histories, beam_width=width, k=width, live=tree.live_counts)
+    for row, history in enumerate(histories):
+        beam = [0]
+        for level in range(1, shape.depth + 1):
+            fanout = shape.root_fanout if level == 1 else shape.branching
+            nodes = [p * fanout + c for p in beam for c in range(fanout)]
+            nodes = [n for n in nodes if tree.live_counts[level][n] > 0]
+            scores = score_nodes_plain(
+                weights, shape.level_offset(level), shape.ancestors(history, level)[None], np.array([nodes])
+            )[0]
+            beam = [nodes[i] for i in np.argsort(-scores, kind="stable")[:width]]
+        assert found.leaves[row].tolist() == beam
+
+
+def test_ties_go_to_the_lower_node():
+    tree, weights, histories = random_case(2)
+    flat = dataclasses.replace(weights, nodes=np.ones_like(weights.nodes))
+    found = beam_search(flat, tree.shape, histories, beam_width=5, k=5, live=tree.live_counts)
+    assert np.all(found.leaves == np.flatnonzero(tree.item_of_leaf >= 0)[:5])
+
+
+def test_arrays_round_trip_and_are_checked():
+    weights = random_weights(np.random.default_rng(0), 10)
+    arrays = weights.arrays()
+    again = DinWeights.from_arrays(arrays)
+    assert all(np.array_equal(again.arrays()[name], array) for name, array in arrays.items())
+    with pytest.raises(ArtefactError, match="lack 'nodes'"):
+        DinWeights.from_arrays({name: array for name, array in arrays.items() if name != "nodes"})
+    with pytest.raises(ArtefactError, match=r"layers\.1\.weight has shape"):
+        DinWeights.from_arrays(arrays | {"layers.1.bias": np.zeros(3, np.float32)})
+    with pytest.raises(ArtefactError, match="NaN"):
+        DinWeights.from_arrays(arrays | {"nodes": np.full_like(weights.nodes, np.nan)})
+    with pytest.raises(ArtefactError, match="float64"):
+        DinWeights.from_arrays(arrays | {"nodes": weights.nodes.astype(np.float64)})
