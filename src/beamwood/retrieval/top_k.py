@@ -1,0 +1,144 @@
+"""The exact k best of dense scores, in the stated order of ties.
+
+Shape legend: B rows of a batch, N items, M candidates a row, k results asked for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
+
+__all__ = ["check_search", "mask_scores", "sort_candidates", "top_k"]
+
+# Copies of this many cells are held at a time (16 MiB): a larger block gains no speed.
+_BLOCK_CELLS = 2**22
+
+
+def check_search(
+    num_rows: int,
+    num_items: int,
+    k: int,
+    *,
+    excluded: ItemLists | None = None,
+    allowed: BoolArray | None = None,
+) -> None:
+    """Raise `InputError` where the arguments of a search do not fit together; every searcher calls it first."""
+    if k < 1:
+        raise InputError(f"k={k} is below 1; ask for at least one item")
+    if excluded is not None:
+        if len(excluded) != num_rows:
+            raise InputError(f"excluded has {len(excluded)} rows for {num_rows} histories; give one row each")
+        if len(excluded.items) and int(excluded.items.max()) >= num_items:
+            raise InputError(
+                f"excluded holds item index {int(excluded.items.max())}; the catalogue has {num_items} items, "
+                f"indices end at {num_items - 1}"
+            )
+    if allowed is not None and (allowed.shape != (num_items,) or allowed.dtype != np.bool_):
+        raise InputError(
+            f"allowed has shape {allowed.shape} and type {allowed.dtype}; give one bool for each of the "
+            f"{num_items} items"
+        )
+
+
+def mask_scores(scores_BN: FloatArray, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None) -> None:
+    """Set the scores of excluded and of not allowed items to -inf, in place."""
+    if allowed is not None:
+        scores_BN[:, ~allowed] = -np.inf
+    if excluded is not None:
+        scores_BN[excluded.rows, excluded.items] = -np.inf
+
+
+def top_k(
+    scores_BN: FloatArray,
+    k: int,
+    *,
+    excluded: ItemLists | None = None,
+    allowed: BoolArray | None = None,
+) -> Hits:
+    """The k best items of each row: score descending, then item index ascending.
+
+    `scores_BN` float[B, N]; scores are compared as float32, and -inf marks an item that is no candidate, exactly
+    like an item of the row's `excluded` list or one without `allowed[item]` (bool[N]). Rows with fewer than k
+    candidates (k may pass N) are filled with item -1 and score -inf. `Hits.scored` counts the candidates.
+    Errors: k below 1, an `excluded` or `allowed` of the wrong shape, a score that is NaN.
+    """
+    num_rows, num_items = scores_BN.shape
+    check_search(num_rows, num_items, k, excluded=excluded, allowed=allowed)
+    block = max(1, _BLOCK_CELLS // max(1, num_items))
+    parts = []
+    for start in range(0, num_rows, block):
+        rows = np.arange(start, min(start + block, num_rows))
+        # + 0.0 turns -0.0 into 0.0: they are equal, so their order must be the index's.
+        block_BN = scores_BN[rows].astype(np.float32) + np.float32(0.0)
+        mask_scores(block_BN, excluded=None if excluded is None else excluded.take(rows), allowed=allowed)
+        parts.append(_best_of(block_BN, k))
+    return _joined(parts, k)
+
+
+def sort_candidates(items_BM: IndexArray, scores_BM: FloatArray, k: int) -> Hits:
+    """The k best of M given candidates a row, in the order of `top_k`.
+
+    `items_BM` int[B, M], -1 for no candidate, no item twice in a row; `scores_BM` float[B, M], -inf likewise.
+    """
+    check_search(len(items_BM), 0, k)
+    # With the candidates in ascending order, the first of equal columns is the lowest item.
+    order = np.argsort(items_BM, axis=1, kind="stable")
+    items = np.take_along_axis(np.asarray(items_BM), order, axis=1).astype(np.int32)
+    scores = np.take_along_axis(np.asarray(scores_BM, np.float32), order, axis=1) + np.float32(0.0)
+    scores[items < 0] = -np.inf
+    hits = _best_of(scores, k)
+    found = hits.items >= 0
+    chosen = np.take_along_axis(items, np.where(found, hits.items, 0), axis=1) if items.shape[1] else hits.items
+    return Hits(np.where(found, chosen, np.int32(-1)), hits.scores, hits.scored)
+
+
+def _best_of(scores_BM: NDArray[np.float32], k: int) -> Hits:
+    """The k best columns of each row, ties by column: a partition finds the k-th score, one pass its ties."""
+    if np.isnan(scores_BM).any():
+        raise InputError("a score is NaN; items can only be ordered by numbers")
+    num_rows, width = scores_BM.shape
+    is_candidate = scores_BM != -np.inf
+    hits = Hits(
+        np.full((num_rows, k), -1, np.int32),
+        np.full((num_rows, k), -np.inf, np.float32),
+        is_candidate.sum(axis=1, dtype=np.int64),
+    )
+    if width == 0:
+        return hits
+    if k < width:
+        threshold_B1 = np.partition(scores_BM, width - k, axis=1)[:, width - k, None]
+        is_candidate &= scores_BM >= threshold_B1
+        rows, columns = np.nonzero(is_candidate)
+        scores = scores_BM[rows, columns]
+        tied = scores == threshold_B1[rows, 0]
+        room_B = k - np.bincount(rows[~tied], minlength=num_rows)
+        kept = ~tied
+        kept[tied] = _place_in_row(rows[tied], num_rows) < room_B[rows[tied]]
+        rows, columns, scores = rows[kept], columns[kept], scores[kept]
+    else:
+        rows, columns = np.nonzero(is_candidate)
+        scores = scores_BM[rows, columns]
+    order = np.lexsort((columns, -scores, rows))
+    place = _place_in_row(rows[order], num_rows)
+    hits.items[rows[order], place] = columns[order]
+    hits.scores[rows[order], place] = scores[order]
+    return hits
+
+
+def _place_in_row(rows: NDArray[np.int64], num_rows: int) -> NDArray[np.int64]:
+    """How many earlier entries have the same row, for ascending `rows`."""
+    counts = np.bincount(rows, minlength=num_rows)
+    return np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _joined(parts: list[Hits], k: int) -> Hits:
+    if not parts:
+        return Hits(np.empty((0, k), np.int32), np.empty((0, k), np.float32), np.empty(0, np.int64))
+    return Hits(
+        np.concatenate([part.items for part in parts]),
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([part.scored for part in parts]),
+    )
