@@ -1,0 +1,1 @@
+"""Losses: pure functions of tensors, one value an example; the caller reduces."""

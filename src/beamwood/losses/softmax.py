@@ -1,0 +1,52 @@
+"""Multi-class cross-entropy over the nodes of a level, whole or sampled.
+
+Shape legend: B rows, T targets a row, M negatives a row, N classes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["full_softmax", "sampled_softmax"]
+
+
+def full_softmax(logits_BN: Tensor, targets_BT: Tensor) -> Tensor:
+    """Loss [B, T] of each target against all classes: `-log(exp(o_t) / sum_n exp(o_n))`.
+
+    `targets_BT` int64 in [0, N). A class may be masked with -inf logits. Source: DTR, equation 9.
+    """
+    chosen = torch.gather(logits_BN, 1, targets_BT)
+    return torch.logsumexp(logits_BN, dim=1, keepdim=True) - chosen
+
+
+def sampled_softmax(
+    positive_BT: Tensor,
+    negative_BM: Tensor,
+    log_q_BM: Tensor,
+    dropped_BTM: Tensor | None = None,
+    log_q_positive_BT: Tensor | None = None,
+) -> Tensor:
+    """Loss [B, T] of each target against M drawn classes, each logit corrected by its probability.
+
+        -log( exp(o+) / (exp(o+) + sum over kept draws of exp(o - ln(M q))) )
+
+    `log_q_BM`: log-probability under which each class was drawn. `dropped_BTM` bool: draws that equal the target
+    and are left out; M is then the number kept. `log_q_positive_BT`: the log-probability of drawing the target
+    itself; with it q is renormalised to the classes that are not the target, `q / (1 - q_positive)`.
+    A target without a kept draw has loss 0. Source: DTR, equations 20-21.
+    """
+    corrected_BTM = (negative_BM - log_q_BM)[:, None, :]
+    if dropped_BTM is None:
+        num_kept = torch.full_like(positive_BT, negative_BM.shape[1])
+        corrected_BTM = corrected_BTM.expand(-1, positive_BT.shape[1], -1)
+    else:
+        num_kept = (~dropped_BTM).sum(dim=2).to(positive_BT.dtype)
+        corrected_BTM = corrected_BTM.masked_fill(dropped_BTM, -torch.inf)
+    # A row with nothing kept would have the gradient of logsumexp over -inf alone, which is NaN.
+    some = num_kept > 0
+    corrected_BTM = torch.where(some[:, :, None], corrected_BTM, torch.zeros_like(corrected_BTM))
+    rivals_BT = torch.logsumexp(corrected_BTM, dim=2) - torch.log(num_kept.clamp(min=1))
+    if log_q_positive_BT is not None:
+        rivals_BT = rivals_BT + torch.log1p(-torch.exp(log_q_positive_BT).clamp(max=1 - 1e-6))
+    return torch.where(some, torch.nn.functional.softplus(rivals_BT - positive_BT), torch.zeros_like(positive_BT))

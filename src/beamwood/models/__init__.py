@@ -1,0 +1,1 @@
+"""Torch modules; none knows the method that trains it."""

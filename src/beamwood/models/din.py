@@ -1,0 +1,212 @@
+"""DIN over the nodes of a tree: target attention over the history's ancestors on the node's level.
+
+Shape legend: B rows, L history length, M nodes a row, D width, A attention hidden width, T windows, F first MLP width,
+V nodes of the tree, n nodes of a level.
+
+The score is that of `kernels.din.DinWeights`, computed so that it costs least (all of it exact):
+- an attention weight depends on the pair (history node, node) alone, so on a level with few nodes all n * n weights
+  are computed once and looked up;
+- the first MLP layer is linear in the window sums, so `W [z_1; ..; z_T; w] = sum_l weight_l (W_t(l) a_l) + W_w w`.
+Source: DTR, section 3.2.2, equations 1-5.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from beamwood.errors import InputError
+from beamwood.kernels.attention import attention_weights
+from beamwood.kernels.din import DinWeights, Layer
+from beamwood.tree.tree import Shape
+
+__all__ = ["WINDOWS", "DinScorer", "LevelNodes"]
+
+WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
+NORMS = ("none", "batch")
+
+
+@dataclass(frozen=True, slots=True)
+class LevelNodes:
+    """Nodes to score on one level: `nodes` int64[B, M], or None for every node of the level in order."""
+
+    level: int
+    nodes: Tensor | None
+
+
+class DinScorer(nn.Module):
+    """Scores of tree nodes for users given by their histories.
+
+    `norm="batch"` puts batch normalisation before each hidden activation of the MLP (folded away at export); the
+    attention network has none. `table_limit`: levels with at most so many nodes use the table of all pairs.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        width: int = 24,
+        attention_hidden: int = 36,
+        windows: Sequence[int] = WINDOWS,
+        mlp: Sequence[int] = (128, 64, 24),
+        norm: str = "batch",
+        dropout: float = 0.1,
+        sparse: bool = False,
+        table_limit: int = 512,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if norm not in NORMS:
+            raise InputError(f"norm='{norm}' is unknown; known: {', '.join(NORMS)}")
+        self.shape, self.table_limit = shape, table_limit
+        self.windows = tuple(windows)
+        self.nodes = nn.Embedding(shape.num_nodes, width, sparse=sparse)
+        self.attention_in, self.attention_in_act = nn.Linear(3 * width, attention_hidden), nn.PReLU(attention_hidden)
+        self.attention_out, self.attention_out_act = nn.Linear(attention_hidden, 1), nn.PReLU(1)
+        sizes = [(len(windows) + 1) * width, *mlp]
+        self.hidden = nn.ModuleList(nn.Linear(i, o) for i, o in itertools.pairwise(sizes))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(o) if norm == "batch" else nn.Identity() for o in mlp)
+        self.acts = nn.ModuleList(nn.PReLU(o) for o in mlp)
+        self.output = nn.Linear(sizes[-1], 1)
+        self.dropout = nn.Dropout(dropout)
+        window_of = np.repeat(np.arange(len(windows)), windows)
+        self.register_buffer("window_of", torch.from_numpy(window_of), persistent=False)
+        self.reset_parameters(generator)
+
+    @property
+    def history_length(self) -> int:
+        """L: the number of latest interactions that the windows cover."""
+        return int(sum(self.windows))
+
+    def reset_parameters(self, generator: torch.Generator | None) -> None:
+        """Draw initial weights: embeddings N(0, 0.1), layers by fan-in (He), all from `generator`."""
+        nn.init.normal_(self.nodes.weight, std=0.1, generator=generator)
+        for layer in [self.attention_in, self.attention_out, *self.hidden, self.output]:
+            assert isinstance(layer, nn.Linear)
+            nn.init.kaiming_uniform_(layer.weight, a=0.25, generator=generator)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, leaves_BL: Tensor, levels: Sequence[LevelNodes]) -> list[Tensor]:
+        """Scores, one tensor [B, M] for each entry of `levels`, for histories given as leaves (-1 padding, left).
+
+        All levels pass the MLP together, so that batch statistics are of the whole step.
+        """
+        first = [self.first_layer(leaves_BL, entry) for entry in levels]
+        counts = [part.shape[1] for part in first]
+        scores = self.rest(torch.cat(first, dim=1))
+        return list(torch.split(scores, counts, dim=1))
+
+    def first_layer(self, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
+        """[B, M, F]: the first MLP layer before normalisation and activation."""
+        level = entry.level
+        offset, size = self.shape.level_offset(level), self.shape.level_size(level)
+        history_BL = torch.div(leaves_BL, self.shape.leaves_below(level), rounding_mode="floor")
+        present_BL = history_BL >= 0
+        history_BL = history_BL.clamp(min=0)
+        a_BLD = self.nodes(history_BL + offset)
+        if entry.nodes is None:
+            w_nD = self.nodes.weight[offset : offset + size]
+            w_BMD = w_nD[None]
+        else:
+            w_BMD = self.nodes(entry.nodes + offset)
+        if size <= self.table_limit:
+            weights_BML = self.table_weights(offset, size, history_BL, entry.nodes)
+            weights_BML = weights_BML * present_BL[:, None, :]
+        else:
+            w_all = w_BMD.expand(len(a_BLD), -1, -1) if entry.nodes is None else w_BMD
+            weights_BML = self.pair_weights(a_BLD, w_all, present_BL)
+        return self.pool(weights_BML, a_BLD) + functional.linear(w_BMD, self.first_weight[:, -w_BMD.shape[-1] :])
+
+    @property
+    def first_weight(self) -> Tensor:
+        layer = self.hidden[0]
+        assert isinstance(layer, nn.Linear)
+        return layer.weight
+
+    def pair_weights(self, a_GLD: Tensor, w_GMD: Tensor, present_GL: Tensor) -> Tensor:
+        """Attention weights [G, M, L], 0 where the history entry is absent."""
+        return attention_weights(
+            a_GLD,
+            w_GMD,
+            present_GL,
+            self.attention_in.weight,
+            self.attention_in.bias,
+            self.attention_in_act.weight,
+            self.attention_out.weight,
+            self.attention_out.bias,
+            self.attention_out_act.weight,
+        )
+
+    def table_weights(self, offset: int, size: int, history_BL: Tensor, nodes_BM: Tensor | None) -> Tensor:
+        """Attention weights [B, M, L] from the table of all pairs of a level's nodes."""
+        level_nD = self.nodes.weight[offset : offset + size]
+        everything = torch.ones(1, size, dtype=torch.bool, device=level_nD.device)
+        table_nn = self.pair_weights(level_nD[None], level_nD[None], everything)[0]
+        if nodes_BM is None:
+            return functional.embedding(history_BL, table_nn.T).transpose(1, 2)
+        rows_BMn = functional.embedding(nodes_BM, table_nn)
+        return torch.gather(rows_BMn, 2, history_BL[:, None, :].expand(-1, nodes_BM.shape[1], -1))
+
+    def pool(self, weights_BML: Tensor, a_BLD: Tensor) -> Tensor:
+        """[B, M, F]: window sums through their part of the first layer, without building the sums."""
+        width = a_BLD.shape[-1]
+        first_FTD = self.first_weight[:, :-width].view(-1, len(self.windows), width)
+        projected = [
+            functional.linear(part, first_FTD[:, window])
+            for window, part in enumerate(torch.split(a_BLD, list(self.windows), dim=1))
+        ]
+        bias = self.hidden[0].bias
+        assert isinstance(bias, Tensor)
+        return torch.bmm(weights_BML, torch.cat(projected, dim=1)) + bias
+
+    def rest(self, x_BMF: Tensor) -> Tensor:
+        """Scores [B, M] from the first layer's values."""
+        num_rows, num_nodes = x_BMF.shape[:2]
+        x = x_BMF.flatten(0, 1)
+        for index, (layer, norm, act) in enumerate(zip(self.hidden, self.norms, self.acts, strict=True)):
+            x = x if index == 0 else layer(x)
+            x = act(norm(x))
+            x = self.dropout(x) if index == 0 else x
+        scores: Tensor = self.output(x)
+        return scores.view(num_rows, num_nodes)
+
+    def export(self) -> DinWeights:
+        """Plain float32 arrays for search, batch normalisation folded in."""
+        layers = []
+        with torch.no_grad():
+            for layer, norm, act in zip(self.hidden, self.norms, self.acts, strict=True):
+                assert isinstance(layer, nn.Linear)
+                assert isinstance(act, nn.PReLU)
+                layers.append(folded(layer, norm, act.weight))
+            layers.append(folded(self.output, None, None))
+            return DinWeights(
+                nodes=array(self.nodes.weight),
+                attention_in=folded(self.attention_in, None, self.attention_in_act.weight),
+                attention_out=folded(self.attention_out, None, self.attention_out_act.weight),
+                windows=np.array(self.windows, np.int64),
+                layers=tuple(layers),
+            )
+
+
+def array(tensor: Tensor) -> NDArray[np.float32]:
+    return np.ascontiguousarray(tensor.detach().cpu().numpy(), dtype=np.float32)
+
+
+def folded(layer: nn.Linear, norm: nn.Module | None, slope: Tensor | None) -> Layer:
+    """One affine layer equal to `norm(layer(x))` under running statistics, with its activation's slopes."""
+    weight, bias = layer.weight.double(), layer.bias.double()
+    if isinstance(norm, nn.BatchNorm1d):
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        scale = norm.weight.double() / torch.sqrt(norm.running_var.double() + norm.eps)
+        weight = weight * scale[:, None]
+        bias = (bias - norm.running_mean.double()) * scale + norm.bias.double()
+    slope = torch.ones_like(bias) if slope is None else slope
+    return Layer(array(weight), array(bias), array(slope))

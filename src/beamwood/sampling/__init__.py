@@ -1,0 +1,1 @@
+"""Samplers: ids and their log q, never scores, never a loss."""

@@ -1,0 +1,88 @@
+"""Softmax losses against plain loops, and the sampled form's convergence to the full one."""
+
+import math
+
+import torch
+
+from beamwood.losses.softmax import full_softmax, sampled_softmax
+from beamwood.sampling.uniform import adaptive_counts, uniform_negatives
+
+
+def plain(positive, negatives, log_q, dropped, log_q_positive):
+    kept = [i for i in range(len(negatives)) if not dropped[i]]
+    if not kept:
+        return 0.0
+    total = math.exp(positive)
+    for i in kept:
+        q = math.exp(log_q[i]) / (1 - math.exp(log_q_positive))
+        total += math.exp(negatives[i] - math.log(len(kept) * q))
+    return -math.log(math.exp(positive) / total)
+
+
+def test_sampled_softmax_equals_the_loop():
+    generator = torch.Generator().manual_seed(0)
+    positive = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    negative = torch.randn(4, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    log_q = -1 - torch.rand(4, 6, generator=generator, dtype=torch.float64)
+    log_q_positive = -1 - torch.rand(4, 3, generator=generator, dtype=torch.float64)
+    dropped = torch.rand(4, 3, 6, generator=generator) < 0.4
+    dropped[1, 2] = True
+    loss = sampled_softmax(positive, negative, log_q, dropped, log_q_positive)
+    p, n = positive.tolist(), negative.tolist()
+    for b in range(4):
+        for t in range(3):
+            expected = plain(p[b][t], n[b], log_q[b].tolist(), dropped[b, t].tolist(), log_q_positive[b, t].item())
+            assert math.isclose(loss[b, t].item(), expected, rel_tol=1e-9, abs_tol=1e-12)
+    loss.sum().backward()
+    assert torch.isfinite(positive.grad).all()
+    assert torch.isfinite(negative.grad).all()
+    assert positive.grad[1, 2] == 0
+    assert torch.autograd.gradcheck(
+        lambda p, n: sampled_softmax(p, n, log_q, dropped, log_q_positive), (positive, negative)
+    )
+
+
+def test_every_class_drawn_once_is_the_full_softmax():
+    logits = torch.randn(5, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    targets = torch.arange(5)[:, None]
+    full = full_softmax(logits, targets)
+    assert torch.allclose(full[:, 0], torch.nn.functional.cross_entropy(logits, targets[:, 0], reduction="none"))
+    nodes = torch.arange(9).expand(5, 9)
+    log_q = torch.full((5, 9), -math.log(9), dtype=torch.float64)
+    sampled = sampled_softmax(
+        logits.gather(1, targets), logits, log_q, nodes[:, None] == targets[..., None], log_q[:, :1]
+    )
+    assert torch.allclose(sampled, full)
+
+
+def test_mean_gradient_under_softmax_sampling_is_the_full_gradient():
+    """Theorem 2 of DTR: unbiased when q is proportional to exp(o) over the negatives, biased when uniform."""
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.tensor([0.5, 2.0, -1.0, 0.0, 1.5], dtype=torch.float64, requires_grad=True)
+    full = torch.autograd.grad(full_softmax(logits[None], torch.tensor([[0]])).sum(), logits)[0]
+    errors = {}
+    for name, q in (("softmax", torch.softmax(logits.detach()[1:], 0)), ("uniform", torch.full((4,), 0.25))):
+        q = q.double()
+        draws = torch.multinomial(q, 200_000 * 2, replacement=True, generator=generator).view(-1, 2) + 1
+        loss = sampled_softmax(logits[:1].expand(len(draws), 1), logits[draws], torch.log(q[draws - 1]))
+        errors[name] = (torch.autograd.grad(loss.mean(), logits)[0] - full).abs().max().item()
+    assert errors["softmax"] < 0.003
+    assert errors["uniform"] > 0.02
+
+
+def test_uniform_negatives_are_uniform():
+    generator = torch.Generator().manual_seed(3)
+    candidates = torch.tensor([4, 7, 9, 10])
+    nodes, log_q = uniform_negatives(1000, 40, candidates, generator)
+    counts = torch.bincount(nodes.flatten(), minlength=11)[candidates].double()
+    chi_square = ((counts - 10_000) ** 2 / 10_000).sum()
+    assert counts.sum() == 40_000
+    assert chi_square < 16.3
+    assert torch.allclose(log_q.exp(), torch.tensor(0.25))
+
+
+def test_adaptive_counts_follow_the_appendix():
+    assert adaptive_counts(70, 13, 0.0) == [70] * 13
+    counts = adaptive_counts(70, 10, 1.0)
+    weights = [1 + level for level in range(1, 11)]
+    assert counts == [round(w / sum(weights) * 700) for w in weights]

@@ -1,0 +1,101 @@
+"""The torch scorer equals the plain equations in values and gradients, and its export searches alike."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from beamwood.kernels.reference import beam_search, score_nodes_plain
+from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.tree import random_tree
+
+SIZES = {"width": 6, "attention_hidden": 9, "windows": (4, 3, 2, 1), "mlp": (12, 7)}
+
+
+def scorer_case(*, norm="none", table_limit=20, num_items=150, seed=3):
+    generator = torch.Generator().manual_seed(seed)
+    tree = random_tree(num_items, np.random.default_rng(seed))
+    model = DinScorer(tree.shape, norm=norm, dropout=0.0, table_limit=table_limit, generator=generator, **SIZES)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    leaves = torch.from_numpy(tree.leaves_of(np.random.default_rng(seed).integers(0, num_items, (5, 10)))).long()
+    leaves[0] = -1
+    leaves[1, :6] = -1
+    shape = tree.shape
+    levels = [LevelNodes(1, None)]
+    for level in range(2, shape.depth + 1):
+        levels.append(LevelNodes(level, torch.randint(shape.level_size(level), (5, 8), generator=generator)))
+    return tree, model, leaves, levels
+
+
+def plain_scores(model, leaves, entry):
+    """The equations as they stand, in torch, every pair built."""
+    shape = model.shape
+    offset = shape.level_offset(entry.level)
+    nodes = entry.nodes
+    if nodes is None:
+        nodes = torch.arange(shape.level_size(entry.level)).expand(len(leaves), -1)
+    history = torch.div(leaves, shape.leaves_below(entry.level), rounding_mode="floor")
+    a = model.nodes.weight[offset + history.clamp(min=0)][:, None].expand(-1, nodes.shape[1], -1, -1)
+    w = model.nodes.weight[offset + nodes][:, :, None].expand_as(a)
+    x = functional.linear(torch.cat([a, a * w, w], -1), model.attention_in.weight, model.attention_in.bias)
+    x = torch.where(x > 0, x, x * model.attention_in_act.weight)
+    x = functional.linear(x, model.attention_out.weight, model.attention_out.bias)
+    x = torch.where(x > 0, x, x * model.attention_out_act.weight)[..., 0] * (history >= 0)[:, None]
+    z = [(x[..., None] * a)[:, :, model.window_of == t].sum(2) for t in range(len(model.windows))]
+    x = torch.cat([*z, w[:, :, 0]], -1)
+    for layer, act in zip(model.hidden, model.acts, strict=True):
+        x = layer(x)
+        x = torch.where(x > 0, x, x * act.weight)
+    return model.output(x)[..., 0]
+
+
+@pytest.mark.parametrize("table_limit", [0, 20, 10**6])
+def test_values_and_gradients_equal_the_equations(table_limit):
+    _, model, leaves, levels = scorer_case(table_limit=table_limit)
+    model = model.double()
+    gradients = []
+    for scores in (model(leaves, levels), [plain_scores(model, leaves, entry) for entry in levels]):
+        model.zero_grad()
+        sum((s * torch.arange(s.numel()).view_as(s).cos()).sum() for s in scores).backward()
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
+    for got, entry in zip(model(leaves, levels), levels, strict=True):
+        assert torch.allclose(got, plain_scores(model, leaves, entry), rtol=1e-9, atol=1e-9)
+    for name, expected in gradients[1].items():
+        assert torch.allclose(gradients[0][name], expected, rtol=1e-7, atol=1e-9), name
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_export_searches_like_the_model(norm):
+    tree, model, leaves, _ = scorer_case(norm=norm)
+    shape = tree.shape
+    model.train()
+    for _ in range(3):
+        model(leaves[1:], [LevelNodes(shape.depth, None)])
+    model.eval()
+    weights = model.export()
+    with torch.no_grad():
+        expected = model(leaves, [LevelNodes(shape.depth, None)])[0].numpy()
+    nodes = np.arange(shape.capacity)[None].repeat(len(leaves), 0)
+    offset = shape.level_offset(shape.depth)
+    assert np.allclose(score_nodes_plain(weights, offset, leaves.numpy(), nodes), expected, rtol=1e-4, atol=1e-5)
+    found = beam_search(weights, shape, leaves.numpy(), beam_width=shape.capacity, k=5, live=tree.live_counts)
+    live = np.where(tree.item_of_leaf >= 0, expected, -np.inf)
+    assert np.array_equal(found.leaves, np.argsort(-live, axis=1, kind="stable")[:, :5])
+
+
+def test_rows_do_not_depend_on_their_batch():
+    _, model, leaves, levels = scorer_case(norm="batch")
+    model.eval()
+    together = model(leaves, levels)
+    for row in range(len(leaves)):
+        one = [LevelNodes(e.level, None if e.nodes is None else e.nodes[row : row + 1]) for e in levels]
+        alone = model(leaves[row : row + 1], one)
+        assert all(torch.allclose(a[0], t[row], atol=1e-6) for a, t in zip(alone, together, strict=True))
+
+
+def test_unknown_norm():
+    tree = random_tree(10, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="norm='layer' is unknown"):
+        DinScorer(tree.shape, norm="layer")
