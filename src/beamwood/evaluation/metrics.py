@@ -1,0 +1,127 @@
+"""Metrics of ranked lists against sets of labels, one value a query, and of the lists as a whole.
+
+Shape legend: B queries of a batch, K places of a ranked list, N items, k the cut, k <= K.
+
+For a query with the set of labels G (|G| >= 1) and the places 1..k of its list, rel_r = 1 where place r holds an
+item of G that no earlier place held, h = sum of rel_r for r <= k:
+
+    precision@k = h / k              recall@k = h / |G|           f@k = 2 h / (k + |G|)
+    hit_rate@k  = 1 if h > 0         mrr@k = 1 / min{r: rel_r}, 0 without a hit
+    ndcg@k      = sum_r rel_r / log2(r + 1), divided by sum_{r <= min(k, |G|)} 1 / log2(r + 1)
+
+f is the harmonic mean of precision and recall of one query, averaged afterwards. A list shorter than k and a place
+that repeats an item lose that place; k stays the divisor.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from beamwood.errors import InputError
+from beamwood.types import BoolArray, IndexArray, ItemLists
+
+__all__ = ["METRICS", "TailRule", "coverage", "exposure", "metrics_at", "relevance", "repeats", "share_of"]
+
+METRICS = ("precision", "recall", "f", "hit_rate", "ndcg", "mrr")
+
+
+def repeats(items_BK: IndexArray) -> BoolArray:
+    """bool[B, K], true where an earlier place of the row holds the same item; -1 (no item) never repeats."""
+    order = np.argsort(items_BK, axis=1, kind="stable")
+    ranked = np.take_along_axis(items_BK, order, axis=1)
+    again = np.zeros(items_BK.shape, np.bool_)
+    again[:, 1:] = (ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] >= 0)
+    repeated = np.empty_like(again)
+    np.put_along_axis(repeated, order, again, axis=1)
+    return repeated
+
+
+def relevance(items_BK: IndexArray, labels: ItemLists) -> BoolArray:
+    """bool[B, K], true where a place first holds an item of the row's labels (which need not be distinct)."""
+    if len(labels) != len(items_BK):
+        raise InputError(f"labels have {len(labels)} rows for {len(items_BK)} ranked lists; give one row each")
+    if len(labels.items) == 0:
+        return np.zeros(items_BK.shape, np.bool_)
+    width = np.int64(max(int(items_BK.max(initial=-1)), int(labels.items.max())) + 1)
+    known = np.unique(labels.rows * width + labels.items)
+    asked = np.arange(len(items_BK), dtype=np.int64)[:, None] * width + items_BK
+    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    found: BoolArray = (known[place] == asked) & (items_BK >= 0) & ~repeats(items_BK)
+    return found
+
+
+def metrics_at(relevant_BK: BoolArray, num_labels: IndexArray, k: int) -> dict[str, NDArray[np.float64]]:
+    """float64[B] for each name of `METRICS` at the cut k, by the module's equations.
+
+    `relevant_BK` as of `relevance`; `num_labels` int[B], the number of distinct labels, each at least 1.
+    """
+    if not 1 <= k <= relevant_BK.shape[1]:
+        raise InputError(f"k={k} is outside 1..{relevant_BK.shape[1]}, the places of the ranked lists")
+    if np.any(num_labels < 1):
+        raise InputError("a query without labels has no recall; leave such queries out and count them")
+    relevant = relevant_BK[:, :k]
+    hits = relevant.sum(axis=1).astype(np.float64)
+    gains = 1.0 / np.log2(np.arange(2, k + 2))
+    ideal = np.concatenate([[0.0], np.cumsum(gains)])[np.minimum(num_labels, k)]
+    any_hit = hits > 0
+    return {
+        "precision": hits / k,
+        "recall": hits / num_labels,
+        "f": 2.0 * hits / (k + num_labels),
+        "hit_rate": any_hit.astype(np.float64),
+        "ndcg": relevant @ gains / ideal,
+        "mrr": np.where(any_hit, 1.0 / (1.0 + relevant.argmax(axis=1)), 0.0),
+    }
+
+
+def exposure(items_BK: IndexArray, num_items: int) -> NDArray[np.int64]:
+    """int64[N], in how many of the lists each item stands; empty places and repeats are not counted."""
+    shown = items_BK[(items_BK >= 0) & ~repeats(items_BK)]
+    return np.bincount(shown, minlength=num_items)
+
+
+def coverage(exposure_N: IndexArray) -> float:
+    """The share of the catalogue that stands in at least one list."""
+    return float(np.count_nonzero(exposure_N) / len(exposure_N))
+
+
+def share_of(exposure_N: IndexArray, mask_N: BoolArray) -> float:
+    """The share of all shown places that the items of the mask hold; 0 where nothing was shown."""
+    total = int(exposure_N.sum())
+    return float(exposure_N[mask_N].sum() / total) if total else 0.0
+
+
+class TailRule(BaseModel):
+    """Which items are the tail, by their counts in training.
+
+    of "items": the `share` of item types with the lowest counts. of "interactions": the largest set of items with
+    the lowest counts that holds no more than `share` of all interactions. Ties of counts by item index ascending.
+    The default is that of Listwise Preference Optimization for tail items (LPO4Rec): the bottom 20 % of item types.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    of: Literal["items", "interactions"] = "items"
+    share: float = Field(default=0.2, ge=0.0, le=1.0)
+
+    def mask(self, counts: IndexArray) -> BoolArray:
+        """bool[N], true for the tail; `counts` int[N] of training interactions."""
+        order = np.lexsort((np.arange(len(counts)), counts))
+        if self.of == "items":
+            size = round(self.share * len(counts))
+        else:
+            held = np.cumsum(np.asarray(counts, np.int64)[order])
+            size = int(np.searchsorted(held, self.share * held[-1], side="right")) if len(held) else 0
+        mask = np.zeros(len(counts), np.bool_)
+        mask[order[:size]] = True
+        return mask
+
+    def describe(self) -> str:
+        """The rule in words, for every output that shows a tail figure."""
+        if self.of == "items":
+            return f"tail = the {self.share:.4g} share of item types with the fewest training interactions"
+        return f"tail = the least interacted items that together hold {self.share:.4g} of the training interactions"

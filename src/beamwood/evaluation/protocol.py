@@ -1,0 +1,228 @@
+"""How a search is judged: every query, the whole catalogue, one pass, memory independent of the number of items."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.evaluation.metrics import METRICS, TailRule, coverage, exposure, metrics_at, relevance, share_of
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
+
+__all__ = ["VIEWS", "LabelledQueries", "PerQuery", "Search", "evaluate", "evaluate_both"]
+
+VIEWS = {"all": "consumed items left in", "new": "consumed items taken out"}
+
+
+class Search(Protocol):
+    """The `search` method of a `types.Searcher`."""
+
+    def __call__(
+        self,
+        histories: ItemLists,
+        k: int,
+        *,
+        excluded: ItemLists | None = None,
+        allowed: BoolArray | None = None,
+    ) -> Hits: ...
+
+
+class LabelledQueries(Protocol):
+    """Q queries: who asks, what the search may see, what it should find, what the user has consumed before."""
+
+    @property
+    def users(self) -> NDArray[np.int64]: ...
+    @property
+    def histories(self) -> ItemLists: ...
+    @property
+    def labels(self) -> ItemLists: ...
+    @property
+    def consumed(self) -> ItemLists: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PerQuery:
+    """What an evaluation measured.
+
+    `users` int64[Q], the users of the judged queries in their order; `values` float64[Q] by name, as "f@20";
+    `overall` figures of all lists together, as "coverage@20" and "tail_share@20"; `view` a key of `VIEWS`;
+    `without_labels` queries that could not be judged; `tail_rule` in words; `scored` items or nodes scored a query;
+    `seconds` spent in the search.
+    """
+
+    users: NDArray[np.int64]
+    values: dict[str, NDArray[np.float64]]
+    overall: dict[str, float]
+    view: str
+    ks: tuple[int, ...]
+    without_labels: int
+    tail_rule: str | None
+    scored: float
+    seconds: float
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def means(self) -> dict[str, float]:
+        """The mean over queries of each metric, and the overall figures."""
+        return {name: float(column.mean()) for name, column in self.values.items()} | self.overall
+
+    def as_dict(self) -> dict[str, Any]:
+        """The means and the protocol, as JSON can hold them."""
+        return {
+            "metrics": self.means(),
+            "protocol": {
+                "view": self.view,
+                "consumed": VIEWS[self.view],
+                "ks": list(self.ks),
+                "queries": len(self),
+                "queries_without_labels": self.without_labels,
+                "candidates": "the whole catalogue",
+                "tail_rule": self.tail_rule,
+            },
+            "scored_per_query": self.scored,
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(slots=True)
+class _Running:
+    """What one pass gathers: a value a query and metric, and N counts a cut."""
+
+    ks: tuple[int, ...]
+    num_items: int | None
+    values: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
+    exposures: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    scored: int = 0
+    seconds: float = 0.0
+
+    def add(self, hits: Hits, labels: ItemLists) -> None:
+        relevant = relevance(hits.items, labels)
+        for k in self.ks:
+            for name, column in metrics_at(relevant, labels.lengths, k).items():
+                self.values.setdefault(f"{name}@{k}", []).append(column)
+            if self.num_items is not None:
+                shown = exposure(hits.items[:, :k], self.num_items)
+                self.exposures[k] = self.exposures[k] + shown if k in self.exposures else shown
+        self.scored += int(hits.scored.sum())
+
+
+def evaluate(
+    search: Search,
+    queries: LabelledQueries,
+    *,
+    ks: Sequence[int] = (20, 40),
+    exclude_consumed: bool,
+    allowed: BoolArray | None = None,
+    batch_size: int = 256,
+    item_counts: IndexArray | None = None,
+    tail: TailRule | None = None,
+) -> PerQuery:
+    """Rank the whole catalogue for every query that has labels and measure every metric at every k.
+
+    With `exclude_consumed` the search must leave out the query's consumed items; labels stay as they are, so a label
+    consumed before counts as a miss. `item_counts` int[N], training interactions of each item, adds coverage and the
+    tail's share under the rule `tail` (default `TailRule()`). Queries without labels are left out and counted.
+    Errors: a k outside 1..N, no query with labels, a search that answers with consumed or unknown items.
+    """
+    cuts = _checked_ks(ks, None if item_counts is None else len(item_counts))
+    if batch_size < 1:
+        raise InputError(f"batch_size={batch_size} is below 1; give at least 1")
+    labels = queries.labels.distinct()
+    judged = np.flatnonzero(labels.lengths > 0)
+    if len(judged) == 0:
+        raise InputError(f"none of the {len(labels)} queries has a label; nothing can be measured")
+    running = _Running(cuts, None if item_counts is None else len(item_counts))
+    for start in range(0, len(judged), batch_size):
+        rows = judged[start : start + batch_size]
+        histories, consumed = queries.histories.take(rows), queries.consumed.take(rows)
+        began = time.perf_counter()
+        hits = search(histories, cuts[-1], excluded=consumed if exclude_consumed else None, allowed=allowed)
+        running.seconds += time.perf_counter() - began
+        _check_hits(hits, len(rows), cuts[-1], running.num_items, consumed if exclude_consumed else None)
+        running.add(hits, labels.take(rows))
+    return _finished(
+        running, queries.users[judged], len(labels) - len(judged), exclude_consumed, item_counts, tail or TailRule()
+    )
+
+
+def evaluate_both(
+    search: Search,
+    queries: LabelledQueries,
+    *,
+    ks: Sequence[int] = (20, 40),
+    allowed: BoolArray | None = None,
+    batch_size: int = 256,
+    item_counts: IndexArray | None = None,
+    tail: TailRule | None = None,
+) -> dict[str, PerQuery]:
+    """`evaluate` twice: {"all": consumed items left in, "new": consumed items taken out}."""
+    return {
+        view: evaluate(
+            search,
+            queries,
+            ks=ks,
+            exclude_consumed=view == "new",
+            allowed=allowed,
+            batch_size=batch_size,
+            item_counts=item_counts,
+            tail=tail,
+        )
+        for view in VIEWS
+    }
+
+
+def _checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:
+    cuts = tuple(sorted({int(k) for k in ks}))
+    if not cuts:
+        raise InputError("ks is empty; give at least one cut, as ks=(20,)")
+    if cuts[0] < 1:
+        raise InputError(f"k={cuts[0]} is below 1; every cut must be at least 1")
+    if num_items is not None and cuts[-1] > num_items:
+        raise InputError(f"k={cuts[-1]} is above the {num_items} items of the catalogue; lower k")
+    return cuts
+
+
+def _check_hits(hits: Hits, num_rows: int, k: int, num_items: int | None, excluded: ItemLists | None) -> None:
+    if hits.items.shape != (num_rows, k):
+        raise InputError(f"the search answered with shape {hits.items.shape}; expected {(num_rows, k)}")
+    if num_items is not None and int(hits.items.max(initial=-1)) >= num_items:
+        raise InputError(
+            f"the search answered with item {int(hits.items.max())}; the catalogue ends at {num_items - 1}"
+        )
+    if excluded is not None:
+        wrong = int(relevance(hits.items, excluded).sum())
+        if wrong:
+            raise InputError(f"the search answered with {wrong} excluded items; it must honour `excluded`")
+
+
+def _finished(
+    running: _Running,
+    users: NDArray[np.int64],
+    without_labels: int,
+    exclude_consumed: bool,
+    item_counts: IndexArray | None,
+    tail: TailRule,
+) -> PerQuery:
+    overall = {}
+    if item_counts is not None:
+        tail_mask = tail.mask(item_counts)
+        overall = {f"coverage@{k}": coverage(shown) for k, shown in running.exposures.items()}
+        overall |= {f"tail_share@{k}": share_of(shown, tail_mask) for k, shown in running.exposures.items()}
+    by_name = {name: np.concatenate(parts) for name, parts in running.values.items()}
+    return PerQuery(
+        users=users,
+        values={f"{name}@{k}": by_name[f"{name}@{k}"] for name in METRICS for k in running.ks},
+        overall=overall,
+        view="new" if exclude_consumed else "all",
+        ks=running.ks,
+        without_labels=without_labels,
+        tail_rule=tail.describe() if item_counts is not None else None,
+        scored=running.scored / len(users),
+        seconds=running.seconds,
+    )

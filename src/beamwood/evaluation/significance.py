@@ -1,0 +1,178 @@
+"""Is one method better than another, or were the queries lucky? Intervals and paired tests over queries.
+
+Shape legend: Q queries, R resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from beamwood.errors import InputError, nearest
+from beamwood.types import FloatArray
+
+__all__ = [
+    "TESTS",
+    "Comparison",
+    "Interval",
+    "bootstrap_interval",
+    "compare",
+    "holm",
+    "paired_bootstrap",
+    "paired_t",
+    "wilcoxon",
+]
+
+# Resampled values held at a time (32 MiB).
+_BLOCK_VALUES = 2**22
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean and the bounds of its confidence interval at `level`."""
+
+    mean: float
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A rival against the baseline on the same queries: mean of baseline - rival, its interval, p-values by test.
+
+    `p_values` as each test gives them, `adjusted` after Holm's correction over all rivals of the comparison.
+    """
+
+    baseline: str
+    rival: str
+    difference: Interval
+    p_values: dict[str, float]
+    adjusted: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The comparison as JSON can hold it."""
+        return asdict(self)
+
+
+def bootstrap_interval(
+    values: FloatArray, rng: np.random.Generator, *, level: float = 0.95, num_resamples: int = 2000
+) -> Interval:
+    """The percentile bootstrap interval of the mean of float[Q] values over resampled queries (Efron, 1979)."""
+    values = _checked(values, least=1)
+    if not 0.0 < level < 1.0:
+        raise InputError(f"level={level} is outside (0, 1); 0.95 gives a 95 % interval")
+    means = _resampled_means(values, rng, num_resamples)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(values.mean()), float(low), float(high), level)
+
+
+def paired_bootstrap(difference: FloatArray, rng: np.random.Generator, *, num_resamples: int = 2000) -> float:
+    """The two-sided p-value of a mean difference of 0, from the resampled means of the centred differences.
+
+    p = (1 + #{|m*| >= |m|}) / (R + 1), so it is never below 1 / (R + 1). Source: Efron and Tibshirani (1993), 16.4.
+    """
+    difference = _checked(difference, least=2)
+    observed = abs(float(difference.mean()))
+    if not difference.any():
+        return 1.0
+    centred = _resampled_means(difference - difference.mean(), rng, num_resamples)
+    return float((1 + np.count_nonzero(np.abs(centred) >= observed)) / (num_resamples + 1))
+
+
+def paired_t(difference: FloatArray) -> float:
+    """The two-sided p-value of Student's paired t-test; 1 where every difference is 0."""
+    difference = _checked(difference, least=2)
+    mean = float(difference.mean())
+    if not difference.any():
+        return 1.0
+    error = float(difference.std(ddof=1)) / np.sqrt(len(difference))
+    if error == 0.0:
+        return 0.0
+    return float(2.0 * stats.t.sf(abs(mean) / error, len(difference) - 1))
+
+
+def wilcoxon(difference: FloatArray) -> float:
+    """The two-sided p-value of Wilcoxon's signed-rank test, zeros dropped; 1 where every difference is 0."""
+    difference = _checked(difference, least=2)
+    if not difference.any():
+        return 1.0
+    return float(stats.wilcoxon(difference, zero_method="wilcox").pvalue)
+
+
+TESTS: dict[str, Callable[[FloatArray, np.random.Generator], float]] = {
+    "bootstrap": paired_bootstrap,
+    "t": lambda difference, _: paired_t(difference),
+    "wilcoxon": lambda difference, _: wilcoxon(difference),
+}
+
+
+def holm(p_values: FloatArray) -> NDArray[np.float64]:
+    """Holm's step-down adjustment: sorted p_(i) becomes max over j <= i of min(1, (m - j + 1) p_(j))."""
+    order = np.argsort(p_values, kind="stable")
+    factors = np.arange(len(p_values), 0, -1)
+    adjusted: NDArray[np.float64] = np.empty(len(p_values), np.float64)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p_values[order]))
+    return adjusted
+
+
+def compare(
+    values: Mapping[str, FloatArray],
+    baseline: str,
+    rng: np.random.Generator,
+    *,
+    level: float = 0.95,
+    num_resamples: int = 2000,
+) -> list[Comparison]:
+    """`baseline` against every other method on the same queries, by all `TESTS`, Holm-adjusted within each test.
+
+    `values` float[Q] for each method, in the same order of queries. Errors: an unknown baseline, unequal lengths.
+    """
+    if baseline not in values:
+        raise InputError(f"baseline='{baseline}' is not among the methods{nearest(baseline, values)}")
+    rivals = [name for name in values if name != baseline]
+    differences = {}
+    for rival in rivals:
+        if len(values[rival]) != len(values[baseline]):
+            raise InputError(
+                f"'{rival}' has {len(values[rival])} queries and '{baseline}' {len(values[baseline])}; "
+                "evaluate both on the same queries"
+            )
+        differences[rival] = np.asarray(values[baseline], np.float64) - np.asarray(values[rival], np.float64)
+    raw = {name: np.array([test(differences[rival], rng) for rival in rivals]) for name, test in TESTS.items()}
+    adjusted = {name: holm(column) for name, column in raw.items()}
+    return [
+        Comparison(
+            baseline,
+            rival,
+            bootstrap_interval(differences[rival], rng, level=level, num_resamples=num_resamples),
+            {name: float(raw[name][i]) for name in TESTS},
+            {name: float(adjusted[name][i]) for name in TESTS},
+        )
+        for i, rival in enumerate(rivals)
+    ]
+
+
+def _checked(values: FloatArray, *, least: int) -> NDArray[np.float64]:
+    checked: NDArray[np.float64] = np.asarray(values, np.float64)
+    if checked.ndim != 1 or len(checked) < least:
+        raise InputError(f"values have shape {checked.shape}; give one number a query, at least {least}")
+    if not np.isfinite(checked).all():
+        raise InputError("values hold NaN or infinity; a metric must be finite for every query")
+    return checked
+
+
+def _resampled_means(values: NDArray[np.float64], rng: np.random.Generator, num_resamples: int) -> NDArray[np.float64]:
+    if num_resamples < 1:
+        raise InputError(f"num_resamples={num_resamples} is below 1; 2000 is usual")
+    means = np.empty(num_resamples)
+    block = max(1, _BLOCK_VALUES // len(values))
+    for start in range(0, num_resamples, block):
+        size = min(block, num_resamples - start)
+        means[start : start + size] = values[rng.integers(0, len(values), (size, len(values)))].mean(axis=1)
+    return means

@@ -1,0 +1,123 @@
+"""The protocol: streaming equals whole, queries without labels are counted, a dishonest search is found out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamwood.errors import InputError
+from beamwood.evaluation import TailRule, evaluate, evaluate_both
+from beamwood.evaluation.metrics import METRICS
+from beamwood.retrieval.top_k import top_k
+from beamwood.types import Hits, ItemLists
+
+NUM_ITEMS = 25
+COUNTS = np.arange(NUM_ITEMS)[::-1]
+
+
+@dataclass
+class Queries:
+    users: np.ndarray
+    histories: ItemLists
+    labels: ItemLists
+    consumed: ItemLists
+
+
+def make_queries(seed, num_queries=17):
+    rng = np.random.default_rng(seed)
+    histories = ItemLists.from_lists([rng.integers(0, NUM_ITEMS, rng.integers(1, 6)) for _ in range(num_queries)])
+    labels = ItemLists.from_lists([rng.integers(0, NUM_ITEMS, rng.integers(0, 6)) for _ in range(num_queries)])
+    return Queries(np.arange(num_queries) * 3, histories, labels, histories.distinct())
+
+
+def search(histories, k, *, excluded=None, allowed=None):
+    """Scores that depend on the history, so that a mix-up of rows shows."""
+    scores = np.array([np.sin(np.arange(NUM_ITEMS) * (1 + row.sum())) for row in histories])
+    return top_k(scores.reshape(len(histories), NUM_ITEMS), k, excluded=excluded, allowed=allowed)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.booleans())
+def test_streaming_equals_plain_loops(seed, batch_size, exclude_consumed):
+    queries = make_queries(seed)
+    judged = [q for q in range(17) if len(queries.labels[q])]
+    measured = evaluate(
+        search,
+        queries,
+        ks=(3, 8),
+        exclude_consumed=exclude_consumed,
+        batch_size=batch_size,
+        item_counts=COUNTS,
+    )
+    assert measured.users.tolist() == [3 * q for q in judged]
+    assert measured.without_labels == 17 - len(judged)
+    assert set(measured.values) == {f"{name}@{k}" for name in METRICS for k in (3, 8)}
+    shown = np.zeros(NUM_ITEMS)
+    for place, q in enumerate(judged):
+        row = ItemLists.from_lists([queries.histories[q]])
+        best = search(row, 8, excluded=row if exclude_consumed else None).items[0]
+        wanted = set(queries.labels[q].tolist())
+        hits = len(wanted & set(best.tolist()))
+        assert measured.values["f@8"][place] == pytest.approx(2 * hits / (8 + len(wanted)))
+        shown[best] += 1
+    assert measured.overall["coverage@8"] == pytest.approx(np.mean(shown > 0))
+    assert measured.overall["tail_share@8"] == pytest.approx(shown[-5:].sum() / shown.sum())
+    assert measured.scored == pytest.approx(
+        np.mean([NUM_ITEMS - len(queries.consumed[q]) * exclude_consumed for q in judged])
+    )
+
+
+def test_both_views_in_one_call_and_as_dict():
+    both = evaluate_both(search, make_queries(0), ks=(5,), item_counts=COUNTS, tail=TailRule(share=0.4))
+    assert list(both) == ["all", "new"]
+    document = both["new"].as_dict()
+    assert document["protocol"]["consumed"] == "consumed items taken out"
+    assert "0.4 share" in document["protocol"]["tail_rule"]
+    assert document["metrics"]["f@5"] == both["new"].means()["f@5"]
+    assert both["all"].means() != both["new"].means()
+
+
+def test_allowed_reaches_the_search():
+    allowed = np.zeros(NUM_ITEMS, bool)
+    allowed[[2, 7]] = True
+    measured = evaluate(search, make_queries(1), ks=(4,), exclude_consumed=False, allowed=allowed, item_counts=COUNTS)
+    assert measured.overall["coverage@4"] == pytest.approx(2 / NUM_ITEMS)
+
+
+def test_a_search_that_ignores_exclusions_is_refused():
+    def dishonest(histories, k, *, excluded=None, allowed=None):
+        return search(histories, k, allowed=allowed)
+
+    with pytest.raises(InputError, match="excluded items"):
+        evaluate(dishonest, make_queries(2), ks=(20,), exclude_consumed=True)
+
+
+def test_an_answer_of_the_wrong_shape_or_range_is_refused():
+    def short(histories, k, *, excluded=None, allowed=None):
+        return search(histories, k - 1)
+
+    def beyond(histories, k, *, excluded=None, allowed=None):
+        hits = search(histories, k)
+        return Hits(hits.items + NUM_ITEMS, hits.scores, hits.scored)
+
+    with pytest.raises(InputError, match="answered with shape"):
+        evaluate(short, make_queries(2), ks=(5,), exclude_consumed=False)
+    with pytest.raises(InputError, match="catalogue ends at 24"):
+        evaluate(beyond, make_queries(2), ks=(5,), exclude_consumed=False, item_counts=COUNTS)
+
+
+def test_wrong_arguments_are_refused():
+    queries = make_queries(3)
+    with pytest.raises(InputError, match="k=0 is below 1"):
+        evaluate(search, queries, ks=(0, 5), exclude_consumed=False)
+    with pytest.raises(InputError, match="k=26 is above the 25 items"):
+        evaluate(search, queries, ks=(26,), exclude_consumed=False, item_counts=COUNTS)
+    with pytest.raises(InputError, match="ks is empty"):
+        evaluate(search, queries, ks=(), exclude_consumed=False)
+    with pytest.raises(InputError, match="batch_size=0"):
+        evaluate(search, queries, exclude_consumed=False, batch_size=0)
+    queries.labels = ItemLists.empty(17)
+    with pytest.raises(InputError, match="none of the 17 queries has a label"):
+        evaluate(search, queries, ks=(5,), exclude_consumed=False)

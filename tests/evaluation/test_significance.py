@@ -1,0 +1,106 @@
+"""Intervals and tests: against scipy, against known coverage, and on differences that are planted."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from beamwood.errors import InputError
+from beamwood.evaluation.significance import (
+    bootstrap_interval,
+    compare,
+    holm,
+    paired_bootstrap,
+    paired_t,
+    wilcoxon,
+)
+
+
+def test_agrees_with_scipy():
+    rng = np.random.default_rng(0)
+    a, b = rng.random(80), rng.random(80) + 0.05
+    assert paired_t(a - b) == pytest.approx(stats.ttest_rel(a, b).pvalue)
+    assert wilcoxon(a - b) == pytest.approx(stats.wilcoxon(a, b).pvalue)
+    assert paired_bootstrap(a - b, rng, num_resamples=20000) == pytest.approx(paired_t(a - b), abs=0.02)
+    ours = bootstrap_interval(a, rng, num_resamples=20000)
+    theirs = stats.bootstrap((a,), np.mean, method="percentile", n_resamples=20000, rng=rng).confidence_interval
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.004)
+    assert ours.mean == pytest.approx(a.mean())
+
+
+def test_the_interval_covers_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(300):
+        interval = bootstrap_interval(rng.exponential(1.0, 120), rng, level=0.9, num_resamples=300)
+        covered += interval.low <= 1.0 <= interval.high
+    assert 0.82 <= covered / 300 <= 0.95
+
+
+def test_p_values_are_uniform_without_a_difference():
+    rng = np.random.default_rng(2)
+    draws = [rng.normal(0, 1, 60) for _ in range(300)]
+    for test in (paired_t, wilcoxon, lambda d: paired_bootstrap(d, rng, num_resamples=300)):
+        assert stats.kstest([test(draw) for draw in draws], "uniform").pvalue > 0.001
+
+
+def test_no_difference_and_a_constant_difference():
+    rng = np.random.default_rng(3)
+    nothing, constant = np.zeros(10), np.full(10, 0.25)
+    assert paired_t(nothing) == wilcoxon(nothing) == paired_bootstrap(nothing, rng) == 1.0
+    assert paired_t(constant) == 0.0
+    assert paired_bootstrap(constant, rng, num_resamples=99) == pytest.approx(0.01)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=7))
+def test_holm_agrees_with_the_step_down_rule(p_values):
+    adjusted = holm(np.array(p_values))
+    assert np.all(adjusted >= p_values)
+    assert np.all(adjusted <= 1)
+    for alpha in (0.01, 0.05, 0.3):
+        rejected = set()
+        for rank, index in enumerate(np.argsort(p_values, kind="stable")):
+            if p_values[index] * (len(p_values) - rank) > alpha:
+                break
+            rejected.add(int(index))
+        assert rejected == set(np.flatnonzero(adjusted <= alpha).tolist())
+
+
+def test_compare_finds_a_planted_difference():
+    rng = np.random.default_rng(4)
+    truth = rng.random(200)
+    methods = {
+        "good": truth + 0.1,
+        "same": truth + 0.1 + rng.normal(0, 0.05, 200),
+        "worse": truth + rng.normal(0, 0.05, 200),
+    }
+    same, worse = compare(methods, "good", rng)
+    assert (same.rival, worse.rival) == ("same", "worse")
+    assert same.difference.low < 0 < same.difference.high
+    assert worse.difference.low > 0.08
+    assert all(worse.adjusted[test] < 0.01 <= same.adjusted[test] for test in ("bootstrap", "t", "wilcoxon"))
+    assert all(worse.adjusted[test] >= worse.p_values[test] for test in worse.p_values)
+    assert worse.as_dict()["difference"]["level"] == 0.95
+
+
+def test_same_generator_same_answer():
+    values = np.random.default_rng(5).random(50)
+    once, twice = (bootstrap_interval(values, np.random.default_rng(7)) for _ in range(2))
+    assert once == twice
+
+
+def test_wrong_arguments_are_refused():
+    rng = np.random.default_rng(6)
+    with pytest.raises(InputError, match="at least 2"):
+        paired_t(np.array([0.1]))
+    with pytest.raises(InputError, match="NaN"):
+        bootstrap_interval(np.array([0.1, np.nan]), rng)
+    with pytest.raises(InputError, match="level=95"):
+        bootstrap_interval(np.ones(3), rng, level=95)
+    with pytest.raises(InputError, match="num_resamples=0"):
+        bootstrap_interval(np.ones(3), rng, num_resamples=0)
+    with pytest.raises(InputError, match="did you mean 'popularity'"):
+        compare({"popularity": np.ones(3)}, "popularty", rng)
+    with pytest.raises(InputError, match="same queries"):
+        compare({"a": np.ones(3), "b": np.ones(4)}, "a", rng)
