@@ -1,0 +1,159 @@
+"""`manifest.json`: what a folder holds, with the size and sha256 of each file and a checksum of itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from beamwood import __version__
+from beamwood.errors import ArtefactError
+
+__all__ = [
+    "FORMAT",
+    "FORMAT_VERSION",
+    "MANIFEST",
+    "SUFFIXES",
+    "check_manifest",
+    "checked_name",
+    "claimed_manifest",
+    "digest",
+    "manifest_bytes",
+    "read_manifest",
+]
+
+FORMAT: Final = "beamwood-artefact"
+FORMAT_VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
+SUFFIXES: Final = {"arrays": ".safetensors", "table": ".parquet", "text": ""}
+
+_LIBRARIES = ("numpy", "polars", "safetensors", "torch")
+_RESERVED = {"format", "format_version", "beamwood", "libraries", "created", "files", "checksum"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+def check_manifest(manifest: Mapping[str, Any]) -> None:
+    """Refuse what JSON does not carry exactly: it should fail before the saving, not in the middle of it."""
+    assert "kind" in manifest, "an artefact's manifest names its kind"
+    assert not _RESERVED & set(manifest), f"reserved manifest keys: {_RESERVED & set(manifest)}"
+    _check_plain(manifest, "manifest")
+
+
+def _check_plain(value: Any, where: str) -> None:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise ArtefactError(f"{where} has the key {key!r}; JSON keys are strings: write str({key!r})")
+            _check_plain(inner, f"{where}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for position, inner in enumerate(value):
+            _check_plain(inner, f"{where}[{position}]")
+    elif isinstance(value, np.generic):
+        _check_plain(value.item(), where)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ArtefactError(f"{where} is {value}, which JSON cannot hold; store None or leave it out")
+    elif not isinstance(value, str | int | float | bool | None):
+        raise ArtefactError(f"{where} is a {type(value).__name__}; store numbers, strings, lists or dicts")
+
+
+def checked_name(name: str, where: Path) -> str:
+    """`name` if it is a plain file name, so that no manifest reaches out of its folder."""
+    if not _NAME.fullmatch(name) or ".." in name or name == MANIFEST:
+        raise ArtefactError(
+            f"{where}: the file name {name!r} is not a plain name of letters, digits, '.', '_' and '-'; "
+            f"do not trust this folder, save the artefact again"
+        )
+    return name
+
+
+def digest(path: Path) -> tuple[int, str]:
+    """Size in bytes and sha256 of a file."""
+    with path.open("rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        return stream.tell(), sha256
+
+
+def manifest_bytes(manifest: Mapping[str, Any], files: Mapping[str, Any]) -> bytes:
+    """The content of `manifest.json`, with format, versions, time and checksum added."""
+    whole = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        **manifest,
+        "beamwood": __version__,
+        "libraries": {"python": ".".join(map(str, sys.version_info[:3]))} | {n: _version(n) for n in _LIBRARIES},
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "files": dict(files),
+    }
+    plain = json.loads(json.dumps(whole, default=_item))
+    plain["checksum"] = _checksum(plain)
+    return (json.dumps(plain, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _item(value: Any) -> Any:
+    assert isinstance(value, np.generic), f"{value!r} is not plain"
+    return value.item()
+
+
+def _version(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    content = {key: value for key, value in manifest.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def claimed_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a folder that claims to be ours, its claims not yet verified."""
+    file = folder / MANIFEST
+    try:
+        manifest = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise ArtefactError(
+            f"{folder} has no {MANIFEST}, so it is not a beamwood artefact; give the folder that `beamwood fit` wrote"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArtefactError(f"{file} cannot be read as JSON ({error}); save the artefact again") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ArtefactError(f"{file} is not that of a beamwood artefact; give the folder that `beamwood fit` wrote")
+    if not isinstance(manifest.get("files"), dict) or not isinstance(manifest.get("kind"), str):
+        raise ArtefactError(f"{file} lacks its list of files or its kind; save the artefact again")
+    return manifest
+
+
+def read_manifest(path: str | os.PathLike[str], *, kind: str | None = None) -> dict[str, Any]:
+    """The manifest alone, verified, without touching the files it lists.
+
+    `kind` is what the caller can use, e.g. "retriever". Raises `ArtefactError` naming the file and the fix.
+    """
+    folder = Path(path)
+    file = folder / MANIFEST
+    manifest = claimed_manifest(folder)
+    version = manifest.get("format_version")
+    if not isinstance(version, int) or version < 1:
+        raise ArtefactError(f"{file}: format_version={version!r} is not a version; save the artefact again")
+    if version > FORMAT_VERSION:
+        raise ArtefactError(
+            f"{file}: format_version={version} is newer than {FORMAT_VERSION}, the newest that beamwood "
+            f"{__version__} reads; upgrade beamwood (the writer was {manifest.get('beamwood')})"
+        )
+    if manifest.get("checksum") != _checksum(manifest):
+        raise ArtefactError(f"{file} was altered or damaged (its checksum does not match); save the artefact again")
+    for name in manifest["files"]:
+        checked_name(name, file)
+    if kind is not None and manifest["kind"] != kind:
+        raise ArtefactError(f"{folder} holds a {manifest['kind']}, not a {kind}; give the folder of a {kind}")
+    return manifest

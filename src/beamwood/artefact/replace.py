@@ -1,0 +1,162 @@
+"""Put a finished folder in the place of another, so that a kill leaves the old or the new one whole.
+
+The new folder is made beside its destination under a temporary name and locked (`flock`) by the process that writes
+it, so that the next save can tell a killed one's leftovers from a live one's work. Replacing is the kernel's atomic
+exchange of two names (Linux `renameat2`). Where the file system lacks it, the old folder steps aside under a hidden
+name for the instant between two renames, and `recover`, which reading and saving call first, brings it back when a
+kill fell exactly there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from beamwood.artefact.manifest import MANIFEST
+
+__all__ = ["clean", "install", "recover", "sync", "temporary_folder"]
+
+_SAVING, _ASIDE = ".saving", ".aside"
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or a folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """A fresh locked folder beside `target`; whatever bears its name at the end is removed."""
+    temporary, lock = _make_temporary(target)
+    try:
+        yield temporary
+    finally:
+        # A failed save's own files, or what the exchange put there: the folder that was replaced.
+        shutil.rmtree(temporary, ignore_errors=True)
+        os.close(lock)
+
+
+def _hidden(target: Path, suffix: str) -> Path:
+    return target.with_name(f".{target.name}.{secrets.token_hex(6)}{suffix}")
+
+
+def _make_temporary(target: Path) -> tuple[Path, int]:
+    while True:
+        temporary = _hidden(target, _SAVING)
+        temporary.mkdir()
+        lock = _lock(temporary, own=True)
+        # Another save may have taken the folder for a leftover before it was locked.
+        if lock is not None and temporary.exists():
+            return temporary, lock
+
+
+def _lock(folder: Path, *, own: bool = False, wait: bool = False) -> int | None:
+    """A descriptor that holds the folder until it is closed or the process ends; None when somebody else does.
+
+    On a file system without locks our `own` folder goes unlocked, and nobody else's is ever taken for a leftover.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        if not own or isinstance(error, BlockingIOError):
+            os.close(descriptor)
+            return None
+    return descriptor
+
+
+def _siblings(target: Path, suffix: str) -> list[Path]:
+    pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{12}" + re.escape(suffix))
+    if not target.parent.is_dir():
+        return []
+    return sorted(entry for entry in target.parent.iterdir() if pattern.fullmatch(entry.name) and entry.is_dir())
+
+
+def clean(target: Path) -> None:
+    """Remove the temporaries of killed saves to `target`; one that a live process holds stays."""
+    for leftover in _siblings(target, _SAVING) + _siblings(target, _ASIDE):
+        lock = _lock(leftover)
+        if lock is None:
+            continue
+        # A folder that stepped aside is the only copy until its place is taken.
+        if leftover.name.endswith(_SAVING) or target.exists():
+            shutil.rmtree(leftover, ignore_errors=True)
+        os.close(lock)
+
+
+def install(temporary: Path, target: Path) -> None:
+    """Put the finished `temporary` at `target`, which is free or holds an artefact that may go."""
+    try:
+        os.rename(temporary, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if not _exchange(temporary, target):
+            _step_aside(temporary, target)
+    sync(target.parent)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap two names in one atomic call; False where the system or the file system lacks it."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "renameat2"):
+        return False
+    at_fdcwd, rename_exchange = -100, 2
+    if library.renameat2(at_fdcwd, os.fsencode(first), at_fdcwd, os.fsencode(second), rename_exchange) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM):
+        return False
+    raise OSError(code, os.strerror(code), str(second))
+
+
+def _step_aside(temporary: Path, target: Path) -> None:
+    while True:
+        # Held, so that another save does not take the only copy for a leftover.
+        lock = _lock(target, wait=True)
+        aside = _hidden(target, _ASIDE)
+        try:
+            os.rename(target, aside)
+            os.rename(temporary, target)
+        except OSError as error:
+            # A reader brought the old folder back in between, or another save was quicker: once more.
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                continue
+            recover(target)
+            raise
+        finally:
+            if lock is not None:
+                os.close(lock)
+        shutil.rmtree(aside, ignore_errors=True)
+        return
+
+
+def recover(target: Path) -> Path:
+    """Bring back the folder that stepped aside for a replacement which never came; where the artefact stands now."""
+    for aside in () if target.exists() else _siblings(target, _ASIDE):
+        if not (aside / MANIFEST).is_file():
+            continue
+        try:
+            os.rename(aside, target)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                return aside
+            # Somebody else was quicker.
+            continue
+        break
+    return target

@@ -1,0 +1,291 @@
+"""Saved folders come back equal; wrong, damaged and foreign ones are refused by name."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from beamwood.artefact import FORMAT_VERSION, check_output, manifest, read_artefact, read_manifest, write_artefact
+from beamwood.errors import ArtefactError
+
+WEIGHTS = {
+    "matrix": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "flags": np.array([True, False]),
+    "scalar": np.array(7, np.int64),
+    "empty": np.empty((0, 5), np.float64),
+    "half": np.array([0.5, np.inf, np.nan], np.float16),
+}
+ITEMS = pl.DataFrame({"id": ["a", "ß", ""], "category": [1, None, 3]})
+
+
+def save(path, *, overwrite=False, mark=1):
+    write_artefact(
+        path,
+        manifest={"kind": "retriever", "method": "dtr", "config": {"k": np.int64(3)}, "metrics": {"f@20": 0.1 + 0.2}},
+        arrays={
+            "weights": {**WEIGHTS, "mark": np.full(4, mark)},
+            "tree": {"leaf_of_item": np.arange(5, dtype=np.int32)},
+        },
+        tables={"items": ITEMS},
+        texts={"notes.md": f"mark {mark}\n"},
+        overwrite=overwrite,
+    )
+
+
+def test_everything_comes_back(tmp_path):
+    save(tmp_path / "deep" / "model")
+    artefact = read_artefact(tmp_path / "deep" / "model", kind="retriever")
+    found = artefact.arrays("weights")
+    for name, array in WEIGHTS.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+    assert artefact.table("items").equals(ITEMS)
+    assert artefact.text("notes.md") == "mark 1\n"
+    assert artefact.manifest["config"] == {"k": 3}
+    assert artefact.manifest["metrics"] == {"f@20": 0.1 + 0.2}
+    assert artefact.manifest["files"]["weights.safetensors"]["arrays"]["matrix"] == {
+        "dtype": "float32",
+        "shape": [3, 4],
+    }
+    assert artefact.manifest["libraries"]["polars"] == pl.__version__
+    assert artefact.names("arrays") == ["weights", "tree"]
+    assert os.listdir(tmp_path / "deep") == ["model"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    array=arrays_of.arrays(
+        dtype=st.one_of(
+            arrays_of.integer_dtypes(endianness="?"), arrays_of.floating_dtypes(endianness="?", sizes=(16, 32, 64))
+        ),
+        shape=arrays_of.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5),
+    ),
+    transposed=st.booleans(),
+)
+def test_any_numeric_array_comes_back(tmp_path_factory, array, transposed):
+    array = array.T if transposed else array
+    path = tmp_path_factory.mktemp("any") / "model"
+    write_artefact(path, manifest={"kind": "test"}, arrays={"w": {"x": array}})
+    found = read_artefact(path).arrays("w")["x"]
+    np.testing.assert_array_equal(found, array)
+    assert found.shape == array.shape
+
+
+def test_no_torch_is_imported(tmp_path):
+    save(tmp_path / "model")
+    code = (
+        "import sys; from beamwood.artefact import read_artefact; a = read_artefact(sys.argv[1]);"
+        "a.arrays('weights'); a.table('items'); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "model")], check=True)
+
+
+def test_an_unknown_part_names_the_nearest(tmp_path):
+    save(tmp_path / "model")
+    artefact = read_artefact(tmp_path / "model")
+    with pytest.raises(ArtefactError, match=r"retriever.*no arrays 'weight'; did you mean 'weights'"):
+        artefact.arrays("weight")
+    with pytest.raises(ArtefactError, match="no table 'weights'"):
+        artefact.table("weights")
+
+
+def test_replacing_must_be_asked_for(tmp_path):
+    save(tmp_path / "model")
+    with pytest.raises(ArtefactError, match="already holds an artefact; pass --overwrite"):
+        save(tmp_path / "model", mark=2)
+    assert read_artefact(tmp_path / "model").text("notes.md") == "mark 1\n"
+    save(tmp_path / "model", mark=2, overwrite=True)
+    assert read_artefact(tmp_path / "model").text("notes.md") == "mark 2\n"
+    assert os.listdir(tmp_path) == ["model"]
+
+
+@pytest.mark.parametrize("content", [{"notes.txt": "mine"}, {"manifest.json": "{}"}, {"manifest.json": '{"format": 1'}])
+def test_what_is_not_ours_is_never_replaced(tmp_path, content):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name, text in content.items():
+        (folder / name).write_text(text)
+    with pytest.raises(ArtefactError, match="not a beamwood artefact, so it is never replaced"):
+        save(folder, overwrite=True)
+    with pytest.raises(ArtefactError, match=r"manifest\.json"):
+        read_artefact(folder)
+    assert {p.name: p.read_text() for p in folder.iterdir()} == content
+
+
+def test_a_strangers_file_in_an_artefact_is_not_lost(tmp_path):
+    save(tmp_path / "model")
+    (tmp_path / "model" / "thesis.tex").write_text("years of work")
+    assert read_artefact(tmp_path / "model").text("notes.md")
+    with pytest.raises(ArtefactError, match=r"'thesis\.tex'.*move it away"):
+        save(tmp_path / "model", overwrite=True)
+
+
+def test_outputs_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ArtefactError, match="is a file, not a folder"):
+        check_output(tmp_path / "file", overwrite=True)
+    with pytest.raises(ArtefactError, match=r"file is a file, so .* cannot be made"):
+        check_output(tmp_path / "file" / "model")
+    with pytest.raises(ArtefactError, match="name a folder inside it"):
+        check_output("/")
+    assert check_output(tmp_path / "new" / "model") == (tmp_path / "new" / "model").resolve()
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_empty_folder_and_a_link_are_fine(tmp_path):
+    (tmp_path / "empty").mkdir()
+    save(tmp_path / "empty")
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    save(tmp_path / "link", mark=2, overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert read_artefact(tmp_path / "empty").text("notes.md") == "mark 2\n"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"metrics": {"f@20": float("nan")}}, r"manifest\['metrics'\]\['f@20'\] is nan"),
+        ({"config": [object()]}, r"manifest\['config'\]\[0\] is a object"),
+        ({"config": {1: 2}}, "has the key 1"),
+    ],
+)
+def test_a_manifest_json_cannot_hold(tmp_path, wrong, message):
+    with pytest.raises(ArtefactError, match=message):
+        write_artefact(tmp_path / "model", manifest={"kind": "test", **wrong})
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_array_safetensors_cannot_hold(tmp_path):
+    with pytest.raises(ArtefactError, match=r"w\.safetensors: the array 'ids' is object"):
+        write_artefact(tmp_path / "m", manifest={"kind": "test"}, arrays={"w": {"ids": np.array(["a", 1], object)}})
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_and_wrong_kind(tmp_path):
+    with pytest.raises(ArtefactError, match="does not exist; give the folder"):
+        read_artefact(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ArtefactError, match="is a file, not an artefact"):
+        read_artefact(tmp_path / "file")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ArtefactError, match=r"folder has no manifest\.json, so it is not a beamwood artefact"):
+        read_artefact(tmp_path / "folder")
+    save(tmp_path / "model")
+    with pytest.raises(ArtefactError, match="holds a retriever, not a ranker"):
+        read_artefact(tmp_path / "model", kind="ranker")
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "tree.safetensors", "items.parquet", "notes.md"])
+def test_a_missing_file_is_named(tmp_path, name):
+    save(tmp_path / "model")
+    (tmp_path / "model" / name).unlink()
+    with pytest.raises(ArtefactError, match=rf"{name} is missing"):
+        read_artefact(tmp_path / "model")
+
+
+@pytest.mark.parametrize("part", ["cut in half", "emptied", "one longer"])
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "weights.safetensors", "tree.safetensors", "items.parquet", "notes.md"]
+)
+def test_a_truncated_file_is_named(tmp_path, name, part):
+    save(tmp_path / "model")
+    path = tmp_path / "model" / name
+    content = path.read_bytes()
+    path.write_bytes({"cut in half": content[: len(content) // 2], "emptied": b"", "one longer": content + b"x"}[part])
+    with pytest.raises(ArtefactError, match=name):
+        read_artefact(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "weights.safetensors", "tree.safetensors", "items.parquet", "notes.md"]
+)
+def test_no_flipped_bit_passes(tmp_path, name):
+    save(tmp_path / "model")
+    path = tmp_path / "model" / name
+    content = path.read_bytes()
+    expected = read_manifest(tmp_path / "model")
+    rng = np.random.default_rng(0)
+    for position in rng.integers(len(content), size=60):
+        flipped = bytearray(content)
+        flipped[position] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        if name == "manifest.json":
+            # White space may change; what is said may not.
+            with contextlib.suppress(ArtefactError):
+                assert read_manifest(tmp_path / "model") == expected
+        else:
+            with pytest.raises(ArtefactError, match=name):
+                read_artefact(tmp_path / "model")
+
+
+def rewrite_manifest(folder, change):
+    """A manifest whose checksum fits, as a newer or a malicious writer would leave it."""
+    path = folder / "manifest.json"
+    content = json.loads(path.read_bytes())
+    change(content)
+    content["checksum"] = manifest._checksum(content)
+    path.write_text(json.dumps(content))
+
+
+def test_a_newer_version_says_upgrade(tmp_path):
+    save(tmp_path / "model")
+    rewrite_manifest(tmp_path / "model", lambda m: m.update(format_version=FORMAT_VERSION + 1, files={}, new=[]))
+    with pytest.raises(ArtefactError, match=rf"format_version={FORMAT_VERSION + 1} is newer.*upgrade beamwood"):
+        read_artefact(tmp_path / "model")
+    save(tmp_path / "other")
+    rewrite_manifest(tmp_path / "other", lambda m: m.update(format_version="one"))
+    with pytest.raises(ArtefactError, match="format_version='one' is not a version"):
+        read_artefact(tmp_path / "other")
+
+
+@pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "a/b.txt", "..", ".", "", "a\x00b", "manifest.json"])
+def test_no_name_reaches_out_of_the_folder(tmp_path, name):
+    save(tmp_path / "model")
+    (tmp_path / "secret.txt").write_text("secret")
+    about = {"kind": "text", "size": 6, "sha256": manifest.digest(tmp_path / "secret.txt")[1]}
+    rewrite_manifest(tmp_path / "model", lambda m: m["files"].update({name: about}))
+    with pytest.raises(ArtefactError, match="not a plain name"):
+        read_artefact(tmp_path / "model")
+
+
+def test_a_shape_that_differs_from_the_manifest(tmp_path):
+    save(tmp_path / "model")
+    rewrite_manifest(
+        tmp_path / "model", lambda m: m["files"]["weights.safetensors"]["arrays"]["matrix"].update(shape=[4, 3])
+    )
+    with pytest.raises(ArtefactError, match=r"'matrix' has shape \[3, 4\].*says \[4, 3\]"):
+        read_artefact(tmp_path / "model")
+
+
+def test_replaced_while_reading(tmp_path):
+    save(tmp_path / "model")
+    old = read_artefact(tmp_path / "model")
+    save(tmp_path / "model", mark=2, overwrite=True)
+    with pytest.raises(ArtefactError, match="replaced while it was being read; load the artefact again"):
+        old.arrays("weights")
+
+
+def test_a_save_that_lands_between_manifest_and_files_is_read_whole(tmp_path, monkeypatch):
+    from beamwood.artefact import read
+
+    save(tmp_path / "model")
+    original, calls = read.read_manifest, []
+
+    def slow(*args, **kwargs):
+        found = original(*args, **kwargs)
+        if not calls:
+            calls.append(1)
+            save(tmp_path / "model", mark=2, overwrite=True)
+        return found
+
+    monkeypatch.setattr(read, "read_manifest", slow)
+    assert read_artefact(tmp_path / "model").text("notes.md") == "mark 2\n"

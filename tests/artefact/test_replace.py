@@ -1,0 +1,228 @@
+"""Whatever stops a save, the old artefact or the new one is there, whole."""
+
+import errno
+import fcntl
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from beamwood.artefact import read_artefact, replace, write_artefact
+from beamwood.errors import ArtefactError
+
+
+def save(path, mark, *, overwrite=True, size=1000):
+    write_artefact(
+        path,
+        manifest={"kind": "test", "mark": mark},
+        arrays={"one": {"x": np.full(size, mark)}, "two": {"x": np.full(size, mark)}},
+        texts={"notes.txt": str(mark)},
+        overwrite=overwrite,
+    )
+
+
+def mark_of(path):
+    artefact = read_artefact(path)
+    marks = {artefact.manifest["mark"], int(artefact.text("notes.txt"))}
+    marks |= set(artefact.arrays("one")["x"].tolist()) | set(artefact.arrays("two")["x"].tolist())
+    (mark,) = marks
+    return mark
+
+
+# Each fork of this child dies by SIGKILL just before its n-th call to the disk; it prints where.
+CHILD = textwrap.dedent("""
+    import os, shutil, signal, sys
+    import numpy as np
+    import safetensors.numpy
+    from beamwood.artefact import replace, write_artefact
+
+    target, lacks_exchange = sys.argv[1], sys.argv[2] == "True"
+    sys.path.insert(0, os.path.dirname(sys.argv[3]))
+    from test_replace import save
+
+    def run(fatal):
+        count = 0
+        def dying(function):
+            def call(*args, **kwargs):
+                nonlocal count
+                count += 1
+                if count == fatal:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return function(*args, **kwargs)
+            return call
+        os.fsync, os.rename, os.unlink = dying(os.fsync), dying(os.rename), dying(os.unlink)
+        os.mkdir, os.open, shutil.rmtree = dying(os.mkdir), dying(os.open), dying(shutil.rmtree)
+        safetensors.numpy.save_file = dying(safetensors.numpy.save_file)
+        replace._exchange = dying((lambda *_: False) if lacks_exchange else replace._exchange)
+        save(target, 2)
+
+    fatal = 1
+    while True:
+        process = os.fork()
+        if process == 0:
+            try:
+                run(fatal)
+                os._exit(0)
+            except BaseException as error:
+                print(repr(error), file=sys.stderr)
+                os._exit(1)
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        print(status, flush=True)
+        input()
+        if status != -signal.SIGKILL:
+            break
+        fatal += 1
+""")
+
+
+@pytest.mark.parametrize("lacks_exchange", [False, True])
+def test_a_kill_at_any_moment_leaves_old_or_new_whole(tmp_path, lacks_exchange):
+    target = tmp_path / "model"
+    save(target, 1)
+    arguments = [sys.executable, "-c", CHILD, str(target), str(lacks_exchange), __file__]
+    seen = []
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        while True:
+            status = int(child.stdout.readline())
+            seen.append(mark_of(target))
+            # From the killed state a reader and the next save both find their way.
+            save(target, 1)
+            assert mark_of(target) == 1
+            assert os.listdir(tmp_path) == ["model"]
+            child.stdin.write("\n")
+            child.stdin.flush()
+            if status != -9:
+                break
+    assert status == 0
+    assert len(seen) > 20
+    assert seen == sorted(seen), "old before the exchange, new after it"
+    assert set(seen) == {1, 2}
+
+
+def test_a_kill_between_the_two_renames_is_healed_by_reading(tmp_path):
+    target = tmp_path / "model"
+    save(target, 1)
+    os.rename(target, tmp_path / ".model.0123456789ab.aside")
+    (tmp_path / ".model.0123456789ab.saving").mkdir()
+    assert mark_of(target) == 1
+    with pytest.raises(ArtefactError, match="already holds an artefact"):
+        save(target, 2, overwrite=False)
+
+
+def test_a_reader_that_heals_too_early_only_delays_the_save(tmp_path, monkeypatch):
+    target = tmp_path / "model"
+    save(target, 1)
+    rename, healed = os.rename, []
+
+    def meddled(source, destination):
+        rename(source, destination)
+        if str(destination).endswith(".aside") and not healed:
+            healed.append(mark_of(target))
+
+    monkeypatch.setattr(replace, "_exchange", lambda *_: False)
+    monkeypatch.setattr(os, "rename", meddled)
+    save(target, 2)
+    assert healed == [1]
+    assert mark_of(target) == 2
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_live_writers_folder_is_left_alone(tmp_path):
+    target = tmp_path / "model"
+    live, dead = tmp_path / ".model.0123456789ab.saving", tmp_path / ".model.ba9876543210.saving"
+    others = [tmp_path / ".modelled.0123456789ab.saving", tmp_path / ".model.backup"]
+    for folder in (live, dead, *others):
+        folder.mkdir()
+        (folder / "part").write_text("x")
+    lock = os.open(live, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    save(target, 1)
+    assert live.exists()
+    assert not dead.exists()
+    assert all(folder.exists() for folder in others)
+    os.close(lock)
+    save(target, 1)
+    assert not live.exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "call"),
+    [("fsync", 1), ("fsync", 5), ("save_file", 1), ("save_file", 2), *[("rename", n) for n in (1, 2, 3)]],
+)
+def test_a_full_disk_leaves_the_old_one(tmp_path, monkeypatch, where, call):
+    target = tmp_path / "model"
+    save(target, 1)
+    count = 0
+
+    def failing(function):
+        def wrapped(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if count == call:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    if where == "save_file":
+        import safetensors.numpy
+
+        monkeypatch.setattr(safetensors.numpy, "save_file", failing(safetensors.numpy.save_file))
+    else:
+        monkeypatch.setattr(os, where, failing(getattr(os, where)))
+    if where == "rename" and call > 1:
+        monkeypatch.setattr(replace, "_exchange", lambda *_: False)
+    with pytest.raises(ArtefactError, match=r"No space left.*untouched; free some space and save again"):
+        save(target, 2)
+    monkeypatch.undo()
+    assert mark_of(target) == 1
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_write_the_kernel_refuses_leaves_the_old_one(tmp_path):
+    target = tmp_path / "model"
+    save(target, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
+    try:
+        with pytest.raises(ArtefactError, match=r"one\.safetensors could not be saved"):
+            save(target, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert mark_of(target) == 1
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch):
+    target = tmp_path / "model"
+    save(target, 1)
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(target, 2)
+    monkeypatch.undo()
+    assert mark_of(target) == 1
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_an_artefact_that_appears_meanwhile_is_not_replaced_unasked(tmp_path, monkeypatch):
+    target = tmp_path / "model"
+    fsync, done = os.fsync, []
+
+    def slow(descriptor):
+        fsync(descriptor)
+        if not done:
+            done.append(1)
+            save(target, 1)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    with pytest.raises(ArtefactError, match="already holds an artefact"):
+        save(target, 2, overwrite=False)
+    assert mark_of(target) == 1
