@@ -40,3 +40,8 @@ $(STAMP): pyproject.toml constraints.txt $(shell find native -type f 2>/dev/null
 
 clean:
 	rm -rf build .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# A development build: the module goes into src/beamwood, for use with PYTHONPATH=src.
+native:
+	cmake -S native -B build/native -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/src/beamwood
+	cmake --build build/native --parallel 2

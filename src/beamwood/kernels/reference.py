@@ -16,7 +16,7 @@ from beamwood.kernels.din import DinWeights, Layer
 from beamwood.tree.tree import Shape
 from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["Found", "beam_search", "score_nodes", "score_nodes_plain"]
+__all__ = ["Found", "beam_search", "exact_search", "score_leaves", "score_nodes", "score_nodes_plain"]
 
 Float32 = NDArray[np.float32]
 
@@ -130,6 +130,46 @@ def beam_search(
                 leaves[row, : len(nodes)], scores[row, : len(nodes)] = nodes, values
             else:
                 nodes = np.sort(nodes)
+    return Found(leaves, scores, scored)
+
+
+def score_leaves(weights: DinWeights, shape: Shape, history_BL: IndexArray, leaves_BM: IndexArray) -> Float32:
+    """Scores float32[B, M] of given leaves; -inf where a leaf is -1."""
+    offset = shape.level_offset(shape.depth)
+    scores = np.full(leaves_BM.shape, -np.inf, np.float32)
+    for row, leaves_M in enumerate(leaves_BM):
+        given = np.flatnonzero(leaves_M >= 0)
+        scores[row, given] = score_nodes(weights, offset, history_BL[row], leaves_M[given])
+    return scores
+
+
+def exact_search(
+    weights: DinWeights,
+    shape: Shape,
+    history_BL: IndexArray,
+    k: int,
+    *,
+    live: tuple[NDArray[np.int32], ...],
+    excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None,
+) -> Found:
+    """The k best of all live leaves, each scored, for each row; arguments as for `beam_search`."""
+    leaves = np.full((len(history_BL), k), -1, np.int32)
+    scores = np.full((len(history_BL), k), -np.inf, np.float32)
+    scored = np.zeros(len(history_BL), np.int64)
+    everywhere = np.flatnonzero(live[shape.depth] > 0)
+    for row, history_L in enumerate(history_BL):
+        candidates = everywhere
+        if excluded is not None:
+            banned = excluded[1][excluded[0][row] : excluded[0][row + 1]]
+            candidates = np.setdiff1d(everywhere, banned, assume_unique=True)
+        # Blocks of this many leaves bound the memory, a few hundred MiB at the widest scorers.
+        blocks = [candidates[start : start + 8192] for start in range(0, len(candidates), 8192)]
+        offset = shape.level_offset(shape.depth)
+        parts = [score_nodes(weights, offset, history_L, block) for block in blocks]
+        values = np.concatenate([np.empty(0, np.float32), *parts])
+        best = best_first(values, candidates, k)
+        leaves[row, : len(best)], scores[row, : len(best)] = candidates[best], values[best]
+        scored[row] = len(candidates)
     return Found(leaves, scores, scored)
 
 

@@ -1,0 +1,47 @@
+// Work over rows on a few threads: one thread a row, never several on one.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace beamwood {
+
+// Calls `work(worker, row)` for every row in [0, rows) on up to `threads` threads, worker in [0, threads). Rows are
+// handed out one by one and nothing spins or waits at a barrier, so a busy machine costs no more than its share. The
+// first exception is thrown again in the caller.
+template <class Work>
+void parallel_rows(std::int64_t rows, int threads, Work&& work) {
+    threads = static_cast<int>(std::min<std::int64_t>(threads, rows));
+    if (threads <= 1) {
+        for (std::int64_t row = 0; row < rows; ++row) work(0, row);
+        return;
+    }
+    std::atomic<std::int64_t> next{0};
+    std::exception_ptr failure;
+    std::mutex failure_mutex;
+    auto run = [&](int worker) {
+        try {
+            for (std::int64_t row; (row = next.fetch_add(1, std::memory_order_relaxed)) < rows;) work(worker, row);
+        } catch (...) {
+            std::lock_guard<std::mutex> lock(failure_mutex);
+            if (!failure) failure = std::current_exception();
+            next = rows;
+        }
+    };
+    std::vector<std::thread> others;
+    try {
+        for (int worker = 1; worker < threads; ++worker) others.emplace_back(run, worker);
+    } catch (...) {
+        // A machine that grants fewer threads gets the work done with those it grants.
+    }
+    run(0);
+    for (auto& thread : others) thread.join();
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace beamwood

@@ -1,0 +1,20 @@
+// The Python module beamwood._native: each kernel family registers itself.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "common/cpu.hpp"
+
+namespace nb = nanobind;
+
+namespace beamwood {
+void register_search(nb::module_& module);
+}  // namespace beamwood
+
+NB_MODULE(_native, module) {
+    module.doc() = "Kernels of beamwood; use them through beamwood.kernels, which checks arguments.";
+    module.def("levels", [] { return beamwood::levels(); },
+               "Compiled instruction sets that this processor runs, the best last.");
+    module.def("has_amx", &beamwood::has_amx, "Whether AMX tiles can be used.");
+    beamwood::register_search(module);
+}

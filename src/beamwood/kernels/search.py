@@ -1,0 +1,181 @@
+"""Search with a DIN scorer: beam, given leaves, and every leaf; native where it was built, else the numpy twin.
+
+Shape legend: B rows, M leaves a row, L history length, K results.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError, nearest
+from beamwood.kernels import reference
+from beamwood.kernels.din import DinWeights
+from beamwood.kernels.dispatch import native, native_level
+from beamwood.kernels.reference import Found
+from beamwood.tree.tree import Shape
+from beamwood.types import IndexArray
+
+__all__ = ["PRECISIONS", "DinSearch"]
+
+PRECISIONS = ("exact", "float32", "bf16")
+Live = tuple[NDArray[np.int32], ...]
+Excluded = tuple[NDArray[np.int64], NDArray[np.int32]]
+
+
+class DinSearch:
+    """Finds leaves with a DIN scorer on a tree's shape; built once, used for many batches, from one thread at a time.
+
+    `threads`: how many rows are searched at once. `precision`: "float32"; "exact" gives the answers of float32, on AMX
+    by way of split bf16; "bf16" rounds the products and may change results (native with AMX only). `level` forces an
+    instruction set of the native core. Raises `InputError` for nodes that do not fit the shape or unknown choices.
+    """
+
+    def __init__(
+        self,
+        weights: DinWeights,
+        shape: Shape,
+        *,
+        threads: int = 1,
+        precision: str = "exact",
+        level: str | None = None,
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise InputError(f"precision={precision!r} is unknown{nearest(precision, PRECISIONS)}")
+        if threads < 1:
+            raise InputError(f"threads={threads} is below 1")
+        if len(weights.nodes) != shape.num_nodes:
+            raise InputError(f"the scorer has {len(weights.nodes)} nodes; a tree of {shape} has {shape.num_nodes}")
+        self.weights, self.shape, self.threads, self.precision = weights, shape, threads, precision
+        self._core: Any = None
+        module = native()
+        if module is not None:
+            self._core = _core(module, weights, shape, native_level(level), precision)
+        elif precision == "bf16":
+            raise InputError("precision='bf16' needs the native core; use 'exact'")
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the native core answers."""
+        return self._core is not None
+
+    def beam(
+        self,
+        history_BL: IndexArray,
+        *,
+        beam_width: int,
+        k: int,
+        live: Live,
+        excluded: Excluded | None = None,
+    ) -> Found:
+        """The k best leaves a beam of `beam_width` nodes finds for each row: see `reference.beam_search`.
+
+        Errors: k outside 1..beam_width, leaves outside the shape, arrays whose shapes do not fit.
+        """
+        if not 1 <= k <= beam_width:
+            raise InputError(f"k={k} is outside 1..beam_width={beam_width}; raise beam_width or lower k")
+        history, live, lists = self._checked(history_BL), self._checked_live(live), excluded
+        if lists is not None:
+            lists = self._checked_excluded(lists, len(history))
+        # A width beyond the leaves changes nothing, and an answer has one column for each of the k asked for.
+        if self._core is None:
+            return reference.beam_search(
+                self.weights, self.shape, history, beam_width=beam_width, k=k, live=live, excluded=lists
+            )
+        indptr, banned = lists if lists is not None else _no_lists(len(history))
+        width = min(beam_width, self.shape.capacity)
+        return Found(*self._core.beam(history, width, k, list(live), indptr, banned, self.threads))
+
+    def score(self, history_BL: IndexArray, leaves_BM: IndexArray) -> NDArray[np.float32]:
+        """float32[B, M], the score of each given leaf; -inf where it is -1."""
+        history, leaves = self._checked(history_BL), self._checked_leaves("leaves_BM", leaves_BM)
+        if len(leaves) != len(history):
+            raise InputError(f"leaves_BM has {len(leaves)} rows for {len(history)} histories; give one row each")
+        if self._core is None:
+            return reference.score_leaves(self.weights, self.shape, history, leaves)
+        scores: NDArray[np.float32] = self._core.score(history, leaves, self.threads)
+        return scores
+
+    def exact(self, history_BL: IndexArray, k: int, *, live: Live, excluded: Excluded | None = None) -> Found:
+        """The k best of all live leaves for each row, every one scored: brute force, what a beam approximates."""
+        if k < 1:
+            raise InputError(f"k={k} is below 1; ask for at least one leaf")
+        history, live, lists = self._checked(history_BL), self._checked_live(live), excluded
+        if lists is not None:
+            lists = self._checked_excluded(lists, len(history))
+        if self._core is None:
+            return reference.exact_search(self.weights, self.shape, history, k, live=live, excluded=lists)
+        indptr, banned = lists if lists is not None else _no_lists(len(history))
+        return Found(*self._core.exact(history, k, live[-1], indptr, banned, self.threads))
+
+    def _checked(self, history_BL: IndexArray) -> NDArray[np.int32]:
+        history = self._checked_leaves("history_BL", history_BL)
+        if history.shape[1] != self.weights.history_length:
+            raise InputError(
+                f"history_BL has {history.shape[1]} columns; the scorer's windows cover {self.weights.history_length}"
+            )
+        return history
+
+    def _checked_leaves(self, name: str, leaves: IndexArray) -> NDArray[np.int32]:
+        leaves = np.asarray(leaves)
+        if leaves.ndim != 2 or not np.issubdtype(leaves.dtype, np.integer):
+            raise InputError(
+                f"{name} has shape {leaves.shape} and type {leaves.dtype}; expected two-dimensional integers"
+            )
+        if leaves.size and (leaves.min() < -1 or leaves.max() >= self.shape.capacity):
+            raise InputError(
+                f"{name} holds {leaves.min()}..{leaves.max()}; leaves are 0..{self.shape.capacity - 1}, -1 for none"
+            )
+        return np.ascontiguousarray(leaves, dtype=np.int32)
+
+    def _checked_live(self, live: Live) -> Live:
+        if len(live) != self.shape.depth + 1:
+            raise InputError(
+                f"live has {len(live)} levels; a tree of depth {self.shape.depth} has {self.shape.depth + 1}"
+            )
+        for level, counts in enumerate(live):
+            size = self.shape.level_size(level)
+            if counts.shape != (size,) or counts.dtype != np.int32:
+                raise InputError(f"live[{level}] is {counts.dtype}{counts.shape}; expected int32({size},)")
+        return tuple(np.ascontiguousarray(counts) for counts in live)
+
+    def _checked_excluded(self, excluded: Excluded, num_rows: int) -> Excluded:
+        indptr = np.ascontiguousarray(excluded[0], dtype=np.int64)
+        leaves = self._checked_leaves("excluded", np.asarray(excluded[1])[None])[0]
+        if (
+            indptr.shape != (num_rows + 1,)
+            or indptr[0] != 0
+            or indptr[-1] != len(leaves)
+            or (np.diff(indptr) < 0).any()
+        ):
+            raise InputError(
+                f"excluded's indptr must hold {num_rows + 1} rising numbers from 0 to {len(leaves)}, one row a history"
+            )
+        rows = np.repeat(np.arange(num_rows), np.diff(indptr))
+        if len(leaves) and (leaves.min() < 0 or (np.diff(rows * (self.shape.capacity + 1) + leaves) <= 0).any()):
+            raise InputError("excluded must hold leaves of 0 or more, ascending and without repeats within a row")
+        return indptr, leaves
+
+
+def _no_lists(num_rows: int) -> Excluded:
+    return np.zeros(num_rows + 1, np.int64), np.empty(0, np.int32)
+
+
+def _core(module: Any, weights: DinWeights, shape: Shape, level: str, precision: str) -> Any:
+    """The native searcher, which keeps the arrays of `weights` alive."""
+    if not hasattr(module, "Searcher"):
+        return None
+    use_amx = precision != "float32" and level == "v4" and module.has_amx()
+    if precision == "bf16" and not use_amx:
+        raise InputError("precision='bf16' needs a processor with AMX; use 'exact'")
+    layers = [weights.attention_in, weights.attention_out, *weights.layers]
+    return module.Searcher(
+        weights.nodes,
+        [(layer.weight, layer.bias, layer.slope) for layer in layers],
+        weights.windows,
+        (shape.root_fanout, shape.branching, shape.depth),
+        level,
+        precision if use_amx else "float32",
+    )
