@@ -31,6 +31,7 @@ __all__ = ["WINDOWS", "DinScorer", "LevelNodes"]
 
 WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
 NORMS = ("none", "batch")
+ACTIVATIONS = ("prelu", "relu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,9 @@ class LevelNodes:
 class DinScorer(nn.Module):
     """Scores of tree nodes for users given by their histories.
 
-    `norm="batch"` puts batch normalisation before each hidden activation of the MLP (folded away at export); the
-    attention network has none. `table_limit`: levels with at most so many nodes use the table of all pairs.
+    `activation` of the MLP: "prelu" (the paper's program) or "relu" (half the time of a step). `norm="batch"` puts
+    batch normalisation before each hidden activation of the MLP (folded away at export); the attention network has
+    none. `table_limit`: levels with at most so many nodes use the table of all pairs.
     """
 
     def __init__(
@@ -56,8 +58,9 @@ class DinScorer(nn.Module):
         attention_hidden: int = 36,
         windows: Sequence[int] = WINDOWS,
         mlp: Sequence[int] = (128, 64, 24),
-        norm: str = "batch",
-        dropout: float = 0.1,
+        norm: str = "none",
+        activation: str = "prelu",
+        dropout: float = 0.0,
         sparse: bool = False,
         table_limit: int = 512,
         generator: torch.Generator | None = None,
@@ -65,6 +68,8 @@ class DinScorer(nn.Module):
         super().__init__()
         if norm not in NORMS:
             raise InputError(f"norm='{norm}' is unknown; known: {', '.join(NORMS)}")
+        if activation not in ACTIVATIONS:
+            raise InputError(f"activation='{activation}' is unknown; known: {', '.join(ACTIVATIONS)}")
         self.shape, self.table_limit = shape, table_limit
         self.windows = tuple(windows)
         self.nodes = nn.Embedding(shape.num_nodes, width, sparse=sparse)
@@ -73,7 +78,7 @@ class DinScorer(nn.Module):
         sizes = [(len(windows) + 1) * width, *mlp]
         self.hidden = nn.ModuleList(nn.Linear(i, o) for i, o in itertools.pairwise(sizes))
         self.norms = nn.ModuleList(nn.BatchNorm1d(o) if norm == "batch" else nn.Identity() for o in mlp)
-        self.acts = nn.ModuleList(nn.PReLU(o) for o in mlp)
+        self.acts = nn.ModuleList(nn.PReLU(o) if activation == "prelu" else nn.ReLU() for o in mlp)
         self.output = nn.Linear(sizes[-1], 1)
         self.dropout = nn.Dropout(dropout)
         window_of = np.repeat(np.arange(len(windows)), windows)
@@ -183,8 +188,9 @@ class DinScorer(nn.Module):
         with torch.no_grad():
             for layer, norm, act in zip(self.hidden, self.norms, self.acts, strict=True):
                 assert isinstance(layer, nn.Linear)
-                assert isinstance(act, nn.PReLU)
-                layers.append(folded(layer, norm, act.weight))
+                slope = act.weight if isinstance(act, nn.PReLU) else torch.zeros_like(layer.bias)
+                assert isinstance(slope, Tensor)
+                layers.append(folded(layer, norm, slope))
             layers.append(folded(self.output, None, None))
             return DinWeights(
                 nodes=array(self.nodes.weight),

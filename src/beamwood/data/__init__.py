@@ -1,0 +1,21 @@
+"""From a log to histories: reading, vocabularies, splits, training examples, a synthetic market. Knows no torch."""
+
+from beamwood.data.dataset import Dataset, ItemTable
+from beamwood.data.log import ColumnNames, Log, read_log
+from beamwood.data.split import SPLITS, Queries, Split, by_time, disjoint_users, leave_one_out
+from beamwood.data.vocabulary import Vocabulary
+
+__all__ = [
+    "SPLITS",
+    "ColumnNames",
+    "Dataset",
+    "ItemTable",
+    "Log",
+    "Queries",
+    "Split",
+    "Vocabulary",
+    "by_time",
+    "disjoint_users",
+    "leave_one_out",
+    "read_log",
+]

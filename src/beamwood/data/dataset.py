@@ -1,0 +1,159 @@
+"""Histories by index, and the item table beside them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from beamwood.data.log import Log, open_table
+from beamwood.data.vocabulary import Vocabulary
+from beamwood.errors import InputError
+from beamwood.types import BoolArray, ItemLists
+
+__all__ = ["Dataset", "ItemTable"]
+
+_ITEM_ALIASES = ("item_id", "item", "itemid", "iid", "product_id", "movie_id", "movieid", "article_id", "asin", "id")
+
+
+@dataclass(frozen=True)
+class ItemTable:
+    """Columns of items, aligned with the item index.
+
+    `category_labels`: each item's categories joined with "|" (null for none), or None without such a column.
+    `categories` int32[N]: the number of the first category, -1 for none.
+    """
+
+    frame: pl.DataFrame
+    categories: NDArray[np.int32]
+    category_labels: pl.Series | None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Users' histories, oldest first; ties in time keep the log's order.
+
+    `histories` one row a user index; `times` int64 and `in_history` bool (the boundary column) beside its entries.
+    `report`: what was read and noted, JSON-able.
+    """
+
+    users: Vocabulary
+    items: Vocabulary
+    histories: ItemLists
+    times: NDArray[np.int64] | None = None
+    in_history: BoolArray | None = None
+    item_table: ItemTable | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_log(
+        cls,
+        log: Log,
+        items: Any = None,
+        *,
+        item_column: str | None = None,
+        unlisted: Literal["error", "keep"] = "error",
+    ) -> Dataset:
+        """Sort a log into histories; `items` is an item table (path or frame) or None.
+
+        The catalogue is the items of the log and, where given, of the table. Errors: one user only, an item of the log
+        that the table lacks (unless `unlisted="keep"`), repeated items in the table.
+        """
+        frame = log.frame
+        users = Vocabulary.of(frame["user"])
+        if len(users) < 2:
+            raise InputError(f"{log.report.source} has {len(users)} user; splits and comparisons need at least two")
+        table = None if items is None else _read_items(items, item_column, frame["item"].dtype)
+        ids = frame["item"] if table is None else pl.concat([frame["item"], table["item"]])
+        catalogue = Vocabulary.of(ids)
+        report: dict[str, Any] = {"log": log.report.as_dict(), "users": len(users), "items": len(catalogue)}
+        item_table = None
+        if table is not None:
+            item_table, unlisted_items = _align(table, catalogue, frame["item"], unlisted)
+            report["items_not_in_table"] = unlisted_items
+        coded = frame.with_columns(
+            pl.Series("user", users.encode(frame["user"])), pl.Series("item", catalogue.encode(frame["item"]))
+        ).sort(["user", "time"] if "time" in frame.columns else ["user"], maintain_order=True)
+        counts = np.bincount(coded["user"].to_numpy(), minlength=len(users))
+        return cls(
+            users=users,
+            items=catalogue,
+            histories=ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), coded["item"].to_numpy()),
+            times=coded["time"].to_numpy() if "time" in coded.columns else None,
+            in_history=coded["history"].to_numpy() if "history" in coded.columns else None,
+            item_table=item_table,
+            report=report,
+        )
+
+    @property
+    def num_items(self) -> int:
+        return len(self.items)
+
+    @property
+    def item_counts(self) -> NDArray[np.int64]:
+        """int64[N], the interactions of each item."""
+        return np.bincount(self.histories.items, minlength=len(self.items)).astype(np.int64)
+
+    def with_histories(self, histories: ItemLists) -> Dataset:
+        """The same users and items with other histories, without times."""
+        return replace(self, histories=histories, times=None, in_history=None)
+
+    def fingerprint(self) -> str:
+        """sha256 of ids, histories and times: equal for equal content, whatever file it came from."""
+        digest = hashlib.sha256()
+        for ids in (self.users.ids, self.items.ids):
+            digest.update(str(ids.dtype).encode())
+            digest.update(np.ascontiguousarray(ids.hash(seed=0).to_numpy()).tobytes())
+        for array in (self.histories.indptr, self.histories.items, self.times, self.in_history):
+            digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def _read_items(source: Any, item_column: str | None, dtype: Any) -> pl.DataFrame:
+    """The item table with its id column named `item`, of the log's id type."""
+    table, name = open_table(source)
+    present = table.collect_schema().names()
+    lower = {column.lower(): column for column in reversed(present)}
+    column = item_column or next((lower[alias] for alias in _ITEM_ALIASES if alias in lower), None)
+    if column is None or column not in present:
+        raise InputError(f"{name} has no item column; it has: {', '.join(present)}. Name it with --items-column")
+    try:
+        frame = table.rename({column: "item"}).collect()
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"{name} cannot be read: {str(error).splitlines()[0]}; is the file whole?") from None
+    missing = frame["item"].null_count()
+    ids = frame["item"].cast(dtype, strict=False)
+    if missing or ids.null_count():
+        count = max(missing, ids.null_count())
+        raise InputError(f"{name}: {count} item ids are null or not of type {dtype}, which the log's ids have")
+    if ids.n_unique() < len(ids):
+        repeated = ids.filter(ids.is_duplicated()).unique().head(3).to_list()
+        raise InputError(f"{name} lists {len(ids) - ids.n_unique()} items twice, such as {repeated}; keep one row each")
+    return frame.with_columns(ids)
+
+
+def _align(table: pl.DataFrame, catalogue: Vocabulary, logged: pl.Series, unlisted: str) -> tuple[ItemTable, int]:
+    known = logged.is_in(table["item"].implode())
+    absent = logged.filter(~known).unique().sort()
+    if len(absent) and unlisted == "error":
+        raise InputError(
+            f"{len(absent)} items of the log ({int((~known).sum())} rows) are not in the item table, such as "
+            f"{absent.head(3).to_list()}; add them, or keep them without columns with --unlisted-items keep"
+        )
+    frame = pl.DataFrame({"item": catalogue.ids}).join(table, on="item", how="left", maintain_order="left")
+    categories = np.full(len(catalogue), -1, np.int32)
+    labels = None
+    if "category" in frame.columns:
+        labels = frame["category"].cast(pl.String)
+        first = labels.str.split("|").list.first()
+        first = first.set(first == "", None)
+        names = first.drop_nulls().unique().sort()
+        if len(names):
+            categories = np.full(len(first), -1, np.int32)
+            present = np.flatnonzero(first.is_not_null().to_numpy())
+            categories[present] = Vocabulary(names).encode(first.drop_nulls())
+    return ItemTable(frame, categories, labels), len(absent)

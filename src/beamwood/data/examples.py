@@ -1,0 +1,64 @@
+"""Training examples as positions in the histories: no item is copied until a batch asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.types import IndexArray, ItemLists
+
+__all__ = ["Examples", "last_window", "prefixes", "windows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """E examples: the history `source.items[start:stop]` of user `users` and the target at `stop`, all int64[E]."""
+
+    source: ItemLists
+    users: NDArray[np.int64]
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.stop)
+
+    def histories(self, rows: IndexArray) -> ItemLists:
+        """The histories of the given examples."""
+        return self.source.slices(self.start[rows], self.stop[rows])
+
+    def targets(self, rows: IndexArray) -> NDArray[np.int32]:
+        """int32, the target item of each given example."""
+        return self.source.items[self.stop[rows]]
+
+
+def windows(histories: ItemLists, *, length: int = 70, min_history: int = 15) -> Examples:
+    """Every window of `length` consecutive interactions: all but the last are history, the last is the target.
+
+    A window at the start of a user is shorter; it counts when it has at least `min_history` history items. Source:
+    the sliding windows of DTR's training data.
+    """
+    if length < 2 or not 1 <= min_history < length:
+        raise InputError(f"length={length} and min_history={min_history}; need 1 <= min_history < length")
+    position = np.arange(len(histories.items), dtype=np.int64)
+    begin = np.repeat(histories.indptr[:-1], histories.lengths)
+    stop = position[position - begin >= min_history]
+    users = np.searchsorted(histories.indptr, stop, side="right") - 1
+    return Examples(histories, users, np.maximum(histories.indptr[users], stop - (length - 1)), stop)
+
+
+def last_window(histories: ItemLists, *, length: int = 70, min_history: int = 15) -> Examples:
+    """Only the last window of each user: DTR, section 6.1, as the paper says it."""
+    every = windows(histories, length=length, min_history=min_history)
+    last = np.flatnonzero(every.stop == histories.indptr[every.users + 1] - 1)
+    return Examples(histories, every.users[last], every.start[last], every.stop[last])
+
+
+def prefixes(histories: ItemLists, *, min_length: int = 2, max_history: int = 50) -> Examples:
+    """Every prefix of at least `min_length` items: the last is the target, the `max_history` before it history."""
+    if min_length < 2:
+        raise InputError(f"min_length={min_length} is below 2; a prefix needs a history and a target")
+    every = windows(histories, length=max(max_history, min_length - 1) + 1, min_history=min_length - 1)
+    return Examples(histories, every.users, np.maximum(every.start, every.stop - max_history), every.stop)

@@ -1,0 +1,191 @@
+"""Splits of users' histories into training, validation and test; each states its leakage rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.data.dataset import Dataset
+from beamwood.errors import InputError
+from beamwood.types import IndexArray, ItemLists
+
+__all__ = ["SPLITS", "Queries", "Split", "by_time", "disjoint_users", "leave_one_out"]
+
+
+@dataclass(frozen=True)
+class Queries:
+    """What a retriever is asked: who (`users` int64[Q]), with what `histories`, to find which distinct `labels`.
+
+    `consumed` is what "consumed items taken out" takes out.
+    """
+
+    users: NDArray[np.int64]
+    histories: ItemLists
+    labels: ItemLists
+    consumed: ItemLists
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def take(self, rows: IndexArray) -> Self:
+        """The queries of the given rows."""
+        rows = np.asarray(rows, np.int64)
+        return type(self)(self.users[rows], self.histories.take(rows), self.labels.take(rows), self.consumed.take(rows))
+
+
+@dataclass(frozen=True)
+class Split:
+    """`train` has the whole data set's users and items, but only the histories that training may see.
+
+    `name` and `options` rebuild it; `rule` says in words what may leak into what; `report` counts what was left out.
+    """
+
+    dataset: Dataset
+    train: Dataset
+    valid: Queries
+    test: Queries
+    name: str
+    rule: str
+    options: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, int] = field(default_factory=dict)
+
+
+def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 69) -> Split:
+    """80 % of users train, 10 % validate, 10 % test; of the latter the first half asks for the second.
+
+    `p = default_rng(seed).permutation(sorted user ids)`, cut at `int(.8 n)` and `int(.9 n)`. A query's history is the
+    last `history_length` items of the first half (`n // 2` events, or the rows that the boundary column calls
+    history), its labels the set of the rest, its consumed items the whole first half. Source: DTR, section 6.1.
+    """
+    num_users = len(dataset.users)
+    order = np.random.default_rng(seed).permutation(num_users)
+    first, second = int(0.8 * num_users), int(0.9 * num_users)
+    if first == 0 or second in (first, num_users):
+        raise InputError(f"{num_users} users are too few for disjoint training, validation and test users; at least 10")
+    middle = _middles(dataset)
+
+    def queries(rows: NDArray[np.int64]) -> Queries:
+        histories = dataset.histories
+        start, stop, end = histories.indptr[rows], middle[rows], histories.indptr[rows + 1]
+        kept = (stop > start) & (end > stop)
+        rows, start, stop, end = rows[kept], start[kept], stop[kept], end[kept]
+        return Queries(
+            users=rows,
+            histories=histories.slices(np.maximum(start, stop - history_length), stop),
+            labels=histories.slices(stop, end).distinct(),
+            consumed=histories.slices(start, stop),
+        )
+
+    train_users = np.zeros(num_users, bool)
+    train_users[order[:first]] = True
+    valid, test = queries(np.sort(order[first:second])), queries(np.sort(order[second:]))
+    report = {
+        "train_users": first,
+        "valid_queries": len(valid),
+        "test_queries": len(test),
+        "users_without_both_halves": num_users - first - len(valid) - len(test),
+    }
+    rule = (
+        f"disjoint users (80/10/10, seed {seed}): no event of a validation or test user is trained on; "
+        f"a query is the last {history_length} items of the user's "
+        f"{'history part' if dataset.in_history is not None else 'first half'}, the labels are the set of the rest"
+    )
+    options = {"seed": seed, "history_length": history_length}
+    return Split(dataset, _only(dataset, train_users), valid, test, "users", rule, options, report)
+
+
+def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
+    """The last item of each user tests, the one before validates, the rest trains; users with fewer than 3 only train.
+
+    `seed` is accepted for a common signature; nothing is drawn.
+    """
+    histories = dataset.histories
+    users = np.flatnonzero(histories.lengths >= 3)
+    if len(users) == 0:
+        raise InputError("no user has 3 interactions, which leave-one-out needs; choose --split users or time")
+    start, end = histories.indptr[users], histories.indptr[users + 1]
+
+    def queries(held_out: NDArray[np.int64]) -> Queries:
+        past = histories.slices(start, held_out)
+        return Queries(users, past, histories.slices(held_out, held_out + 1), past)
+
+    stops = histories.indptr[1:].copy()
+    stops[users] -= 2
+    train = dataset.with_histories(histories.slices(histories.indptr[:-1], stops))
+    report = {"queries": len(users), "users_with_fewer_than_3": len(dataset.users) - len(users)}
+    rule = (
+        "leave-one-out: a user's last item is the test label, the one before the validation label; neither is "
+        "trained on, and the test history holds the validation item. Other users' later events are not hidden"
+    )
+    return Split(dataset, train, queries(end - 2), queries(end - 1), "leave-one-out", rule, {"seed": seed}, report)
+
+
+def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, test_share: float = 0.1) -> Split:
+    """Two moments cut the log: what is before the first trains, between them validates, after the second tests.
+
+    The cuts leave the given shares of events behind them. A query is a user with events on both sides of its cut: the
+    history is all before it, the labels the set after it. `seed` is accepted for a common signature.
+    """
+    if dataset.times is None:
+        raise InputError("the log has no times, which --split time needs; name the column with --time-column")
+    if min(valid_share, test_share) <= 0 or valid_share + test_share >= 1:
+        raise InputError(f"valid_share={valid_share} and test_share={test_share} must be above 0 and sum below 1")
+    ordered = np.sort(dataset.times)
+    cuts = [ordered[int(len(ordered) * share)] for share in (1 - valid_share - test_share, 1 - test_share)]
+    before = [_count_before(dataset, cut) for cut in [*cuts, ordered[-1] + 1]]
+    histories = dataset.histories
+    start = histories.indptr[:-1]
+
+    def queries(past: NDArray[np.int64], future: NDArray[np.int64]) -> Queries:
+        users = np.flatnonzero((past > 0) & (future > past))
+        if len(users) == 0:
+            raise InputError("no user has events on both sides of a time cut; use another split or other shares")
+        history = histories.slices(start[users], start[users] + past[users])
+        labels = histories.slices(start[users] + past[users], start[users] + future[users]).distinct()
+        return Queries(users, history, labels, history)
+
+    train = dataset.with_histories(histories.slices(start, start + before[0]))
+    valid, test = queries(before[0], before[1]), queries(before[1], before[2])
+    rule = (
+        f"by time: events before {cuts[0]} train, from there to {cuts[1]} validate, later ones test; "
+        "no event at or after a query's cut is in its history or in training"
+    )
+    options = {"seed": seed, "valid_share": valid_share, "test_share": test_share}
+    report = {"train_events": len(train.histories.items), "valid_queries": len(valid), "test_queries": len(test)}
+    return Split(dataset, train, valid, test, "time", rule, options, report)
+
+
+SPLITS: dict[str, Callable[..., Split]] = {"users": disjoint_users, "leave-one-out": leave_one_out, "time": by_time}
+
+
+def _middles(dataset: Dataset) -> NDArray[np.int64]:
+    """Where each user's history ends and the labels begin, as a position among all events."""
+    indptr = dataset.histories.indptr
+    if dataset.in_history is None:
+        return indptr[:-1] + dataset.histories.lengths // 2
+    flags = np.concatenate([[0], np.cumsum(dataset.in_history)])
+    middle: NDArray[np.int64] = indptr[:-1] + flags[indptr[1:]] - flags[indptr[:-1]]
+    misplaced = np.count_nonzero(dataset.in_history != (np.arange(indptr[-1]) < np.repeat(middle, np.diff(indptr))))
+    if misplaced:
+        raise InputError(
+            f"the boundary column calls {misplaced} events history that come after a user's future, or the reverse; "
+            "sort the log or mend the column"
+        )
+    return middle
+
+
+def _only(dataset: Dataset, users: NDArray[np.bool_]) -> Dataset:
+    """The data set with the other users' histories empty."""
+    indptr = dataset.histories.indptr
+    return dataset.with_histories(dataset.histories.slices(indptr[:-1], np.where(users, indptr[1:], indptr[:-1])))
+
+
+def _count_before(dataset: Dataset, cut: int) -> NDArray[np.int64]:
+    assert dataset.times is not None
+    sums = np.concatenate([[0], np.cumsum(dataset.times < cut)])
+    counts: NDArray[np.int64] = sums[dataset.histories.indptr[1:]] - sums[dataset.histories.indptr[:-1]]
+    return counts

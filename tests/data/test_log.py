@@ -1,0 +1,153 @@
+"""Reading: every format gives the same log, every wrong input an error that names the file and the fix."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from beamwood.data import ColumnNames, Dataset, read_log
+from beamwood.errors import InputError
+
+FRAME = pl.DataFrame(
+    {
+        "user_id": [3, 1, 3, 1, 2],
+        "item_id": ["b", "a", "c", "a", "007"],
+        "timestamp": [5, 9, 2, 9, 1],
+        "rating": [1.0, 2.0, 3.0, 2.0, 5.0],
+    }
+)
+
+
+def write_all(folder):
+    FRAME.write_parquet(folder / "log.parquet")
+    FRAME.write_csv(folder / "log.csv")
+    FRAME.write_csv(folder / "log.tsv", separator="\t")
+    (folder / "log.csv.gz").write_bytes(gzip.compress(FRAME.write_csv().encode()))
+    FRAME.write_ipc(folder / "log.arrow")
+    header = {
+        "user_id": "user_id:token",
+        "item_id": "item_id:token",
+        "timestamp": "timestamp:float",
+        "rating": "rating:float",
+    }
+    FRAME.rename(header).write_csv(folder / "log.inter", separator="\t")
+    return [folder / f"log.{end}" for end in ("parquet", "csv", "tsv", "csv.gz", "arrow", "inter")]
+
+
+def test_every_source_gives_the_same_data(tmp_path):
+    sources = [
+        *write_all(tmp_path),
+        FRAME,
+        FRAME.lazy(),
+        FRAME.to_arrow(),
+        pd.DataFrame(FRAME.to_dict(as_series=False)),
+    ]
+    for source in sources:
+        log = read_log(source)
+        assert log.report.rows == 5
+        assert log.report.duplicates == 1
+        data = Dataset.from_log(log)
+        assert data.users.ids.to_list() == [1, 2, 3]
+        assert data.items.ids.to_list() == ["007", "a", "b", "c"]
+        assert [data.items.decode(row) for row in data.histories] == [["a", "a"], ["007"], ["c", "b"]]
+        assert data.fingerprint() == Dataset.from_log(read_log(FRAME)).fingerprint()
+
+
+def test_iso_times_and_ties(tmp_path):
+    frame = pl.DataFrame(
+        {"user": [1, 1, 1, 2], "item": [1, 2, 3, 4], "date": ["2024-01-02", "2024-01-01", "2024-01-02", "2023-05-05"]}
+    )
+    frame.write_csv(tmp_path / "log.csv")
+    data = Dataset.from_log(read_log(tmp_path / "log.csv"))
+    assert data.items.decode(data.histories[0]) == [2, 1, 3]
+
+
+def test_without_times_rows_are_the_order():
+    for frame in (FRAME.drop("timestamp"), FRAME.with_columns(timestamp=pl.lit(None, pl.Int64))):
+        data = Dataset.from_log(read_log(frame))
+        assert data.items.decode(data.histories[2]) == ["b", "c"]
+        assert data.times is None
+
+
+def test_named_columns_win():
+    frame = FRAME.rename({"user_id": "who", "item_id": "what"})
+    log = read_log(frame, columns=ColumnNames(user="who", item="what"))
+    assert log.report.columns == {"user": "who", "item": "what", "time": "timestamp", "weight": "rating"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"user_id": [1, None, 2, 2, None]}, r"'user_id' has 2 of 5 rows without a user id, the first in row 2"),
+        ({"item_id": ["a", "", "b", "c", "d"]}, r"'item_id' has 1 of 5 rows without a item id, the first in row 2"),
+        ({"timestamp": ["1", "x", "3", "4", "5"]}, r"1 of 5 times that cannot be read, the first 'x' in row 2"),
+        ({"timestamp": [1, None, 3, 4, 5]}, r"1 of 5 times that cannot be read, the first None in row 2"),
+        ({"rating": [1.0, float("nan"), 1, 1, 1]}, r"1 of 5 weights that are not finite"),
+        ({"user_id": [1.5, 1, 2, 2, 1]}, "not whole numbers"),
+        ({"user_id": [1, 1, 1, 1, 1]}, "has 1 user; splits"),
+    ],
+)
+def test_wrong_values(change, message):
+    frame = FRAME.with_columns(pl.Series(name, values) for name, values in change.items())
+    with pytest.raises(InputError, match=message):
+        Dataset.from_log(read_log(frame))
+
+
+def test_wrong_files(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        read_log(tmp_path / "none.csv")
+    with pytest.raises(InputError, match="is a folder"):
+        read_log(tmp_path)
+    (tmp_path / "log.xyz").write_text("a")
+    with pytest.raises(InputError, match=r"unknown ending '\.xyz'"):
+        read_log(tmp_path / "log.xyz")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(InputError, match=r"broken\.parquet cannot be read"):
+        read_log(tmp_path / "broken.parquet")
+    (tmp_path / "empty.csv").write_text("user_id,item_id\n")
+    with pytest.raises(InputError, match="has no rows"):
+        read_log(tmp_path / "empty.csv")
+    (tmp_path / "nothing.csv").write_text("")
+    with pytest.raises(InputError, match=r"nothing\.csv cannot be read"):
+        read_log(tmp_path / "nothing.csv")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"has no user column; it has: a, b\. Name it with --user-column"):
+        read_log(tmp_path / "other.csv")
+    with pytest.raises(InputError, match="no column 'who' for the user; it has: user_id"):
+        read_log(FRAME, columns=ColumnNames(user="who"))
+    with pytest.raises(InputError, match="type dict is not known"):
+        read_log({"user": [1]})
+
+
+def test_item_table():
+    items = pl.DataFrame({"item_id": ["c", "a", "b", "z"], "category": ["x|y", "y", None, "x"]})
+    with pytest.raises(InputError, match=r"1 items of the log \(1 rows\) are not in the item table, such as \['007'\]"):
+        Dataset.from_log(read_log(FRAME), items)
+    data = Dataset.from_log(read_log(FRAME), items, unlisted="keep")
+    assert data.items.ids.to_list() == ["007", "a", "b", "c", "z"]
+    assert data.item_table.categories.tolist() == [-1, 1, -1, 0, 0]
+    assert data.item_table.category_labels.to_list() == [None, "y", None, "x|y", "x"]
+    assert data.report["items_not_in_table"] == 1
+    with pytest.raises(InputError, match="lists 1 items twice"):
+        Dataset.from_log(read_log(FRAME), pl.concat([items, items.head(1)]))
+    with pytest.raises(InputError, match="has no item column; it has: x"):
+        Dataset.from_log(read_log(FRAME), pl.DataFrame({"x": [1]}))
+
+
+def test_boundary_column():
+    frame = pl.DataFrame(
+        {
+            "user": [1, 1, 1, 2, 2],
+            "item": [1, 2, 3, 4, 5],
+            "part": ["history", "future", "future", "history", "future"],
+        }
+    )
+    data = Dataset.from_log(read_log(frame, columns=ColumnNames(boundary="part")))
+    assert np.array_equal(data.in_history, [True, False, False, True, False])
+    with pytest.raises(InputError, match="1 values that say neither"):
+        read_log(
+            frame.with_columns(part=pl.Series(["history", "maybe", "1", "0", "true"])),
+            columns=ColumnNames(boundary="part"),
+        )

@@ -1,0 +1,130 @@
+"""Splits keep their leakage rules; examples equal plain loops."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamwood.data import ColumnNames, Dataset, by_time, disjoint_users, leave_one_out, read_log
+from beamwood.data.examples import last_window, prefixes, windows
+from beamwood.errors import InputError
+from beamwood.types import ItemLists
+
+
+def random_dataset(seed, num_users=40, with_part=False):
+    rng = np.random.default_rng(seed)
+    users = np.repeat(np.arange(num_users) * 7 + 1, rng.integers(1, 200, num_users))
+    frame = pl.DataFrame({"user": users, "item": rng.integers(0, 90, len(users)), "time": np.arange(len(users))})
+    return Dataset.from_log(read_log(frame))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000))
+def test_disjoint_users_follow_the_definition(seed):
+    data = random_dataset(seed)
+    split = disjoint_users(data, seed=seed)
+    p = np.random.default_rng(seed).permutation(data.users.ids.to_numpy())
+    n = len(p)
+    train, valid, test = p[: int(0.8 * n)], p[int(0.8 * n) : int(0.9 * n)], p[int(0.9 * n) :]
+    trained = data.users.ids.to_numpy()[split.train.histories.lengths > 0]
+    assert set(trained) == set(train)
+    for queries, users in ((split.valid, valid), (split.test, test)):
+        asked = data.users.ids.to_numpy()[queries.users]
+        assert set(asked) <= set(users)
+        for row, user in enumerate(queries.users):
+            events = data.histories[user]
+            middle = len(events) // 2
+            assert list(queries.histories[row]) == list(events[:middle][-69:])
+            assert list(queries.consumed[row]) == list(events[:middle])
+            assert list(queries.labels[row]) == sorted(set(events[middle:].tolist()))
+    assert len(split.valid) + len(split.test) + split.report["users_without_both_halves"] == n - int(0.8 * n)
+
+
+def test_boundary_column_sets_the_halves():
+    frame = pl.DataFrame(
+        {
+            "user": np.repeat(np.arange(20), 4),
+            "item": np.tile([1, 2, 3, 4], 20),
+            "part": ["history"] + ["future"] * 3 + ["history", "history", "future", "future"] * 19,
+        }
+    )
+    split = disjoint_users(Dataset.from_log(read_log(frame, columns=ColumnNames(boundary="part"))))
+    for row, user in enumerate(split.test.users):
+        assert len(split.test.histories[row]) == (1 if user == 0 else 2)
+    wrong = frame.with_columns(part=pl.Series(["future", "history"] * 40))
+    with pytest.raises(InputError, match="boundary column calls"):
+        disjoint_users(Dataset.from_log(read_log(wrong, columns=ColumnNames(boundary="part"))))
+
+
+def test_leave_one_out_hides_the_last_two():
+    data = random_dataset(1)
+    split = leave_one_out(data)
+    for row, user in enumerate(split.test.users):
+        events = list(data.histories[user])
+        assert list(split.train.histories[user]) == events[:-2]
+        assert (list(split.valid.histories[row]), list(split.valid.labels[row])) == (events[:-2], events[-2:-1])
+        assert (list(split.test.histories[row]), list(split.test.labels[row])) == (events[:-1], events[-1:])
+
+
+def test_time_split_never_looks_ahead():
+    rng = np.random.default_rng(3)
+    frame = pl.DataFrame(
+        {"user": rng.integers(0, 30, 900), "item": rng.integers(0, 50, 900), "time": rng.integers(0, 500, 900)}
+    )
+    data = Dataset.from_log(read_log(frame))
+    split = by_time(data)
+    cuts = [int(text) for text in split.rule.replace(",", "").split() if text.isdigit()]
+    assert len(cuts) == 2
+    for user in range(len(data.users)):
+        times = data.times[data.histories.indptr[user] : data.histories.indptr[user + 1]]
+        assert len(split.train.histories[user]) == np.count_nonzero(times < cuts[0])
+    for queries, cut, end in ((split.valid, cuts[0], cuts[1]), (split.test, cuts[1], 10**9)):
+        for row, user in enumerate(queries.users):
+            events, times = (
+                data.histories[user],
+                data.times[data.histories.indptr[user] : data.histories.indptr[user + 1]],
+            )
+            assert list(queries.histories[row]) == list(events[times < cut])
+            assert list(queries.labels[row]) == sorted(set(events[(times >= cut) & (times < end)].tolist()))
+
+
+def test_too_little_data():
+    few = Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2, 3], "item": [1, 1, 1]})))
+    with pytest.raises(InputError, match="3 users are too few"):
+        disjoint_users(few)
+    with pytest.raises(InputError, match="no user has 3 interactions"):
+        leave_one_out(few)
+    with pytest.raises(InputError, match="has no times"):
+        by_time(few)
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=5), st.integers(2, 6), st.integers(1, 5))
+def test_windows_equal_the_loop(rows, length, min_history):
+    if min_history >= length:
+        with pytest.raises(InputError):
+            windows(ItemLists.from_lists(rows), length=length, min_history=min_history)
+        return
+    lists = ItemLists.from_lists(rows)
+    expected = [
+        (user, row[max(0, t - length + 1) : t], row[t])
+        for user, row in enumerate(rows)
+        for t in range(min_history, len(row))
+    ]
+    examples = windows(lists, length=length, min_history=min_history)
+    everything = np.arange(len(examples))
+    got = zip(examples.users, map(list, examples.histories(everything)), examples.targets(everything), strict=True)
+    assert [(u, h, t) for u, h, t in got] == expected
+    last = last_window(lists, length=length, min_history=min_history)
+    assert len(last) == sum(len(row) > min_history for row in rows)
+    assert all(stop == lists.indptr[user + 1] - 1 for user, stop in zip(last.users, last.stop, strict=True))
+
+
+def test_prefixes():
+    lists = ItemLists.from_lists([[1, 2, 3, 4], [5]])
+    examples = prefixes(lists, max_history=2)
+    rows = np.arange(len(examples))
+    assert [list(h) for h in examples.histories(rows)] == [[1], [1, 2], [2, 3]]
+    assert examples.targets(rows).tolist() == [2, 3, 4]
+    with pytest.raises(InputError, match="min_length=1"):
+        prefixes(lists, min_length=1)

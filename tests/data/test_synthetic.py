@@ -1,0 +1,84 @@
+"""The market's probabilities are those of its own draws, and the Bayes searcher ranks by them."""
+
+import numpy as np
+import pytest
+
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import BayesSearcher, MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.types import ItemLists
+
+TINY = MarketConfig(
+    num_users=40_000,
+    num_items=4,
+    num_groups=1,
+    categories_per_group=2,
+    num_tastes=3,
+    min_events=4,
+    max_events=4,
+    stay=0.7,
+)
+
+
+def test_probabilities_match_the_draws():
+    market = make_market(TINY, seed=1)
+    events = market.log["item_id"].to_numpy().reshape(-1, 4)
+    first, counts = np.unique(events[:, :2], axis=0, return_counts=True)
+    for history in first[np.argsort(-counts)[:4]]:
+        after = events[(events[:, :2] == history).all(1), 2:]
+        lists = ItemLists.from_lists([history])
+        p = market.next_probabilities(lists)[0]
+        assert np.isclose(p.sum(), 1)
+        observed = np.bincount(after[:, 0], minlength=4)
+        assert ((observed - len(after) * p) ** 2 / (len(after) * p)).sum() < 16.3
+        appears = market.appearance_probabilities(lists, np.array([2]))[0]
+        share = np.array([(after == item).any(1).mean() for item in range(4)])
+        assert np.all(np.abs(share - appears) < 4 * np.sqrt(appears * (1 - appears) / len(after)) + 1e-9)
+
+
+def test_appearance_equals_brute_force():
+    market = make_market(TINY.model_copy(update={"num_users": 5}), seed=2)
+    lists = ItemLists.from_lists([[0, 1, 1], [], [3]])
+    got = market.appearance_probabilities(lists, np.array([3, 2, 1]))
+    for row, horizon in enumerate([3, 2, 1]):
+        for item in range(4):
+            belief, away = market.beliefs(lists)[row], 1.0
+            for _ in range(horizon):
+                belief = belief * (1 - market.emission[:, item])
+                away = belief.sum()
+                belief = belief @ market.drift
+            assert np.isclose(got[row, item], 1 - away)
+
+
+def test_same_seed_same_market():
+    small = MarketConfig(num_users=50, num_items=60)
+    assert make_market(small, seed=3).log.equals(make_market(small, seed=3).log)
+    assert not make_market(small, seed=3).log.equals(make_market(small, seed=4).log)
+
+
+def test_bayes_beats_popularity_by_far():
+    market = make_market(MarketConfig(num_users=600, num_items=300), seed=0)
+    data = Dataset.from_log(read_log(market.log), market.item_frame)
+    split = disjoint_users(data)
+    popular = np.argsort(-split.train.item_counts)[:20]
+    hits = BayesSearcher(market).search(split.test.histories, 20)
+    bayes = np.mean([np.isin(row, labels).mean() for row, labels in zip(hits.items, split.test.labels, strict=True)])
+    base = np.mean([np.isin(popular, labels).mean() for labels in split.test.labels])
+    assert bayes > 1.5 * base
+
+
+def test_searcher_masks_and_pads():
+    market = make_market(MarketConfig(num_users=5, num_items=30), seed=0)
+    searcher = BayesSearcher(market)
+    allowed = np.zeros(30, bool)
+    allowed[[3, 4]] = True
+    hits = searcher.search(ItemLists.from_lists([[1, 2]]), 3, excluded=ItemLists.from_lists([[3]]), allowed=allowed)
+    assert hits.items.tolist() == [[4, -1, -1]]
+    assert searcher.score(ItemLists.from_lists([[1]]), np.array([[4, -1]]))[0, 1] == -np.inf
+
+
+def test_wrong_configuration():
+    with pytest.raises(InputError, match="max_events=20"):
+        make_market(MarketConfig(max_events=20))
+    with pytest.raises(InputError, match="num_items=5 is below"):
+        make_market(MarketConfig(num_items=5))

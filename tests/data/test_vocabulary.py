@@ -1,0 +1,42 @@
+"""Ids of any type round-trip; unknown ones are an error unless ignored."""
+
+import datetime
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beamwood.data import Vocabulary
+from beamwood.errors import InputError
+
+
+@pytest.mark.parametrize(
+    "ids", [[5, 1, 3], ["b", "007", "a"], [datetime.date(2020, 1, 2), datetime.date(1999, 1, 1)], [2**62, -1]]
+)
+def test_round_trip(ids):
+    vocabulary = Vocabulary.of(pl.Series(ids))
+    assert vocabulary.decode(vocabulary.encode(ids)) == ids
+    assert vocabulary.parse_all([str(i) for i in ids]) == ids
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, unique=True))
+def test_any_text(ids):
+    vocabulary = Vocabulary.of(pl.Series(ids))
+    assert vocabulary.decode(vocabulary.encode(ids)) == ids
+
+
+def test_unknown_ids():
+    vocabulary = Vocabulary.of(pl.Series([1, 2, 3]))
+    assert vocabulary.encode([2, 9], on_unknown="ignore").tolist() == [1, -1]
+    assert vocabulary.encode([]).tolist() == []
+    with pytest.raises(InputError, match="1 of 2 ids are unknown, such as 9"):
+        vocabulary.encode([2, 9])
+    with pytest.raises(InputError, match="id 'x' is not of type Int64"):
+        vocabulary.encode(["x"])
+    with pytest.raises(InputError, match="id 'x' is not of type Int64"):
+        vocabulary.parse("x")
+    with pytest.raises(InputError, match="on_unknown='skip'"):
+        vocabulary.encode([1], on_unknown="skip")
+    with pytest.raises(InputError, match="repeated"):
+        Vocabulary(pl.Series([1, 1]))
