@@ -1,0 +1,119 @@
+"""Adam that touches only the rows of an embedding table that a step used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from beamwood.errors import InputError
+
+__all__ = ["RowAdam"]
+
+
+class RowAdam(torch.optim.Optimizer):
+    """Row-wise (lazy) Adam for tables with sparse gradients, as `nn.Embedding(sparse=True)` makes them.
+
+    For each row with gradient g: `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
+    `row -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)` (Kingma and Ba, 2015, algorithm 1). It differs from
+    dense Adam, which also moves the rows that a step did not touch: there their moments decay and their momentum goes
+    on moving them; here both rest. The two agree exactly where every row is touched at every step. t counts the steps
+    of the table, as in `torch.optim.SparseAdam`; with `row_steps=True` those of the row, so that a rare row's first
+    gradient is a full step of size lr.
+
+    `weight_decay` too acts on touched rows only: added to g, or with `decoupled=True` taken off the row as
+    `lr * weight_decay * row` (AdamW). `amsgrad=True` divides by the largest v so far. A table never has a dense
+    temporary of its own size; its moments are two (three) tables of its shape.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled: bool = False,
+        amsgrad: bool = False,
+        row_steps: bool = False,
+    ) -> None:
+        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
+            if not value >= 0:
+                raise InputError(f"{name}={value} must be 0 or more")
+        if not all(0 <= beta < 1 for beta in betas):
+            raise InputError(f"betas={betas} must each lie in [0, 1)")
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": betas,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "decoupled": decoupled,
+                "amsgrad": amsgrad,
+                "row_steps": row_steps,
+            },
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update the rows that have a gradient; raises `InputError` on a dense gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for table in group["params"]:
+                if table.grad is None:
+                    continue
+                if not table.grad.is_sparse or table.grad.sparse_dim() != 1:
+                    raise InputError(
+                        "RowAdam got a dense gradient; build the table with nn.Embedding(..., sparse=True), or give "
+                        "this parameter to torch.optim.Adam"
+                    )
+                gradient = table.grad.coalesce()
+                self._update(table, gradient.indices()[0], gradient.values(), group)
+        return loss
+
+    def _update(self, table: Tensor, rows: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[table]
+        if not state:
+            self._begin(table, state, group)
+        beta1, beta2 = group["betas"]
+        lr, decay = group["lr"], group["weight_decay"]
+        # The name "step" is the one that load_state_dict leaves in its own dtype.
+        if group["row_steps"]:
+            step = state["step"].index_select(0, rows) + 1
+            state["step"].index_copy_(0, rows, step)
+            step = step.to(gradient.dtype).reshape(-1, *[1] * (gradient.dim() - 1))
+            correction1, correction2 = 1 - beta1**step, 1 - beta2**step
+        else:
+            state["step"] += 1
+            correction1, correction2 = (1 - beta ** int(state["step"]) for beta in (beta1, beta2))
+
+        values = table.index_select(0, rows)
+        if decay:
+            if group["decoupled"]:
+                values.mul_(1 - lr * decay)
+            else:
+                gradient = gradient.add(values, alpha=decay)
+        first = state["exp_avg"].index_select(0, rows).lerp_(gradient, 1 - beta1)
+        second = state["exp_avg_sq"].index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        state["exp_avg"].index_copy_(0, rows, first)
+        state["exp_avg_sq"].index_copy_(0, rows, second)
+        if group["amsgrad"]:
+            largest = state["max_exp_avg_sq"].index_select(0, rows)
+            second = torch.maximum(second, largest, out=largest)
+            state["max_exp_avg_sq"].index_copy_(0, rows, second)
+        denominator = second.div_(correction2).sqrt_().add_(group["eps"])
+        values.sub_(first.div_(correction1).div_(denominator).mul_(lr))
+        table.index_copy_(0, rows, values)
+
+    def _begin(self, table: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+        state["step"] = torch.zeros(len(table) if group["row_steps"] else (), dtype=torch.int64, device=table.device)
+        for name in ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())):
+            state[name] = torch.zeros_like(table, memory_format=torch.preserve_format)

@@ -1,0 +1,99 @@
+"""One update: the only place that clears gradients, runs backward, clips and steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from beamwood.errors import InputError
+
+__all__ = ["NonFiniteError", "StepResult", "train_step"]
+
+Batch = TypeVar("Batch")
+
+
+class NonFiniteError(InputError):
+    """The loss or a gradient is infinite or not a number; the weights are as before the step."""
+
+    def __init__(self, step: int, loss: float, grad_norm: float, learning_rate: float) -> None:
+        self.step, self.loss = step, loss
+        super().__init__(
+            f"step {step}: the loss is {loss:g} with gradient norm {grad_norm:g}, so nothing was updated; "
+            f"lower learning_rate (now {learning_rate:g}), lengthen warmup_steps or set clip_norm"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The mean loss over the examples of a step and the norm of its gradient before clipping."""
+
+    loss: float
+    grad_norm: float
+
+
+def train_step(
+    loss: Callable[[Batch], Tensor],
+    batches: Iterable[Batch],
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    *,
+    step: int,
+    shares: Sequence[float] | None = None,
+    clip_norm: float | None = None,
+) -> StepResult:
+    """Update `model` once on the mean loss over all `batches`, whose gradients accumulate.
+
+    `loss` gives one value an example or their mean. `shares` is each batch's part of the step's examples, by default
+    equal parts of a sequence; so 8 batches of 1 are 1 batch of 8. Gradients longer than `clip_norm` are scaled to it,
+    over all parameters together. Dense and sparse (row-wise) gradients may mix. Raises `NonFiniteError` before any
+    update when the loss or the gradient is not finite.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in parameters:
+        parameter.grad = None
+    if shares is None:
+        assert isinstance(batches, Sequence), "say the shares of batches that come one by one"
+        shares = [1 / len(batches)] * len(batches)
+    total = torch.zeros(())
+    for batch, share in zip(batches, shares, strict=True):
+        part = loss(batch).mean() * share
+        part.backward()  # type: ignore[no-untyped-call]
+        total = total.to(part) + part.detach()
+    norm = _gradient_norm(parameters).to(total)
+    loss_value, norm_value = torch.stack([total, norm]).tolist()
+    if not (math.isfinite(loss_value) and math.isfinite(norm_value)):
+        _clear(parameters)
+        raise NonFiniteError(step, loss_value, norm_value, max(g["lr"] for o in optimizers for g in o.param_groups))
+    if clip_norm is not None and norm_value > clip_norm:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_(clip_norm / norm_value)
+    for optimizer in optimizers:
+        optimizer.step()
+    _clear(parameters)
+    return StepResult(loss_value, norm_value)
+
+
+def _clear(parameters: Sequence[nn.Parameter]) -> None:
+    for parameter in parameters:
+        parameter.grad = None
+
+
+def _gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """The 2-norm of all gradients together; sparse ones are left coalesced, as the optimiser wants them next."""
+    norms = []
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is None:
+            continue
+        if gradient.is_sparse:
+            gradient = gradient.coalesce()
+            parameter.grad = gradient
+            gradient = gradient.values()
+        norms.append(torch.linalg.vector_norm(gradient))
+    return torch.linalg.vector_norm(torch.stack([norm.to(norms[0]) for norm in norms])) if norms else torch.zeros(())

@@ -1,0 +1,304 @@
+"""The loop: a resumed run is the uninterrupted one bit for bit; it stops, keeps the best and reports as it says."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+from linear_task import LinearTask
+
+from beamwood.errors import ArtefactError, InputError
+from beamwood.training.interrupt import Interrupted
+from beamwood.training.loop import LoopConfig, run_loop
+from beamwood.training.run_folder import RunFolder
+from beamwood.training.step import NonFiniteError
+
+CONFIG = LoopConfig(
+    batch_size=8,
+    max_steps=60,
+    evaluate_every=7,
+    monitor="valid/fit",
+    clip_norm=1.0,
+    schedule="cosine",
+    warmup_steps=5,
+    log_every=4,
+    accumulate=2,
+)
+
+
+def lines(folder):
+    records = [json.loads(line) for line in (folder.path / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in r.items() if k not in ("seconds", "examples_per_second")} for r in records]
+
+
+def trained(folder=None, *, task=None, config=CONFIG, resume=False, **options):
+    task = task or LinearTask()
+    options = {"evaluate": task.evaluate, "seed": 3, "progress": False} | options
+    return task, run_loop(task, config, run=folder, resume=resume, **options)
+
+
+def everything(task, result, folder):
+    from beamwood.training.checkpoint import load_checkpoint
+
+    state = load_checkpoint(folder.checkpoint_path)["run"]
+    for name in ("seconds", "evaluation_seconds", "since_line"):
+        state.pop(name)
+    return state, task.model.state_dict(), (result.best_metric, result.best_step, result.steps), lines(folder)
+
+
+def assert_equal(left, right):
+    assert type(left) is type(right)
+    if isinstance(left, torch.Tensor):
+        assert torch.equal(left, right)
+    elif isinstance(left, dict):
+        assert list(left) == list(right)
+        for key in left:
+            assert_equal(left[key], right[key])
+    elif isinstance(left, list | tuple):
+        assert len(left) == len(right)
+        for a, b in zip(left, right, strict=True):
+            assert_equal(a, b)
+    else:
+        assert left == right
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = RunFolder(tmp_path_factory.mktemp("whole") / "run")
+    task, result = trained(folder)
+    return everything(task, result, folder)
+
+
+class Stopping(LinearTask):
+    """Sends itself a signal, or dies of one, at the given step or evaluation."""
+
+    def __init__(self, *, step=None, evaluation=None, number=signal.SIGINT):
+        super().__init__()
+        self.left, self.evaluations_left, self.number = step, evaluation, number
+
+    def loss(self, batch):
+        if self.left is not None:
+            self.left -= 0.5  # two parts a step
+            if self.left == 0:
+                os.kill(os.getpid(), self.number)
+        return super().loss(batch)
+
+    def evaluate(self):
+        if self.evaluations_left is not None:
+            self.evaluations_left -= 1
+            if self.evaluations_left == 0:
+                os.kill(os.getpid(), self.number)
+                time.sleep(1)
+        return super().evaluate()
+
+
+@pytest.mark.parametrize("stop", [{"step": 1}, {"step": 14}, {"step": 30}, {"step": 60}, {"evaluation": 3}])
+def test_resume_after_ctrl_c_equals_uninterrupted(tmp_path, uninterrupted, stop):
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(Interrupted, match=r"checkpoint of step \d+ is in .*run/checkpoint; .* --resume to go on"):
+        trained(folder, task=Stopping(**stop))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    torch.manual_seed(99)
+    task, result = trained(folder, resume=True)
+    assert_equal(everything(task, result, folder), uninterrupted)
+
+
+def test_a_second_interruption_too(tmp_path, uninterrupted):
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(Interrupted):
+        trained(folder, task=Stopping(step=20))
+    with pytest.raises(Interrupted):
+        trained(folder, task=Stopping(evaluation=1), resume=True)
+    with pytest.raises(Interrupted):
+        trained(folder, task=Stopping(step=9, number=signal.SIGTERM), resume=True)
+    task, result = trained(folder, resume=True)
+    assert_equal(everything(task, result, folder), uninterrupted)
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(3, marks=pytest.mark.slow), 29, pytest.param(51, marks=pytest.mark.slow)]
+)
+def test_resume_after_a_kill_equals_uninterrupted(tmp_path, uninterrupted, step):
+    code = textwrap.dedent("""
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        from test_loop import CONFIG, RunFolder, Stopping, signal, trained
+        config = CONFIG.model_copy(update={"checkpoint_steps": 10})
+        trained(RunFolder(sys.argv[2]), task=Stopping(step=int(sys.argv[3]), number=signal.SIGKILL), config=config)
+    """)
+    arguments = [sys.executable, "-c", code, os.path.dirname(__file__), str(tmp_path / "run"), str(step)]
+    assert subprocess.run(arguments).returncode == -signal.SIGKILL
+    folder = RunFolder(tmp_path / "run")
+    assert folder.checkpoint_path.exists() == (step > 10)
+    # A line that the kill cut in half is cut away.
+    with folder.metrics_path.open("a") as stream:
+        stream.write('{"step": 3')
+    task, result = trained(folder, resume=True)
+    assert_equal(everything(task, result, folder), uninterrupted)
+
+
+def test_the_worlds_generators_are_left_alone():
+    task = LinearTask()
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    first = trained(task=task)[0].model.state_dict()
+    assert torch.equal(torch.rand(3), expected)
+    second = trained()[0].model.state_dict()
+    assert_equal(first, second)
+    other = trained(seed=4)[0].model.state_dict()
+    assert not torch.equal(first["table.weight"], other["table.weight"])
+
+
+def test_the_best_weights_come_back():
+    task = LinearTask()
+    scores = iter([0.1, 0.5, 0.3, 0.5, 0.2, 0.1])
+    seen = []
+
+    def evaluate():
+        seen.append({name: value.clone() for name, value in task.model.state_dict().items()})
+        return {"fit": next(scores)}
+
+    config = CONFIG.model_copy(update={"patience": 3})
+    _, result = trained(task=task, evaluate=evaluate, config=config)
+    assert (result.best_metric, result.best_step, result.steps) == (0.5, 14, 35)
+    assert result.stopped_because == "patience"
+    assert_equal(dict(task.model.state_dict()), seen[1])
+    assert not task.model.training
+
+
+def test_a_run_that_ended_can_go_on_longer(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    short = CONFIG.model_copy(update={"max_steps": 28, "schedule": "constant"})
+    _, first = trained(folder, config=short)
+    _, again = trained(folder, config=short, resume=True)
+    assert (first.steps, first.best_metric) == (again.steps, again.best_metric)
+    whole = RunFolder(tmp_path / "whole")
+    longer = short.model_copy(update={"max_steps": 60})
+    assert_equal(
+        everything(*trained(folder, config=longer, resume=True), folder),
+        everything(*trained(whole, config=longer), whole),
+    )
+
+
+def test_metrics_lines(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    trained(folder)
+    records = [json.loads(line) for line in folder.metrics_path.read_text().splitlines()]
+    steps = [r for r in records if "loss" in r]
+    assert [r["step"] for r in steps] == list(range(4, 61, 4))
+    assert set(steps[0]) == {"step", "epoch", "seconds", "loss", "lr", "examples_per_second"}
+    assert steps[0]["lr"] == pytest.approx(0.05 * 4 / 5)
+    assert steps[-1]["epoch"] == 12.0
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    validations = [r for r in records if "valid/fit" in r]
+    assert [r["step"] for r in validations] == [7, 14, 21, 28, 35, 42, 49, 56, 60]
+
+
+def test_without_validation_the_last_weights_stay():
+    _, result = trained(evaluate=None, config=CONFIG.model_copy(update={"max_steps": None, "max_epochs": 2}))
+    assert (result.best_metric, result.best_step, result.steps) == (None, 10, 10)
+    assert result.stopped_because == "max_epochs"
+
+
+def test_the_time_limit_leaves_room_for_a_last_validation():
+    config = CONFIG.model_copy(update={"max_steps": None, "schedule": "constant"})
+    task = LinearTask()
+    evaluated = []
+
+    def evaluate():
+        time.sleep(0.1)
+        evaluated.append(1)
+        return task.evaluate()
+
+    started = time.monotonic()
+    _, result = trained(task=task, evaluate=evaluate, config=config, time_limit=0.5)
+    assert time.monotonic() - started < 1.5
+    assert result.stopped_because == "time_limit"
+    assert result.best_metric is not None
+    # Too little time for anything: one step, one validation, a model.
+    _, result = trained(config=config, time_limit=1e-9)
+    assert (result.steps, result.best_step) == (1, 1)
+
+
+def test_time_before_a_resume_counts(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    config = CONFIG.model_copy(update={"max_steps": None, "schedule": "constant"})
+    _, first = trained(folder, config=config, time_limit=0.2)
+    _, second = trained(folder, config=config, time_limit=0.2, resume=True)
+    assert second.steps == first.steps
+    assert second.seconds >= 0.2
+    _, third = trained(folder, config=config, time_limit=0.4, resume=True)
+    assert third.steps > first.steps
+
+
+def test_a_bad_loss_keeps_the_last_checkpoint(tmp_path):
+    class Exploding(LinearTask):
+        def loss(self, batch):
+            return super().loss(batch) * (float("inf") if self.steps == 25 else 1.0)
+
+        def batch(self, rows):
+            self.steps = getattr(self, "steps", 0) + 0.5
+            return super().batch(rows)
+
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(NonFiniteError, match=r"step 25: the loss is inf .*lower learning_rate"):
+        trained(folder, task=Exploding(), config=CONFIG.model_copy(update={"checkpoint_steps": 10}))
+    from beamwood.training.checkpoint import load_checkpoint
+
+    assert load_checkpoint(folder.checkpoint_path)["run"]["step"] == 20
+
+
+def test_plain_lines_go_to_stderr(capsys):
+    trained(progress=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "step 7: fit -" in err
+    assert "(best so far)" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"monitor": "fot"}, {}, "monitor='fot' is not measured; did you mean 'fit'"),
+        ({"monitor": None}, {}, "monitor is not set"),
+        ({"max_steps": None, "schedule": "constant"}, {}, "nothing would end this run"),
+        ({"max_steps": None, "patience": 3}, {}, "'cosine' needs decay_steps"),
+        ({}, {"resume": True}, "resume needs the folder"),
+        ({}, {"evaluate": lambda: {"fit": float("nan")}}, "step 7: the metric fit is nan"),
+    ],
+)
+def test_wrong_configurations(change, options, message):
+    with pytest.raises(InputError, match=message):
+        trained(config=CONFIG.model_copy(update=change), **options)
+
+
+def test_wrong_resumes(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(InputError, match="does not exist, so there is nothing to resume"):
+        trained(folder, resume=True)
+    trained(folder)
+    with pytest.raises(InputError, match="already holds a run; pass --resume"):
+        trained(folder)
+    with pytest.raises(InputError, match="made with seed=3, this run has 8"):
+        trained(folder, resume=True, seed=8)
+    with pytest.raises(InputError, match=r"learning rates .*use the same"):
+        trained(folder, resume=True, task=LinearTask(learning_rate=0.1))
+    with pytest.raises(InputError, match="batches_per_epoch=5, this run has 3"):
+        trained(folder, resume=True, config=CONFIG.model_copy(update={"batch_size": 16}))
+    content = folder.metrics_path.read_bytes()
+    folder.metrics_path.write_bytes(content[:-5])
+    with pytest.raises(InputError, match=r"metrics\.jsonl has \d+ bytes, its checkpoint knows of"):
+        trained(folder, resume=True)
+    folder.metrics_path.write_bytes(content)
+    tensors = folder.checkpoint_path / "tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    with pytest.raises(ArtefactError, match=r"tensors\.safetensors"):
+        trained(folder, resume=True)
+    folder.clear()
+    trained(folder)

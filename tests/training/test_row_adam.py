@@ -1,0 +1,124 @@
+"""`RowAdam` is dense Adam where every row is touched, SparseAdam otherwise, and leaves other rows alone."""
+
+from copy import deepcopy as copy_of
+
+import pytest
+import torch
+
+from beamwood.errors import InputError
+from beamwood.training.row_adam import RowAdam
+
+
+def table(rows=11, width=3, seed=0, dtype=torch.float64):
+    return torch.nn.Parameter(torch.randn(rows, width, generator=torch.Generator().manual_seed(seed), dtype=dtype))
+
+
+def sparse(parameter, rows, values):
+    return torch.sparse_coo_tensor(rows[None], values, parameter.shape, check_invariants=True)
+
+
+def draws(seed, steps, num_rows, width, touched):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        rows = torch.randint(num_rows, (touched,), generator=generator)
+        yield rows, torch.randn(touched, width, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("row_steps", [False, True])
+@pytest.mark.parametrize("amsgrad", [False, True])
+@pytest.mark.parametrize(("decay", "decoupled"), [(0.0, False), (0.1, False), (0.1, True)])
+def test_equals_dense_adam_when_every_row_is_touched(decay, decoupled, amsgrad, row_steps):
+    ours, theirs = table(), table()
+    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
+    dense = kind([theirs], lr=0.05, weight_decay=decay, amsgrad=amsgrad, betas=(0.8, 0.95))
+    lazy = RowAdam(
+        [ours],
+        lr=0.05,
+        weight_decay=decay,
+        decoupled=decoupled,
+        amsgrad=amsgrad,
+        betas=(0.8, 0.95),
+        row_steps=row_steps,
+    )
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        gradient = torch.randn(11, 3, generator=generator, dtype=torch.float64)
+        theirs.grad = gradient.clone()
+        # Every row twice, out of order: the sum of the parts is the gradient.
+        order = torch.randperm(22, generator=generator)
+        ours.grad = sparse(ours, (torch.arange(22) % 11)[order], (gradient / 2).repeat(2, 1)[order])
+        dense.step()
+        lazy.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
+
+
+def test_equals_sparse_adam():
+    ours, theirs = table(), table()
+    # SparseAdam adds eps before the bias correction, so eps is made too small to matter.
+    lazy, reference = RowAdam([ours], lr=0.05, eps=1e-30), torch.optim.SparseAdam([theirs], lr=0.05, eps=1e-30)
+    for rows, values in draws(2, 30, 11, 3, 5):
+        ours.grad, theirs.grad = sparse(ours, rows, values), sparse(theirs, rows, values)
+        lazy.step()
+        reference.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_row_steps_is_an_adam_of_its_own_for_each_row(decoupled):
+    ours = table()
+    lazy = RowAdam([ours], lr=0.05, weight_decay=0.1, decoupled=decoupled, amsgrad=True, row_steps=True)
+    rows = [torch.nn.Parameter(row.clone()) for row in table().detach()]
+    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
+    alone = [kind([row], lr=0.05, weight_decay=0.1, amsgrad=True) for row in rows]
+    for touched, values in draws(3, 30, 11, 3, 4):
+        ours.grad = sparse(ours, touched, values)
+        lazy.step()
+        for row in touched.unique().tolist():
+            rows[row].grad = values[touched == row].sum(0)
+            alone[row].step()
+    torch.testing.assert_close(ours.detach(), torch.stack([row.detach() for row in rows]), rtol=1e-12, atol=1e-13)
+
+
+def test_untouched_rows_and_their_moments_rest():
+    parameter = table()
+    before = parameter.detach().clone()
+    lazy = RowAdam([parameter], weight_decay=0.5, amsgrad=True)
+    for _ in range(3):
+        parameter.grad = sparse(parameter, torch.tensor([4, 1, 4]), torch.ones(3, 3, dtype=torch.float64))
+        lazy.step()
+    rest = [row for row in range(11) if row not in (1, 4)]
+    assert torch.equal(parameter[rest], before[rest])
+    assert not torch.equal(parameter[[1, 4]], before[[1, 4]])
+    for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"):
+        assert not lazy.state[parameter][name][rest].any()
+
+
+@pytest.mark.parametrize("row_steps", [False, True])
+def test_saved_state_goes_on_equal(row_steps):
+    ours = table(dtype=torch.float32)
+    lazy = RowAdam([ours], lr=0.05, amsgrad=True, row_steps=row_steps)
+    steps = list(draws(4, 8, 11, 3, 4))
+    for rows, values in steps[:4]:
+        ours.grad = sparse(ours, rows, values.float())
+        lazy.step()
+    copy = torch.nn.Parameter(ours.detach().clone())
+    restored = RowAdam([copy], lr=0.9, amsgrad=True, row_steps=row_steps)
+    restored.load_state_dict(copy_of(lazy.state_dict()))
+    assert restored.state[copy]["step"].dtype == torch.int64
+    for rows, values in steps[4:]:
+        ours.grad, copy.grad = sparse(ours, rows, values.float()), sparse(copy, rows, values.float())
+        lazy.step()
+        restored.step()
+    assert torch.equal(ours, copy)
+
+
+def test_wrong_use():
+    parameter = table()
+    lazy = RowAdam([parameter])
+    parameter.grad = torch.ones_like(parameter)
+    with pytest.raises(InputError, match=r"dense gradient; build the table with nn\.Embedding"):
+        lazy.step()
+    with pytest.raises(InputError, match="lr=-1"):
+        RowAdam([parameter], lr=-1)
+    with pytest.raises(InputError, match="betas"):
+        RowAdam([parameter], betas=(0.9, 1.0))
