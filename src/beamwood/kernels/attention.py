@@ -1,14 +1,19 @@
-"""DIN's attention weights for training, differentiable.
+"""DIN's attention weights for training, differentiable: a native kernel on the CPU, its torch twin elsewhere.
 
 Shape legend: G groups (a user on a level, or one group for a table), L history entries, M nodes, D width, A hidden.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-__all__ = ["attention_weights"]
+from beamwood.errors import InputError
+from beamwood.kernels.dispatch import native, native_level
+
+__all__ = ["attention_weights", "attention_weights_reference"]
 
 
 def attention_weights(
@@ -25,15 +30,103 @@ def attention_weights(
     """Weights [G, M, L] of each node for each history entry, 0 where `present_GL` is false.
 
     `act(weight_out . act(weight_in [a; a * w; w] + bias_in) + bias_out)`, `weight_in` [A, 3 D], `weight_out` [1, A],
-    computed as `(W_p diag(a) + W_w) w + W_a a`: one GEMM over all nodes. Source: DTR, equation 2.
+    `bias_out` [1], `slope_in` [A], `slope_out` [1]. float32 on the CPU takes the native kernel, which keeps nothing of
+    size G M L A and computes the hidden layer again in backward; its results do not depend on the number of threads.
+    Anything else takes the torch form. Raises `InputError` on shapes that do not fit. Source: DTR, equation 2.
     """
+    inputs = (a_GLD, w_GMD, present_GL, weight_in, bias_in, slope_in, weight_out, bias_out, slope_out)
+    check_shapes(*inputs)
+    if native() is not None and all(x.device.type == "cpu" for x in inputs):
+        floats = (*inputs[:2], *inputs[3:])
+        if present_GL.dtype == torch.bool and all(x.dtype == torch.float32 for x in floats):
+            weights: Tensor = _NativeAttention.apply(*inputs)  # type: ignore[no-untyped-call]
+            return weights
+    return attention_weights_reference(*inputs)
+
+
+def check_shapes(
+    a_GLD: Tensor,
+    w_GMD: Tensor,
+    present_GL: Tensor,
+    weight_in: Tensor,
+    bias_in: Tensor,
+    slope_in: Tensor,
+    weight_out: Tensor,
+    bias_out: Tensor,
+    slope_out: Tensor,
+) -> None:
+    """Raise `InputError` naming the first tensor whose shape does not fit the others."""
+    if a_GLD.ndim != 3 or weight_in.ndim != 2:
+        raise InputError(f"a has shape {tuple(a_GLD.shape)}, weight_in {tuple(weight_in.shape)}; expected 3 and 2 axes")
+    groups, length, width = a_GLD.shape
+    hidden = len(weight_in)
+    expected = {
+        "w": (w_GMD, (groups, w_GMD.shape[1] if w_GMD.ndim == 3 else -1, width)),
+        "present": (present_GL, (groups, length)),
+        "weight_in": (weight_in, (hidden, 3 * width)),
+        "bias_in": (bias_in, (hidden,)),
+        "slope_in": (slope_in, (hidden,)),
+        "weight_out": (weight_out, (1, hidden)),
+        "bias_out": (bias_out, (1,)),
+        "slope_out": (slope_out, (1,)),
+    }
+    for name, (tensor, shape) in expected.items():
+        if tuple(tensor.shape) != shape:
+            raise InputError(f"{name} has shape {tuple(tensor.shape)}; expected {shape} beside a {tuple(a_GLD.shape)}")
+
+
+def attention_weights_reference(
+    a_GLD: Tensor,
+    w_GMD: Tensor,
+    present_GL: Tensor,
+    weight_in: Tensor,
+    bias_in: Tensor,
+    slope_in: Tensor,
+    weight_out: Tensor,
+    bias_out: Tensor,
+    slope_out: Tensor,
+) -> Tensor:
+    """The torch twin of `attention_weights`: one GEMM a group over the folded matrices, any device and type."""
     w_a, w_p, w_w = weight_in.chunk(3, dim=1)
     folded_GLAD = w_p * a_GLD[:, :, None, :] + w_w
     num_groups, length, hidden, width = folded_GLAD.shape
     constant_GLA = a_GLD @ w_a.T + bias_in
     hidden_GXM = torch.bmm(folded_GLAD.reshape(num_groups, length * hidden, width), w_GMD.transpose(1, 2))
-    hidden_GLAM = hidden_GXM.view(num_groups, length, hidden, -1) + constant_GLA[..., None]
+    hidden_GLAM = hidden_GXM.view(num_groups, length, hidden, w_GMD.shape[1]) + constant_GLA[..., None]
     active = torch.where(hidden_GLAM > 0, hidden_GLAM, hidden_GLAM * slope_in[:, None])
     out_GLM = torch.einsum("a,glam->glm", weight_out[0], active) + bias_out
     out_GLM = torch.where(out_GLM > 0, out_GLM, out_GLM * slope_out)
-    return (out_GLM * present_GL[:, :, None]).transpose(1, 2)
+    return torch.where(present_GL[:, :, None], out_GLM, torch.zeros_like(out_GLM)).transpose(1, 2)
+
+
+class _NativeAttention(torch.autograd.Function):
+    """`attention_weights` on the native kernel; inputs are kept, the hidden layer is not."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
+        inputs = tuple(x.detach().contiguous() for x in inputs)
+        ctx.save_for_backward(*inputs)
+        a, w = inputs[:2]
+        weights = torch.empty(len(a), w.shape[1], a.shape[1])
+        native().attention_forward(*_arrays(inputs), weights.numpy(), torch.get_num_threads(), native_level())
+        return weights
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        inputs = ctx.saved_tensors
+        gradients = [torch.empty_like(x) for index, x in enumerate(inputs) if index != 2]
+        flat = [x.view(-1) if index == 5 else x for index, x in enumerate(gradients)]
+        native().attention_backward(
+            *_arrays(inputs),
+            gradient.contiguous().numpy(),
+            *(x.numpy() for x in flat),
+            torch.get_num_threads(),
+            native_level(),
+        )
+        return (*gradients[:2], None, *gradients[2:])
+
+
+def _arrays(inputs: tuple[Tensor, ...]) -> list[Any]:
+    """The inputs as the native module takes them: `weight_out` flat."""
+    return [(x.view(-1) if index == 6 else x).numpy() for index, x in enumerate(inputs)]

@@ -1,0 +1,115 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "common/cpu.hpp"
+#include "train/attention.hpp"
+#include "train/labels.hpp"
+
+namespace nb = nanobind;
+
+namespace beamwood {
+namespace {
+
+template <class T, int N>
+using Array = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+
+// An argument that must already have the right type and layout: a converted copy of an output would be lost.
+nb::arg array(const char* name) { return nb::arg(name).noconvert(); }
+
+void require(bool fits, const char* message) {
+    if (!fits) throw std::invalid_argument(message);
+}
+
+AttentionSizes attention_sizes(const Array<const float, 3>& a, const Array<const float, 3>& w,
+                               const Array<const bool, 2>& present, const Array<const float, 2>& weight_in,
+                               const Array<const float, 1>& bias_in, const Array<const float, 1>& slope_in,
+                               const Array<const float, 1>& weight_out, const Array<const float, 1>& bias_out,
+                               const Array<const float, 1>& slope_out) {
+    const std::size_t hidden = weight_in.shape(0), width = a.shape(2);
+    require(width >= 1 && width <= 65536 && hidden >= 1 && hidden <= 65536, "width or hidden width out of range");
+    require(w.shape(0) == a.shape(0) && w.shape(2) == width, "w does not fit a");
+    require(present.shape(0) == a.shape(0) && present.shape(1) == a.shape(1), "present does not fit a");
+    require(weight_in.shape(1) == 3 * width, "weight_in does not fit a");
+    require(bias_in.shape(0) == hidden && slope_in.shape(0) == hidden && weight_out.shape(0) == hidden,
+            "a hidden parameter does not fit weight_in");
+    require(bias_out.shape(0) == 1 && slope_out.shape(0) == 1, "bias_out and slope_out hold one value");
+    require(w.shape(1) < (std::size_t(1) << 30) && a.shape(1) < (std::size_t(1) << 30), "too many nodes or entries");
+    return {std::int64_t(a.shape(0)), std::int64_t(a.shape(1)), std::int64_t(w.shape(1)), int(width), int(hidden)};
+}
+
+}  // namespace
+
+void register_train(nb::module_& module) {
+    module.def(
+        "attention_forward",
+        [](Array<const float, 3> a, Array<const float, 3> w, Array<const bool, 2> present,
+           Array<const float, 2> weight_in, Array<const float, 1> bias_in, Array<const float, 1> slope_in,
+           Array<const float, 1> weight_out, Array<const float, 1> bias_out, Array<const float, 1> slope_out,
+           Array<float, 3> weights, int threads, const std::string& level) {
+            const AttentionSizes sizes = attention_sizes(a, w, present, weight_in, bias_in, slope_in, weight_out,
+                                                         bias_out, slope_out);
+            require(std::int64_t(weights.shape(0)) == sizes.groups && std::int64_t(weights.shape(1)) == sizes.nodes &&
+                        std::int64_t(weights.shape(2)) == sizes.entries,
+                    "weights does not fit a and w");
+            const AttentionKernels* kernels = BEAMWOOD_PICK_KERNELS(attention_kernels, choose_level(level));
+            nb::gil_scoped_release release;
+            kernels->forward(sizes,
+                             {a.data(), w.data(), present.data(), weight_in.data(), bias_in.data(), slope_in.data(),
+                              weight_out.data(), bias_out.data(), slope_out.data()},
+                             weights.data(), threads);
+        },
+        array("a"), array("w"), array("present"), array("weight_in"), array("bias_in"), array("slope_in"),
+        array("weight_out"), array("bias_out"), array("slope_out"), array("weights"), nb::arg("threads") = 1,
+        nb::arg("level") = "");
+    module.def(
+        "attention_backward",
+        [](Array<const float, 3> a, Array<const float, 3> w, Array<const bool, 2> present,
+           Array<const float, 2> weight_in, Array<const float, 1> bias_in, Array<const float, 1> slope_in,
+           Array<const float, 1> weight_out, Array<const float, 1> bias_out, Array<const float, 1> slope_out,
+           Array<const float, 3> gradient, Array<float, 3> d_a, Array<float, 3> d_w, Array<float, 2> d_weight_in,
+           Array<float, 1> d_bias_in, Array<float, 1> d_slope_in, Array<float, 1> d_weight_out,
+           Array<float, 1> d_bias_out, Array<float, 1> d_slope_out, int threads, const std::string& level) {
+            const AttentionSizes sizes = attention_sizes(a, w, present, weight_in, bias_in, slope_in, weight_out,
+                                                         bias_out, slope_out);
+            require(std::int64_t(gradient.shape(0)) == sizes.groups &&
+                        std::int64_t(gradient.shape(1)) == sizes.nodes &&
+                        std::int64_t(gradient.shape(2)) == sizes.entries,
+                    "gradient does not fit a and w");
+            require(d_a.size() == a.size() && d_w.size() == w.size() && d_weight_in.size() == weight_in.size() &&
+                        d_bias_in.size() == bias_in.size() && d_slope_in.size() == slope_in.size() &&
+                        d_weight_out.size() == weight_out.size() && d_bias_out.size() == 1 && d_slope_out.size() == 1,
+                    "a gradient does not fit its input");
+            const AttentionKernels* kernels = BEAMWOOD_PICK_KERNELS(attention_kernels, choose_level(level));
+            nb::gil_scoped_release release;
+            kernels->backward(sizes,
+                              {a.data(), w.data(), present.data(), weight_in.data(), bias_in.data(), slope_in.data(),
+                               weight_out.data(), bias_out.data(), slope_out.data()},
+                              gradient.data(),
+                              {d_a.data(), d_w.data(), d_weight_in.data(), d_bias_in.data(), d_slope_in.data(),
+                               d_weight_out.data(), d_bias_out.data(), d_slope_out.data()},
+                              threads);
+        },
+        array("a"), array("w"), array("present"), array("weight_in"), array("bias_in"), array("slope_in"),
+        array("weight_out"), array("bias_out"), array("slope_out"), array("gradient"), array("d_a"),
+        array("d_w"), array("d_weight_in"), array("d_bias_in"), array("d_slope_in"), array("d_weight_out"),
+        array("d_bias_out"), array("d_slope_out"), nb::arg("threads") = 1, nb::arg("level") = "");
+    module.def(
+        "nearest_better",
+        [](Array<const float, 2> scores, Array<const std::int32_t, 1> items, Array<const std::int64_t, 1> places,
+           Array<std::int64_t, 2> nearest) {
+            const std::int64_t rows = scores.shape(0), num_items = scores.shape(1);
+            require(std::int64_t(items.shape(0)) == num_items, "items does not fit scores");
+            require(std::int64_t(places.shape(0)) == rows, "places does not fit scores");
+            require(std::int64_t(nearest.shape(0)) == rows && nearest.shape(1) == 2, "nearest must be [rows, 2]");
+            for (std::int64_t row = 0; row < rows; ++row)
+                require(places.data()[row] >= 0 && places.data()[row] < num_items, "a place is out of range");
+            nb::gil_scoped_release release;
+            nearest_better(rows, num_items, scores.data(), items.data(), places.data(), nearest.data());
+        },
+        array("scores"), array("items"), array("places"), array("nearest"));
+}
+}  // namespace beamwood
