@@ -13,6 +13,7 @@ import torch
 from linear_task import LinearTask
 
 from beamwood.errors import ArtefactError, InputError
+from beamwood.training import loop, run_folder
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.loop import LoopConfig, run_loop
 from beamwood.training.run_folder import RunFolder
@@ -206,35 +207,67 @@ def test_without_validation_the_last_weights_stay():
     assert result.stopped_because == "max_epochs"
 
 
-def test_the_time_limit_leaves_room_for_a_last_validation():
-    config = CONFIG.model_copy(update={"max_steps": None, "schedule": "constant"})
-    task = LinearTask()
-    evaluated = []
+class Clocked(LinearTask):
+    """A step takes 1 second of a made-up clock, a validation 5."""
 
-    def evaluate():
-        time.sleep(0.1)
-        evaluated.append(1)
-        return task.evaluate()
+    def __init__(self, clock):
+        super().__init__()
+        self.clock = clock
 
-    started = time.monotonic()
-    _, result = trained(task=task, evaluate=evaluate, config=config, time_limit=0.5)
-    assert time.monotonic() - started < 1.5
-    assert result.stopped_because == "time_limit"
+    def loss(self, batch):
+        self.clock.now += 0.5  # two parts a step
+        return super().loss(batch)
+
+    def evaluate(self):
+        self.clock.now += 5
+        return super().evaluate()
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+    return clock
+
+
+ENDLESS = CONFIG.model_copy(update={"max_steps": None, "schedule": "constant"})
+
+
+def test_the_time_limit_leaves_room_for_a_last_validation(clock):
+    _, result = trained(task=Clocked(clock), config=ENDLESS, time_limit=20)
+    # 7 steps, a validation, 3 steps, a validation.
+    assert (result.steps, result.seconds, result.stopped_because) == (10, 20.0, "time_limit")
     assert result.best_metric is not None
     # Too little time for anything: one step, one validation, a model.
-    _, result = trained(config=config, time_limit=1e-9)
+    _, result = trained(task=Clocked(clock), config=ENDLESS, time_limit=0.1)
     assert (result.steps, result.best_step) == (1, 1)
 
 
-def test_time_before_a_resume_counts(tmp_path):
+def test_time_before_a_resume_counts(tmp_path, clock):
     folder = RunFolder(tmp_path / "run")
-    config = CONFIG.model_copy(update={"max_steps": None, "schedule": "constant"})
-    _, first = trained(folder, config=config, time_limit=0.2)
-    _, second = trained(folder, config=config, time_limit=0.2, resume=True)
-    assert second.steps == first.steps
-    assert second.seconds >= 0.2
-    _, third = trained(folder, config=config, time_limit=0.4, resume=True)
-    assert third.steps > first.steps
+    trained(folder, task=Clocked(clock), config=ENDLESS, time_limit=20)
+    clock.now += 1000
+    _, second = trained(folder, task=Clocked(clock), config=ENDLESS, time_limit=20, resume=True)
+    assert (second.steps, second.seconds) == (10, 20.0)
+    # 4 steps, a validation at step 14, 3 steps and the last validation.
+    _, third = trained(folder, task=Clocked(clock), config=ENDLESS, time_limit=37, resume=True)
+    assert (third.steps, third.seconds) == (17, 37.0)
+
+
+def test_a_checkpoint_is_saved_every_so_many_seconds(tmp_path, clock, monkeypatch):
+    saved = []
+    monkeypatch.setattr(run_folder, "save_checkpoint", lambda path, state: saved.append(state["run"]["step"]))
+    config = CONFIG.model_copy(update={"checkpoint_seconds": 10, "evaluate_every": 1000, "max_steps": 35})
+    trained(RunFolder(tmp_path / "run"), task=Clocked(clock), config=config)
+    assert saved == [10, 20, 30, 35]
 
 
 def test_a_bad_loss_keeps_the_last_checkpoint(tmp_path):
