@@ -18,7 +18,7 @@ template <class T, int N>
 using Array = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 
 // An argument that must already have the right type and layout: a converted copy of an output would be lost.
-nb::arg array(const char* name) { return nb::arg(name).noconvert(); }
+auto array(const char* name) { return nb::arg(name).noconvert(); }
 
 void require(bool fits, const char* message) {
     if (!fits) throw std::invalid_argument(message);
