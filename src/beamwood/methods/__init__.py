@@ -1,0 +1,25 @@
+"""What a user names: each method is a file with a `Config` and `fit(split, config, ...) -> Retriever`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from beamwood.errors import InputError, nearest
+
+__all__ = ["METHODS", "load_method"]
+
+# Imported by name, so that a counting method never loads torch.
+METHODS = {
+    "dtr": "beamwood.methods.dtr",
+    "popularity": "beamwood.methods.popularity",
+    "cooccurrence": "beamwood.methods.cooccurrence",
+    "transitions": "beamwood.methods.transitions",
+}
+
+
+def load_method(name: str) -> ModuleType:
+    """The module of a method. Errors: an unknown name, with the nearest known one."""
+    if name not in METHODS:
+        raise InputError(f"method '{name}' is unknown{nearest(name, METHODS)}")
+    return import_module(METHODS[name])

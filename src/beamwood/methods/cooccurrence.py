@@ -1,0 +1,74 @@
+"""Item-to-item cosine of who took both, with shrinkage; the history weighted by recency."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from scipy import sparse
+
+from beamwood.data.split import Split
+from beamwood.methods.assemble import build_retriever
+from beamwood.methods.neighbours import choose, interactions, strongest
+from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["Config", "fit", "similarity"]
+
+
+class Config(BaseModel):
+    """The grid that validation chooses from; give one value each to fix them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shrinkage: tuple[float, ...] = (10.0, 100.0)
+    decay: tuple[float, ...] = (1.0, 0.98, 0.95, 0.9, 0.8)
+    power: tuple[float, ...] = Field((0.5,), description="exponent of the item frequencies; 0.5 is the cosine")
+    length: int = Field(69, ge=1, description="history items that count")
+    num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
+
+
+def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_neighbours: int) -> sparse.csr_matrix:
+    """`c_ij / ((n_i n_j)^power + shrinkage)`, c the users who took both, n those who took one; diagonal 0.
+
+    `taken` binary [users, N]; rows of the product are formed in blocks, so memory follows the neighbours kept.
+    """
+    counts = np.asarray(taken.sum(axis=0)).ravel()
+    scale = np.maximum(counts, 1) ** power
+    items_of = sparse.csr_matrix(taken.T)
+    blocks = []
+    for start in range(0, taken.shape[1], 2048):
+        block = sparse.coo_matrix(items_of[start : start + 2048] @ taken)
+        rows, columns = block.row + start, block.col
+        values = np.where(rows == columns, 0.0, block.data / (scale[rows] * scale[columns] + shrinkage))
+        matrix = sparse.csr_matrix((values, (block.row, columns)), shape=block.shape)
+        matrix.eliminate_zeros()
+        blocks.append(strongest(matrix, num_neighbours))
+    return sparse.csr_matrix(sparse.vstack(blocks))
+
+
+def fit(split: Split, config: Config | None = None, *, seed: int = 0, **_: Any) -> Retriever:
+    """Count on the training histories, choose shrinkage, power and decay on the validation queries."""
+    config = config or Config()
+    taken = interactions(split.train.histories, split.train.num_items)
+
+    @functools.lru_cache(maxsize=1)
+    def matrix(shrinkage: float, power: float) -> sparse.csr_matrix:
+        return similarity(taken, shrinkage=shrinkage, power=power, num_neighbours=config.num_neighbours)
+
+    def build(candidate: Mapping[str, Any]) -> NeighbourSearcher:
+        return NeighbourSearcher(
+            matrix(candidate["shrinkage"], candidate["power"]),
+            split.train.item_counts,
+            decay=candidate["decay"],
+            length=config.length,
+        )
+
+    names = ("shrinkage", "power", "decay")
+    grid = itertools.product(config.shrinkage, config.power, config.decay)
+    searcher, chosen = choose(split, (dict(zip(names, values, strict=True)) for values in grid), build)
+    return build_retriever(searcher, split, method="cooccurrence", config=config, seed=seed, training=chosen)

@@ -1,0 +1,50 @@
+"""What the counting methods share: a matrix cut to its strongest neighbours, and parameters chosen on validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from beamwood.data.split import Split
+from beamwood.evaluation.protocol import evaluate_both
+from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.types import ItemLists
+
+__all__ = ["choose", "interactions", "strongest"]
+
+
+def interactions(histories: ItemLists, num_items: int) -> sparse.csr_matrix:
+    """Binary float64 [users, N]: who took what."""
+    distinct = histories.distinct()
+    ones = np.ones(len(distinct.items))
+    return sparse.csr_matrix((ones, distinct.items, distinct.indptr), shape=(len(distinct), num_items))
+
+
+def strongest(matrix: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
+    """The `count` largest entries of each row, ties to the lower column."""
+    matrix = sparse.csr_matrix(matrix)
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    order = np.lexsort((matrix.indices, -matrix.data, rows))
+    place = np.arange(len(rows)) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
+    kept = np.sort(order[place < count])
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=matrix.shape[0]))])
+    return sparse.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
+
+
+def choose(
+    split: Split, candidates: Iterable[Mapping[str, Any]], build: Callable[[Mapping[str, Any]], NeighbourSearcher]
+) -> tuple[NeighbourSearcher, dict[str, Any]]:
+    """The searcher whose f@20 on the validation queries is best, the mean of consumed items left in and taken out."""
+    best: tuple[float, NeighbourSearcher, dict[str, Any]] | None = None
+    for candidate in candidates:
+        searcher = build(candidate)
+        views = evaluate_both(searcher.search, split.valid, ks=(min(20, searcher.num_items),))
+        cut = next(iter(views.values())).ks[0]
+        value = float(np.mean([view.means()[f"f@{cut}"] for view in views.values()]))
+        if best is None or value > best[0]:
+            best = (value, searcher, dict(candidate) | {f"valid/f@{cut}": value})
+    assert best is not None, "the grid is not empty"
+    return best[1], best[2]

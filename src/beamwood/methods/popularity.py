@@ -1,0 +1,26 @@
+"""The most popular items of the training data, for everyone: what every method must beat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from beamwood.data.split import Split
+from beamwood.methods.assemble import build_retriever
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["Config", "fit"]
+
+
+class Config(BaseModel):
+    """Popularity has nothing to choose."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def fit(split: Split, config: Config | None = None, *, seed: int = 0, **_: Any) -> Retriever:
+    """Count the training interactions of each item."""
+    searcher = PopularitySearcher(split.train.item_counts)
+    return build_retriever(searcher, split, method="popularity", config=config or Config(), seed=seed)

@@ -1,0 +1,69 @@
+"""Directed counts: what followed what within a few steps, nearer counting more; the latest items decide."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from scipy import sparse
+
+from beamwood.data.split import Split
+from beamwood.methods.assemble import build_retriever
+from beamwood.methods.neighbours import choose, strongest
+from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.retriever import Retriever
+from beamwood.types import ItemLists
+
+__all__ = ["Config", "counts_within", "fit"]
+
+
+class Config(BaseModel):
+    """The grid that validation chooses from; give one value each to fix them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    decay: tuple[float, ...] = (0.98, 0.95, 0.9, 0.85, 0.8, 0.7)
+    power: tuple[float, ...] = Field((0.3, 0.5, 0.7), description="exponent of both items' frequencies")
+    steps: int = Field(10, ge=1, description="how many steps later still counts")
+    length: int = Field(30, ge=1, description="history items that count")
+    num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
+
+
+def counts_within(histories: ItemLists, num_items: int, steps: int) -> sparse.csr_matrix:
+    """[N, N]: the sum of 1 / gap over all pairs (i, then j `gap` steps later) of a history, gap 1..steps."""
+    total = sparse.csr_matrix((num_items, num_items))
+    rows = histories.rows
+    for gap in range(1, steps + 1):
+        same = rows[gap:] == rows[:-gap]
+        first, later = histories.items[:-gap][same], histories.items[gap:][same]
+        weights = np.full(len(first), 1 / gap)
+        total = total + sparse.csr_matrix((weights, (first, later)), shape=(num_items, num_items))
+    total.setdiag(0)
+    total.eliminate_zeros()
+    return sparse.csr_matrix(total)
+
+
+def fit(split: Split, config: Config | None = None, *, seed: int = 0, **_: Any) -> Retriever:
+    """Count on the training histories, choose power and decay on the validation queries."""
+    config = config or Config()
+    counts = counts_within(split.train.histories, split.train.num_items, config.steps)
+    frequency = np.maximum(split.train.item_counts, 1).astype(float)
+
+    @functools.lru_cache(maxsize=1)
+    def matrix(power: float) -> sparse.csr_matrix:
+        scale = sparse.diags(frequency**-power)
+        return strongest(sparse.csr_matrix(scale @ counts @ scale), config.num_neighbours)
+
+    def build(candidate: Mapping[str, Any]) -> NeighbourSearcher:
+        return NeighbourSearcher(
+            matrix(candidate["power"]), split.train.item_counts, decay=candidate["decay"], length=config.length
+        )
+
+    grid = itertools.product(config.power, config.decay)
+    candidates = (dict(zip(("power", "decay"), values, strict=True)) for values in grid)
+    searcher, chosen = choose(split, candidates, build)
+    return build_retriever(searcher, split, method="transitions", config=config, seed=seed, training=chosen)

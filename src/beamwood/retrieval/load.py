@@ -1,0 +1,29 @@
+"""Which searcher an artefact holds, by its kind."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from numpy.typing import NDArray
+
+from beamwood.errors import ArtefactError, nearest
+from beamwood.types import Searcher
+
+__all__ = ["SEARCHERS", "restore_searcher"]
+
+# Where each kind lives; imported when an artefact holds it.
+SEARCHERS = {
+    "tree-din": ("beamwood.retrieval.tree", "TreeSearcher"),
+    "popularity": ("beamwood.retrieval.popularity", "PopularitySearcher"),
+    "neighbours": ("beamwood.retrieval.neighbours", "NeighbourSearcher"),
+}
+
+
+def restore_searcher(kind: str, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Searcher:
+    """The searcher of a kind from what its `export` gave. Errors: an unknown kind, arrays that do not fit."""
+    if kind not in SEARCHERS:
+        raise ArtefactError(f"searcher kind '{kind}' is unknown{nearest(kind, SEARCHERS)}; a newer beamwood wrote it?")
+    module, name = SEARCHERS[kind]
+    searcher: Searcher = getattr(import_module(module), name).restore(config, arrays)
+    return searcher

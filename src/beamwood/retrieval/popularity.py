@@ -1,0 +1,48 @@
+"""The same list for everyone: items by how often they were taken."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.retrieval.top_k import check_search, top_k
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
+
+__all__ = ["PopularitySearcher"]
+
+
+class PopularitySearcher:
+    """Scores each item by its training interactions; `counts` [N], 0 or more."""
+
+    kind: ClassVar[str] = "popularity"
+
+    def __init__(self, counts: NDArray[Any]) -> None:
+        self.counts = np.ascontiguousarray(counts, dtype=np.float32)
+        if self.counts.ndim != 1 or not np.isfinite(self.counts).all() or (self.counts < 0).any():
+            raise InputError("counts must be one finite number, 0 or more, for each item")
+
+    @property
+    def num_items(self) -> int:
+        return len(self.counts)
+
+    def search(
+        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    ) -> Hits:
+        """The k most popular items that are allowed; see `types.Searcher`."""
+        check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
+        scores = np.broadcast_to(self.counts, (len(histories), self.num_items))
+        return top_k(scores, k, excluded=excluded, allowed=allowed)
+
+    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:  # noqa: ARG002
+        """float32[B, M], the count of each given item; -inf where the item index is -1."""
+        return np.where(items_BM < 0, np.float32(-np.inf), self.counts[items_BM])
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return {}, {"counts": self.counts}
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:  # noqa: ARG003
+        return cls(arrays["counts"])

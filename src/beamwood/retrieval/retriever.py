@@ -1,0 +1,214 @@
+"""Ids in, ids out: a searcher with the vocabularies, filters and stored histories around it, as one artefact."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from beamwood.artefact import read_artefact, write_artefact
+from beamwood.data.vocabulary import Vocabulary
+from beamwood.errors import ArtefactError, InputError, nearest
+from beamwood.retrieval.load import restore_searcher
+from beamwood.types import BoolArray, ItemLists, Searcher
+
+__all__ = ["Allowed", "Recommendations", "Retriever"]
+
+Allowed = BoolArray | Sequence[Any] | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendations:
+    """For each row the item ids found, best first, and their scores; `rank` counts from 1.
+
+    A row is shorter than k only where fewer items were allowed.
+    """
+
+    item_ids: list[list[Any]]
+    scores: list[list[float]]
+
+    @property
+    def rank(self) -> list[list[int]]:
+        return [list(range(1, len(row) + 1)) for row in self.item_ids]
+
+    def as_frame(self) -> pl.DataFrame:
+        """One line a recommendation: row, rank, item, score."""
+        lengths = [len(row) for row in self.item_ids]
+        return pl.DataFrame(
+            {
+                "row": np.repeat(np.arange(len(lengths)), lengths),
+                "rank": [rank for row in self.rank for rank in row],
+                "item": [item for row in self.item_ids for item in row],
+                "score": pl.Series([score for row in self.scores for score in row], dtype=pl.Float64),
+            },
+            strict=False,
+        )
+
+
+@dataclass(frozen=True)
+class Retriever:
+    """Recommends items by id.
+
+    `items` numbers the catalogue, `categories` gives each item's categories joined with "|" (or None). `users` and
+    `histories` are what is known of users, so that they can be asked for by id. `metadata` is JSON-able: method,
+    configuration, data fingerprint, split, metrics.
+    """
+
+    searcher: Searcher
+    items: Vocabulary
+    users: Vocabulary | None = None
+    histories: ItemLists | None = None
+    categories: pl.Series | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.items) != self.searcher.num_items:
+            raise ArtefactError(
+                f"the vocabulary has {len(self.items)} items, the searcher {self.searcher.num_items}; "
+                "they come from different trainings"
+            )
+        if (self.users is None) != (self.histories is None):
+            raise InputError("give users and histories together, or neither")
+
+    def recommend(
+        self,
+        histories: ItemLists | Sequence[Sequence[Any]] | None = None,
+        k: int = 20,
+        *,
+        users: Sequence[Any] | None = None,
+        exclude_seen: bool = True,
+        allowed: Allowed | None = None,
+        on_unknown: str = "error",
+    ) -> Recommendations:
+        """The k best items for each history (item ids, oldest first) or each known user.
+
+        `allowed`: item ids, {"category": name or names}, or bool[N] by item index; the filter acts inside the search.
+        `exclude_seen` leaves the history's own items out. Unknown ids are an `InputError` unless
+        `on_unknown="ignore"`, which drops unknown items and answers unknown users as if they had no history.
+        """
+        known = self.resolve(histories, users, on_unknown=on_unknown)
+        if not 1 <= k <= len(self.items):
+            raise InputError(f"k={k} is outside 1..{len(self.items)}, the number of items")
+        mask = self.allowed_mask(allowed, on_unknown=on_unknown)
+        hits = self.searcher.search(known, k, excluded=known.distinct() if exclude_seen else None, allowed=mask)
+        counts = np.count_nonzero(hits.items >= 0, axis=1)
+        flat = hits.items[hits.items >= 0]
+        ids = list(self.items.decode(flat))
+        stops = np.cumsum(counts)
+        rows = [ids[stop - count : stop] for stop, count in zip(stops, counts, strict=True)]
+        scores = [row[:count].astype(float).tolist() for row, count in zip(hits.scores, counts, strict=True)]
+        return Recommendations(rows, scores)
+
+    def score(
+        self, histories: ItemLists | Sequence[Sequence[Any]], items: Sequence[Sequence[Any]]
+    ) -> NDArray[np.float32]:
+        """float32[B, M], the score of each given item id for each history; every row of `items` has M ids."""
+        known = self.resolve(histories, None, on_unknown="error")
+        widths = {len(row) for row in items}
+        if len(items) != len(known) or len(widths) > 1:
+            raise InputError(f"items must be {len(known)} rows of equal length; got {len(items)} of lengths {widths}")
+        flat = self.items.encode([item for row in items for item in row])
+        return self.searcher.score(known, np.asarray(flat).reshape(len(items), -1))
+
+    def resolve(
+        self,
+        histories: ItemLists | Sequence[Sequence[Any]] | None,
+        users: Sequence[Any] | None,
+        *,
+        on_unknown: str = "error",
+    ) -> ItemLists:
+        """The histories by item index, of given lists of ids or of known users."""
+        if (histories is None) == (users is None):
+            raise InputError("give either histories or users")
+        if isinstance(histories, ItemLists):
+            return histories
+        if histories is not None:
+            flat = self.items.encode([item for row in histories for item in row], on_unknown=on_unknown)
+            stops = np.cumsum([len(row) for row in histories], dtype=np.int64)
+            rows = np.split(np.asarray(flat, np.int32), stops[:-1]) if len(stops) else []
+            return ItemLists.from_lists([row[row >= 0] for row in rows])
+        if self.users is None or self.histories is None:
+            raise InputError("this artefact keeps no users; give histories, or fit with users kept")
+        rows_of_users = np.asarray(self.users.encode(list(users or ()), on_unknown=on_unknown))
+        padded = ItemLists.concatenate([self.histories, ItemLists.empty(1)])
+        return padded.take(np.where(rows_of_users < 0, len(self.histories), rows_of_users))
+
+    def allowed_mask(self, allowed: Allowed | None, *, on_unknown: str = "error") -> BoolArray | None:
+        """bool[N] of a filter, or None where everything is allowed."""
+        if allowed is None:
+            return None
+        if isinstance(allowed, np.ndarray) and allowed.dtype == np.bool_:
+            if allowed.shape != (len(self.items),):
+                raise InputError(
+                    f"allowed has shape {allowed.shape}; give one bool for each of {len(self.items)} items"
+                )
+            return allowed
+        if isinstance(allowed, Mapping):
+            return self._category_mask(allowed)
+        indices = np.asarray(self.items.encode(list(allowed), on_unknown=on_unknown))
+        mask = np.zeros(len(self.items), bool)
+        mask[indices[indices >= 0]] = True
+        return mask
+
+    def _category_mask(self, allowed: Mapping[str, Any]) -> BoolArray:
+        unknown = set(allowed) - {"category"}
+        if unknown or not allowed:
+            raise InputError(f"allowed has keys {sorted(allowed)}; the known key is 'category'")
+        if self.categories is None:
+            raise InputError("this artefact has no categories; fit with an item table that has a 'category' column")
+        wanted = allowed["category"]
+        names = [wanted] if isinstance(wanted, str) else list(wanted)
+        parts = self.categories.cast(pl.String).fill_null("").str.split("|")
+        present = set(parts.explode().drop_nulls().unique().to_list()) - {""}
+        for name in names:
+            if name not in present:
+                raise InputError(f"category '{name}' is unknown{nearest(str(name), present)}")
+        matches = parts.list.eval(pl.element().is_in(names)).list.any()
+        return np.asarray(matches.fill_null(False).to_numpy(), dtype=np.bool_)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the artefact, whole or not at all; an artefact already there needs `overwrite`."""
+        config, arrays = self.searcher.export()
+        items = {"id": self.items.ids} | ({} if self.categories is None else {"category": self.categories})
+        tables = {"items": pl.DataFrame(items)}
+        files = {"weights": arrays}
+        if self.users is not None and self.histories is not None:
+            tables["users"] = pl.DataFrame({"id": self.users.ids})
+            files["histories"] = {"indptr": self.histories.indptr, "items": self.histories.items}
+        manifest = {"kind": "retriever", "searcher": self.searcher.kind, "searcher_config": config} | self.metadata
+        write_artefact(path, manifest=manifest, arrays=files, tables=tables, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Retriever:
+        """Open a saved retriever; needs no training data and no torch. Errors: `ArtefactError` naming the file."""
+        artefact = read_artefact(path, kind="retriever")
+        manifest = artefact.manifest
+        try:
+            searcher = restore_searcher(manifest["searcher"], manifest["searcher_config"], artefact.arrays("weights"))
+            items = artefact.table("items")
+            users, histories = None, None
+            if "users" in artefact.names("table"):
+                users = Vocabulary(artefact.table("users")["id"])
+                stored = artefact.arrays("histories")
+                histories = ItemLists(stored["indptr"], stored["items"])
+            vocabulary = Vocabulary(items["id"])
+        except (KeyError, pl.exceptions.ColumnNotFoundError) as missing:
+            raise ArtefactError(f"{path}: the artefact lacks {missing}; it was not written by this version") from None
+        own = {"kind", "searcher", "searcher_config", "format", "format_version", "files", "checksum"}
+        return cls(
+            searcher=searcher,
+            items=vocabulary,
+            users=users,
+            histories=histories,
+            categories=items["category"] if "category" in items.columns else None,
+            metadata={
+                name: value
+                for name, value in manifest.items()
+                if name not in own | {"beamwood", "libraries", "created"}
+            },
+        )

@@ -1,0 +1,140 @@
+"""Search of a learned tree with a DIN scorer, without torch.
+
+Shape legend: B rows, M items a row, N items, K results.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import ArtefactError, InputError
+from beamwood.kernels.din import DinWeights
+from beamwood.kernels.reference import Found
+from beamwood.kernels.search import DinSearch
+from beamwood.retrieval.top_k import check_search, sort_candidates
+from beamwood.tree.tree import Shape, Tree
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
+
+__all__ = ["TreeSearcher"]
+
+# Where so few items are allowed, scoring each costs no more than a beam and is exact.
+_EXACT_FACTOR = 2
+
+
+class TreeSearcher:
+    """Beam search over a tree: k of N items at the cost of about beam_width * branching * depth scores.
+
+    A filter acts inside the beam: a subtree without an allowed item is never opened, so k results come back whenever
+    k items are allowed; where at most `2 * beam_width` are, all of them are scored and the result is exact. A search
+    for k above `beam_width` widens the beam to k. Ties on a level go to the lower node, among results to the lower
+    item. Source: DTR, algorithm 1.
+    """
+
+    kind: ClassVar[str] = "tree-din"
+
+    def __init__(self, weights: DinWeights, tree: Tree, *, beam_width: int = 150, threads: int = 1) -> None:
+        if beam_width < 1:
+            raise InputError(f"beam_width={beam_width} is below 1; DTR uses 150")
+        if len(weights.nodes) != tree.shape.num_nodes:
+            raise ArtefactError(f"the scorer has {len(weights.nodes)} nodes, the tree {tree.shape.num_nodes}")
+        self.weights, self.tree, self.beam_width = weights, tree, beam_width
+        self._search = DinSearch(weights, tree.shape, threads=threads)
+
+    @property
+    def num_items(self) -> int:
+        return self.tree.num_items
+
+    def search(
+        self,
+        histories: ItemLists,
+        k: int,
+        *,
+        excluded: ItemLists | None = None,
+        allowed: BoolArray | None = None,
+        beam_width: int | None = None,
+    ) -> Hits:
+        """The k best items found for each row; see `types.Searcher`. `beam_width` overrides the searcher's own."""
+        check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
+        width = max(k, beam_width or self.beam_width)
+        if allowed is not None and np.count_nonzero(allowed) <= _EXACT_FACTOR * width:
+            return self.exact(histories, k, excluded=excluded, allowed=allowed)
+        found = self._search.beam(
+            self._leaves(histories),
+            beam_width=width,
+            k=k,
+            live=self._live(allowed),
+            excluded=self._excluded(excluded, allowed),
+        )
+        return self._hits(found, k)
+
+    def exact(
+        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    ) -> Hits:
+        """The k best of all allowed items by brute force over the leaves: what the beam approximates."""
+        check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
+        found = self._search.exact(
+            self._leaves(histories), k=k, live=self._live(allowed), excluded=self._excluded(excluded, allowed)
+        )
+        return self._hits(found, k)
+
+    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+        """float32[B, M], the score of each given item; -inf where the item index is -1."""
+        items_BM = np.asarray(items_BM)
+        if items_BM.ndim != 2 or len(items_BM) != len(histories):
+            raise InputError(f"items has shape {items_BM.shape}; give one row for each of {len(histories)} histories")
+        if items_BM.size and (items_BM.max() >= self.num_items or items_BM.min() < -1):
+            raise InputError(f"items holds an index outside -1..{self.num_items - 1}")
+        return self._search.score(self._leaves(histories), self.tree.leaves_of(items_BM))
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        shape = self.tree.shape
+        config = {
+            "beam_width": self.beam_width,
+            "root_fanout": shape.root_fanout,
+            "branching": shape.branching,
+            "depth": shape.depth,
+        }
+        return config, self.weights.arrays() | {"item_of_leaf": self.tree.item_of_leaf}
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        if "item_of_leaf" not in arrays:
+            raise ArtefactError("the tree's array 'item_of_leaf' is missing; the artefact is incomplete, save it again")
+        tree = Tree(Shape(config["root_fanout"], config["branching"], config["depth"]), arrays["item_of_leaf"])
+        weights = DinWeights.from_arrays({name: array for name, array in arrays.items() if name != "item_of_leaf"})
+        return cls(weights, tree, beam_width=config["beam_width"])
+
+    def _leaves(self, histories: ItemLists) -> NDArray[np.int32]:
+        """int32[B, L], the leaves of the latest items, -1 padding on the left."""
+        if len(histories.items) and int(histories.items.max()) >= self.num_items:
+            raise InputError(f"a history holds item index {int(histories.items.max())} of {self.num_items} items")
+        return self.tree.leaves_of(histories.padded(self.weights.history_length))
+
+    def _live(self, allowed: BoolArray | None) -> tuple[NDArray[np.int32], ...]:
+        if allowed is None:
+            return self.tree.live_counts
+        mask = np.zeros(self.tree.shape.capacity, bool)
+        mask[self.tree.leaf_of_item[allowed]] = True
+        return self.tree.counts_below(mask)
+
+    def _excluded(
+        self, excluded: ItemLists | None, allowed: BoolArray | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
+        """Each row's leaves to leave out, sorted, distinct, and only those that are live at all."""
+        if excluded is None:
+            return None
+        distinct = excluded.distinct()
+        rows, items = distinct.rows, distinct.items
+        if allowed is not None:
+            rows, items = rows[allowed[items]], items[allowed[items]]
+        leaves = self.tree.leaf_of_item[items]
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(excluded)))]).astype(np.int64)
+        return indptr, leaves[np.lexsort((leaves, rows))]
+
+    def _hits(self, found: Found, k: int) -> Hits:
+        items = np.where(found.leaves >= 0, self.tree.item_of_leaf[found.leaves], np.int32(-1))
+        hits = sort_candidates(items, found.scores, k)
+        return Hits(hits.items, hits.scores, found.scored)
