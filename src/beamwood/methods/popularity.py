@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from beamwood.data.split import Split
@@ -21,6 +22,7 @@ class Config(BaseModel):
 
 
 def fit(split: Split, config: Config | None = None, *, seed: int = 0, **_: Any) -> Retriever:
-    """Count the training interactions of each item."""
-    searcher = PopularitySearcher(split.train.item_counts)
+    """Count the training users who took each item; repeats count once."""
+    takers = np.bincount(split.train.histories.distinct().items, minlength=split.train.num_items)
+    searcher = PopularitySearcher(takers)
     return build_retriever(searcher, split, method="popularity", config=config or Config(), seed=seed)

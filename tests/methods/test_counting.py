@@ -1,0 +1,79 @@
+"""The counting methods against plain loops, and their choice of parameters on validation."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.methods import load_method
+from beamwood.methods.cooccurrence import similarity
+from beamwood.methods.neighbours import interactions, strongest
+from beamwood.methods.transitions import counts_within
+from beamwood.types import ItemLists
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=200, num_items=80, max_events=60), seed=1)
+    return disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
+
+
+def test_cosine_equals_the_loop():
+    rows = [[0, 1, 2, 2], [1, 2], [0, 3], [3]]
+    got = similarity(interactions(ItemLists.from_lists(rows), 5), shrinkage=2.0, power=0.5, num_neighbours=5).toarray()
+    for i in range(5):
+        for j in range(5):
+            both = sum(i in row and j in row for row in rows)
+            n_i, n_j = (sum(x in row for row in rows) for x in (i, j))
+            expected = both / (np.sqrt(n_i * n_j) + 2) if i != j and both else 0
+            assert np.isclose(got[i, j], expected)
+
+
+def test_transitions_equal_the_loop():
+    rows = [[0, 1, 2, 1], [2, 2, 3], []]
+    got = counts_within(ItemLists.from_lists(rows), 4, 2).toarray()
+    expected = np.zeros((4, 4))
+    for row in rows:
+        for i in range(len(row)):
+            for gap in (1, 2):
+                if i + gap < len(row) and row[i] != row[i + gap]:
+                    expected[row[i], row[i + gap]] += 1 / gap
+    assert np.allclose(got, expected)
+
+
+def test_strongest_keeps_the_largest():
+    matrix = np.array([[0, 3.0, 1, 3], [5, 0, 0, 0], [0, 0, 0, 0]])
+    kept = strongest(matrix, 2).toarray()
+    assert kept.tolist() == [[0, 3, 0, 3], [5, 0, 0, 0], [0, 0, 0, 0]]
+    assert strongest(matrix, 1).toarray()[0].tolist() == [0, 3, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["popularity", "cooccurrence", "transitions"])
+def test_fits_and_answers(split, name):
+    retriever = load_method(name).fit(split)
+    assert retriever.metadata["method"] == name
+    assert len(retriever.recommend(users=[0, 5], k=9).item_ids[1]) == 9
+    assert len(retriever.recommend([[]], k=9).item_ids[0]) == 9
+
+
+def test_choice_is_the_best_on_validation(split):
+    module = load_method("cooccurrence")
+    chosen = module.fit(split).metadata["training"]
+    for decay in module.Config().decay:
+        fixed = module.Config(shrinkage=(chosen["shrinkage"],), decay=(decay,))
+        assert module.fit(split, fixed).metadata["training"]["valid/f@20"] <= chosen["valid/f@20"] + 1e-12
+
+
+def test_popularity_counts_users_once():
+    frame = pl.DataFrame({"user": np.repeat(np.arange(20), 4), "item": [1, 1, 1, 2, 3, 3, 2, 2] * 10})
+    split = disjoint_users(Dataset.from_log(read_log(frame)))
+    counts = load_method("popularity").fit(split).searcher.counts
+    taken = [len({u for u in range(20) if i in set(split.train.histories[u].tolist())}) for i in range(3)]
+    assert counts.tolist() == taken
+
+
+def test_unknown_method():
+    with pytest.raises(InputError, match="method 'drt' is unknown; did you mean 'dtr'"):
+        load_method("drt")

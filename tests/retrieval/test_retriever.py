@@ -1,0 +1,168 @@
+"""Retrievers of every kind: ids in and out, filters, save and load, and no torch on the way."""
+
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import sparse
+
+from beamwood.data import Vocabulary
+from beamwood.errors import ArtefactError, InputError
+from beamwood.kernels.din import DinWeights, Layer
+from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.tree import random_tree
+from beamwood.types import ItemLists
+
+NUM_ITEMS = 60
+
+
+def layer(rng, inputs, outputs):
+    weight = rng.normal(0, inputs**-0.5, (outputs, inputs)).astype(np.float32)
+    return Layer(weight, rng.normal(0, 0.1, outputs).astype(np.float32), np.full(outputs, 0.3, np.float32))
+
+
+def tree_searcher(seed=0):
+    rng = np.random.default_rng(seed)
+    tree = random_tree(NUM_ITEMS, rng)
+    nodes = rng.normal(0, 1, (tree.shape.num_nodes, 4)).astype(np.float32)
+    windows = np.array([3, 1], np.int64)
+    weights = DinWeights(nodes, layer(rng, 12, 5), layer(rng, 5, 1), windows, (layer(rng, 12, 6), layer(rng, 6, 1)))
+    return TreeSearcher(weights, tree, beam_width=8)
+
+
+def neighbour_searcher(seed=0):
+    rng = np.random.default_rng(seed)
+    matrix = sparse.random(NUM_ITEMS, NUM_ITEMS, 0.2, random_state=np.random.RandomState(seed), format="csr")
+    return NeighbourSearcher(matrix, rng.integers(0, 50, NUM_ITEMS), decay=0.9, length=5)
+
+
+def popularity_searcher(seed=0):
+    return PopularitySearcher(np.random.default_rng(seed).integers(0, 50, NUM_ITEMS))
+
+
+SEARCHERS = {"tree": tree_searcher, "neighbours": neighbour_searcher, "popularity": popularity_searcher}
+
+
+@pytest.fixture(params=SEARCHERS)
+def retriever(request):
+    return Retriever(
+        searcher=SEARCHERS[request.param](),
+        items=Vocabulary(pl.Series([f"i{n:02d}" for n in range(NUM_ITEMS)])),
+        users=Vocabulary(pl.Series([10, 20])),
+        histories=ItemLists.from_lists([[1, 2, 3], []]),
+        categories=pl.Series(["even" if n % 2 == 0 else "odd|prime" for n in range(NUM_ITEMS)]),
+        metadata={"method": request.param},
+    )
+
+
+HISTORIES = [["i01", "i02", "i03"], [], ["i59"] * 9]
+
+
+def test_contract_of_a_retriever(retriever, tmp_path):
+    together = retriever.recommend(HISTORIES, 7)
+    assert all(len(row) == 7 == len(set(row)) for row in together.item_ids)
+    assert all(not set(row) & set(history) for row, history in zip(together.item_ids, HISTORIES, strict=True))
+    assert together == retriever.recommend(HISTORIES, 7)
+    for row, history in enumerate(HISTORIES):
+        alone = retriever.recommend([history], 7)
+        assert alone.item_ids[0] == together.item_ids[row]
+    assert retriever.recommend(users=[10, 20], k=7).item_ids == together.item_ids[:2]
+    scores = retriever.score(HISTORIES, together.item_ids)
+    assert np.allclose(scores, together.scores, rtol=1e-4, atol=1e-5)
+    assert np.all(np.diff(scores, axis=1) <= 1e-5)
+    retriever.save(tmp_path / "model")
+    again = Retriever.load(tmp_path / "model")
+    assert again.recommend(HISTORIES, 7) == together
+    assert again.metadata == retriever.metadata
+    with pytest.raises(ArtefactError):
+        retriever.save(tmp_path / "model")
+    frame = together.as_frame()
+    assert frame.columns == ["row", "rank", "item", "score"]
+    assert frame["rank"].to_list() == [1, 2, 3, 4, 5, 6, 7] * 3
+
+
+@pytest.mark.parametrize("num_allowed", [1, 3, 9, 30, 59])
+def test_filters_give_k_whenever_k_are_allowed(retriever, num_allowed):
+    allowed = [f"i{n:02d}" for n in np.random.default_rng(num_allowed).permutation(NUM_ITEMS)[:num_allowed]]
+    for exclude in (True, False):
+        found = retriever.recommend(HISTORIES, 5, allowed=allowed, exclude_seen=exclude)
+        for row, history in zip(found.item_ids, HISTORIES, strict=True):
+            possible = set(allowed) - (set(history) if exclude else set())
+            assert len(row) == min(5, len(possible))
+            assert set(row) <= possible
+
+
+def test_category_filter(retriever):
+    found = retriever.recommend(HISTORIES, 20, allowed={"category": "prime"})
+    assert all(int(item[1:]) % 2 == 1 for row in found.item_ids for item in row)
+    mask = np.arange(NUM_ITEMS) % 2 == 1
+    assert retriever.recommend(HISTORIES, 20, allowed=mask) == found
+    with pytest.raises(InputError, match="category 'prim' is unknown; did you mean 'prime'"):
+        retriever.recommend(HISTORIES, 5, allowed={"category": "prim"})
+
+
+def test_wrong_arguments(retriever):
+    with pytest.raises(InputError, match=r"k=0 is outside 1\.\.60"):
+        retriever.recommend(HISTORIES, 0)
+    with pytest.raises(InputError, match=r"k=61 is outside"):
+        retriever.recommend(HISTORIES, 61)
+    with pytest.raises(InputError, match="1 of 1 ids are unknown, such as 'nope'"):
+        retriever.recommend([["nope"]], 3)
+    assert len(retriever.recommend([["nope"]], 3, on_unknown="ignore").item_ids[0]) == 3
+    with pytest.raises(InputError, match="such as 99"):
+        retriever.recommend(users=[99], k=3)
+    assert len(retriever.recommend(users=[99], k=3, on_unknown="ignore").item_ids[0]) == 3
+    with pytest.raises(InputError, match="either histories or users"):
+        retriever.recommend(k=3)
+    with pytest.raises(InputError, match="one bool for each of 60 items"):
+        retriever.recommend(HISTORIES, 3, allowed=np.ones(3, bool))
+
+
+def test_a_wide_tree_search_is_exact():
+    searcher = tree_searcher()
+    histories = ItemLists.from_lists([[1, 2], [], [5] * 6])
+    exact = searcher.exact(histories, 10)
+    wide = searcher.search(histories, 10, beam_width=64)
+    assert np.array_equal(wide.items, exact.items)
+    assert np.allclose(wide.scores, exact.scores, rtol=1e-5)
+    assert np.all(searcher.search(histories, 10).scored < exact.scored * 4)
+
+
+def test_permuting_items_permutes_results():
+    searcher = neighbour_searcher()
+    order = np.random.default_rng(1).permutation(NUM_ITEMS)
+    inverse = np.argsort(order)
+    moved = NeighbourSearcher(
+        searcher.similarity[order][:, order], searcher.popularity[order], decay=searcher.decay, length=searcher.length
+    )
+    lists = ItemLists.from_lists([[4, 9, 30]])
+    expected = searcher.search(lists, 8)
+    got = moved.search(ItemLists.from_lists([inverse[[4, 9, 30]]]), 8)
+    assert np.allclose(got.scores, expected.scores)
+    distinct = np.unique(expected.scores[0], return_counts=True)[1].max() == 1
+    assert not distinct or np.array_equal(order[got.items[0]], expected.items[0])
+
+
+def test_answers_without_torch(retriever, tmp_path):
+    retriever.save(tmp_path / "model")
+    program = (
+        "import sys, beamwood\n"
+        f"found = beamwood.load({str(tmp_path / 'model')!r}).recommend([['i01']], 3)\n"
+        "assert len(found.item_ids[0]) == 3\n"
+        "assert 'torch' not in sys.modules, 'torch was imported'\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_foreign_artefacts(retriever, tmp_path):
+    with pytest.raises(ArtefactError):
+        Retriever.load(tmp_path / "none")
+    retriever.save(tmp_path / "model")
+    (tmp_path / "model" / "weights.safetensors").write_bytes(b"broken")
+    with pytest.raises(ArtefactError, match=r"weights\.safetensors"):
+        Retriever.load(tmp_path / "model")
