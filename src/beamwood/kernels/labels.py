@@ -1,0 +1,151 @@
+"""Rectified labels: up to which level a target is the best item below its ancestors, under an estimator's scores.
+
+Shape legend: B rows, N items, D width of the estimator's vectors, H levels of the tree.
+
+Better means: a higher score, or the same score and a lower item index. The score of item i for row b is
+`query_b . vector_i + bias_i`. Source: DTR, equation 14; the one-step form is that of the authors' program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.kernels.dispatch import native
+from beamwood.tree.tree import Shape, Tree
+from beamwood.types import BoolArray, FloatArray, IndexArray
+
+__all__ = ["one_step_labels", "rectified_levels"]
+
+BLOCK_ROWS = 256
+
+
+def rectified_levels(
+    queries_BD: FloatArray,
+    vectors_ND: FloatArray,
+    tree: Tree,
+    targets_B: IndexArray,
+    *,
+    bias_N: FloatArray | None = None,
+) -> NDArray[np.uint8]:
+    """uint8[B]: the highest level (lowest number, 0 is the root) below whose node the target is the best item.
+
+    The rectified label is `z_j = (j >= level)`, so it is 1 from the leaf up to that level and 0 above.
+    Raises `InputError` on shapes that do not fit, NaN or infinite vectors, and targets outside 0..N-1.
+    """
+    queries_BD, vectors_ND, bias_N = checked(queries_BD, vectors_ND, tree, targets_B, bias_N)
+    items = tree.item_of_leaf[tree.item_of_leaf >= 0]
+    leaves = tree.leaf_of_item[items].astype(np.int64)
+    place_of_item = np.empty(len(items), np.int64)
+    place_of_item[items] = np.arange(len(items))
+    levels = np.empty(len(queries_BD), np.uint8)
+    # In leaf order what lies below a node is contiguous, so the nearest better leaf on either side says all.
+    in_order, bias = np.ascontiguousarray(vectors_ND[items].T), bias_N[items]
+    for rows in blocks(len(queries_BD)):
+        scores = queries_BD[rows] @ in_order
+        scores += bias
+        places = place_of_item[targets_B[rows]]
+        nearest = nearest_better(scores, items, places)
+        levels[rows] = first_level_alone(tree.shape, leaves[places], np.where(nearest < 0, -1, leaves[nearest]))
+    return levels
+
+
+def nearest_better(scores: NDArray[np.float32], items: NDArray[np.int32], places: IndexArray) -> NDArray[np.int64]:
+    """int64[B, 2]: the nearest places left and right of `places` whose item is better than the one there, or -1."""
+    nearest = np.empty((len(scores), 2), np.int64)
+    module = native()
+    if module is not None:
+        module.nearest_better(scores, items, places, nearest)
+        return nearest
+    for row, place in enumerate(places):
+        own = scores[row, place]
+        better = (scores[row] > own) | ((scores[row] == own) & (items < items[place]))
+        left, right = better[:place][::-1], better[place + 1 :]
+        nearest[row, 0] = place - 1 - left.argmax() if left.any() else -1
+        nearest[row, 1] = place + 1 + right.argmax() if right.any() else -1
+    return nearest
+
+
+def first_level_alone(shape: Shape, leaves_B: IndexArray, rivals_BR: IndexArray) -> NDArray[np.uint8]:
+    """The first level on which a leaf shares its ancestor with none of its rivals (-1: no rival)."""
+    shared = np.zeros(rivals_BR.shape, np.uint8)
+    for level in range(shape.depth):
+        own, other = shape.ancestors(leaves_B, level), shape.ancestors(rivals_BR, level)
+        shared += own[:, None] == other
+    levels: NDArray[np.uint8] = shared.max(axis=1)
+    return levels
+
+
+def one_step_labels(
+    queries_BD: FloatArray,
+    vectors_ND: FloatArray,
+    tree: Tree,
+    targets_B: IndexArray,
+    *,
+    bias_N: FloatArray | None = None,
+) -> NDArray[np.bool_]:
+    """bool[B, H] for levels 1..H: does the child on the target's path beat its siblings, by their best items?
+
+    Level H has no child and is true. The rectified label of level j is the product of these over levels j and below.
+    Raises `InputError` as `rectified_levels` does.
+    """
+    queries_BD, vectors_ND, bias_N = checked(queries_BD, vectors_ND, tree, targets_B, bias_N)
+    shape = tree.shape
+    labels = np.ones((len(queries_BD), shape.depth), np.bool_)
+    live = tree.item_of_leaf >= 0
+    for rows in blocks(len(queries_BD)):
+        leaf_scores = np.full((len(queries_BD[rows]), shape.capacity), -np.inf, np.float32)
+        leaf_scores[:, live] = (
+            queries_BD[rows] @ vectors_ND[tree.item_of_leaf[live]].T + bias_N[tree.item_of_leaf[live]]
+        )
+        best: NDArray[np.float32] = leaf_scores
+        best_item = np.where(live, tree.item_of_leaf, np.iinfo(np.int32).max)[None].repeat(len(best), axis=0)
+        leaves = tree.leaf_of_item[targets_B[rows]]
+        for level in range(shape.depth - 1, 0, -1):
+            families = best.reshape(len(best), -1, shape.branching)
+            family_items = best_item.reshape(families.shape)
+            parents, child = shape.ancestors(leaves, level), shape.ancestors(leaves, level + 1) % shape.branching
+            own = np.arange(len(best)), parents
+            labels[rows, level - 1] = first_best(families[own], family_items[own]) == child
+            best = families.max(axis=2)
+            best_item = np.where(families == best[:, :, None], family_items, np.iinfo(np.int32).max).min(axis=2)
+    return labels
+
+
+def first_best(scores: FloatArray, items: IndexArray) -> NDArray[np.int64]:
+    """The column of the best entry of each row: highest score, then lowest item."""
+    tied = scores == scores.max(axis=1, keepdims=True)
+    columns: NDArray[np.int64] = np.where(tied, items, np.iinfo(np.int32).max).argmin(axis=1)
+    return columns
+
+
+def blocks(num_rows: int) -> Iterator[slice]:
+    """Slices of at most `BLOCK_ROWS` rows."""
+    return (slice(start, min(start + BLOCK_ROWS, num_rows)) for start in range(0, num_rows, BLOCK_ROWS))
+
+
+def checked(
+    queries_BD: FloatArray, vectors_ND: FloatArray, tree: Tree, targets_B: IndexArray, bias_N: FloatArray | None
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+    """Queries, vectors and biases in float32, or `InputError` naming what does not fit."""
+    if bias_N is None:
+        bias_N = np.zeros(tree.num_items, np.float32)
+    targets: BoolArray = (np.asarray(targets_B) >= 0) & (np.asarray(targets_B) < tree.num_items)
+    if queries_BD.ndim != 2 or vectors_ND.shape != (tree.num_items, queries_BD.shape[1]):
+        raise InputError(
+            f"queries_BD has shape {queries_BD.shape} and vectors_ND {vectors_ND.shape}; expected (rows, width) and "
+            f"({tree.num_items}, width), one vector an item of the tree"
+        )
+    if bias_N.shape != (tree.num_items,):
+        raise InputError(f"bias_N has shape {bias_N.shape}; expected ({tree.num_items},)")
+    if np.shape(targets_B) != (len(queries_BD),) or not targets.all():
+        raise InputError(
+            f"targets_B has shape {np.shape(targets_B)}; expected {len(queries_BD)} items in 0..{tree.num_items - 1}"
+        )
+    for name, array in (("queries_BD", queries_BD), ("vectors_ND", vectors_ND), ("bias_N", bias_N)):
+        if not np.isfinite(array).all():
+            raise InputError(f"{name} holds NaN or infinity; train the estimator on finite values")
+    return queries_BD.astype(np.float32), vectors_ND.astype(np.float32), bias_N.astype(np.float32)

@@ -1,0 +1,116 @@
+"""Tree learning: items walk from the root to the leaves, each to the node that suits it best and has room.
+
+The walk never sees a model; it takes a score function. DTR's score of item y and node n is the sum over the item's
+instances of the log softmax of n among the c candidates (equation 30); JTM's is the sum of the binary model's
+log-likelihoods along the path from the parent to n. Source: DTR, section 4.4 and algorithm 2 (B); JTM, algorithm 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.tree.tree import Shape, Tree
+from beamwood.types import FloatArray, IndexArray
+
+__all__ = ["ScoreFunction", "assign", "num_candidates"]
+
+# score(items int32[n], parents int64[n], level, next_level) -> [n, c]: how well each item suits each descendant, on
+# `next_level`, of the node of `level` where it stands. Items come grouped by parent, parents ascending.
+ScoreFunction = Callable[[NDArray[np.int32], NDArray[np.int64], int, int], FloatArray]
+
+# Items a call of the score function is asked for, as long as one parent has no more.
+CALL_ITEMS = 16384
+
+
+def assign(tree: Tree, score: ScoreFunction, *, num_instances: IndexArray, stride: int = 7) -> Tree:
+    """A new tree of the same shape in which items stand where the score function wants them.
+
+    From level j items go to level min(j + stride, H). A node takes exactly as many items as it has leaves when items
+    are spread evenly. Items with most instances choose first (ties: lower index); each takes its best node that has
+    room (ties: lower node). Items without instances choose last: the node above their old leaf if it has room, else
+    the node with most room (ties: lower node). Raises `InputError` on a stride below 1, counts that do not fit, and
+    scores of the wrong shape or NaN.
+    """
+    shape, counts = tree.shape, np.asarray(num_instances)
+    if stride < 1:
+        raise InputError(f"stride={stride} is below 1")
+    if counts.shape != (tree.num_items,) or counts.min() < 0:
+        raise InputError(f"num_instances has shape {counts.shape}; expected {tree.num_items} counts of 0 or more")
+    room = Tree.of_order(np.arange(tree.num_items), shape).live_counts
+    place = np.zeros(tree.num_items, np.int64)
+    level = 0
+    while level < shape.depth:
+        next_level = min(level + stride, shape.depth)
+        # Grouped by parent, and within a parent in the order of choosing.
+        queue = np.lexsort((np.arange(tree.num_items), -counts, place)).astype(np.int32)
+        old = shape.ancestors(tree.leaf_of_item.astype(np.int64), next_level)
+        moved = np.empty_like(place)
+        for items in calls(queue, place):
+            values = checked_scores(score(items, place[items], level, next_level), items, shape, level, next_level)
+            for group, parent in groups(place[items]):
+                chosen = items[group]
+                first = int(parent) * values.shape[1]
+                free = room[next_level][first : first + values.shape[1]].tolist()
+                moved[chosen] = first + choose(values[group], counts[chosen] > 0, old[chosen] - first, free)
+        place, level = moved, next_level
+    item_of_leaf = np.full(shape.capacity, -1, np.int32)
+    item_of_leaf[place] = np.arange(tree.num_items)
+    return Tree(shape, item_of_leaf)
+
+
+def num_candidates(shape: Shape, level: int, next_level: int) -> int:
+    """c: how many descendants a node of `level` has on `next_level`."""
+    return shape.level_size(next_level) // shape.level_size(level)
+
+
+def choose(values: FloatArray, known: NDArray[np.bool_], old: IndexArray, room: list[int]) -> NDArray[np.int64]:
+    """The candidate of each item, items choosing in the order of the rows; `room` is used up."""
+    chosen = np.empty(len(values), np.int64)
+    preferences = np.argsort(-values, axis=1, kind="stable")
+    for row, wishes in enumerate(preferences):
+        if known[row]:
+            candidate = next(wish for wish in wishes.tolist() if room[wish])
+        elif 0 <= old[row] < len(room) and room[old[row]]:
+            candidate = int(old[row])
+        else:
+            candidate = room.index(max(room))
+        room[candidate] -= 1
+        chosen[row] = candidate
+    assert not any(room)
+    return chosen
+
+
+def calls(queue: NDArray[np.int32], place: NDArray[np.int64]) -> Iterator[NDArray[np.int32]]:
+    """Runs of whole parents, of at most `CALL_ITEMS` items where a parent has no more."""
+    bounds = [group.stop for group, _ in groups(place[queue])]
+    start = last = 0
+    for stop in bounds:
+        if stop - start > CALL_ITEMS and last > start:
+            yield queue[start:last]
+            start = last
+        last = stop
+    yield queue[start:]
+
+
+def groups(parents: NDArray[np.int64]) -> Iterator[tuple[slice, int]]:
+    """Each run of equal parents and the parent."""
+    starts = np.flatnonzero(np.diff(parents, prepend=-1))
+    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(parents)], strict=True):
+        yield slice(start, stop), int(parents[start])
+
+
+def checked_scores(
+    values: FloatArray, items: NDArray[np.int32], shape: Shape, level: int, next_level: int
+) -> FloatArray:
+    """The scores, or `InputError` where their shape does not fit or one is NaN."""
+    expected = (len(items), num_candidates(shape, level, next_level))
+    values = np.asarray(values)
+    if values.shape != expected:
+        raise InputError(f"score returned shape {values.shape} from level {level} to {next_level}; expected {expected}")
+    if np.isnan(values).any():
+        raise InputError(f"score returned NaN from level {level} to {next_level}; the model is not sound")
+    return values
