@@ -1,0 +1,78 @@
+"""Timing and peak memory for the benchmarks: each case in its own process, one thread, medians."""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def status_kib(key: str) -> int:
+    """A line of /proc/self/status in KiB: VmRSS (now) or VmHWM (peak)."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(f"{key}:"))
+
+
+def seconds_of(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def timed(work: Callable[[], Any], *, repeats: int, warm: int = 1) -> dict[str, float]:
+    """Median and best seconds of `work`, and the MiB by which the peak of memory rose above the start."""
+    gc.collect()
+    before = status_kib("VmRSS")
+    for _ in range(warm):
+        work()
+    seconds = [seconds_of(work) for _ in range(repeats)]
+    return {
+        "median_s": statistics.median(seconds),
+        "best_s": min(seconds),
+        "peak_mib": (status_kib("VmHWM") - before) / 1024,
+    }
+
+
+def in_process(function: Callable[..., Any], *args: Any, environment: dict[str, str] | None = None) -> Any:
+    """`function(*args)` in a fresh process with `environment` added, so that peaks of memory do not mix."""
+    before = dict(os.environ)
+    os.environ.update(environment or {})
+    try:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            return pool.apply(function, args)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def gemm_gflops() -> float:
+    """The rate of a 1024 x 1024 float32 product on one thread: what this processor reaches now."""
+    import numpy as np
+
+    a = np.random.default_rng(0).random((1024, 1024), dtype=np.float32)
+    return 2 * 1024**3 / min(seconds_of(lambda: a @ a) for _ in range(5)) / 1e9
+
+
+def one_thread() -> None:
+    """Run again with one thread for every library, unless that is how this process was started."""
+    wanted = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.environ.update(wanted)
+        os.execv(sys.executable, sys.orig_argv)
+
+
+def report(results: dict[str, Any], *, as_json: bool) -> None:
+    """One JSON document on stdout, or lines for people."""
+    if as_json:
+        print(json.dumps(results, indent=2))
+        return
+    for name, value in results.items():
+        if isinstance(value, dict):
+            value = "  ".join(f"{key} {number:.4g}" for key, number in value.items())
+        print(f"{name:<28} {value:.4g}" if isinstance(value, float) else f"{name:<28} {value}")

@@ -1,0 +1,85 @@
+"""One tree update of DTR on `mind_dtr`'s training set, scored natively; rivals are timed on fewer instances.
+
+python -m benchmarks.tree_update [--json] [--max-instances 100] [--data ../shared/data/mind_dtr/interactions.parquet]
+
+Weights are random: the time does not depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from beamwood.data.dataset import Dataset
+from beamwood.data.examples import windows
+from beamwood.data.log import read_log
+from beamwood.data.split import disjoint_users
+from beamwood.kernels import native
+from beamwood.models.din import DinScorer
+from beamwood.training.tree_update import capped_instances, update_tree
+from beamwood.tree import Tree, random_tree
+from benchmarks.measure import one_thread, report, status_kib
+from benchmarks.train_step import LENGTH, PaperScorer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--max-instances", type=int, default=100, help="a cap on an item's instances; 0: all of them")
+    parser.add_argument("--stride", type=int, default=7)
+    parser.add_argument("--rival-instances", type=int, default=2000)
+    shared = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+    parser.add_argument("--data", type=Path, default=shared / "data/mind_dtr/interactions.parquet")
+    options = parser.parse_args()
+    one_thread()
+    if native() is None:
+        raise SystemExit("the native core is not built; run `make native`")
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    train = disjoint_users(Dataset.from_log(read_log(options.data))).train
+    examples = windows(train.histories, length=LENGTH + 1)
+    targets = examples.targets(np.arange(len(examples)))
+    kept = np.arange(len(examples))
+    if options.max_instances:
+        kept = capped_instances(targets, options.max_instances, rng)
+    tree = random_tree(len(train.items), rng)
+
+    def update(scorer: type[DinScorer], rows: NDArray[np.int64]) -> tuple[float, Tree]:
+        model = scorer(tree.shape, norm="batch", generator=torch.Generator().manual_seed(0))
+        start = time.perf_counter()
+        new = update_tree(
+            model, tree, targets[rows], lambda at: examples.histories(rows[at]).padded(LENGTH), stride=options.stride
+        )
+        return time.perf_counter() - start, new
+
+    seconds, new = update(DinScorer, kept)
+    results: dict[str, Any] = {
+        "items": len(train.items),
+        "instances_all": len(examples),
+        "instances": len(kept),
+        "items_with_instances": len(np.unique(targets[kept])),
+        "native_s": seconds,
+        "native_ms_an_instance": seconds / len(kept) * 1e3,
+        "peak_mib": status_kib("VmHWM") / 1024,
+        "leaves_unchanged": float((new.item_of_leaf == tree.item_of_leaf).mean()),
+    }
+    few = np.sort(rng.choice(kept, min(options.rival_instances, len(kept)), replace=False))
+    mine, same = update(DinScorer, few)
+    os.environ["BEAMWOOD_KERNELS"] = "reference"
+    eager, other = update(DinScorer, few)
+    paper, _ = update(PaperScorer, few[::8])
+    results["speedup_over_eager"] = eager / mine
+    results["speedup_over_straight"] = paper / len(few[::8]) / (mine / len(few))
+    results["same_leaves_as_eager"] = float((same.item_of_leaf == other.item_of_leaf).mean())
+    report(results, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
