@@ -10,14 +10,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.data.log import Log, open_table
+from beamwood.data.columns import ALIASES
+from beamwood.data.log import Log, id_expression
+from beamwood.data.source import open_source, reading
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.types import BoolArray, ItemLists
 
 __all__ = ["Dataset", "ItemTable"]
 
-_ITEM_ALIASES = ("item_id", "item", "itemid", "iid", "product_id", "movie_id", "movieid", "article_id", "asin", "id")
+_ITEM_ALIASES = (*(alias for group in ALIASES["item"] for alias in group), "id")
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,16 @@ class Dataset:
         if len(users) < 2:
             raise InputError(f"{log.report.source} has {len(users)} user; splits and comparisons need at least two")
         table = None if items is None else _read_items(items, item_column, frame["item"].dtype)
-        ids = frame["item"] if table is None else pl.concat([frame["item"], table["item"]])
-        catalogue = Vocabulary.of(ids)
+        ids = frame["item"].unique()
+        catalogue = Vocabulary.of(ids if table is None else pl.concat([ids, table["item"]]))
         report: dict[str, Any] = {"log": log.report.as_dict(), "users": len(users), "items": len(catalogue)}
         item_table = None
         if table is not None:
             item_table, unlisted_items = _align(table, catalogue, frame["item"], unlisted)
             report["items_not_in_table"] = unlisted_items
-        coded = frame.with_columns(
-            pl.Series("user", users.encode(frame["user"])), pl.Series("item", catalogue.encode(frame["item"]))
-        ).sort(["user", "time"] if "time" in frame.columns else ["user"], maintain_order=True)
+        codes = {"user": users.encode(frame["user"]), "item": catalogue.encode(frame["item"])}
+        coded = pl.DataFrame(codes).hstack([column for column in frame if column.name in ("time", "history")])
+        coded = coded.sort(["user", "time"] if "time" in frame.columns else ["user"], maintain_order=True)
         counts = np.bincount(coded["user"].to_numpy(), minlength=len(users))
         return cls(
             users=users,
@@ -107,29 +109,34 @@ class Dataset:
         digest = hashlib.sha256()
         for ids in (self.users.ids, self.items.ids):
             digest.update(str(ids.dtype).encode())
-            digest.update(np.ascontiguousarray(ids.hash(seed=0).to_numpy()).tobytes())
+            digest.update(_id_bytes(ids))
         for array in (self.histories.indptr, self.histories.items, self.times, self.in_history):
             digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
 
+def _id_bytes(ids: pl.Series) -> bytes:
+    """The ids as bytes that no version of a library changes."""
+    if ids.dtype.is_integer():
+        return ids.to_numpy().tobytes()
+    cells = (ids if ids.dtype == pl.Binary else ids.cast(pl.String)).cast(pl.Binary)
+    return cells.bin.size().cast(pl.Int64).to_numpy().tobytes() + b"".join(cells.to_list())
+
+
 def _read_items(source: Any, item_column: str | None, dtype: Any) -> pl.DataFrame:
     """The item table with its id column named `item`, of the log's id type."""
-    table, name = open_table(source)
-    present = table.collect_schema().names()
+    table = open_source(source)
+    present, name = table.column_names, table.name
     lower = {column.lower(): column for column in reversed(present)}
     column = item_column or next((lower[alias] for alias in _ITEM_ALIASES if alias in lower), None)
     if column is None or column not in present:
         raise InputError(f"{name} has no item column; it has: {', '.join(present)}. Name it with --items-column")
-    try:
-        frame = table.rename({column: "item"}).collect()
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"{name} cannot be read: {str(error).splitlines()[0]}; is the file whole?") from None
-    missing = frame["item"].null_count()
+    ids_as_given = id_expression(table, column, "item")
+    with reading(name):
+        frame = table.frame.select(ids_as_given, pl.exclude(column, "item")).collect(engine="streaming")
     ids = frame["item"].cast(dtype, strict=False)
-    if missing or ids.null_count():
-        count = max(missing, ids.null_count())
-        raise InputError(f"{name}: {count} item ids are null or not of type {dtype}, which the log's ids have")
+    if ids.null_count():
+        raise InputError(f"{name}: {ids.null_count()} item ids are not of type {dtype}, which the log's ids have")
     if ids.n_unique() < len(ids):
         repeated = ids.filter(ids.is_duplicated()).unique().head(3).to_list()
         raise InputError(f"{name} lists {len(ids) - ids.n_unique()} items twice, such as {repeated}; keep one row each")

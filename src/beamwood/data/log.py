@@ -1,42 +1,32 @@
-"""Reading an interaction log: who took what, when, how much. Nothing is dropped; what is wrong is an error."""
+"""Reading an interaction log: who took what, when, how much. Nothing is dropped; what is wrong is an error.
+
+Polars' streaming engine goes over the columns that are used, first to check them and then to convert them, so that
+only the converted columns are ever whole in memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
+from beamwood.data.columns import ColumnNames
+from beamwood.data.source import Source, open_source, reading
+from beamwood.data.times import time_expression
 from beamwood.errors import InputError
 
-__all__ = ["ALIASES", "ColumnNames", "Log", "ReadReport", "open_table", "read_log"]
+__all__ = ["ColumnNames", "Log", "ReadReport", "id_expression", "read_log"]
 
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    "user": ("user_id", "user", "userid", "uid", "visitorid", "visitor_id", "customer_id", "session_id"),
-    "item": ("item_id", "item", "itemid", "iid", "product_id", "movie_id", "movieid", "article_id", "asin"),
-    "time": ("timestamp", "datetime", "time", "ts", "date", "event_time", "created_at"),
-    "weight": ("rating", "weight", "score", "event_weight"),
-}
-SUFFIXES = ".parquet, .csv, .tsv (also .gz, .zst), .arrow, .feather, .ipc, .inter"
-_SEPARATORS = {".csv": ",", ".tsv": "\t", ".inter": "\t", ".txt": ","}
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnNames:
-    """The columns to read; None takes the first known alias, and reads no time or weight where there is none."""
-
-    user: str | None = None
-    item: str | None = None
-    time: str | None = None
-    weight: str | None = None
-    boundary: str | None = None
+# The one way to write a whole number: "007" and "+7" are other ids than 7.
+_WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
+_HISTORY, _FUTURE = ["history", "true", "1"], ["future", "false", "0"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadReport:
-    """What was read: rows, which column served as what, and what was noted on the way."""
+    """What was read: rows, which column served as what, rows that repeat another (kept), what orders a history."""
 
     source: str
     rows: int
@@ -46,6 +36,7 @@ class ReadReport:
     notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
+        """The report for machines."""
         return asdict(self)
 
     def lines(self) -> list[str]:
@@ -53,213 +44,111 @@ class ReadReport:
         used = ", ".join(f"{role}={name}" for role, name in self.columns.items())
         lines = [f"{self.source}: {self.rows:,} rows ({used})", f"time: {self.time}"]
         if self.duplicates:
-            lines.append(f"{self.duplicates:,} rows repeat an earlier row exactly; kept")
+            lines.append(f"{self.duplicates:,} rows repeat another one exactly; kept")
         return lines + list(self.notes)
 
 
 @dataclass(frozen=True)
 class Log:
-    """`frame` has the columns user, item, and time (int64), weight (float64), history (bool) where known."""
+    """`frame` has the columns user, item, and time (Int64), weight (Float32), history (Boolean) where known."""
 
     frame: pl.DataFrame
     report: ReadReport = field(repr=False)
 
 
 def read_log(source: Any, *, columns: ColumnNames | None = None) -> Log:
-    """Read a log from a file, a pandas or Polars frame, or an Arrow table.
+    """Read a log from a file, a pandas or Polars frame, or an Arrow table; see `open_source`.
 
     `columns.boundary` names a column that says which rows are a user's history (true, 1, "history") and which the
     future to be predicted (false, 0, "future"). Errors: `InputError` naming the file, the column, how many rows and
-    the fix. A file's other columns are not loaded: the peak is a few times the bytes of the columns read.
+    the fix: columns that are missing or ambiguous, no rows, null ids, times, weights or boundaries that cannot be read.
     """
-    table, name = open_table(source)
-    chosen = _choose_columns(table, columns or ColumnNames(), name)
-    try:
-        frame = table.select(pl.col(column).alias(role) for role, column in chosen.items()).collect(engine="streaming")
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"{name} cannot be read: {_first_line(error)}; is the file whole?") from None
-    if frame.height == 0:
-        raise InputError(f"{name} has no rows; give a log with at least two users")
-    for role in ("user", "item"):
-        frame = frame.with_columns(_ids(frame[role], role, chosen[role], name))
-    frame, time_note = _with_times(frame, chosen.get("time"), name)
-    frame = _with_weights(frame, chosen.get("weight"), name)
+    table = open_source(source)
+    chosen = (columns or ColumnNames()).resolve(table.column_names, table.name)
+    with reading(table.name):
+        rows = int(table.frame.select(pl.len()).collect(engine="streaming").item())
+    if rows == 0:
+        raise InputError(f"{table.name} has no rows; give a log with at least two users")
+    used: list[pl.Expr | None] = [id_expression(table, chosen[role], role) for role in ("user", "item")]
+    time_kind = "none; the order of a user's rows is their order"
+    if "time" in chosen:
+        time, time_kind = time_expression(table, chosen["time"])
+        used.append(time)
+    if "weight" in chosen:
+        used.append(_weight_expression(table, chosen["weight"]))
     if "boundary" in chosen:
-        frame = _with_boundary(frame, chosen["boundary"], name)
-    duplicates = frame.height - frame.unique().height
-    return Log(frame, ReadReport(name, frame.height, chosen, duplicates, time_note))
+        used.append(_boundary_expression(table, chosen["boundary"]))
+    with reading(table.name):
+        frame = table.frame.select(e for e in used if e is not None).collect(engine="streaming")
+    return Log(frame, ReadReport(table.name, rows, chosen, _count_duplicates(frame), time_kind))
 
 
-def open_table(source: Any) -> tuple[pl.LazyFrame, str]:
-    """A lazy table and the name that messages call it by. Text formats give all columns as strings."""
-    if isinstance(source, pl.LazyFrame):
-        return source, "the frame"
-    if isinstance(source, pl.DataFrame):
-        return source.lazy(), "the frame"
-    if isinstance(source, str | Path):
-        return _open_file(Path(source))
-    if type(source).__module__.startswith("pandas"):
-        return pl.from_pandas(source).lazy(), "the frame"
-    if type(source).__module__.startswith("pyarrow"):
-        frame = pl.from_arrow(source)
-        assert isinstance(frame, pl.DataFrame)
-        return frame.lazy(), "the table"
-    raise InputError(f"a log of type {type(source).__name__} is not known; give a path, a frame or an Arrow table")
+def id_expression(table: Source, name: str, role: str) -> pl.Expr:
+    """Ids as they are, as the column `role`; whole numbers where the source is text and nothing is lost by it.
 
-
-def _open_file(path: Path) -> tuple[pl.LazyFrame, str]:
-    name = str(path)
-    if not path.exists():
-        raise InputError(f"{name} does not exist; check the path")
-    if path.is_dir():
-        raise InputError(f"{name} is a folder; name one file ({SUFFIXES})")
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = bool(suffixes) and suffixes[-1] in (".gz", ".zst", ".zstd")
-    suffix = suffixes[-2] if packed and len(suffixes) > 1 else (suffixes[-1] if suffixes else "")
-    try:
-        if suffix in (".parquet", ".pq"):
-            table = pl.scan_parquet(path)
-        elif suffix in (".arrow", ".feather", ".ipc"):
-            table = pl.scan_ipc(path)
-        elif suffix in _SEPARATORS:
-            table = pl.scan_csv(path, separator=_SEPARATORS[suffix], infer_schema=False)
-        else:
-            raise InputError(f"{name} has the unknown ending '{suffix}'; known: {SUFFIXES}")
-        names = table.collect_schema().names()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(
-            f"{name} cannot be read: {_first_line(error)}; is the file whole and of that format?"
-        ) from None
-    # RecBole writes "user_id:token".
-    return table.rename({n: n.split(":")[0] for n in names if ":" in n} if suffix == ".inter" else {}), name
-
-
-def _choose_columns(table: pl.LazyFrame, wanted: ColumnNames, name: str) -> dict[str, str]:
-    present = table.collect_schema().names()
-    lower = {column.lower(): column for column in reversed(present)}
-    chosen = {}
-    for role in ("user", "item", "time", "weight", "boundary"):
-        given = getattr(wanted, role)
-        if given is not None:
-            if given not in present:
-                raise InputError(f"{name} has no column '{given}' for the {role}; it has: {', '.join(present)}")
-            chosen[role] = given
-            continue
-        found = next((lower[alias] for alias in ALIASES.get(role, ()) if alias in lower), None)
-        if found is not None and found not in chosen.values():
-            chosen[role] = found
-        elif role in ("user", "item"):
-            raise InputError(
-                f"{name} has no {role} column; it has: {', '.join(present)}. Name it with --{role}-column "
-                f"(known by themselves: {', '.join(ALIASES[role])})"
-            )
-    return chosen
-
-
-def _ids(column: pl.Series, role: str, source_column: str, name: str) -> pl.Series:
-    """A column of ids without nulls; text that is whole numbers throughout becomes integers."""
+    Errors: null, empty or not finite ids; floats with fractions; types that are no ids.
+    """
+    dtype, column = table.schema[name], pl.col(name)
     missing = column.is_null()
-    if column.dtype == pl.String:
-        missing = missing | (column.str.strip_chars() == "")
-    if column.dtype.is_float():
-        missing = missing | column.is_nan()
-    if bool(missing.any()):
-        row = int(missing.arg_true()[0]) + 1
-        raise InputError(
-            f"{name}: column '{source_column}' has {int(missing.sum())} of {len(column)} rows without a {role} id, "
-            f"the first in row {row}; remove or fill them"
-        )
-    if column.dtype.is_float():
-        if not bool((column == column.round(0)).all()):
-            raise InputError(f"{name}: column '{source_column}' holds {role} ids that are not whole numbers")
+    if dtype == pl.String:
+        missing = missing | (column.str.strip_chars().str.len_bytes() == 0)
+    if dtype.is_float():
+        missing = missing | ~column.is_finite()
+    _refuse(table, name, missing, f"rows without a {role} id", "remove or fill them")
+    if dtype == pl.String:
+        return (column.cast(pl.Int64) if _all(table, column.str.contains(_WHOLE_NUMBER)) else column).alias(role)
+    if dtype.is_float():  # pandas makes floats of whole numbers once one is missing
+        if not _all(table, column == column.floor()):
+            raise InputError(f"{table.name}: column '{name}' holds {role} ids that are not whole numbers")
         return column.cast(pl.Int64).alias(role)
-    # "007" is not 7: only text that integers print alike is read as integers, so that ids round-trip.
-    if column.dtype == pl.String and bool(column.str.contains(r"^(0|-?[1-9]\d{0,17})$").all()):
-        return column.cast(pl.Int64).alias(role)
-    return column.alias(role)
+    if dtype in (pl.Categorical, pl.Enum):
+        return column.cast(pl.String).alias(role)
+    if dtype.is_integer() or dtype.is_temporal() or dtype == pl.Binary:
+        return column.alias(role)
+    raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no {role} ids; use numbers or strings")
 
 
-def _with_times(frame: pl.DataFrame, source_column: str | None, name: str) -> tuple[pl.DataFrame, str]:
-    """The frame with int64 `time`, or without one where the log has no order but its rows'."""
-    if source_column is None:
-        return frame, "none; the order of a user's rows is their order"
-    column = frame["time"]
-    if column.null_count() == len(column):
-        return frame.drop("time"), f"'{source_column}' is empty; the order of a user's rows is their order"
-    if column.dtype == pl.String:
-        parsed, kind = _parse_times(column)
-    elif column.dtype.is_temporal():
-        parsed, kind = column.cast(pl.Datetime("us")).cast(pl.Int64), f"'{source_column}', {column.dtype}"
-    elif column.dtype.is_float():
-        parsed, kind = _whole(column.fill_nan(None)), f"'{source_column}'"
-    elif column.dtype.is_integer():
-        parsed, kind = column.cast(pl.Int64), f"'{source_column}'"
-    else:
-        raise InputError(f"{name}: column '{source_column}' of type {column.dtype} holds no times")
-    bad = parsed.is_null()
-    if bool(bad.any()):
-        row = int(bad.arg_true()[0])
-        raise InputError(
-            f"{name}: column '{source_column}' has {int(bad.sum())} of {len(column)} times that cannot be read, the "
-            f"first {column[row]!r} in row {row + 1}; give numbers or ISO dates, or name another with --time-column"
-        )
-    return frame.with_columns(parsed.alias("time")), kind
+def _weight_expression(table: Source, name: str) -> pl.Expr | None:
+    dtype, column = table.schema[name], pl.col(name)
+    if _all(table, column.is_null()):
+        return None
+    if not (dtype.is_numeric() or dtype in (pl.String, pl.Boolean)):
+        raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no weights; use numbers")
+    weight = column.cast(pl.Float32, strict=False)
+    bad = ~weight.is_finite().fill_null(False)
+    _refuse(table, name, bad, "weights that are not finite", "mend them or name another with --weight-column")
+    return weight.alias("weight")
 
 
-def _parse_times(column: pl.Series) -> tuple[pl.Series, str]:
-    text = column.str.strip_chars()
-    numbers = text.cast(pl.Float64, strict=False)
-    if numbers.null_count() * 2 <= len(numbers):
-        whole = text.cast(pl.Int64, strict=False)
-        return (whole if whole.null_count() == 0 else _whole(numbers.fill_nan(None))), "numbers"
-    best = numbers
-    for form in (
-        "%Y-%m-%dT%H:%M:%S%.f%#z",
-        "%Y-%m-%dT%H:%M:%S%.f",
-        "%Y-%m-%d %H:%M:%S%.f",
-        "%Y-%m-%d %H:%M",
-        "%Y-%m-%d",
-    ):
-        parsed = text.str.to_datetime(form, strict=False, time_unit="us").cast(pl.Int64)
-        if parsed.null_count() < best.null_count() or best is numbers:
-            best = parsed
-    return best.cast(pl.Int64, strict=False), "dates, in microseconds"
+def _boundary_expression(table: Source, name: str) -> pl.Expr:
+    value = pl.col(name).cast(pl.String).str.to_lowercase()
+    history = value.is_in(_HISTORY)
+    bad = ~(history | value.is_in(_FUTURE)).fill_null(False)
+    _refuse(
+        table, name, bad, "values that say neither history (true, 1) nor future (false, 0)", "mend them or name another"
+    )
+    return history.alias("history")
 
 
-def _whole(column: pl.Series) -> pl.Series:
-    """Numbers as int64: as they are where whole, else in millionths, which keeps their order."""
-    scale = 1 if bool((column == column.round(0)).all()) else 1_000_000
-    return (column * scale).round(0).cast(pl.Int64, strict=False)
+def _all(table: Source, condition: pl.Expr) -> bool:
+    with reading(table.name):
+        return bool(table.frame.select(condition.all()).collect(engine="streaming").item())
 
 
-def _with_weights(frame: pl.DataFrame, source_column: str | None, name: str) -> pl.DataFrame:
-    if source_column is None:
-        return frame
-    weights = frame["weight"].cast(pl.Float64, strict=False)
-    if weights.null_count() == len(weights):
-        return frame.drop("weight")
-    bad = weights.is_null() | ~weights.is_finite()
-    if bool(bad.any()):
-        row = int(bad.arg_true()[0])
-        raise InputError(
-            f"{name}: column '{source_column}' has {int(bad.sum())} of {len(weights)} weights that are not finite, "
-            f"the first {frame['weight'][row]!r} in row {row + 1}; mend them or name another with --weight-column"
-        )
-    return frame.with_columns(weights)
+def _refuse(table: Source, name: str, bad: pl.Expr, what: str, fix: str) -> None:
+    """Raise when any cell is `bad`, with the count and the first one."""
+    with reading(table.name):
+        count, rows = table.frame.select(bad.sum().alias("bad"), pl.len()).collect(engine="streaming").row(0)
+        if not count:
+            return
+        row, value = table.frame.select(name).with_row_index("row", 1).filter(bad).head(1).collect().row(0)
+    raise InputError(
+        f"{table.name}: column '{name}' has {count} of {rows} {what}, the first {value!r} in row {row}; {fix}"
+    )
 
 
-def _with_boundary(frame: pl.DataFrame, source_column: str, name: str) -> pl.DataFrame:
-    values = frame["boundary"].cast(pl.String).str.to_lowercase()
-    history, future = values.is_in(["history", "true", "1"]), values.is_in(["future", "false", "0"])
-    bad = ~(history | future).fill_null(False)
-    if bool(bad.any()):
-        row = int(bad.arg_true()[0])
-        raise InputError(
-            f"{name}: column '{source_column}' has {int(bad.sum())} values that say neither history (true, 1) nor "
-            f"future (false, 0), the first {frame['boundary'][row]!r} in row {row + 1}"
-        )
-    return frame.drop("boundary").with_columns(history.alias("history"))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _count_duplicates(frame: pl.DataFrame) -> int:
+    """Rows that equal another row in every column read, by a 64-bit hash: 8 bytes a row."""
+    hashes = np.array(frame.hash_rows(0).to_numpy())
+    hashes.sort()
+    return int(np.count_nonzero(hashes[1:] == hashes[:-1]))

@@ -1,0 +1,74 @@
+"""Which column means what: names given, or found by the field's aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from beamwood.errors import InputError
+
+__all__ = ["ALIASES", "ColumnNames", "find_column"]
+
+# Preferred names first; a name of a later group counts only where the earlier groups have none.
+ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "user": (
+        ("user_id", "user", "userid", "uid", "visitorid", "visitor_id", "customer_id", "customerid"),
+        ("session_id", "session", "sessionid"),
+    ),
+    "item": (
+        ("item_id", "item", "itemid", "iid", "product_id", "productid", "movie_id", "movieid", "article_id", "asin"),
+        ("news_id", "track_id", "video_id", "click_article_id"),
+    ),
+    "time": (
+        ("timestamp", "datetime", "time", "ts", "event_time", "created_at", "click_timestamp", "unix_time"),
+        ("date", "day"),
+    ),
+    "weight": (("rating", "weight", "score", "event_weight"),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """The columns to read; for None an alias is looked for, and no time or weight is read where there is none."""
+
+    user: str | None = None
+    item: str | None = None
+    time: str | None = None
+    weight: str | None = None
+    boundary: str | None = None
+
+    def resolve(self, there: Sequence[str], source: str) -> dict[str, str]:
+        """The column of each role that is known; user and item always are. Errors: those of `find_column`."""
+        found = {}
+        for role in ("user", "item", "time", "weight", "boundary"):
+            name = find_column(role, getattr(self, role), there, source)
+            if name is not None:
+                found[role] = name
+            elif role in ("user", "item"):
+                known = ", ".join(ALIASES[role][0])
+                raise InputError(
+                    f"{source} has no {role} column; it has: {', '.join(there)}. Name it with --{role}-column "
+                    f"(known by themselves: {known})"
+                )
+        return found
+
+
+def find_column(role: str, given: str | None, there: Sequence[str], source: str) -> str | None:
+    """The column given for a role, or the only one whose lower-case name is an alias of it; None where none is.
+
+    Errors: the given one is not there; several aliases are. The message names the source, the columns that were
+    there and the option that settles it.
+    """
+    if given is not None:
+        if given not in there:
+            raise InputError(f"{source} has no column '{given}' for the {role}; it has: {', '.join(there)}")
+        return given
+    for group in ALIASES.get(role, ()):
+        found = [name for name in there if name.strip().lower() in group]
+        if len(found) > 1:
+            raise InputError(
+                f"{source} has several columns for the {role}: {', '.join(found)}; choose one with --{role}-column"
+            )
+        if found:
+            return found[0]
+    return None

@@ -1,0 +1,120 @@
+"""Tables from wherever they are: a file of a known suffix or a frame in memory, always as a Polars lazy frame."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from beamwood.errors import InputError
+
+__all__ = ["SUFFIXES", "Source", "open_source", "reading"]
+
+_ARROW_FILE = b"ARROW1"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table not yet read: its `name` in messages, the `frame`, and whether every cell is still text (CSV)."""
+
+    name: str
+    frame: pl.LazyFrame
+    is_text: bool
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.schema)
+
+    @property
+    def schema(self) -> dict[str, pl.DataType]:
+        with reading(self.name):
+            return dict(self.frame.collect_schema())
+
+
+def open_source(source: Any) -> Source:
+    """The table of a path, a pandas or Polars frame (eager or lazy), an Arrow table or anything that exports Arrow.
+
+    Errors: no such file, a folder, an unsupported suffix, a file that cannot be read, an object that is no table.
+    """
+    if isinstance(source, str | os.PathLike):
+        return _open_path(Path(source))
+    if isinstance(source, pl.LazyFrame):
+        return Source("the lazy frame", source, False)
+    if isinstance(source, pl.DataFrame):
+        return Source("the frame", source.lazy(), False)
+    module = type(source).__module__.split(".")[0]
+    name = {"pandas": "the pandas frame", "pyarrow": "the Arrow table"}.get(module, f"the {type(source).__name__}")
+    try:
+        frame = pl.from_pandas(source) if module == "pandas" else pl.DataFrame(source)
+    except Exception as error:  # every frame library raises its own
+        raise InputError(
+            f"{name} cannot be read as a table ({_first_line(error)}); give a path, a pandas or Polars frame or an "
+            "Arrow table, with ids as whole numbers or strings"
+        ) from error
+    return Source(name, frame.lazy(), False)
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn what Polars and the file system raise into one line that names the source."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError(
+            f"{name} cannot be read: {_first_line(error)}; is the file whole and of that format?"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _open_path(path: Path) -> Source:
+    if not path.exists():
+        raise InputError(f"{path} does not exist; check the path")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name one file ({', '.join(SUFFIXES)})")
+    suffix = next((known for known in SUFFIXES if path.name.lower().endswith(known)), None)
+    if suffix is None:
+        raise InputError(f"{path} has an unknown ending; known: {', '.join(SUFFIXES)}")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} cannot be read: it is empty")
+    scan, is_text = SUFFIXES[suffix]
+    with reading(str(path)):
+        frame = scan(path)
+        if suffix == ".inter":
+            frame = _without_field_types(frame)
+    return Source(str(path), frame, is_text)
+
+
+def _scan_arrow(path: Path) -> pl.LazyFrame:
+    with path.open("rb") as file:
+        is_file = file.read(len(_ARROW_FILE)) == _ARROW_FILE
+    return pl.scan_ipc(path) if is_file else pl.read_ipc_stream(path).lazy()
+
+
+def _without_field_types(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """RecBole writes `user_id:token` in its header; the part behind the colon is the type."""
+    return frame.rename({name: name.split(":")[0] for name in frame.collect_schema().names()})
+
+
+def _text(separator: str) -> tuple[Callable[[Path], pl.LazyFrame], bool]:
+    return (lambda path: pl.scan_csv(path, separator=separator, infer_schema=False)), True
+
+
+# Text is read as text: a number that looks like one may be an id with a leading zero.
+SUFFIXES: dict[str, tuple[Callable[[Path], pl.LazyFrame], bool]] = {
+    ".parquet": (pl.scan_parquet, False),
+    ".pq": (pl.scan_parquet, False),
+    ".arrow": (_scan_arrow, False),
+    ".feather": (_scan_arrow, False),
+    ".ipc": (_scan_arrow, False),
+    **{f".csv{packed}": _text(",") for packed in ("", ".gz", ".zst")},
+    **{f".tsv{packed}": _text("\t") for packed in ("", ".gz", ".zst")},
+    ".inter": _text("\t"),
+}

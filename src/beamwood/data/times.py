@@ -1,0 +1,106 @@
+"""Times of any kind as Int64: only their order matters."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from beamwood.data.source import Source, reading
+from beamwood.errors import InputError
+
+__all__ = ["time_expression"]
+
+_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+_WHOLE = r"^\s*[+-]?\d{1,18}\s*$"
+_ISO_FORMATS = ("%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M")
+_LARGEST = 2.0**62
+
+
+def time_expression(table: Source, name: str) -> tuple[pl.Expr | None, str]:
+    """The expression for the column `time` (Int64), None where the order is unknown, and its kind in words.
+
+    Whole numbers stay; numbers with fractions are scaled by a power of ten; dates, times with a zone (or taken as UTC)
+    and ISO 8601 text become microseconds, nanoseconds where the column has them. A column that is null throughout means
+    that the order is unknown. Errors: null in part; values that do not parse, with their count and the first one.
+    """
+    with reading(table.name):
+        rows, nulls = table.frame.select(pl.len(), pl.col(name).is_null().sum().alias("n")).collect().row(0)
+    if nulls == rows:
+        return None, f"'{name}' is empty; the order of a user's rows is their order"
+    time, kind = _by_type(table, name)
+    _check(table, name, time, rows, nulls)
+    return time.alias("time"), f"'{name}', {kind}"
+
+
+def _by_type(table: Source, name: str) -> tuple[pl.Expr, str]:
+    dtype, column = table.schema[name], pl.col(name)
+    if dtype.is_integer():
+        return column.cast(pl.Int64, strict=False), "whole numbers"
+    if dtype.is_float() or dtype.is_decimal():
+        return _from_numbers(table, column.cast(pl.Float64))
+    if isinstance(dtype, pl.Datetime):
+        return column.dt.timestamp("ns" if dtype.time_unit == "ns" else "us"), "date and time"
+    if dtype == pl.Date:
+        return column.cast(pl.Datetime("us")).dt.timestamp("us"), "date"
+    if dtype in (pl.String, pl.Categorical, pl.Enum):
+        return _from_text(table, column.cast(pl.String))
+    raise InputError(f"{table.name}: the time column {name} is of type {dtype}; use numbers, dates or ISO 8601 text")
+
+
+def _from_numbers(table: Source, column: pl.Expr) -> tuple[pl.Expr, str]:
+    """Scaled so that fractions keep their order: by 10^6, or less where the numbers are too large for that."""
+    finite = pl.when(column.is_finite()).then(column)
+    with reading(table.name):
+        fractions, largest = (
+            table.frame.select((finite != finite.floor()).any().alias("f"), finite.abs().max().alias("m"))
+            .collect(engine="streaming")
+            .row(0)
+        )
+    if not fractions:
+        return finite.cast(pl.Int64, strict=False), "whole numbers"
+    scale = next((s for s in (1e6, 1e3) if largest * s < _LARGEST), 1.0)
+    return (finite * scale).round().cast(pl.Int64, strict=False), "numbers"
+
+
+def _from_text(table: Source, column: pl.Expr) -> tuple[pl.Expr, str]:
+    given, text = column.drop_nulls(), column.str.strip_chars()
+    with reading(table.name):
+        whole, number = (
+            table.frame.select(
+                given.str.contains(_WHOLE).all().alias("whole"), given.first().str.contains(_NUMBER).alias("number")
+            )
+            .collect(engine="streaming")
+            .row(0)
+        )
+    if whole:
+        return text.cast(pl.Int64, strict=False), "whole numbers"
+    if number:
+        return _from_numbers(table, text.cast(pl.Float64, strict=False))
+    # One spelling before parsing: a blank between date and time, an offset in place of Z, a time behind a bare date.
+    text = text.str.replace(r"[Tt]", " ").str.replace(r"\s*[Zz]$", "+00:00")
+    text = text.str.replace(r"^(\d{4}-\d{2}-\d{2})$", "${1} 00:00")
+    zoned, *naive = (
+        text.str.to_datetime(pattern, time_unit="us", strict=False, time_zone="UTC" if "%#z" in pattern else None)
+        for pattern in _ISO_FORMATS
+    )
+    return pl.coalesce(zoned.dt.timestamp("us"), *(t.dt.timestamp("us") for t in naive)), "ISO 8601 text"
+
+
+def _check(table: Source, name: str, time: pl.Expr, rows: int, nulls: int) -> None:
+    column = pl.col(name)
+    unparsed = time.is_null() & column.is_not_null()
+    with reading(table.name):
+        bad = table.frame.select(unparsed.sum()).collect(engine="streaming").item()
+        wrong = unparsed if bad else column.is_null()
+        if not bad and not nulls:
+            return
+        example = table.frame.with_row_index("__row", 1).filter(wrong).select("__row", name).head(1).collect()
+    row, value = example.row(0)
+    if bad:
+        raise InputError(
+            f"{table.name}: column '{name}' has {bad} of {rows} times that cannot be read, the first {value!r} in row "
+            f"{row}; give numbers or ISO 8601 dates, or name another with --time-column"
+        )
+    raise InputError(
+        f"{table.name}: column '{name}' has {nulls} of {rows} times that are missing, the first in row {row}; fill "
+        "them, drop these rows, or drop the column so that the order of rows counts"
+    )

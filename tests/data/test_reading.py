@@ -1,0 +1,230 @@
+"""Every kind of source gives the same log; every wrong one gives one line that names the fix, cell by cell."""
+
+import datetime as dt
+import gzip
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamwood.data import ColumnNames, read_log
+from beamwood.errors import InputError
+
+FRAME = pl.DataFrame(
+    {
+        "user_id": [2, 1, 2, 1],
+        "item_id": ["b", "a", "a", "b"],
+        "timestamp": [5, 3, 4, 3],
+        "rating": [1.0, 2.5, 3.0, 4.0],
+    }
+)
+ROWS = [(2, "b", 5, 1.0), (1, "a", 3, 2.5), (2, "a", 4, 3.0), (1, "b", 3, 4.0)]
+
+
+def write_inter(frame, path):
+    names = {
+        "user_id": "user_id:token",
+        "item_id": "item_id:token",
+        "timestamp": "timestamp:float",
+        "rating": "rating:float",
+    }
+    frame.rename(names).write_csv(path, separator="\t")
+
+
+def write_stream(frame, path):
+    frame.write_ipc_stream(path)
+
+
+WRITERS = {
+    "log.parquet": pl.DataFrame.write_parquet,
+    "log.pq": pl.DataFrame.write_parquet,
+    "log.csv": pl.DataFrame.write_csv,
+    "log.csv.gz": lambda frame, path: path.write_bytes(gzip.compress(frame.write_csv().encode())),
+    "log.csv.zst": lambda frame, path: frame.write_csv(path, compression="zstd"),
+    "log.tsv": lambda frame, path: frame.write_csv(path, separator="\t"),
+    "log.feather": pl.DataFrame.write_ipc,
+    "log.arrow": write_stream,
+    "log.inter": write_inter,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_file_format_gives_the_same_log(name, tmp_path):
+    WRITERS[name](FRAME, tmp_path / name)
+    log = read_log(tmp_path / name)
+    assert log.frame.rows() == ROWS
+    assert log.frame.columns == ["user", "item", "time", "weight"]
+    assert log.report.columns == {"user": "user_id", "item": "item_id", "time": "timestamp", "weight": "rating"}
+
+
+@pytest.mark.parametrize(
+    "convert", [pl.DataFrame.to_pandas, pl.DataFrame.to_arrow, pl.DataFrame.lazy, pl.DataFrame.clone]
+)
+def test_every_frame_gives_the_same_log(convert):
+    assert read_log(convert(FRAME)).frame.rows() == ROWS
+
+
+@pytest.mark.parametrize(
+    ("user", "item"),
+    [("user", "item"), ("USER", "Item"), ("uid", "itemid"), ("visitorid", "movieId"), ("session_id", "product_id")],
+)
+def test_aliases(user, item):
+    log = read_log(pl.DataFrame({user: [1], item: [2], "other": [3]}))
+    assert log.frame.select("user", "item").rows() == [(1, 2)]
+
+
+def test_a_session_is_the_user_only_where_no_user_is():
+    frame = pl.DataFrame({"session_id": [9], "user_id": [1], "item": [2], "date": [7], "time": [8]})
+    log = read_log(frame)
+    assert log.frame.rows() == [(1, 2, 8)]
+    assert read_log(frame, columns=ColumnNames(user="session_id", time="date")).frame.rows() == [(9, 2, 7)]
+
+
+@pytest.mark.parametrize(
+    ("frame", "columns", "message"),
+    [
+        (
+            {"who": [1], "item": [2]},
+            None,
+            r"no user column; it has: who, item\. Name it with --user-column",
+        ),
+        ({"user": [1], "what": [2]}, None, r"no item column; it has: user, what\. Name it with --item-column"),
+        (
+            {"user": [1], "uid": [1], "item": [2]},
+            None,
+            r"several columns for the user: user, uid; choose one with --user-column",
+        ),
+        (
+            {"user": [1], "item": [2], "ts": [1], "time": [1]},
+            None,
+            r"several columns for the time: ts, time; .*--time-column",
+        ),
+        ({"user": [1], "item": [2]}, ColumnNames(item="itm"), r"no column 'itm' for the item; it has: user, item"),
+    ],
+)
+def test_columns_that_cannot_be_settled(frame, columns, message):
+    with pytest.raises(InputError, match=message):
+        read_log(pl.DataFrame(frame), columns=columns)
+
+
+def test_text_ids_become_numbers_only_where_nothing_is_lost(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("user,item\n007,1\n12,2\n")
+    assert read_log(path).frame.select("user", "item").rows() == [("007", 1), ("12", 2)]
+    path.write_text("user,item\n7,1\n-12,2\n")
+    assert read_log(path).frame.select("user", "item").rows() == [(7, 1), (-12, 2)]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([30, 10, 20], "whole numbers"),
+        ([3.0, 1.0, 2.0], "whole numbers"),
+        ([1.7e9 + 0.3, 1.7e9 + 0.1, 1.7e9 + 0.2], "numbers"),
+        (["3", "1", "2"], "whole numbers"),
+        (["1.3", "1.1", "1.2e0"], "numbers"),
+        ([dt.date(2024, 3, 1), dt.date(2024, 1, 1), dt.date(2024, 2, 1)], "date"),
+        ([dt.datetime(2024, 1, 1, 3), dt.datetime(2024, 1, 1, 1), dt.datetime(2024, 1, 1, 2)], "date and time"),
+        (["2024-01-03", "2024-01-01", "2024-01-02"], "ISO 8601 text"),
+        (["2024-01-01T03:00:00.5Z", "2024-01-01 02:59", "2024-01-01T05:00:00+02:00"], "ISO 8601 text"),
+    ],
+)
+def test_times_of_any_kind_keep_their_order(values, kind):
+    log = read_log(pl.DataFrame({"user": [1, 1, 1], "item": [1, 2, 3], "time": values}))
+    assert log.frame["time"].dtype == pl.Int64
+    assert log.frame["time"].arg_sort().to_list() == [1, 2, 0]
+    assert log.report.time == f"'time', {kind}"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            ["2024-01-01", "soon", "2024-02-30"],
+            r"'time' has 2 of 3 times that cannot be read, the first 'soon' in row 2",
+        ),
+        (["1", "2", "x"], r"1 of 3 .* the first 'x' in row 3"),
+        ([1.0, float("nan"), 2.0], r"1 of 3 .* first nan in row 2"),
+        ([1, None, 2], r"1 of 3 times that are missing, the first in row 2; fill them"),
+        ([[1], [2], [3]], r"type List\(Int64\); use numbers, dates or ISO 8601"),
+    ],
+)
+def test_wrong_times(values, message):
+    with pytest.raises(InputError, match=message):
+        read_log(pl.DataFrame({"user": [1, 1, 1], "item": [1, 2, 3], "time": values}))
+
+
+def test_without_times_the_row_order_counts_and_is_reported():
+    for frame in ({"user": [1, 1], "item": [1, 2]}, {"user": [1, 1], "item": [1, 2], "time": [None, None]}):
+        log = read_log(pl.DataFrame(frame))
+        assert log.frame.columns == ["user", "item"]
+        assert "the order of a user's rows" in log.report.time
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ({"user": [1, None], "item": [1, 2]}, r"'user' has 1 of 2 rows without a user id, the first None in row 2"),
+        ({"user": [1, 2], "item": [None, "a"]}, r"'item' has 1 of 2 rows without a item id, the first None in row 1"),
+        ({"user": [], "item": []}, r"has no rows"),
+        ({"user": [1.5], "item": [1]}, r"'user' holds user ids that are not whole numbers"),
+        ({"user": [[1]], "item": [1]}, r"type List"),
+        (
+            {"user": [1, 1], "item": [1, 2], "rating": [1.0, float("nan")]},
+            r"'rating' has 1 of 2 weights that are not finite, the first nan in row 2",
+        ),
+        ({"user": [1, 1], "item": [1, 2], "rating": [float("inf"), 1.0]}, r"first inf in row 1"),
+        ({"user": [1, 1], "item": [1, 2], "rating": [1.0, None]}, r"first None in row 2"),
+        (
+            {"user": [1, 1], "item": [1, 2], "rating": ["good", "2"]},
+            r"first 'good' in row 1; mend them or name another with --weight-column",
+        ),
+    ],
+)
+def test_wrong_cells(frame, message):
+    with pytest.raises(InputError, match=message):
+        read_log(pl.DataFrame(frame, strict=False))
+
+
+def test_wrong_files(tmp_path):
+    def fails(path, message):
+        with pytest.raises(InputError, match=message):
+            read_log(path)
+
+    fails(tmp_path / "none.parquet", r"none\.parquet does not exist")
+    fails(tmp_path, r"is a folder; name one file \(\.parquet")
+    (tmp_path / "log.xlsx").write_text("x")
+    fails(tmp_path / "log.xlsx", r"unknown ending; known: \.parquet")
+    (tmp_path / "empty.csv").write_text("")
+    fails(tmp_path / "empty.csv", "cannot be read: it is empty")
+    (tmp_path / "header.csv").write_text("user,item\n")
+    fails(tmp_path / "header.csv", "has no rows")
+    FRAME.write_parquet(tmp_path / "cut.parquet")
+    whole = (tmp_path / "cut.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    fails(tmp_path / "cut.parquet", r"cut\.parquet cannot be read")
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(FRAME.write_csv().encode())[:30])
+    fails(tmp_path / "cut.csv.gz", r"cut\.csv\.gz cannot be read")
+    (tmp_path / "noise.feather").write_bytes(b"ARROW1\0\0" + b"noise" * 20)
+    fails(tmp_path / "noise.feather", r"noise\.feather cannot be read")
+    fails(42, "the int cannot be read as a table")
+
+
+def test_pandas_whole_numbers_with_gaps_and_mixed_objects():
+    assert read_log(pd.DataFrame({"user": [1.0, 2.0], "item": [1, 2]})).frame["user"].to_list() == [1, 2]
+    with pytest.raises(InputError, match="cannot be read as a table"):
+        read_log(pd.DataFrame({"user": [1, "a"], "item": [1, 2]}))
+    assert read_log(pa.table({"user": ["x"], "item": [1]})).frame["user"].to_list() == ["x"]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=20))
+def test_repeated_rows_are_kept_and_counted(rows):
+    log = read_log(pl.DataFrame(rows, schema=["user", "item", "time"], orient="row"))
+    assert log.frame.select("user", "item", "time").rows() == rows
+    assert log.report.duplicates == len(rows) - len(set(rows))
+    assert log.report.as_dict()["rows"] == len(rows)
+    assert any("kept" in line for line in log.report.lines()) == (log.report.duplicates > 0)
