@@ -1,15 +1,253 @@
+// beamwood._native.Searcher: every argument is checked here, whatever Python has checked before.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <tuple>
 
 #include "common/cpu.hpp"
-#include "search/kernel.hpp"
+#include "common/parallel.hpp"
+#include "search/beam.hpp"
 
 namespace nb = nanobind;
 
 namespace beamwood {
-void register_search(nb::module_& module) {
-    module.def("search_lanes", [](const std::string& level) {
-        return BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))->lanes;
-    }, nb::arg("level") = "");
+namespace {
+
+template <class Value, int Dimensions>
+using Array = nb::ndarray<const Value, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
+template <class Value, int Dimensions>
+using Result = nb::ndarray<nb::numpy, Value, nb::ndim<Dimensions>>;
+using LayerArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
+using ShapeNumbers = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+
+void require(bool holds, const std::string& message) {
+    if (!holds) throw std::invalid_argument(message);
 }
+
+template <class Value>
+void require_finite(const Value* values, std::size_t count, const std::string& name) {
+    // A sum of zeros unless a value is infinite or NaN; one pass at memory speed.
+    Value sum = 0;
+    for (std::size_t i = 0; i < count; ++i) sum += values[i] * 0;
+    require(sum == 0, name + " holds NaN or infinity");
+}
+
+template <class Value>
+std::pair<Value*, nb::capsule> owned(std::size_t count) {
+    Value* values = new Value[count];
+    return {values, nb::capsule(values, [](void* pointer) noexcept { delete[] static_cast<Value*>(pointer); })};
+}
+
+Dense checked_layer(const LayerArrays& arrays, int inputs, const std::string& name) {
+    const auto& [weight, bias, slope] = arrays;
+    require(weight.shape(1) == static_cast<std::size_t>(inputs) && weight.shape(0) >= 1 && weight.shape(0) < (1u << 16) &&
+                bias.shape(0) == weight.shape(0) && slope.shape(0) == weight.shape(0),
+            name + ": weight, bias and slope do not fit " + std::to_string(inputs) + " inputs");
+    require_finite(weight.data(), weight.size(), name + ".weight");
+    require_finite(bias.data(), bias.size(), name + ".bias");
+    require_finite(slope.data(), slope.size(), name + ".slope");
+    return Dense(inputs, static_cast<int>(weight.shape(0)), weight.data(), bias.data(), slope.data());
+}
+
+class Searcher {
+public:
+    Searcher(Array<float, 2> nodes, std::vector<LayerArrays> layers, Array<std::int64_t, 1> windows,
+             ShapeNumbers shape, const std::string& level, const std::string& precision)
+        : nodes_(nodes), kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))) {
+        set_shape(shape);
+        set_model(layers, windows);
+        if (precision == "float32") precision_ = Precision::float32;
+        else if (precision == "exact") precision_ = Precision::exact;
+        else if (precision == "bf16") precision_ = Precision::bf16;
+        else throw std::invalid_argument("precision '" + precision + "' is unknown");
+        if (precision_ != Precision::float32) {
+            require(has_amx() && amx_kernels() != nullptr, "precision '" + precision + "' needs AMX");
+            amx_ = std::make_unique<AmxModel>();
+            amx_kernels()->build(model_, *amx_);
+        }
+    }
+
+    nb::tuple beam(Array<std::int32_t, 2> history, std::int64_t beam_width, std::int64_t k,
+                   std::vector<Array<std::int32_t, 1>> live, Array<std::int64_t, 1> indptr,
+                   Array<std::int32_t, 1> banned, int threads) {
+        check_history(history);
+        check_banned(indptr, banned, history.shape(0));
+        require(1 <= k && k <= MOST && 1 <= beam_width && beam_width <= MOST, "k and beam_width must be 1 or more");
+        require(live.size() == static_cast<std::size_t>(shape_.depth) + 1, "live must have one array a level");
+        std::vector<const std::int32_t*> counts;
+        for (int j = 0; j <= shape_.depth; ++j) {
+            require(live[j].shape(0) == static_cast<std::size_t>(shape_.level_size(j)),
+                    "live[" + std::to_string(j) + "] does not have one count a node");
+            counts.push_back(live[j].data());
+        }
+        return search(history, k, indptr, banned, threads, [=, this](Worker& worker, const Query& query, auto... out) {
+            return worker.beam(query, beam_width, k, counts, out...);
+        });
+    }
+
+    nb::tuple exact(Array<std::int32_t, 2> history, std::int64_t k, Array<std::int32_t, 1> live,
+                    Array<std::int64_t, 1> indptr, Array<std::int32_t, 1> banned, int threads) {
+        check_history(history);
+        check_banned(indptr, banned, history.shape(0));
+        require(1 <= k && k <= MOST, "k must be 1 or more");
+        require(live.shape(0) == static_cast<std::size_t>(shape_.level_size(shape_.depth)),
+                "live does not have one count a leaf");
+        std::vector<std::int32_t> open;
+        for (std::size_t leaf = 0; leaf < live.shape(0); ++leaf)
+            if (live.data()[leaf] > 0) open.push_back(static_cast<std::int32_t>(leaf));
+        return search(history, k, indptr, banned, threads, [&, k](Worker& worker, const Query& query, auto... out) {
+            return worker.exact(query, k, open, out...);
+        });
+    }
+
+    Result<float, 2> score(Array<std::int32_t, 2> history, Array<std::int32_t, 2> leaves, int threads) {
+        check_history(history);
+        check_leaves(leaves.data(), leaves.size(), -1, "leaves");
+        require(leaves.shape(0) == history.shape(0), "leaves and history differ in rows");
+        const std::size_t rows = leaves.shape(0), columns = leaves.shape(1);
+        auto [scores, scores_owner] = owned<float>(rows * columns);
+        run(history, threads, [&, scores = scores](Worker& worker, std::int64_t row, Query query) {
+            worker.score(query, leaves.data() + row * columns, columns, scores + row * columns);
+        });
+        return Result<float, 2>(scores, {rows, columns}, scores_owner);
+    }
+
+private:
+    static constexpr std::int64_t MOST = std::int64_t{1} << 31;
+
+    void set_shape(const ShapeNumbers& numbers) {
+        const auto& [root_fanout, branching, depth] = numbers;
+        require(root_fanout >= 1 && branching >= 2 && depth >= 1 && depth <= 31, "the shape is not a tree's");
+        std::int64_t size = root_fanout, total = 0;
+        for (int j = 1; j <= depth; ++j, size *= branching) {
+            require(size <= MOST / 4, "the tree is too large");
+            total += size;
+        }
+        require(static_cast<std::size_t>(total) == nodes_.shape(0), "nodes does not have one row for each of the tree's");
+        shape_ = {root_fanout, branching, static_cast<int>(depth)};
+    }
+
+    void set_model(const std::vector<LayerArrays>& layers, const Array<std::int64_t, 1>& windows) {
+        require(nodes_.shape(1) >= 1 && nodes_.shape(1) < (1u << 14), "nodes must be 1..16383 wide");
+        require_finite(nodes_.data(), nodes_.size(), "nodes");
+        require(layers.size() >= 3, "layers must hold the two of the attention and at least one more");
+        model_.nodes = nodes_.data();
+        model_.width = static_cast<int>(nodes_.shape(1));
+        model_.num_windows = static_cast<int>(windows.shape(0));
+        require(model_.num_windows >= 1 && model_.num_windows < (1 << 14), "windows must hold a length or more");
+        for (int t = 0; t < model_.num_windows; ++t) {
+            require(windows.data()[t] >= 1 && windows.data()[t] < (1 << 20), "windows must be of length 1 or more");
+            model_.window_of.insert(model_.window_of.end(), windows.data()[t], t);
+        }
+        require(model_.window_of.size() < (1u << 20), "windows cover too long a history");
+        model_.history_length = static_cast<int>(model_.window_of.size());
+        model_.attention_in = checked_layer(layers[0], 3 * model_.width, "attention_in");
+        const Dense out = checked_layer(layers[1], model_.attention_in.outputs, "attention_out");
+        require(out.outputs == 1, "attention_out must have one output");
+        model_.attention_out.resize(model_.attention_in.stride);
+        for (int a = 0; a < out.inputs; ++a) model_.attention_out[a] = out.weight[static_cast<std::size_t>(a) * out.stride];
+        model_.attention_out_bias = out.bias[0];
+        model_.attention_out_slope = out.slope[0];
+        int inputs = (model_.num_windows + 1) * model_.width;
+        for (std::size_t i = 2; i < layers.size(); ++i) {
+            model_.layers.push_back(checked_layer(layers[i], inputs, "layers." + std::to_string(i - 2)));
+            inputs = model_.layers.back().outputs;
+            model_.widest = std::max(model_.widest, model_.layers.back().stride);
+        }
+        require(inputs == 1, "the last layer must have one output");
+    }
+
+    void check_leaves(const std::int32_t* leaves, std::size_t count, std::int32_t least, const char* name) const {
+        const std::int64_t capacity = shape_.level_size(shape_.depth);
+        for (std::size_t i = 0; i < count; ++i)
+            if (leaves[i] < least || leaves[i] >= capacity)
+                throw std::invalid_argument(std::string(name) + " holds leaf " + std::to_string(leaves[i]) +
+                                            "; leaves are 0.." + std::to_string(capacity - 1));
+    }
+
+    void check_history(const Array<std::int32_t, 2>& history) const {
+        require(history.shape(1) == static_cast<std::size_t>(model_.history_length),
+                "history has " + std::to_string(history.shape(1)) + " columns; the windows cover " +
+                    std::to_string(model_.history_length));
+        check_leaves(history.data(), history.size(), -1, "history");
+    }
+
+    void check_banned(const Array<std::int64_t, 1>& indptr, const Array<std::int32_t, 1>& banned,
+                      std::size_t rows) const {
+        require(indptr.shape(0) == rows + 1 && indptr.data()[0] == 0 &&
+                    indptr.data()[rows] == static_cast<std::int64_t>(banned.shape(0)),
+                "indptr does not fit the excluded leaves");
+        for (std::size_t row = 0; row < rows; ++row)
+            require(indptr.data()[row] <= indptr.data()[row + 1], "indptr falls");
+        check_leaves(banned.data(), banned.shape(0), 0, "excluded");
+        for (std::size_t row = 0; row < rows; ++row)
+            for (std::int64_t i = indptr.data()[row] + 1; i < indptr.data()[row + 1]; ++i)
+                require(banned.data()[i - 1] < banned.data()[i], "excluded leaves must ascend within a row");
+    }
+
+    // Runs `work(worker, row, query)` over the rows without the GIL. Callers of one searcher take turns.
+    template <class Work>
+    void run(const Array<std::int32_t, 2>& history, int threads, Work&& work) {
+        require(1 <= threads && threads <= 1024, "threads must be in 1..1024");
+        const std::int64_t rows = history.shape(0), length = history.shape(1);
+        nb::gil_scoped_release release;
+        std::lock_guard<std::mutex> turn(turn_);
+        const std::int64_t wanted = std::min<std::int64_t>(threads, std::max<std::int64_t>(rows, 1));
+        while (static_cast<std::int64_t>(workers_.size()) < wanted)
+            workers_.push_back(std::make_unique<Worker>(model_, shape_, kernels_, amx_.get(), precision_));
+        parallel_rows(rows, threads, [&](int worker, std::int64_t row) {
+            work(*workers_[worker], row, Query{history.data() + row * length, nullptr, 0});
+        });
+    }
+
+    template <class Work>
+    nb::tuple search(const Array<std::int32_t, 2>& history, std::int64_t k, const Array<std::int64_t, 1>& indptr,
+                     const Array<std::int32_t, 1>& banned, int threads, Work&& work) {
+        const std::size_t rows = history.shape(0), columns = static_cast<std::size_t>(k);
+        auto [leaves, leaves_owner] = owned<std::int32_t>(rows * columns);
+        auto [scores, scores_owner] = owned<float>(rows * columns);
+        auto [scored, scored_owner] = owned<std::int64_t>(rows);
+        run(history, threads, [&, leaves = leaves, scores = scores, scored = scored](Worker& worker, std::int64_t row, Query query) {
+            query.banned = banned.data() + indptr.data()[row];
+            query.num_banned = indptr.data()[row + 1] - indptr.data()[row];
+            scored[row] = work(worker, query, leaves + row * columns, scores + row * columns);
+        });
+        return nb::make_tuple(Result<std::int32_t, 2>(leaves, {rows, columns}, leaves_owner),
+                              Result<float, 2>(scores, {rows, columns}, scores_owner),
+                              Result<std::int64_t, 1>(scored, {rows}, scored_owner));
+    }
+
+    Array<float, 2> nodes_;  // keeps the caller's array alive; the largest by far, so it is not copied
+    const SearchKernels& kernels_;
+    TreeShape shape_;
+    Model model_;
+    Precision precision_ = Precision::float32;
+    std::unique_ptr<AmxModel> amx_;
+    std::vector<std::unique_ptr<Worker>> workers_;
+    std::mutex turn_;
+};
+
+}  // namespace
+
+void register_search(nb::module_& module) {
+    nb::class_<Searcher>(module, "Searcher", "Searches a tree with a DIN scorer; see beamwood.kernels.search.")
+        .def(nb::init<Array<float, 2>, std::vector<LayerArrays>, Array<std::int64_t, 1>, ShapeNumbers,
+                      const std::string&, const std::string&>(),
+             nb::arg("nodes").noconvert(), nb::arg("layers").noconvert(), nb::arg("windows").noconvert(),
+             nb::arg("shape"), nb::arg("level"), nb::arg("precision"))
+        .def("beam", &Searcher::beam, nb::arg("history").noconvert(), nb::arg("beam_width"), nb::arg("k"),
+             nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert(), nb::arg("threads"))
+        .def("exact", &Searcher::exact, nb::arg("history").noconvert(), nb::arg("k"), nb::arg("live").noconvert(),
+             nb::arg("indptr").noconvert(), nb::arg("banned").noconvert(), nb::arg("threads"))
+        .def("score", &Searcher::score, nb::arg("history").noconvert(), nb::arg("leaves").noconvert(),
+             nb::arg("threads"));
+}
+
 }  // namespace beamwood

@@ -1,10 +1,175 @@
 #include "search/kernel.hpp"
 
+#include <cstddef>
+
 #include "common/level.hpp"
 
 namespace beamwood::BEAMWOOD_LEVEL {
+namespace {
+
+// Vectors of nodes computed together: ROWS x COLUMNS sums live in registers.
+constexpr int COLUMNS = BEAMWOOD_VECTOR_REGISTERS == 32 ? 4 : 2;
+static_assert(BLOCK % (LANES * COLUMNS) == 0);
+
+// sums += matrix rows times inputs: `matrix` [depth][stride], `inputs` [depth][BLOCK].
+template <int V>
+BEAMWOOD_INLINE void multiply(const float* matrix, std::ptrdiff_t stride, const float* inputs, int depth,
+                              Vec (&sums)[ROWS][V]) {
+    for (int k = 0; k < depth; ++k, matrix += stride, inputs += BLOCK) {
+        Vec x[V];
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) x[v] = load(inputs + v * LANES);
+#pragma GCC unroll 8
+        for (int row = 0; row < ROWS; ++row) {
+            const Vec factor = splat(matrix[row]);
+#pragma GCC unroll 8
+            for (int v = 0; v < V; ++v) sums[row][v] += factor * x[v];
+        }
+    }
+}
+
+template <int V>
+BEAMWOOD_INLINE void start(const float* values, Vec (&sums)[ROWS][V]) {
+#pragma GCC unroll 8
+    for (int row = 0; row < ROWS; ++row) {
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) sums[row][v] = splat(values[row]);
+    }
+}
+
+// Attention weights of V vectors of nodes, from column `column` of `inputs`, into the rows behind the nodes.
+template <int V>
+void attend(const Model& model, int num_history, Workspace& space, int column) {
+    const Dense& layer = model.attention_in;
+    const int width = model.width, stride = layer.stride;
+    const float* nodes = space.inputs.data() + column;
+    for (int u = 0; u < num_history; ++u) {
+        const float* folded = space.folded.data() + static_cast<std::size_t>(u) * width * stride;
+        const float* constant = space.constant.data() + static_cast<std::size_t>(u) * stride;
+        Vec weight[V];
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) weight[v] = splat(model.attention_out_bias);
+        for (int row = 0; row < layer.outputs; row += ROWS) {
+            Vec sums[ROWS][V];
+            start(constant + row, sums);
+            multiply(folded + row, stride, nodes, width, sums);
+#pragma GCC unroll 8
+            for (int r = 0; r < ROWS; ++r) {
+                const Vec slope = splat(layer.slope[row + r]), out = splat(model.attention_out[row + r]);
+#pragma GCC unroll 8
+                for (int v = 0; v < V; ++v) weight[v] += out * prelu(sums[r][v], slope);
+            }
+        }
+        float* to = space.inputs.data() + static_cast<std::size_t>(width + u) * BLOCK + column;
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) store(to + v * LANES, prelu(weight[v], splat(model.attention_out_slope)));
+    }
+}
+
+// `to` [outputs padded][BLOCK] = act(matrix from + bias) for V vectors of nodes.
+template <int V>
+void dense(const Dense& layer, const float* matrix, int depth, const float* from, float* to, int column) {
+    for (int row = 0; row < layer.outputs; row += ROWS) {
+        Vec sums[ROWS][V];
+        start(layer.bias.data() + row, sums);
+        multiply(matrix + row, layer.stride, from + column, depth, sums);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) {
+            const Vec slope = splat(layer.slope[row + r]);
+#pragma GCC unroll 8
+            for (int v = 0; v < V; ++v)
+                store(to + static_cast<std::size_t>(row + r) * BLOCK + column + v * LANES, prelu(sums[r][v], slope));
+        }
+    }
+}
+
+// Calls `work` with as many whole vectors at once as `count` nodes leave.
+template <class Work>
+BEAMWOOD_INLINE void over_columns(int count, Work&& work) {
+    int column = 0;
+    for (; column + LANES * (COLUMNS - 1) < count; column += LANES * COLUMNS) work.template operator()<COLUMNS>(column);
+    const int left = (count - column + LANES - 1) / LANES;
+    if (left == 1) work.template operator()<1>(column);
+    if constexpr (COLUMNS > 2) {
+        if (left == 2) work.template operator()<2>(column);
+        if (left == 3) work.template operator()<3>(column);
+    }
+}
+
+void prepare(const Model& model, const float* nodes, const History& history, Workspace& space) {
+    const Dense& attention = model.attention_in;
+    const Dense& layer = model.layers.front();
+    const int width = model.width, stride = attention.stride;
+    const float* w_a = attention.weight.data();
+    const float* w_p = w_a + static_cast<std::size_t>(width) * stride;
+    const float* w_w = w_p + static_cast<std::size_t>(width) * stride;
+    for (std::size_t u = 0; u < history.nodes.size(); ++u) {
+        const float* a = nodes + static_cast<std::size_t>(history.nodes[u]) * width;
+        float* folded = space.folded.data() + u * width * stride;
+        float* constant = space.constant.data() + u * stride;
+        for (int column = 0; column < stride; column += LANES) {
+            Vec sum = load(attention.bias.data() + column);
+            for (int d = 0; d < width; ++d) {
+                const Vec value = splat(a[d]);
+                const std::size_t at = static_cast<std::size_t>(d) * stride + column;
+                sum += value * load(w_a + at);
+                store(folded + at, load(w_w + at) + value * load(w_p + at));
+            }
+            store(constant + column, sum);
+        }
+        float* row = space.first.data() + (width + u) * layer.stride;
+        for (int column = 0; column < layer.stride; column += LANES) store(row + column, Vec{});
+    }
+    for (std::size_t entry = 0; entry < history.slots.size(); ++entry) {
+        const int u = history.slots[entry];
+        const float* a = nodes + static_cast<std::size_t>(history.nodes[u]) * width;
+        const float* block = layer.weight.data() + static_cast<std::size_t>(history.windows[entry]) * width * layer.stride;
+        float* row = space.first.data() + static_cast<std::size_t>(width + u) * layer.stride;
+        for (int column = 0; column < layer.stride; column += LANES) {
+            Vec sum = load(row + column);
+            for (int d = 0; d < width; ++d)
+                sum += splat(a[d]) * load(block + static_cast<std::size_t>(d) * layer.stride + column);
+            store(row + column, sum);
+        }
+    }
+}
+
+void score(const Model& model, const float* nodes, int num_history, const std::int32_t* wanted, std::int64_t total,
+           Workspace& space, float* scores) {
+    const int width = model.width;
+    for (std::int64_t begin = 0; begin < total; begin += BLOCK) {
+        const int count = static_cast<int>(total - begin < BLOCK ? total - begin : BLOCK);
+        float* inputs = space.inputs.data();
+        for (int column = 0; column < BLOCK; ++column) {
+            // Columns past the end repeat the last node; their scores are not read.
+            const float* node =
+                nodes + static_cast<std::size_t>(wanted[begin + (column < count ? column : count - 1)]) * width;
+            for (int d = 0; d < width; ++d) inputs[d * BLOCK + column] = node[d];
+        }
+        over_columns(count, [&]<int V>(int column) { attend<V>(model, num_history, space, column); });
+        const float* from = inputs;
+        const float* matrix = space.first.data();
+        int depth = width + num_history;
+        int side = 0;
+        for (const Dense& layer : model.layers) {
+            float* to = space.outputs[side].data();
+            over_columns(count, [&]<int V>(int column) { dense<V>(layer, matrix, depth, from, to, column); });
+            from = to;
+            side ^= 1;
+            if (&layer != &model.layers.back()) {
+                matrix = (&layer + 1)->weight.data();
+                depth = layer.outputs;
+            }
+        }
+        for (int column = 0; column < count; ++column) scores[begin + column] = from[column];
+    }
+}
+
+}  // namespace
+
 const SearchKernels* search_kernels() {
-    static const SearchKernels table{LANES};
+    static constexpr SearchKernels table{prepare, score};
     return &table;
 }
+
 }  // namespace beamwood::BEAMWOOD_LEVEL

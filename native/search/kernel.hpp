@@ -1,8 +1,21 @@
+// Scoring in float32, for each instruction set. A node's score does not depend on the nodes scored with it.
 #pragma once
+
+#include <cstdint>
+
 #include "common/dispatch.hpp"
+#include "search/model.hpp"
+
 namespace beamwood {
+
 struct SearchKernels {
-    int lanes;
+    // Folds a user's history on one level, whose nodes start at `nodes` [., D], into `space`.
+    void (*prepare)(const Model& model, const float* nodes, const History& history, Workspace& space);
+    // Scores `count` nodes of that level for the user of `space`; `wanted` are their numbers within the level.
+    void (*score)(const Model& model, const float* nodes, int num_history, const std::int32_t* wanted,
+                  std::int64_t count, Workspace& space, float* scores);
 };
+
 BEAMWOOD_DECLARE_KERNELS(SearchKernels, search_kernels)
+
 }  // namespace beamwood

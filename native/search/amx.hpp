@@ -1,0 +1,77 @@
+// Scoring on AMX tiles in bf16: three products of split values, or one.
+//
+// A float32 x is hi + lo with hi = bf16(x), lo = bf16(x - hi), exact to about 2^-17 of |x|. The split form computes
+// hi hi' + lo hi' + hi lo' in float32 sums, so that what is lost is lo lo', again about 2^-17 of each product. The
+// search makes its choice exact by scoring in float32 what lies near a cut (search/beam.cpp).
+#pragma once
+
+#include <cstdint>
+
+#include "common/dispatch.hpp"
+#include "search/model.hpp"
+
+namespace beamwood {
+
+// bf16 values in the order a tile wants them.
+using Halves = Aligned<std::uint16_t>;
+
+// A matrix [rows, depth] as tiles: [row tiles][depth tiles][hi, lo][16 rows][32 columns], zeros beyond its ends.
+struct TileMatrix {
+    static constexpr int TILE = 16 * 32;
+    int row_tiles = 0, depth_tiles = 0;
+    Halves values;
+
+    void resize(int rows, int depth) {
+        row_tiles = (rows + 15) / 16;
+        depth_tiles = (depth + 31) / 32;
+        values.resize(static_cast<std::size_t>(row_tiles) * depth_tiles * 2 * TILE);
+    }
+    std::uint16_t* tile(int row_tile, int depth_tile) {
+        return values.data() + (static_cast<std::size_t>(row_tile) * depth_tiles + depth_tile) * 2 * TILE;
+    }
+    const std::uint16_t* tile(int row_tile, int depth_tile) const {
+        return const_cast<TileMatrix*>(this)->tile(row_tile, depth_tile);
+    }
+};
+
+struct AmxModel {
+    std::vector<TileMatrix> layers;  // those between the first, which depends on the user, and the last
+    int attention_tiles = 0;         // row tiles of one history node
+    int attention_rows = 0;          // rows of each, 1..16, as many as leave the least padding
+    int depth_tiles = 0;             // tiles over a node's D values and three 1s, which carry the constant
+    Aligned<float> w_p, w_w;         // [A][32 depth_tiles], blocks of attention_in, zeros beyond D
+};
+
+struct AmxWorkspace {
+    Halves folded;       // [U][attention tiles][depth tiles][hi, lo][attention rows][32]
+    TileMatrix first;    // the first layer for D + U inputs
+    Halves nodes;        // [BLOCK / 16][depth tiles][hi, lo][16 pairs of rows][16 nodes][2]
+    Halves inputs;       // the same for a layer's inputs
+    Aligned<float> sums;    // tiles as they come out
+    Aligned<float> values;  // [D + U or widest][BLOCK]: nodes and weights, then each layer's outputs
+
+    AmxWorkspace(const Model& model, const AmxModel& amx);
+};
+
+struct AmxKernels {
+    void (*build)(const Model& model, AmxModel& amx);
+    // After SearchKernels::prepare with the same `nodes`, `history` and `space`.
+    void (*prepare)(const Model& model, const AmxModel& amx, const float* nodes, const History& history,
+                    const Workspace& space, AmxWorkspace& tiles);
+    void (*score)(const Model& model, const AmxModel& amx, const float* nodes, int num_history,
+                  const std::int32_t* wanted, std::int64_t count, bool split, const Workspace& space,
+                  AmxWorkspace& tiles, float* scores);
+};
+
+BEAMWOOD_ON_amx(namespace amx { const AmxKernels* amx_kernels(); })
+
+// The AMX kernels, or null where they were not compiled.
+inline const AmxKernels* amx_kernels() {
+#ifdef BEAMWOOD_HAS_amx
+    return amx::amx_kernels();
+#else
+    return nullptr;
+#endif
+}
+
+}  // namespace beamwood

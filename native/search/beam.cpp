@@ -1,0 +1,258 @@
+#include "search/beam.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+namespace beamwood {
+namespace {
+
+// How many of the nodes nearest the cut are scored in float32 at least, to see how far off the tiles are.
+constexpr std::int64_t SAMPLE = 16;
+// The margin around the cut, in largest deviations seen. With deviations at most half the margin the choice is the one
+// float32 makes; 8 allows for nodes that are four times as far off as the farthest of the sample.
+constexpr float SAFETY = 8;
+
+// Orders by score, then by lower node: larger is better. NaN, which only an overflow yields, has a place too.
+std::uint64_t key_of(float score, std::int32_t node) {
+    score += 0.0f;  // -0 and 0 are equal
+    std::uint32_t bits;
+    std::memcpy(&bits, &score, sizeof bits);
+    bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return static_cast<std::uint64_t>(bits) << 32 | (0xffffffffu - static_cast<std::uint32_t>(node));
+}
+
+std::int32_t node_of(std::uint64_t key) { return static_cast<std::int32_t>(0xffffffffu - static_cast<std::uint32_t>(key)); }
+
+float score_of(std::uint64_t key) {
+    std::uint32_t bits = static_cast<std::uint32_t>(key >> 32);
+    bits = bits & 0x80000000u ? bits & 0x7fffffffu : ~bits;
+    float score;
+    std::memcpy(&score, &bits, sizeof score);
+    return score;
+}
+
+void keep_best(std::vector<std::uint64_t>& keys, std::int64_t k) {
+    if (static_cast<std::int64_t>(keys.size()) <= k) return;
+    std::nth_element(keys.begin(), keys.begin() + k, keys.end(), std::greater<>());
+    keys.resize(k);
+}
+
+}  // namespace
+
+std::int64_t TreeShape::level_size(int level) const {
+    if (level == 0) return 1;
+    std::int64_t size = root_fanout;
+    for (int j = 1; j < level; ++j) size *= branching;
+    return size;
+}
+
+std::int64_t TreeShape::level_offset(int level) const {
+    std::int64_t offset = 0;
+    for (int j = 1; j < level; ++j) offset += level_size(j);
+    return offset;
+}
+
+std::int64_t TreeShape::leaves_below(int level) const {
+    std::int64_t below = 1;
+    for (int j = level == 0 ? 1 : level; j < depth; ++j) below *= branching;
+    return level == 0 ? below * root_fanout : below;
+}
+
+Worker::Worker(const Model& model, const TreeShape& shape, const SearchKernels& kernels, const AmxModel* amx,
+               Precision precision)
+    : model_(model), shape_(shape), kernels_(kernels), amx_(amx), precision_(precision), space_(model) {
+    if (amx_) amx_space_ = std::make_unique<AmxWorkspace>(model, *amx_);
+}
+
+// Makes the workspace that of the query's user on a level.
+void Worker::enter(const Query& query, int level) {
+    const std::int64_t below = shape_.leaves_below(level);
+    entries_.clear();
+    for (int position = 0; position < model_.history_length; ++position)
+        if (query.history[position] >= 0)
+            entries_.emplace_back(static_cast<std::int32_t>(query.history[position] / below), position);
+    std::sort(entries_.begin(), entries_.end());
+    history_.nodes.clear();
+    history_.slots.clear();
+    history_.windows.clear();
+    for (const auto& [node, position] : entries_) {
+        if (history_.nodes.empty() || history_.nodes.back() != node) history_.nodes.push_back(node);
+        history_.slots.push_back(static_cast<std::int32_t>(history_.nodes.size()) - 1);
+        history_.windows.push_back(model_.window_of[position]);
+    }
+    level_nodes_ = model_.nodes + shape_.level_offset(level) * model_.width;
+    kernels_.prepare(model_, level_nodes_, history_, space_);
+}
+
+// The children in `nodes_` of the parents in `nodes_`, ascending, that have something to return below them.
+void Worker::open_children(int level, const std::int32_t* live, const Query& query) {
+    const std::int64_t fanout = shape_.fanout(level), below = shape_.leaves_below(level);
+    const std::int32_t* banned = query.banned;
+    const std::int32_t* banned_end = query.banned + query.num_banned;
+    next_.clear();
+    for (const std::int32_t parent : nodes_) {
+        for (std::int64_t node = parent * fanout; node < (parent + 1) * fanout; ++node) {
+            std::int64_t count = live[node];
+            if (count > 0 && banned != banned_end) {
+                while (banned != banned_end && *banned < node * below) ++banned;
+                for (; banned != banned_end && *banned < (node + 1) * below; ++banned) --count;
+            }
+            if (count > 0) next_.push_back(static_cast<std::int32_t>(node));
+        }
+    }
+    nodes_.swap(next_);
+}
+
+// Scores entries [begin, end) of `by_distance_` in float32, behind what `subset_scores_` holds.
+void Worker::rescore(std::int64_t begin, std::int64_t end) {
+    subset_.clear();
+    for (std::int64_t i = begin; i < end; ++i) subset_.push_back(nodes_[by_distance_[i].second]);
+    subset_scores_.resize(end);
+    kernels_.score(model_, level_nodes_, static_cast<int>(history_.nodes.size()), subset_.data(), end - begin, space_,
+                   subset_scores_.data() + begin);
+}
+
+void Worker::choose(std::int64_t k, bool final) {
+    const std::int64_t count = static_cast<std::int64_t>(nodes_.size());
+    const int num_history = static_cast<int>(history_.nodes.size());
+    scores_.resize(count);
+    if (precision_ == Precision::float32) {
+        kernels_.score(model_, level_nodes_, num_history, nodes_.data(), count, space_, scores_.data());
+    } else {
+        const AmxKernels& tiles = *amx_kernels();
+        tiles.prepare(model_, *amx_, level_nodes_, history_, space_, *amx_space_);
+        tiles.score(model_, *amx_, level_nodes_, num_history, nodes_.data(), count, precision_ == Precision::exact,
+                    space_, *amx_space_, scores_.data());
+        if (precision_ == Precision::exact) return choose_exactly(k, final);
+    }
+    keys_.resize(count);
+    for (std::int64_t i = 0; i < count; ++i) keys_[i] = key_of(scores_[i], nodes_[i]);
+    keep_best(keys_, k);
+}
+
+// Chooses as float32 scores would. Let the k-th largest tile score be the cut, and let tile scores be within e of
+// float32's. Then a node more than 2 e above the cut is among the k best and one more than 2 e below it is not; the
+// nodes between are scored in float32. The bound e is not derived (a worst-case bound of such a network is useless)
+// but measured, on every level for every user, on the nodes nearest the cut.
+void Worker::choose_exactly(std::int64_t k, bool final) {
+    const std::int64_t count = static_cast<std::int64_t>(nodes_.size());
+    keys_.clear();
+    by_distance_.resize(count);
+    float cut = -std::numeric_limits<float>::infinity();
+    bool finite = true;
+    for (const float score : scores_) finite = finite && std::isfinite(score);
+    if (count > k && finite) {
+        subset_scores_ = scores_;
+        std::nth_element(subset_scores_.begin(), subset_scores_.begin() + (k - 1), subset_scores_.end(),
+                         std::greater<>());
+        cut = subset_scores_[k - 1];
+    }
+    // Where scores are returned, all from the cut up are wanted in float32.
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float above = scores_[i] - cut;
+        by_distance_[i] = {!finite ? 0.0f : final && above >= 0 ? 0.0f : std::fabs(above), static_cast<std::int32_t>(i)};
+    }
+    std::int64_t rescored = 0;
+    float margin = 0, deviation = 0;
+    if (count <= k && !final) margin = -1;  // all are kept, unscored
+    else {
+        const std::int64_t sample = std::min(count, SAMPLE + (final ? k : 0));
+        std::nth_element(by_distance_.begin(), by_distance_.begin() + (sample - 1), by_distance_.end());
+        margin = by_distance_[sample - 1].first;
+        while (true) {
+            const auto near = std::partition(by_distance_.begin() + rescored, by_distance_.end(),
+                                             [&](const auto& entry) { return entry.first <= margin; });
+            const std::int64_t end = near - by_distance_.begin();
+            rescore(rescored, end);
+            for (; rescored < end; ++rescored)
+                deviation = std::max(deviation,
+                                     std::fabs(subset_scores_[rescored] - scores_[by_distance_[rescored].second]));
+            if (rescored == count || SAFETY * deviation <= margin) break;
+            margin = SAFETY * deviation;
+        }
+    }
+    for (std::int64_t i = 0; i < rescored; ++i)
+        keys_.push_back(key_of(subset_scores_[i], nodes_[by_distance_[i].second]));
+    if (final) return keep_best(keys_, k);
+    std::int64_t certain = 0;
+    for (std::int64_t i = rescored; i < count; ++i) certain += scores_[by_distance_[i].second] > cut;
+    keep_best(keys_, k - certain);
+    for (std::int64_t i = rescored; i < count; ++i) {
+        const std::int32_t at = by_distance_[i].second;
+        if (scores_[at] > cut) keys_.push_back(key_of(scores_[at], nodes_[at]));
+    }
+}
+
+void Worker::write_out(std::int64_t k, std::int32_t* leaves, float* scores) {
+    std::sort(keys_.begin(), keys_.end(), std::greater<>());
+    const std::int64_t found = static_cast<std::int64_t>(keys_.size());
+    for (std::int64_t i = 0; i < k; ++i) {
+        leaves[i] = i < found ? node_of(keys_[i]) : -1;
+        scores[i] = i < found ? score_of(keys_[i]) : -std::numeric_limits<float>::infinity();
+    }
+}
+
+std::int64_t Worker::beam(const Query& query, std::int64_t beam_width, std::int64_t k,
+                          const std::vector<const std::int32_t*>& live, std::int32_t* leaves, float* scores) {
+    std::int64_t scored = 0;
+    nodes_.assign(1, 0);
+    keys_.clear();
+    for (int level = 1; level <= shape_.depth; ++level) {
+        const bool final = level == shape_.depth;
+        open_children(level, live[level], query);
+        if (nodes_.empty()) break;
+        if (!final && static_cast<std::int64_t>(nodes_.size()) <= beam_width) continue;
+        enter(query, level);
+        scored += static_cast<std::int64_t>(nodes_.size());
+        choose(final ? k : beam_width, final);
+        if (final) break;
+        nodes_.clear();
+        for (const std::uint64_t key : keys_) nodes_.push_back(node_of(key));
+        std::sort(nodes_.begin(), nodes_.end());
+        keys_.clear();
+    }
+    write_out(k, leaves, scores);
+    return scored;
+}
+
+std::int64_t Worker::exact(const Query& query, std::int64_t k, const std::vector<std::int32_t>& open,
+                           std::int32_t* leaves, float* scores) {
+    nodes_.clear();
+    std::set_difference(open.begin(), open.end(), query.banned, query.banned + query.num_banned,
+                        std::back_inserter(nodes_));
+    keys_.clear();
+    if (!nodes_.empty()) {
+        enter(query, shape_.depth);
+        choose(k, true);
+    }
+    const std::int64_t scored = static_cast<std::int64_t>(nodes_.size());
+    write_out(k, leaves, scores);
+    return scored;
+}
+
+void Worker::score(const Query& query, const std::int32_t* leaves, std::int64_t count, float* scores) {
+    nodes_.clear();
+    for (std::int64_t i = 0; i < count; ++i)
+        if (leaves[i] >= 0) nodes_.push_back(leaves[i]);
+    std::fill_n(scores, count, -std::numeric_limits<float>::infinity());
+    if (nodes_.empty()) return;
+    enter(query, shape_.depth);
+    const std::int64_t given = static_cast<std::int64_t>(nodes_.size());
+    const int num_history = static_cast<int>(history_.nodes.size());
+    scores_.resize(given);
+    if (precision_ == Precision::bf16) {
+        const AmxKernels& tiles = *amx_kernels();
+        tiles.prepare(model_, *amx_, level_nodes_, history_, space_, *amx_space_);
+        tiles.score(model_, *amx_, level_nodes_, num_history, nodes_.data(), given, false, space_, *amx_space_,
+                    scores_.data());
+    } else {
+        kernels_.score(model_, level_nodes_, num_history, nodes_.data(), given, space_, scores_.data());
+    }
+    for (std::int64_t i = 0, at = 0; i < count; ++i)
+        if (leaves[i] >= 0) scores[i] = scores_[at++];
+}
+
+}  // namespace beamwood

@@ -1,0 +1,76 @@
+// The search itself: levels, masks and the choice of the best; scoring is left to the kernels.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "search/amx.hpp"
+#include "search/kernel.hpp"
+#include "search/model.hpp"
+
+namespace beamwood {
+
+// The tree's arithmetic: level j >= 1 has R * B^(j-1) nodes, level 0 the root.
+struct TreeShape {
+    std::int64_t root_fanout = 1, branching = 2;
+    int depth = 1;
+
+    std::int64_t fanout(int level) const { return level == 1 ? root_fanout : branching; }
+    std::int64_t level_size(int level) const;
+    std::int64_t level_offset(int level) const;
+    std::int64_t leaves_below(int level) const;
+};
+
+enum class Precision { float32, exact, bf16 };
+
+// One row of a batch.
+struct Query {
+    const std::int32_t* history;  // [L] leaves, -1 absent
+    const std::int32_t* banned;   // ascending leaves that must not be returned
+    std::int64_t num_banned;
+};
+
+// A searcher's memory for one thread.
+class Worker {
+public:
+    Worker(const Model& model, const TreeShape& shape, const SearchKernels& kernels, const AmxModel* amx,
+           Precision precision);
+
+    // Beam search; `live[level]` counts what may be returned below each node. Fills `leaves`, `scores` [k], best first,
+    // beyond the found ones -1 and -infinity; returns the number of scored nodes.
+    std::int64_t beam(const Query& query, std::int64_t beam_width, std::int64_t k,
+                      const std::vector<const std::int32_t*>& live, std::int32_t* leaves, float* scores);
+    // The same over `open`, ascending leaves, whole.
+    std::int64_t exact(const Query& query, std::int64_t k, const std::vector<std::int32_t>& open, std::int32_t* leaves,
+                       float* scores);
+    // Scores of given leaves, -infinity where -1.
+    void score(const Query& query, const std::int32_t* leaves, std::int64_t count, float* scores);
+
+private:
+    void enter(const Query& query, int level);
+    void open_children(int level, const std::int32_t* live, const Query& query);
+    // Leaves in `keys_` the k best of `nodes_`, in no order.
+    void choose(std::int64_t k, bool final);
+    void choose_exactly(std::int64_t k, bool final);
+    void rescore(std::int64_t begin, std::int64_t end);
+    void write_out(std::int64_t k, std::int32_t* leaves, float* scores);
+
+    const Model& model_;
+    const TreeShape& shape_;
+    const SearchKernels& kernels_;
+    const AmxModel* amx_;
+    Precision precision_;
+    Workspace space_;
+    std::unique_ptr<AmxWorkspace> amx_space_;
+    History history_;
+    std::vector<std::pair<std::int32_t, std::int32_t>> entries_;
+    const float* level_nodes_ = nullptr;
+    std::vector<std::int32_t> nodes_, next_, subset_;
+    std::vector<float> scores_, subset_scores_;
+    std::vector<std::uint64_t> keys_;
+    std::vector<std::pair<float, std::int32_t>> by_distance_;
+};
+
+}  // namespace beamwood

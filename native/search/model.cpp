@@ -1,0 +1,50 @@
+#include "search/model.hpp"
+
+#include <algorithm>
+
+#include "search/amx.hpp"
+
+namespace beamwood {
+
+Dense::Dense(int inputs, int outputs, const float* weight, const float* bias, const float* slope)
+    : inputs(inputs), outputs(outputs), stride(padded(outputs)) {
+    this->weight.resize(static_cast<std::size_t>(inputs) * stride);
+    this->bias.resize(stride);
+    this->slope.resize(stride);
+    for (int row = 0; row < outputs; ++row) {
+        for (int column = 0; column < inputs; ++column)
+            this->weight[static_cast<std::size_t>(column) * stride + row] =
+                weight[static_cast<std::size_t>(row) * inputs + column];
+        this->bias[row] = bias[row];
+        this->slope[row] = slope[row];
+    }
+}
+
+Workspace::Workspace(const Model& model) {
+    const std::size_t length = model.history_length, width = model.width;
+    const std::size_t stride = model.attention_in.stride;
+    const Dense& layer = model.layers.front();
+    folded.resize(length * width * stride);
+    constant.resize(length * stride);
+    first.resize((width + length) * layer.stride);
+    inputs.resize((width + length) * BLOCK);
+    for (auto& output : outputs) output.resize(static_cast<std::size_t>(model.widest) * BLOCK);
+    const float* node_part = layer.weight.data() + static_cast<std::size_t>(model.num_windows) * width * layer.stride;
+    std::copy_n(node_part, width * layer.stride, first.data());
+}
+
+AmxWorkspace::AmxWorkspace(const Model& model, const AmxModel& amx) {
+    const std::size_t length = model.history_length, width = model.width;
+    const std::size_t rows = static_cast<std::size_t>(amx.attention_tiles) * amx.attention_rows;
+    const std::size_t most = std::max<std::size_t>(width + length, model.widest);
+    const std::size_t column_tiles = BLOCK / 16, pair_tile = 2 * TileMatrix::TILE;
+    folded.resize(length * rows * amx.depth_tiles * 2 * 32);
+    first.resize(model.layers.front().outputs, static_cast<int>(width + length));
+    nodes.resize(column_tiles * amx.depth_tiles * pair_tile);
+    inputs.resize(column_tiles * ((most + 31) / 32) * pair_tile);
+    sums.resize(std::max<std::size_t>(rows * 16, 4 * 16 * 16));
+    // A tile's rows are written whole, past a layer's end.
+    values.resize((most + 32) * BLOCK);
+}
+
+}  // namespace beamwood

@@ -1,0 +1,69 @@
+// A DIN scorer laid out for the search kernels, and what they keep for one user on one level.
+//
+// Legend: D embedding width, A attention hidden width, T windows, L history length, H width of the first MLP layer.
+// For history nodes a_l and a node w, with W1 = [W_1 .. W_T, W_w] split by input block,
+//
+//     weight_l = act(v . act((W_p diag(a_l) + W_w') w + (W_a a_l + b)) + b_out)
+//     hidden   = act(sum over l of weight_l (W_t(l) a_l) + W_w w + b_1)        then the rest of the MLP.
+//
+// So a user on a level is: `folded` = W_p diag(a) + W_w', `constant` = W_a a + b, and `first` rows W_t(l) a_l. History
+// entries with the same node share their attention weight, so their `first` rows are added up and the node is attended
+// to once, whatever its windows.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/aligned.hpp"
+
+namespace beamwood {
+
+// Rows computed together by the matrix kernel, and nodes scored together. Strides are multiples of a cache line.
+inline constexpr int ROWS = 6;
+inline constexpr int BLOCK = 64;
+
+inline int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
+// The stride of rows that hold `size` values: whole row blocks, whole vectors.
+inline int padded(int size) { return round_up(round_up(size, ROWS), 16); }
+
+// `act(weight x + bias)`: weight transposed, [inputs][stride], with zeros beyond `outputs`.
+struct Dense {
+    int inputs = 0, outputs = 0, stride = 0;
+    Aligned<float> weight, bias, slope;
+
+    Dense() = default;
+    // `weight` [outputs, inputs], `bias` and `slope` [outputs].
+    Dense(int inputs, int outputs, const float* weight, const float* bias, const float* slope);
+};
+
+struct Model {
+    const float* nodes = nullptr;  // [V, D], owned by the caller
+    int width = 0;                 // D
+    int history_length = 0;        // L
+    int num_windows = 0;           // T
+    std::vector<std::int32_t> window_of;  // [L]
+    Dense attention_in;                   // [3 D] -> [A]: blocks a, a * w, w
+    Aligned<float> attention_out;         // [stride of attention_in], zeros beyond A
+    float attention_out_bias = 0, attention_out_slope = 0;
+    std::vector<Dense> layers;
+    int widest = 0;  // the largest stride of the layers
+};
+
+// The present entries of a history on one level; nodes ascending, each once.
+struct History {
+    std::vector<std::int32_t> nodes;       // [U]
+    std::vector<std::int32_t> slots;       // [entries], which of `nodes` the entry is
+    std::vector<std::int32_t> windows;     // [entries]
+};
+
+struct Workspace {
+    Aligned<float> folded;    // [U][D][stride of attention_in]
+    Aligned<float> constant;  // [U][stride of attention_in]
+    Aligned<float> first;     // [D + U][stride of layer 0]: W_w transposed, then a row for each history node
+    Aligned<float> inputs;    // [D + U][BLOCK]: nodes transposed, then their attention weights
+    Aligned<float> outputs[2];  // [widest][BLOCK]
+
+    explicit Workspace(const Model& model);
+};
+
+}  // namespace beamwood

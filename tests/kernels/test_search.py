@@ -1,0 +1,301 @@
+"""Native search equals the twin: scores, choices, ties, masks, for all instruction sets and precisions."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from din_cases import WINDOWS, random_case, random_histories
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamwood import kernels
+from beamwood.errors import InputError
+from beamwood.kernels import reference
+from beamwood.kernels.reference import Found
+from beamwood.kernels.search import DinSearch
+
+LIVE = kernels.live()
+native_only = pytest.mark.skipif(LIVE["path"] != "native", reason="the native core is not built")
+amx_only = pytest.mark.skipif(not LIVE["amx"], reason="no AMX here")
+VARIANTS = [("float32", level) for level in LIVE["levels"]] + ([("exact", "v4")] if LIVE["amx"] else [])
+
+
+def float64_scores(tree, weights, histories, leaves):
+    offset = tree.shape.level_offset(tree.shape.depth)
+    scores = [
+        reference.score_nodes_plain(weights, offset, histories[i : i + 1], leaves[i : i + 1])
+        for i in range(len(histories))
+    ]
+    return np.concatenate(scores)
+
+
+def assert_same_up_to_ties(tree, weights, histories, got, expected, tolerance=1e-5):
+    """Equal leaves in every place, or both float64-tied in it."""
+    assert np.array_equal(got.leaves >= 0, expected.leaves >= 0)
+    assert np.array_equal(got.scored, expected.scored)
+    found = got.leaves >= 0
+    assert np.all(np.isneginf(got.scores[~found]))
+    truth = float64_scores(tree, weights, histories, got.leaves)
+    scale = np.maximum(1, np.abs(truth, where=found, out=np.zeros_like(truth)))
+    assert np.all(np.abs(got.scores[found] - truth[found]) <= tolerance * scale[found])
+    other = float64_scores(tree, weights, histories, expected.leaves)
+    assert np.all(np.abs(other[found] - truth[found]) <= 2 * tolerance * scale[found])
+
+
+def masked_case(seed, num_rows, **sizes):
+    """A case with a mask of leaves and a sorted list of excluded ones for each row."""
+    tree, weights, histories = random_case(seed, num_rows=num_rows, **sizes)
+    rng = np.random.default_rng(seed)
+    mask = np.zeros(tree.shape.capacity, bool)
+    mask[tree.leaf_of_item[rng.random(tree.num_items) < rng.choice([0.02, 0.5, 1])]] = True
+    allowed = np.flatnonzero(mask)
+    rows = [np.sort(rng.permutation(allowed)[: rng.integers(0, 30)]) for _ in range(num_rows)]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+    excluded = (indptr, np.concatenate(rows).astype(np.int32)) if rng.random() < 0.7 else None
+    return tree, weights, histories, tree.counts_below(mask), excluded
+
+
+@native_only
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    num_items=st.integers(1, 400),
+    branching=st.sampled_from([2, 3, 5, 16, 256]),
+    width=st.sampled_from([1, 3, 8, 24, 29, 30, 33]),
+    hidden=st.sampled_from([1, 5, 16, 17, 36, 50]),
+    windows=st.sampled_from([(1,), (4, 3, 2, 1), (5, 30), WINDOWS]),
+    mlp=st.sampled_from([(), (7,), (128, 64, 24), (17, 33), (3, 3, 3, 3)]),
+    variant=st.sampled_from(VARIANTS or [("float32", "generic")]),
+    beam_width=st.integers(1, 70),
+)
+def test_every_shape_equals_the_twin(seed, num_items, branching, width, hidden, windows, mlp, variant, beam_width):
+    tree, weights, histories, live, excluded = masked_case(
+        seed, 4, num_items=num_items, branching=branching, width=width, hidden=hidden, windows=windows, mlp=mlp
+    )
+    precision, level = variant
+    search = DinSearch(weights, tree.shape, precision=precision, level=level)
+    assert search.is_native
+    k = min(beam_width, 20)
+    got = search.beam(histories, beam_width=beam_width, k=k, live=live, excluded=excluded)
+    expected = reference.beam_search(
+        weights, tree.shape, histories, beam_width=beam_width, k=k, live=live, excluded=excluded
+    )
+    assert_same_up_to_ties(tree, weights, histories, got, expected)
+    got = search.exact(histories, k, live=live, excluded=excluded)
+    expected = reference.exact_search(weights, tree.shape, histories, k, live=live, excluded=excluded)
+    assert_same_up_to_ties(tree, weights, histories, got, expected)
+    leaves = np.random.default_rng(seed).integers(-1, tree.shape.capacity, (4, 7))
+    truth = float64_scores(tree, weights, histories, leaves)
+    given = leaves >= 0
+    scores = search.score(histories, leaves)
+    assert np.all(np.isneginf(scores[~given]))
+    assert np.all(np.abs(scores[given] - truth[given]) <= 1e-5 * np.maximum(1, np.abs(truth[given])))
+
+
+@native_only
+@pytest.mark.slow
+def test_the_top_150_of_a_thousand_users():
+    tree, weights, histories = random_case(
+        3, num_items=3000, num_rows=1000, width=24, hidden=36, windows=WINDOWS, mlp=(128, 64, 24)
+    )
+    arguments = {"beam_width": 150, "k": 150, "live": tree.live_counts}
+    expected = reference.beam_search(weights, tree.shape, histories, **arguments)
+    for precision, level in VARIANTS:
+        got = DinSearch(weights, tree.shape, precision=precision, level=level).beam(histories, **arguments)
+        assert np.mean(got.leaves == expected.leaves) > 0.999
+        differ = np.flatnonzero((got.leaves != expected.leaves).any(axis=1))
+        rows = np.union1d(differ, np.arange(20))
+        part, twin = (Found(f.leaves[rows], f.scores[rows], f.scored[rows]) for f in (got, expected))
+        assert_same_up_to_ties(tree, weights, histories[rows], part, twin)
+
+
+@amx_only
+def test_split_tiles_choose_exactly_as_float32():
+    tree, weights, histories = random_case(
+        4, num_items=4000, num_rows=60, width=24, hidden=36, windows=WINDOWS, mlp=(128, 64, 24)
+    )
+    arguments = {"beam_width": 100, "k": 100, "live": tree.live_counts}
+    exact = DinSearch(weights, tree.shape, precision="exact").beam(histories, **arguments)
+    float32 = DinSearch(weights, tree.shape, precision="float32").beam(histories, **arguments)
+    assert np.array_equal(exact.leaves, float32.leaves)
+    assert np.array_equal(exact.scores, float32.scores)
+    rough = DinSearch(weights, tree.shape, precision="bf16").beam(histories, **arguments)
+    overlap = [len(np.intersect1d(a, b)) / 100 for a, b in zip(rough.leaves, float32.leaves, strict=True)]
+    assert 0.7 < np.mean(overlap) < 1
+
+
+@native_only
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_ties_go_to_the_lower_node(variant):
+    precision, level = variant
+    tree, weights, histories = random_case(2)
+    flat = dataclasses.replace(weights, nodes=np.ones_like(weights.nodes))
+    search = DinSearch(flat, tree.shape, precision=precision, level=level)
+    first = np.flatnonzero(tree.item_of_leaf >= 0)[:5]
+    assert np.all(search.beam(histories, beam_width=5, k=5, live=tree.live_counts).leaves == first)
+    assert np.all(search.exact(histories, 5, live=tree.live_counts).leaves == first)
+
+
+@native_only
+@pytest.mark.parametrize("precision", ["float32", "exact"])
+def test_threads_and_batches_change_nothing(precision):
+    tree, weights, histories = random_case(6, num_rows=23)
+    arguments = {"beam_width": 10, "k": 10, "live": tree.live_counts}
+    one = DinSearch(weights, tree.shape, precision=precision).beam(histories, **arguments)
+    many = DinSearch(weights, tree.shape, precision=precision, threads=5)
+    for _ in range(3):
+        found = many.beam(histories, **arguments)
+        assert np.array_equal(found.leaves, one.leaves)
+        assert np.array_equal(found.scores, one.scores)
+    for row in range(3):
+        single = many.beam(histories[row : row + 1], **arguments)
+        assert np.array_equal(single.scores[0], one.scores[row])
+    assert len(many.beam(histories[:0], **arguments).leaves) == 0
+
+
+@native_only
+def test_entries_of_one_node_in_several_windows_count_in_each():
+    tree, weights, _ = random_case(7, windows=(4, 3, 2, 1))
+    rng = np.random.default_rng(0)
+    histories = random_histories(rng, tree, 8, 10)
+    histories[2:] = np.where(histories[2:] >= 0, tree.leaf_of_item[:3][rng.integers(0, 3, (6, 10))], -1)
+    leaves = np.tile(tree.leaf_of_item[:9], (8, 1))
+    truth = float64_scores(tree, weights, histories, leaves)
+    for precision, level in VARIANTS:
+        scores = DinSearch(weights, tree.shape, precision=precision, level=level).score(histories, leaves)
+        assert np.allclose(scores, truth, rtol=1e-5, atol=1e-5)
+
+
+def test_the_twin_answers_where_it_is_asked_for(monkeypatch):
+    monkeypatch.setenv("BEAMWOOD_KERNELS", "reference")
+    tree, weights, histories = random_case(1)
+    search = DinSearch(weights, tree.shape)
+    assert not search.is_native
+    assert kernels.live()["path"] == "reference"
+    leaves = np.tile(np.append(tree.leaf_of_item, -1), (len(histories), 1))
+    scores = search.score(histories, leaves)
+    truth = float64_scores(tree, weights, histories, leaves)
+    assert np.allclose(scores[:, :-1], truth[:, :-1], rtol=1e-5, atol=1e-5)
+    exact = search.exact(histories, 5, live=tree.live_counts)
+    wide = search.beam(histories, beam_width=tree.shape.capacity, k=5, live=tree.live_counts)
+    assert np.array_equal(exact.leaves, wide.leaves)
+    assert np.allclose(exact.scores, np.sort(scores, axis=1)[:, ::-1][:, :5])
+    with pytest.raises(InputError, match="bf16"):
+        DinSearch(weights, tree.shape, precision="bf16")
+
+
+def test_unknown_kernels_are_named(monkeypatch):
+    monkeypatch.setenv("BEAMWOOD_KERNELS", "nativ")
+    with pytest.raises(InputError, match="did you mean 'native'"):
+        kernels.live()
+
+
+def test_native_that_is_not_there_is_an_error(monkeypatch):
+    monkeypatch.setenv("BEAMWOOD_KERNELS", "native")
+    monkeypatch.setattr(kernels.dispatch, "_imported", lambda: (None, "not built"))
+    with pytest.raises(InputError, match="compiler"):
+        kernels.live()
+
+
+@pytest.mark.parametrize("path", ["native", "reference"])
+def test_what_does_not_fit_is_an_error(monkeypatch, path):
+    if path == "native" and LIVE["path"] != "native":
+        pytest.skip("the native core is not built")
+    monkeypatch.setenv("BEAMWOOD_KERNELS", path)
+    tree, weights, histories = random_case(1)
+    search, live, capacity = DinSearch(weights, tree.shape), tree.live_counts, tree.shape.capacity
+    for bad in [{"precision": "exakt"}, {"threads": 0}]:
+        with pytest.raises(InputError):
+            DinSearch(weights, tree.shape, **bad)
+    with pytest.raises(InputError, match="nodes"):
+        DinSearch(dataclasses.replace(weights, nodes=weights.nodes[1:]), tree.shape)
+    for bad in [
+        histories.astype(float),
+        histories[0],
+        histories[:, 1:],
+        np.full_like(histories, capacity),
+        np.full_like(histories, -2),
+    ]:
+        with pytest.raises(InputError):
+            search.beam(bad, beam_width=4, k=4, live=live)
+        with pytest.raises(InputError):
+            search.score(bad, np.zeros((len(histories), 1), int))
+    for bad_live in [live[1:], (*live[:-1], live[-1][1:]), (*live[:-1], live[-1].astype(np.int64))]:
+        with pytest.raises(InputError, match="live"):
+            search.beam(histories, beam_width=4, k=4, live=bad_live)
+    rows = len(histories)
+    none = np.zeros(rows + 1, np.int64)
+    for bad_lists in [
+        (none[1:], np.empty(0, np.int32)),
+        (np.full(rows + 1, 2), np.array([1, 2], np.int32)),
+        (np.append(none[1:], 2), np.array([2, 1], np.int32)),
+        (np.append(none[1:], 1), np.array([capacity], np.int32)),
+        (np.append(none[1:], 1), np.array([-1], np.int32)),
+    ]:
+        with pytest.raises(InputError):
+            search.exact(histories, 4, live=live, excluded=bad_lists)
+    for k, width in [(0, 4), (5, 4)]:
+        with pytest.raises(InputError, match="k="):
+            search.beam(histories, beam_width=width, k=k, live=live)
+    with pytest.raises(InputError, match="rows"):
+        search.score(histories, np.zeros((1, 1), int))
+    everything = search.score(histories, np.asfortranarray(np.tile(np.arange(capacity), (rows, 1))))
+    assert everything.shape == (rows, capacity)
+
+
+@native_only
+def test_the_native_edge_checks_for_itself():
+    module = kernels.native()
+    tree, weights, histories = random_case(1)
+    shape = (tree.shape.root_fanout, tree.shape.branching, tree.shape.depth)
+    layers = [(part.weight, part.bias, part.slope) for part in (weights.attention_in, weights.attention_out)]
+    layers += [(layer.weight, layer.bias, layer.slope) for layer in weights.layers]
+    good = [weights.nodes, layers, weights.windows, shape, "v2" if "v2" in LIVE["levels"] else "generic", "float32"]
+    history = np.ascontiguousarray(histories, np.int32)
+    searcher = module.Searcher(*good)
+    nan = weights.nodes.copy()
+    nan[3, 1] = np.nan
+    bad_arguments = [
+        (0, nan),
+        (0, weights.nodes.astype(np.float64)),
+        (0, np.asfortranarray(weights.nodes)),
+        (0, weights.nodes[:-1]),
+        (1, layers[:2]),
+        (1, layers[:-1]),
+        (1, [layers[1], *layers[1:]]),
+        (2, np.array([0, 10])),
+        (2, np.empty(0, np.int64)),
+        (3, (0, 2, 3)),
+        (3, (2, 1, 3)),
+        (3, (2, 2, 60)),
+        (4, "v9"),
+        (5, "float16"),
+    ]
+    for place, bad in bad_arguments:
+        with pytest.raises((ValueError, TypeError)):
+            module.Searcher(*good[:place], bad, *good[place + 1 :])
+    live, indptr, none = list(tree.live_counts), np.zeros(len(history) + 1, np.int64), np.empty(0, np.int32)
+    good = [history, 4, 4, live, indptr, none, 1]
+    searcher.beam(*good)
+    bad_arguments = [
+        (0, np.full_like(history, tree.shape.capacity)),
+        (0, np.full_like(history, -2)),
+        (0, history.astype(np.int64)),
+        (0, np.asfortranarray(history)),
+        (0, np.ascontiguousarray(history[:, 1:])),
+        (1, 0),
+        (2, 0),
+        (2, 2**40),
+        (3, live[1:]),
+        (3, [*live[:-1], live[-1][:-1]]),
+        (4, indptr[1:]),
+        (4, indptr + 1),
+        (5, np.array([tree.shape.capacity], np.int32)),
+        (6, 0),
+        (6, 10**6),
+    ]
+    for place, bad in bad_arguments:
+        with pytest.raises((ValueError, TypeError)):
+            searcher.beam(*good[:place], bad, *good[place + 1 :])
+    with pytest.raises((ValueError, TypeError)):
+        searcher.score(history, np.zeros((1, 1), np.int32), 1)
