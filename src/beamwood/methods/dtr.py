@@ -30,25 +30,31 @@ from beamwood.training.loop import LoopConfig, run_loop
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Tree, category_tree, random_tree
 
-__all__ = ["Config", "DtrTask", "fit"]
+__all__ = ["TRAINS", "Config", "DtrTask", "fit"]
+
+TRAINS = True
+"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
 
 
 class Config(BaseModel):
     """How DTR with uniform negatives is built and trained; the defaults were chosen on validation data of `ml1m`.
 
-    The paper's own values where ours differ: targets 1, horizon 1, batch_size 100, learning_rate 1e-3.
+    The paper's own values where ours differ: branching 2, targets 1, horizon 1, batch_size 100, learning_rate 1e-3 with
+    schedule "exponential", warmup_steps 5000, decay_steps 15000 and floor 1e-6, unit_coordinate False.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     tree: Literal["category", "random"] = "category"
-    branching: int = Field(2, ge=2, le=256)
+    branching: int = Field(16, ge=2, le=256)
     width: int = Field(24, ge=1)
     attention_hidden: int = Field(36, ge=1)
     windows: tuple[int, ...] = WINDOWS
     mlp: tuple[int, ...] = (128, 64, 24)
     norm: Literal["none", "batch"] = "none"
-    dropout: float = Field(0.1, ge=0, lt=1)
+    activation: Literal["prelu", "relu"] = "relu"
+    unit_coordinate: bool = Field(True, description="see DinScorer; the paper has none")
+    dropout: float = Field(0.0, ge=0, lt=1)
     beam_width: int = Field(150, ge=1)
     num_negatives: int = Field(70, ge=1)
     depth_alpha: float = Field(0.0, ge=0, description="adaptive sampling of appendix I; 0 samples levels alike")
@@ -57,8 +63,11 @@ class Config(BaseModel):
     level_reduction: Literal["mean", "sum"] = "mean"
     min_history: int = Field(15, ge=1, description="training histories shorter than this are left out")
     learning_rate: float = Field(3e-3, gt=0)
-    weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW)")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW) of the layers; embeddings have none")
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
     warmup_steps: int = Field(100, ge=0)
+    decay_steps: int | None = Field(None, ge=1, description="length of the decay; by default the rest of the run")
+    floor: float = Field(0.0, ge=0, description="the learning rate never falls below this")
     batch_size: int = Field(256, ge=1)
     max_steps: int = Field(4000, ge=1)
     evaluate_every: int = Field(500, ge=1)
@@ -98,12 +107,18 @@ class DtrTask:
             windows=config.windows,
             mlp=config.mlp,
             norm=config.norm,
+            activation=config.activation,
+            unit_coordinate=config.unit_coordinate,
             dropout=config.dropout,
             generator=self.generator,
         )
-        self.optimizers = [
-            torch.optim.AdamW(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        embeddings = self.model.nodes.weight
+        dense = [parameter for parameter in self.model.parameters() if parameter is not embeddings]
+        groups: list[dict[str, Any]] = [
+            {"params": dense, "weight_decay": config.weight_decay},
+            {"params": [embeddings]},
         ]
+        self.optimizers = [torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=0.0)]
         self.num_examples = len(self.examples)
         # The end of each example's user: targets are drawn from what the user did next.
         self._future_end = train.histories.indptr[self.examples.users + 1]
@@ -234,9 +249,14 @@ def fit(
         patience=config.patience,
         monitor=f"valid/{config.monitor}",
         clip_norm=config.clip_norm,
-        schedule="linear",
+        schedule=config.schedule,
         warmup_steps=config.warmup_steps,
+        decay_steps=config.decay_steps,
+        floor=config.floor,
     )
+    if run is not None and (resume or not run.holds_a_run):
+        settings = {"method": "dtr", "seed": seed} | config.model_dump(mode="json")
+        run.write_config(settings, resume=resume, may_differ=("max_steps", "patience"))
     result = run_loop(
         task,
         loop,

@@ -47,7 +47,9 @@ class DinScorer(nn.Module):
 
     `activation` of the MLP: "prelu" (the paper's program) or "relu" (half the time of a step). `norm="batch"` puts
     batch normalisation before each hidden activation of the MLP (folded away at export); the attention network has
-    none. `table_limit`: levels with at most so many nodes use the table of all pairs.
+    none. `unit_coordinate` fixes the first coordinate of every embedding at 1, so that a window sum carries the sum of
+    its attention weights too: a similarity of history and node that the MLP can use as it is (the paper has none).
+    `table_limit`: levels with at most so many nodes use the table of all pairs.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class DinScorer(nn.Module):
         norm: str = "none",
         activation: str = "prelu",
         dropout: float = 0.0,
+        unit_coordinate: bool = True,
         sparse: bool = False,
         table_limit: int = 512,
         generator: torch.Generator | None = None,
@@ -83,7 +86,10 @@ class DinScorer(nn.Module):
         self.dropout = nn.Dropout(dropout)
         window_of = np.repeat(np.arange(len(windows)), windows)
         self.register_buffer("window_of", torch.from_numpy(window_of), persistent=False)
+        self.unit_coordinate = unit_coordinate
         self.reset_parameters(generator)
+        if unit_coordinate:
+            self.nodes.weight.register_hook(without_first_column)  # type: ignore[no-untyped-call]
 
     @property
     def history_length(self) -> int:
@@ -93,6 +99,9 @@ class DinScorer(nn.Module):
     def reset_parameters(self, generator: torch.Generator | None) -> None:
         """Draw initial weights: embeddings N(0, 0.1), layers by fan-in (He), all from `generator`."""
         nn.init.normal_(self.nodes.weight, std=0.1, generator=generator)
+        if self.unit_coordinate:
+            with torch.no_grad():
+                self.nodes.weight[:, 0] = 1
         for layer in [self.attention_in, self.attention_out, *self.hidden, self.output]:
             assert isinstance(layer, nn.Linear)
             nn.init.kaiming_uniform_(layer.weight, a=0.25, generator=generator)
@@ -199,6 +208,18 @@ class DinScorer(nn.Module):
                 windows=np.array(self.windows, np.int64),
                 layers=tuple(layers),
             )
+
+
+def without_first_column(gradient: Tensor) -> Tensor:
+    """The gradient of embeddings whose first coordinate is fixed."""
+    if gradient.is_sparse:
+        gradient = gradient.coalesce()
+        values = gradient.values().clone()
+        values[:, 0] = 0
+        return torch.sparse_coo_tensor(gradient.indices(), values, gradient.shape, is_coalesced=True)
+    gradient = gradient.clone()
+    gradient[:, 0] = 0
+    return gradient
 
 
 def array(tensor: Tensor) -> NDArray[np.float32]:

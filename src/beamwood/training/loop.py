@@ -244,12 +244,18 @@ class _Loop:
             return "time_limit"
         return None
 
+    def _schedule_step(self, step: int) -> int:
+        """Where the schedule stands: a time limit that ends the run before `max_steps` completes the decay in time."""
+        if self.time_limit is None or self.max_steps is None:
+            return step
+        return max(step, min(self.max_steps, int(self.seconds / self.time_limit * self.max_steps)))
+
     def _step(self, shown: TrainingProgress) -> None:
         step = self.step + 1
         rate = math.nan
         for optimizer, peaks in zip(self.task.optimizers, self.peaks, strict=True):
             for group, peak in zip(optimizer.param_groups, peaks, strict=True):
-                group["lr"] = self.rates.learning_rate(step, peak, self.max_steps)
+                group["lr"] = self.rates.learning_rate(self._schedule_step(step), peak, self.max_steps)
                 rate = group["lr"] if math.isnan(rate) else rate
         rows = self.order.next()
         parts = np.array_split(rows, min(self.config.accumulate, len(rows)))

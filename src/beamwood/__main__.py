@@ -1,0 +1,5 @@
+"""`python -m beamwood`."""
+
+from beamwood.cli.main import run
+
+run()

@@ -1,0 +1,1 @@
+"""The command line: one file a subcommand; results on stdout, progress and logs on stderr."""

@@ -1,0 +1,13 @@
+"""The subcommands, in the order that `--help` lists them."""
+
+from beamwood.cli.compare import compare
+from beamwood.cli.demo import demo
+from beamwood.cli.doctor import doctor
+from beamwood.cli.evaluate import evaluate
+from beamwood.cli.fit import fit
+from beamwood.cli.inspect import inspect
+from beamwood.cli.recommend import recommend
+
+__all__ = ["COMMANDS"]
+
+COMMANDS = (demo, fit, evaluate, recommend, compare, inspect, doctor)

@@ -1,0 +1,97 @@
+"""`beamwood compare`: methods on the same split, with paired tests; says so when the tree loses."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from beamwood.cli import options as o
+from beamwood.cli.fit import fit_method
+from beamwood.cli.inputs import Source, load_data, load_split, make_config, note, parse_duration, print_json
+from beamwood.cli.measure import as_document, compared, measure, parse_cuts, print_table
+from beamwood.errors import InputError
+
+__all__ = ["compare", "verdict"]
+
+
+def compare(
+    log: o.LogPath,
+    methods: Annotated[str, typer.Option("--methods", help="Methods, separated by commas.")] = (
+        "popularity,cooccurrence,transitions,dtr"
+    ),
+    items: o.Items = None,
+    split: o.SplitName = "users",
+    seed: o.Seed = 2026,
+    k: Annotated[str, typer.Option("--k", help="Cuts, as 20,40.")] = "20",
+    time_limit: o.TimeLimit = None,
+    user_column: o.UserColumn = None,
+    item_column: o.ItemColumn = None,
+    time_column: o.TimeColumn = None,
+    weight_column: o.WeightColumn = None,
+    boundary_column: o.Boundary = None,
+    items_column: o.ItemsColumn = None,
+    unlisted_items: o.Unlisted = "error",
+    json: o.Json = False,
+) -> None:
+    """Fit several methods on the same training users and compare them on the same test users."""
+    from beamwood.methods import load_method
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if len(set(names)) != len(names) or len(names) < 2:
+        raise InputError(f"--methods {methods!r} must name at least two different methods")
+    modules = {name: load_method(name) for name in names}
+    limit = parse_duration(time_limit)
+    source = Source(
+        log, items, user_column, item_column, time_column, weight_column, boundary_column, items_column, unlisted_items
+    )
+    data = load_split(load_data(source), split, {"seed": seed})
+    cuts = parse_cuts(k, len(data.dataset.items))
+    results, seconds = {}, {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, module in modules.items():
+            began = time.perf_counter()
+            config = make_config(module, None, [])
+            retriever = fit_method(module, data, config, out=f"{scratch}/{name}", seed=seed, limit=limit)
+            seconds[name] = round(time.perf_counter() - began, 1)
+            note(f"{name}: fitted in {seconds[name]} s")
+            results[name] = measure(retriever.searcher, data, cuts)
+    metric = f"f@{cuts[0]}"
+    baseline = "dtr" if "dtr" in names else names[-1]
+    tests = compared(results, baseline, metric)
+    conclusion = verdict(tests, baseline, metric)
+    if json:
+        print_json(
+            {
+                "methods": {name: as_document(views) for name, views in results.items()},
+                "seconds": seconds,
+                "paired_tests": tests,
+                "conclusion": conclusion,
+                "split": data.rule,
+            }
+        )
+    else:
+        print_table(results, cuts)
+        print(conclusion)
+
+
+def verdict(tests: Mapping[str, list[dict[str, Any]]], baseline: str, metric: str) -> str:
+    """What the paired tests say of the baseline, plainly."""
+    losses: list[str] = []
+    wins: list[str] = []
+    for view, rivals in tests.items():
+        for test in rivals:
+            difference = test["difference"]
+            decided = max(test["adjusted"].values()) < 0.05
+            text = f"{test['rival']} ({view}: {difference['mean']:+.4f})"
+            if decided:
+                (wins if difference["mean"] > 0 else losses).append(text)
+    if losses:
+        advice = "Do not use the tree here. " if baseline == "dtr" else ""
+        return f"{advice}{baseline} is significantly below {', '.join(losses)} in {metric}."
+    if wins:
+        return f"{baseline} is significantly above {', '.join(wins)} and below none in {metric}."
+    return f"{baseline} differs significantly from no rival in {metric}; the simplest method is the better choice."

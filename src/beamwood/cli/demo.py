@@ -1,0 +1,74 @@
+"""`beamwood demo`: the whole way on a planted market, against the best that is possible there."""
+
+from __future__ import annotations
+
+import json as json_module
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from beamwood.cli import options as o
+from beamwood.cli.compare import verdict
+from beamwood.cli.fit import fit_method
+from beamwood.cli.inputs import make_config, note, print_json
+from beamwood.cli.measure import as_document, compared, measure, print_table
+
+__all__ = ["demo"]
+
+METHODS = ("popularity", "cooccurrence", "transitions", "dtr")
+CUTS = (20,)
+
+
+def demo(
+    out: Annotated[str, typer.Option("--out", help="The folder to save the tree retriever in.")] = "runs/demo",
+    seed: o.Seed = 0,
+    time_limit: Annotated[float, typer.Option("--seconds", min=5.0, help="Time for training the tree.")] = 120.0,
+    overwrite: o.Overwrite = False,
+    json: o.Json = False,
+) -> None:
+    """Plant a market whose probabilities are known, fit every method on it, and compare them with the optimum."""
+    from beamwood.artefact import check_output
+    from beamwood.data import Dataset, disjoint_users, read_log
+    from beamwood.data.synthetic import BayesSearcher, make_market
+    from beamwood.evaluation.report import html_report
+    from beamwood.methods import load_method
+
+    check_output(out, overwrite=overwrite)
+    market = make_market(seed=seed)
+    dataset = Dataset.from_log(read_log(market.log), market.item_frame)
+    note(f"a market of {len(dataset.users):,} users, {len(dataset.items):,} items, {market.log.height:,} events")
+    split = disjoint_users(dataset, seed=seed)
+    results, seconds = {}, {}
+    for name in METHODS:
+        began = time.perf_counter()
+        module = load_method(name)
+        config = make_config(module, None, [])
+        retriever = fit_method(module, split, config, out=out, seed=seed, limit=time_limit, overwrite=overwrite)
+        seconds[name] = round(time.perf_counter() - began, 1)
+        note(f"{name}: fitted in {seconds[name]} s")
+        results[name] = measure(retriever.searcher, split, CUTS)
+    retriever.save(out, overwrite=overwrite)
+    results["bayes-optimal"] = measure(BayesSearcher(market), split, CUTS)
+    tests = compared({name: views for name, views in results.items() if name != "bayes-optimal"}, "dtr", "f@20")
+    conclusion = verdict(tests, "dtr", "f@20")
+    lines = (Path(f"{out}.run") / "metrics.jsonl").read_text().splitlines()
+    report = Path(f"{out}.html")
+    report.write_text(
+        html_report(
+            title="beamwood demo",
+            results={name: as_document(views) for name, views in results.items()},
+            tests=tests,
+            curve=[json_module.loads(line) for line in lines],
+            facts={"data": market.config.model_dump(), "split": split.rule, "conclusion": conclusion}
+            | {"fingerprint": dataset.fingerprint(), "configuration": retriever.metadata["config"]},
+        )
+    )
+    if json:
+        methods = {name: as_document(views) for name, views in results.items()}
+        print_json({"methods": methods, "seconds": seconds, "paired_tests": tests, "conclusion": conclusion})
+        return
+    print_table(results, CUTS)
+    print(conclusion)
+    print(f"the retriever is in {out}, the report in {report}")

@@ -1,0 +1,98 @@
+"""`beamwood fit`: a log becomes a saved retriever."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from beamwood.cli import options as o
+from beamwood.cli.inputs import Source, load_data, load_split, make_config, note, parse_duration, print_json
+
+if TYPE_CHECKING:
+    from beamwood.data import Split
+    from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["fit", "fit_method"]
+
+
+def fit(
+    log: o.LogPath,
+    out: Annotated[str, typer.Option("--out", help="The folder to save the retriever in.")],
+    method: Annotated[str, typer.Option("--method", help="dtr, popularity, cooccurrence or transitions.")] = "dtr",
+    items: o.Items = None,
+    split: o.SplitName = "users",
+    seed: o.Seed = 2026,
+    config: Annotated[Optional[str], typer.Option("--config", help="A TOML file of the method's settings.")] = None,  # noqa: UP045
+    setting: Annotated[Optional[list[str]], typer.Option("--set", help="One setting, as key=value.")] = None,  # noqa: UP045
+    time_limit: o.TimeLimit = None,
+    user_column: o.UserColumn = None,
+    item_column: o.ItemColumn = None,
+    time_column: o.TimeColumn = None,
+    weight_column: o.WeightColumn = None,
+    boundary_column: o.Boundary = None,
+    items_column: o.ItemsColumn = None,
+    unlisted_items: o.Unlisted = "error",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
+    overwrite: o.Overwrite = False,
+    json: o.Json = False,
+) -> None:
+    """Train a method on the training part of LOG and save the retriever that is best on its validation part."""
+    from beamwood.artefact import check_output
+    from beamwood.methods import load_method
+
+    check_output(out, overwrite=overwrite)
+    limit = parse_duration(time_limit)
+    module = load_method(method)
+    chosen = make_config(module, config, setting or [])
+    source = Source(
+        log, items, user_column, item_column, time_column, weight_column, boundary_column, items_column, unlisted_items
+    )
+    data = load_split(load_data(source), split, {"seed": seed})
+    began = time.perf_counter()
+    retriever = fit_method(
+        module, data, chosen, out=out, seed=seed, limit=limit, resume=resume, overwrite=overwrite, source=source
+    )
+    retriever.save(out, overwrite=overwrite)
+    document = {
+        "out": out,
+        "method": method,
+        "seconds": round(time.perf_counter() - began, 2),
+        "training": retriever.metadata["training"],
+        "data": retriever.metadata["data"],
+    }
+    if json:
+        print_json(document)
+        return
+    print(f"saved {method} in {out} after {document['seconds']} s")
+    for name, value in retriever.metadata["training"].items():
+        print(f"  {name}: {value}")
+    note(f"next: beamwood evaluate {out}")
+
+
+def fit_method(
+    module: Any,
+    split: Split,
+    config: Any,
+    *,
+    out: str,
+    seed: int,
+    limit: float | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    source: Source | None = None,
+) -> Retriever:
+    """Train with a run folder beside `out`, and note in the retriever where its data came from."""
+    options: dict[str, Any] = {}
+    if hasattr(module, "TRAINS"):
+        from beamwood.training.run_folder import RunFolder
+
+        run = RunFolder(f"{out}.run")
+        if overwrite and not resume:
+            run.clear()
+        options = {"run": run, "time_limit": limit, "resume": resume}
+    retriever: Retriever = module.fit(split, config, seed=seed, **options)
+    origin = {"source": source.as_dict() if source else None, "split": {"name": split.name, "options": split.options}}
+    return replace(retriever, metadata=retriever.metadata | origin)

@@ -1,0 +1,129 @@
+"""From what was typed to what the package takes: durations, configurations, data and its split."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from beamwood.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from beamwood.data import Dataset, Split
+
+__all__ = ["Source", "load_data", "load_split", "make_config", "note", "parse_duration", "print_json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the data came from, kept in an artefact so that `evaluate` can read it again."""
+
+    log: str
+    items: str | None = None
+    user: str | None = None
+    item: str | None = None
+    time: str | None = None
+    weight: str | None = None
+    boundary: str | None = None
+    items_column: str | None = None
+    unlisted: str = "error"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {
+            "log": str(Path(self.log).resolve()),
+            "items": self.items and str(Path(self.items).resolve()),
+        }
+
+
+def note(text: str) -> None:
+    """A line for people, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(document: Any) -> None:
+    """The one JSON document of a command, on stdout."""
+    print(json.dumps(document, indent=2, default=str))
+
+
+def parse_duration(text: str | None) -> float | None:
+    """Seconds of "30m", "90s", "1h30m" or a plain number of seconds; None stays None."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
+    parts = [float(part or 0) for part in match.groups()] if match and any(match.groups()) else []
+    seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1), strict=False))
+    if seconds <= 0:
+        raise InputError(f"--time-limit {text!r} is no duration above 0; write 30m, 90s or 1h30m")
+    return seconds
+
+
+def load_data(source: Source) -> Dataset:
+    """Read the log and the item table, saying on stderr what was read."""
+    from beamwood.data import ColumnNames, Dataset, read_log
+
+    if source.unlisted not in ("error", "keep"):
+        raise InputError(
+            f"--unlisted-items {source.unlisted!r} is unknown{nearest(source.unlisted, ['error', 'keep'])}"
+        )
+    columns = ColumnNames(source.user, source.item, source.time, source.weight, source.boundary)
+    log = read_log(source.log, columns=columns)
+    for line in log.report.lines():
+        note(line)
+    unlisted: Any = source.unlisted
+    dataset = Dataset.from_log(log, source.items, item_column=source.items_column, unlisted=unlisted)
+    note(f"{len(dataset.users):,} users, {len(dataset.items):,} items")
+    return dataset
+
+
+def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
+    """The named split, its rule said on stderr."""
+    from beamwood.data import SPLITS
+
+    if name not in SPLITS:
+        raise InputError(f"--split '{name}' is unknown{nearest(name, SPLITS)}")
+    split = SPLITS[name](dataset, **options)
+    note(f"split: {split.rule}")
+    return split
+
+
+def make_config(method: ModuleType, file: str | None, settings: Sequence[str]) -> Any:
+    """A method's configuration from a TOML file and `key=value` settings, the latter winning."""
+    import pydantic
+
+    values: dict[str, Any] = {}
+    if file is not None:
+        try:
+            values = tomllib.loads(Path(file).read_text())
+        except FileNotFoundError:
+            raise InputError(f"--config {file} does not exist") from None
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InputError(f"--config {file} is no readable TOML: {error}") from None
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise InputError(f"--set {setting!r} has no '='; write --set key=value")
+        values[key.strip()] = parse_value(text.strip())
+    known = method.Config.model_fields
+    for key in values:
+        if key not in known:
+            raise InputError(f"configuration key '{key}' is unknown{nearest(key, known)}")
+    try:
+        return method.Config(**values)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"configuration {where}={first['input']!r}: {first['msg']}") from None
+
+
+def parse_value(text: str) -> Any:
+    """A value as TOML reads it, else the text itself: 3, 0.5, true, [1, 2], category."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

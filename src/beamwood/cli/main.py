@@ -1,0 +1,70 @@
+"""The entry point: which subcommands there are, and what ends a command with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+
+import click
+import typer
+
+from beamwood.cli import commands
+from beamwood.errors import InputError
+
+__all__ = ["app", "run"]
+
+OK, FAULT, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+app = typer.Typer(
+    name="beamwood",
+    help="Learn a search tree with the model that searches it: interaction log in, served recommendations out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in commands.COMMANDS:
+    app.command(name=command.__name__)(command)
+
+
+def run() -> None:
+    """Run the command line and exit: 0 done, 2 the input is wrong, 1 a fault of ours, 130 interrupted."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command line and return its exit code; an error is one line on stderr, and JSON with `--json`."""
+    as_json = "--json" in arguments
+    try:
+        result = app(arguments, prog_name="beamwood", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else OK
+    except InputError as error:
+        return failed(str(error), WRONG_INPUT, as_json=as_json)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return failed("interrupted", INTERRUPTED, as_json=as_json)
+    except BrokenPipeError:
+        # The reader of our output left, as `head` does; say nothing, also not at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except Exception as error:
+        if type(error).__name__ == "Interrupted":
+            return failed(str(error), INTERRUPTED, as_json=as_json)
+        if getattr(type(error), "__module__", "").startswith("typer") and hasattr(error, "format_message"):
+            return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
+        traceback.print_exc()
+        return failed(f"a fault of beamwood's, not yours: {type(error).__name__}: {error}", FAULT, as_json=as_json)
+
+
+def failed(message: str, code: int, *, as_json: bool) -> int:
+    """Say what went wrong, in one line."""
+    line = " ".join(message.split())
+    print(f"beamwood: {line}", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"error": line, "exit": code}))
+    return code

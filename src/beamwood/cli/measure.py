@@ -1,0 +1,88 @@
+"""Test metrics of fitted retrievers: measured alike by `evaluate`, `compare` and `demo`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from beamwood.data import Split
+    from beamwood.evaluation.protocol import PerQuery
+
+__all__ = ["as_document", "compared", "measure", "parse_cuts", "print_table"]
+
+SHOWN = ("precision", "recall", "f", "ndcg", "hit_rate")
+
+
+def parse_cuts(text: str, num_items: int) -> tuple[int, ...]:
+    """The cuts of "20,40", each in 1..N."""
+    from beamwood.errors import InputError
+
+    try:
+        cuts = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise InputError(f"--k {text!r} is no list of numbers; write --k 20,40") from None
+    for cut in cuts:
+        if not 1 <= cut <= num_items:
+            raise InputError(f"k={cut} is outside 1..{num_items}, the number of items; choose another --k")
+    return cuts
+
+
+def measure(searcher: Any, split: Split, cuts: Sequence[int]) -> dict[str, PerQuery]:
+    """Both views of the test queries: consumed items left in ("all") and taken out ("new")."""
+    from beamwood.evaluation.protocol import evaluate_both
+
+    return evaluate_both(searcher.search, split.test, ks=cuts, item_counts=split.train.item_counts)
+
+
+def as_document(views: Mapping[str, PerQuery], *, seed: int = 0) -> dict[str, Any]:
+    """Means, bootstrap intervals and protocol of both views, for JSON."""
+    from beamwood.evaluation.significance import bootstrap_interval
+
+    document = {}
+    for view, result in views.items():
+        rng = np.random.default_rng(seed)
+        intervals = {name: bootstrap_interval(column, rng) for name, column in result.values.items()}
+        bounds = {name: [interval.low, interval.high] for name, interval in intervals.items()}
+        document[view] = result.as_dict() | {"interval_95": bounds}
+    return document
+
+
+def compared(
+    results: Mapping[str, Mapping[str, PerQuery]], baseline: str, metric: str, *, seed: int = 0
+) -> dict[str, list[dict[str, Any]]]:
+    """Paired tests of `baseline` against the others in both views, adjusted after Holm."""
+    from beamwood.evaluation.significance import compare
+
+    tests = {}
+    for view in ("all", "new"):
+        values = {name: views[view].values[metric] for name, views in results.items()}
+        tests[view] = [c.as_dict() for c in compare(values, baseline, np.random.default_rng(seed))]
+    return tests
+
+
+def print_table(results: Mapping[str, Mapping[str, PerQuery]], cuts: Sequence[int]) -> None:
+    """One table for people, on stdout."""
+    from rich.console import Console
+    from rich.table import Table
+
+    documents = {name: as_document(views) for name, views in results.items()}
+    for view, words in (("all", "consumed items left in"), ("new", "consumed items taken out")):
+        table = Table(title=f"test users, {words}", title_justify="left")
+        table.add_column("method")
+        for cut in cuts:
+            for name in SHOWN:
+                table.add_column(f"{name}@{cut}")
+        for method, document in documents.items():
+            metrics, bounds = document[view]["metrics"], document[view]["interval_95"]
+            cells = []
+            for cut in cuts:
+                for name in SHOWN:
+                    key = f"{name}@{cut}"
+                    low, high = bounds[key]
+                    spread = f" ±{(high - low) / 2:.4f}" if name == "f" else ""
+                    cells.append(f"{metrics[key]:.4f}{spread}")
+            table.add_row(method, *cells)
+        Console(width=max(100, 24 + 11 * len(SHOWN) * len(cuts) + 8 * len(cuts))).print(table)

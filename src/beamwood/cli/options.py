@@ -1,0 +1,46 @@
+"""Options that several subcommands share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+__all__ = [
+    "Boundary",
+    "ItemColumn",
+    "Items",
+    "ItemsColumn",
+    "Json",
+    "LogPath",
+    "Overwrite",
+    "Seed",
+    "SplitName",
+    "TimeColumn",
+    "TimeLimit",
+    "Unlisted",
+    "UserColumn",
+    "WeightColumn",
+]
+
+# typer reads `Optional[...]` at run time.
+Text = Optional[str]  # noqa: UP045
+
+LogPath = Annotated[str, typer.Argument(help="The interaction log: Parquet, CSV (.gz, .zst), Arrow or RecBole .inter.")]
+Items = Annotated[Text, typer.Option("--items", help="A table of items, with a 'category' column if there is one.")]
+SplitName = Annotated[str, typer.Option("--split", help="users, leave-one-out or time.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seeds the split, the tree and the training.")]
+UserColumn = Annotated[Text, typer.Option("--user-column", help="Column of user ids.")]
+ItemColumn = Annotated[Text, typer.Option("--item-column", help="Column of item ids.")]
+TimeColumn = Annotated[Text, typer.Option("--time-column", help="Column of times.")]
+WeightColumn = Annotated[Text, typer.Option("--weight-column", help="Column of weights.")]
+Boundary = Annotated[
+    Text, typer.Option("--boundary-column", help="Column that says 'history' or 'future' of each row (split users).")
+]
+ItemsColumn = Annotated[Text, typer.Option("--items-column", help="Column of item ids in the item table.")]
+Unlisted = Annotated[
+    str, typer.Option("--unlisted-items", help="error or keep: items of the log that the item table lacks.")
+]
+TimeLimit = Annotated[Text, typer.Option("--time-limit", help="End training after so long, as 30m, 90s or 1h30m.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the artefact that the output folder holds.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]

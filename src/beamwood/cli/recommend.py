@@ -1,0 +1,68 @@
+"""`beamwood recommend`: items for users or histories, from a saved retriever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from beamwood.cli import options as o
+from beamwood.cli.inputs import print_json
+from beamwood.errors import InputError
+
+__all__ = ["recommend"]
+
+
+def recommend(
+    folder: Annotated[str, typer.Argument(help="A folder that `beamwood fit` saved.")],
+    user: Annotated[Optional[list[str]], typer.Option("--user", help="A user id of the log.")] = None,  # noqa: UP045
+    users_file: Annotated[Optional[str], typer.Option("--users-file", help="A file of user ids, one a line.")] = None,  # noqa: UP045
+    history: Annotated[Optional[list[str]], typer.Option("--history", help="Item ids, oldest first: 5,9,2.")] = None,  # noqa: UP045
+    k: Annotated[int, typer.Option("-k", "--k", help="How many items.")] = 10,
+    category: Annotated[Optional[list[str]], typer.Option("--category", help="Only items of this category.")] = None,  # noqa: UP045
+    allowed_items: Annotated[Optional[str], typer.Option("--allowed-items", help="A file of item ids.")] = None,  # noqa: UP045
+    include_seen: Annotated[bool, typer.Option("--include-seen", help="Also items of the history.")] = False,
+    on_unknown: Annotated[str, typer.Option("--on-unknown", help="error or ignore.")] = "error",
+    json: o.Json = False,
+) -> None:
+    """Recommend items to users of the log or to given histories; filters act inside the search."""
+    from beamwood.retrieval.retriever import Retriever
+
+    retriever = Retriever.load(folder)
+    names = [*(user or []), *(read_lines(users_file) if users_file else [])]
+    if bool(names) == bool(history):
+        raise InputError("give either --user (or --users-file) or --history")
+    allowed: Any = None
+    if category and allowed_items:
+        raise InputError("give either --category or --allowed-items")
+    if category:
+        allowed = {"category": category}
+    elif allowed_items:
+        allowed = retriever.items.parse_all(read_lines(allowed_items))
+    if history:
+        queries: list[Any] = [retriever.items.parse_all([i for i in row.split(",") if i.strip()]) for row in history]
+        asked: dict[str, Any] = {"histories": queries}
+        labels = history
+    else:
+        if retriever.users is None:
+            raise InputError(f"{folder} keeps no users; give --history")
+        asked = {"users": retriever.users.parse_all(names)}
+        labels = names
+    found = retriever.recommend(k=k, exclude_seen=not include_seen, allowed=allowed, on_unknown=on_unknown, **asked)
+    if json:
+        rows = zip(labels, found.item_ids, found.scores, strict=True)
+        print_json([{"query": label, "items": items, "scores": scores} for label, items, scores in rows])
+        return
+    for label, items, scores in zip(labels, found.item_ids, found.scores, strict=True):
+        print(label)
+        for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1):
+            print(f"  {rank:>3}  {item}  {score:.4f}")
+
+
+def read_lines(path: str) -> list[str]:
+    """The non-empty lines of a text file."""
+    try:
+        return [line.strip() for line in Path(path).read_text().splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from None

@@ -1,0 +1,231 @@
+"""The command line from the outside: the happy path, exit codes, and one clear line for each wrong input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import pytest
+
+from beamwood.cli.inputs import parse_duration
+from beamwood.cli.main import main
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+TINY = [
+    "width=4",
+    "attention_hidden=4",
+    "windows=[4,2,1]",
+    "mlp=[8,4]",
+    "min_history=2",
+    "max_steps=6",
+    "evaluate_every=3",
+]
+
+
+def beamwood(*arguments):
+    """Run in this process; returns the exit code."""
+    return main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("market")
+    planted = make_market(MarketConfig(num_users=120, num_items=60, max_events=40), seed=0)
+    planted.log.write_parquet(folder / "log.parquet")
+    planted.item_frame.write_parquet(folder / "items.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fitted(market):
+    out = market / "fitted"
+    assert (
+        beamwood(
+            "fit", market / "log.parquet", "--items", market / "items.parquet", "--method", "cooccurrence", "--out", out
+        )
+        == 0
+    )
+    return out
+
+
+def test_fit_evaluate_recommend(market, fitted, capsys):
+    capsys.readouterr()
+    assert beamwood("evaluate", fitted, "--json", "--k", "5,10") == 0
+    document = json.loads(capsys.readouterr().out)
+    metrics = document["views"]["new"]["metrics"]
+    assert 0 < metrics["f@5"] < 1
+    assert document["views"]["all"]["protocol"]["queries"] == 12
+    assert beamwood("evaluate", fitted, "--k", "5") == 0
+    assert "consumed items taken out" in capsys.readouterr().out
+    assert beamwood("recommend", fitted, "--user", "3", "--user", "7", "-k", "4", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["query"] for row in rows] == ["3", "7"]
+    assert all(len(row["items"]) == 4 for row in rows)
+    assert beamwood("recommend", fitted, "--history", "1,2,3", "--category", "group 0, category 1", "-k", "2") == 0
+    assert capsys.readouterr().out.count("\n") == 3
+    assert beamwood("inspect", fitted, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "cooccurrence"
+    assert beamwood("doctor", "--json") == 0
+    assert "kernels" in json.loads(capsys.readouterr().out)
+
+
+def test_dtr_from_end_to_end(market, capsys):
+    out = market / "tree"
+    settings = [part for setting in TINY for part in ("--set", setting)]
+    assert beamwood("fit", market / "log.parquet", "--out", out, *settings, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["training"]["steps"] == 6
+    assert beamwood("inspect", out, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["tree"]["leaves"] >= 60
+    assert beamwood("evaluate", out, "--json", "--k", "5") == 0
+    assert beamwood("fit", market / "log.parquet", "--out", out, *settings) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert beamwood("fit", market / "log.parquet", "--out", out, *settings, "--overwrite") == 0
+
+
+def test_compare_says_which_is_better(market, capsys):
+    code = beamwood("compare", market / "log.parquet", "--methods", "popularity,cooccurrence", "--k", "10", "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert set(document["methods"]) == {"popularity", "cooccurrence"}
+    assert "cooccurrence" in document["conclusion"]
+
+
+def write(folder, name, frame):
+    frame.write_csv(folder / name)
+    return folder / name
+
+
+GOOD = pl.DataFrame({"user_id": [1, 1, 2, 2] * 10, "item_id": list(range(8)) * 5, "timestamp": range(40)})
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (GOOD.drop("user_id"), "has no user column; it has: item_id, timestamp"),
+        (
+            GOOD.with_columns(user_id=pl.Series([None, *[1, 2] * 19, 1])),
+            "1 of 40 rows without a user id, the first in row 1",
+        ),
+        (
+            GOOD.with_columns(timestamp=pl.Series(["soon", *map(str, range(39))])),
+            "1 of 40 times that cannot be read, the first 'soon'",
+        ),
+        (GOOD.head(0), "has no rows"),
+        (GOOD.with_columns(user_id=pl.lit(1)), "has 1 user"),
+        (GOOD, "2 users are too few"),
+    ],
+)
+def test_wrong_logs(tmp_path, capsys, frame, message):
+    log = write(tmp_path, "log.csv", frame)
+    assert beamwood("fit", log, "--method", "popularity", "--out", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_arguments(market, fitted, tmp_path, capsys):
+    log, items = market / "log.parquet", market / "items.parquet"
+    few = write(tmp_path, "few.csv", pl.read_parquet(items).head(5))
+    (tmp_path / "broken.parquet").write_bytes((market / "log.parquet").read_bytes()[:200])
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "file").write_text("mine")
+    (tmp_path / "bad.toml").write_text("a = = b")
+    out = ["--out", tmp_path / "out"]
+    cases = [
+        (["fit", tmp_path / "none.parquet", *out], "does not exist"),
+        (["fit", tmp_path / "broken.parquet", *out], "cannot be read"),
+        (["fit", log, "--items", few, *out], "are not in the item table"),
+        (["fit", log, "--method", "drt", *out], "did you mean 'dtr'"),
+        (["fit", log, "--set", "lerning_rate=1", *out], "did you mean 'learning_rate'"),
+        (["fit", log, "--set", "width=-3", *out], "width=-3"),
+        (["fit", log, "--set", "width", *out], "has no '='"),
+        (["fit", log, "--config", tmp_path / "bad.toml", *out], "no readable TOML"),
+        (["fit", log, "--split", "user", *out], "did you mean 'users'"),
+        (["fit", log, "--time-limit", "soon", *out], "write 30m, 90s or 1h30m"),
+        (["fit", log, "--method", "popularity", "--out", tmp_path / "foreign"], "foreign"),
+        (["fit", log, "--method", "popularity", "--out", fitted], "overwrite"),
+        (["fit", log], "--out"),
+        (["evaluate", fitted, "--k", "0"], "k=0 is outside"),
+        (["evaluate", fitted, "--k", "61"], "k=61 is outside 1..60"),
+        (["evaluate", fitted, "--log", few], "no user column"),
+        (["evaluate", tmp_path / "none"], "none"),
+        (["recommend", fitted, "--user", "3", "-k", "0"], "k=0 is outside 1..60"),
+        (["recommend", fitted, "--user", "3", "-k", "99"], "k=99 is outside 1..60"),
+        (["recommend", fitted, "--user", "9999"], "unknown, such as 9999"),
+        (["recommend", fitted, "--user", "x"], "id 'x' is not of type Int64"),
+        (["recommend", fitted], "either --user"),
+        (["recommend", fitted, "--history", "1", "--category", "none"], "category 'none' is unknown"),
+        (["recommend", tmp_path / "foreign", "--user", "1"], "foreign"),
+        (["nonsense"], "nonsense"),
+        (["compare", log, "--methods", "dtr"], "at least two"),
+    ]
+    for arguments, message in cases:
+        assert beamwood(*arguments) == 2, arguments
+        error = capsys.readouterr().err
+        assert message in error, (arguments, error)
+        assert "Traceback" not in error
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "foreign" / "file").read_text() == "mine"
+    assert beamwood("recommend", fitted, "--user", "3", "-k", "0", "--json") == 2
+    assert "k=0" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_corrupt_and_changed(market, fitted, tmp_path, capsys):
+    weights = fitted / "weights.safetensors"
+    whole = weights.read_bytes()
+    try:
+        for damage in (whole[:-7], b"", whole[:-1] + bytes([whole[-1] ^ 1])):
+            weights.write_bytes(damage)
+            assert beamwood("recommend", fitted, "--user", "3") == 2
+            assert "weights.safetensors" in capsys.readouterr().err
+    finally:
+        weights.write_bytes(whole)
+    changed = tmp_path / "changed.parquet"
+    pl.read_parquet(market / "log.parquet").head(-1).write_parquet(changed)
+    assert beamwood("evaluate", fitted, "--log", changed) == 2
+    assert "content has changed" in capsys.readouterr().err
+
+
+def test_counting_commands_never_import_torch(fitted):
+    program = (
+        "import sys\nfrom beamwood.cli.main import main\n"
+        f"assert main(['recommend', {str(fitted)!r}, '--user', '3']) == 0\n"
+        f"assert main(['evaluate', {str(fitted)!r}, '--k', '5']) == 0\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=ENVIRONMENT)
+
+
+@pytest.mark.slow
+def test_an_interrupt_keeps_the_run(market):
+    out = market / "long"
+    command = [sys.executable, "-m", "beamwood", "fit", str(market / "log.parquet"), "--out", str(out)]
+    for setting in [*TINY[:5], "max_steps=1000000", "evaluate_every=20", "patience=1000000"]:
+        command += ["--set", setting]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    metrics = market / "long.run" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size > 500):
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "--resume" in errors
+    resumed = subprocess.run(
+        [*command, "--resume", "--time-limit", "20s"], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert (out / "manifest.json").exists()
+
+
+def test_durations():
+    assert [parse_duration(text) for text in ("30m", "90s", "1h30m", "45", None)] == [1800, 90, 5400, 45, None]
+    for text in ("", "0s", "m", "-3s", "1d"):
+        with pytest.raises(InputError, match="time-limit"):
+            parse_duration(text)

@@ -1,0 +1,141 @@
+"""DTR learns the planted market, resumes exactly, and its options mean what they say."""
+
+import numpy as np
+import pytest
+import torch
+
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.evaluation.protocol import evaluate
+from beamwood.losses.softmax import full_softmax
+from beamwood.methods import load_method
+from beamwood.methods.dtr import Batch, Config, DtrTask, fit, start_tree
+from beamwood.models.din import LevelNodes
+from beamwood.training.run_folder import RunFolder
+
+SMALL = {
+    "width": 8,
+    "attention_hidden": 8,
+    "windows": (8, 4, 2, 1),
+    "mlp": (16, 8),
+    "min_history": 2,
+    "bf16": False,
+    "dropout": 0.0,
+}
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=400, num_items=90, min_events=20, max_events=60), seed=1)
+    return disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
+
+
+def make_task(split, **changes):
+    config = Config(**(SMALL | changes))
+    return DtrTask(split.train, start_tree(split.train, config, np.random.default_rng(0)), config, seed=0)
+
+
+def f20(retriever, queries):
+    return evaluate(retriever.searcher.search, queries, ks=(20,), exclude_consumed=False).means()["f@20"]
+
+
+@pytest.mark.slow
+def test_learns_the_market(split):
+    config = Config(
+        **SMALL,
+        max_steps=600,
+        evaluate_every=200,
+        warmup_steps=20,
+        batch_size=128,
+        learning_rate=0.01,
+        num_negatives=30,
+    )
+    retriever = fit(split, config, progress=False)
+    popular = load_method("popularity").fit(split)
+    assert f20(retriever, split.test) > f20(popular, split.test) + 0.03
+
+
+def test_paper_form_targets_are_the_next_items(split):
+    task = make_task(split, targets=1, horizon=1)
+    rows = np.arange(20)
+    batch = task.batch(rows)
+    assert np.array_equal(batch.targets_BT[:, 0], task.tree.leaf_of_item[task.examples.targets(rows)])
+    histories = task.examples.histories(rows).padded(15)
+    assert np.array_equal(batch.leaves_BL, task.tree.leaves_of(histories))
+
+
+def test_targets_stay_within_the_horizon_and_the_user(split):
+    task = make_task(split, targets=6, horizon=3)
+    rows = np.arange(task.num_examples)[-300:]
+    items = task.tree.item_of_leaf[task.batch(rows).targets_BT.numpy()]
+    histories = split.train.histories
+    for row, drawn in zip(rows, items, strict=True):
+        stop = task.examples.stop[row]
+        end = min(stop + 3, histories.indptr[task.examples.users[row] + 1])
+        assert set(drawn) <= set(histories.items[stop:end])
+
+
+def test_sampled_loss_estimates_the_full_one(split):
+    """With very many negatives a level's sampled loss is the softmax over all its live nodes."""
+    task = make_task(split, num_negatives=60, branching=2, targets=2)
+    task.model.eval()
+    batch = task.batch(np.arange(8))
+    with torch.no_grad():
+        shape = task.tree.shape
+        everything = task.model(batch.leaves_BL, [LevelNodes(level, None) for level in range(1, shape.depth + 1)])
+        expected = []
+        for level, scores in enumerate(everything, start=1):
+            live = torch.from_numpy(task.tree.live_counts[level] > 0)
+            targets = batch.targets_BT // shape.leaves_below(level)
+            expected.append(full_softmax(scores.masked_fill(~live, -torch.inf), targets).mean())
+        exact = torch.stack(expected).mean().item()
+        draws = [task.loss(batch).item() for _ in range(200)]
+    assert abs(np.mean(draws) - exact) < 4 * np.std(draws) / np.sqrt(200) + 0.01
+
+
+def test_loss_reduction_and_depth_alpha(split):
+    mean, total = make_task(split), make_task(split, level_reduction="sum")
+    batch = mean.batch(np.arange(5))
+    total.batch(np.arange(5))
+    with torch.no_grad():
+        assert torch.allclose(total.loss(batch), mean.loss(batch) * mean.tree.shape.depth)
+    deeper = make_task(split, depth_alpha=1.0, branching=2)
+    assert list(deeper._counts) == sorted(deeper._counts)
+    assert deeper._counts[0] < deeper._counts[-1]
+
+
+def test_resume_equals_uninterrupted(split, tmp_path):
+    config = Config(
+        **(SMALL | {"dropout": 0.2}),
+        max_steps=8,
+        decay_steps=8,
+        warmup_steps=2,
+        evaluate_every=4,
+        batch_size=16,
+        validation_users=10,
+    )
+    whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    half = config.model_copy(update={"max_steps": 4})
+    fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
+    resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_time_limit_keeps_the_best_so_far(split):
+    config = Config(**SMALL, max_steps=10**6, evaluate_every=50, validation_users=10)
+    retriever = fit(split, config, time_limit=2.0, progress=False)
+    assert retriever.metadata["training"]["stopped"] == "time_limit"
+    assert len(retriever.recommend(users=[0], k=5).item_ids[0]) == 5
+
+
+def test_wrong_configuration(split):
+    with pytest.raises(InputError, match="min_history=400"):
+        make_task(split, min_history=400, windows=(500,))
+    with pytest.raises(ValueError, match="Extra inputs"):
+        Config(lerning_rate=1)
+
+
+def test_batches_are_plain(split):
+    assert isinstance(make_task(split).batch(np.arange(2)), Batch)
