@@ -2,6 +2,10 @@
 
 Polars' streaming engine goes over the columns that are used, first to check them and then to convert them, so that
 only the converted columns are ever whole in memory.
+
+Budget: 100 bytes a row, so 10 GB for 100 million. Measured as resident memory at the peak on 5 million unsorted rows
+with 250,000 users, 200,000 items, a time and a weight: reading takes 49 bytes a row from Parquet with 32-bit ids, 62
+with text ids, 68 from CSV; making a `Dataset` of it, the log kept beside it, 88, 100 and 99.
 """
 
 from __future__ import annotations
