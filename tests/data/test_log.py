@@ -130,6 +130,7 @@ def test_item_table():
     assert data.item_table.categories.tolist() == [-1, 1, -1, 0, 0]
     assert data.item_table.category_labels.to_list() == [None, "y", None, "x|y", "x"]
     assert data.report["items_not_in_table"] == 1
+    assert data.report["items_without_interactions"] == 1
     with pytest.raises(InputError, match="lists 1 items twice"):
         Dataset.from_log(read_log(FRAME), pl.concat([items, items.head(1)]))
     with pytest.raises(InputError, match="has no item column; it has: x"):

@@ -102,6 +102,15 @@ def test_too_little_data():
         leave_one_out(few)
     with pytest.raises(InputError, match="has no times"):
         by_time(few)
+    single = Dataset.from_log(read_log(pl.DataFrame({"user": range(20), "item": range(20)})))
+    with pytest.raises(InputError, match="leaves 0 validation and 0 test users"):
+        disjoint_users(single)
+
+
+def test_times_that_only_count_within_users_do_not_split():
+    frame = pl.DataFrame({"user": np.repeat([1, 2, 3], 4), "item": range(12), "time": np.tile(range(4), 3)})
+    with pytest.raises(InputError, match=r"only count 0, 1, 2, \.\.\. within each user"):
+        by_time(Dataset.from_log(read_log(frame)))
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=5), st.integers(2, 6), st.integers(1, 5))

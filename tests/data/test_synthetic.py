@@ -67,6 +67,47 @@ def test_bayes_beats_popularity_by_far():
     assert bayes > 1.5 * base
 
 
+def test_bayes_beats_cooccurrence_clearly():
+    market = make_market(MarketConfig(num_users=1500, num_items=300), seed=5)
+    split = disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
+    taken = np.zeros((len(split.dataset.users), 300))
+    taken[split.train.histories.rows, split.train.histories.items] = 1
+    together = taken.T @ taken
+    norm = np.sqrt(np.maximum(np.diag(together), 1))
+    cosine = together / norm / norm[:, None]
+    asked = np.zeros((len(split.test), 300))
+    recent = split.test.histories.last(10)
+    np.add.at(asked, (recent.rows, recent.items), 1)
+    rival = np.argsort(-(asked @ cosine), axis=1)[:, :20]
+    bayes = BayesSearcher(market).search(split.test.histories, 20).items
+
+    def precision(items_BK):
+        return np.mean([np.isin(row, labels).mean() for row, labels in zip(items_BK, split.test.labels, strict=True)])
+
+    assert precision(bayes) > 1.08 * precision(rival)
+
+
+def test_beliefs_equal_enumeration_of_all_paths():
+    market = make_market(TINY.model_copy(update={"num_users": 5}), seed=7)
+    history = [2, 0, 1]
+    joint = np.zeros(3)
+    for path in np.ndindex(3, 3, 3, 3):
+        p = market.start[path[0]]
+        for step, item in enumerate(history):
+            p *= market.emission[path[step], item] * market.drift[path[step], path[step + 1]]
+        joint[path[-1]] += p
+    assert np.allclose(market.beliefs(ItemLists.from_lists([history]))[0], joint / joint.sum(), rtol=1e-12)
+
+
+def test_distributions_sum_to_one():
+    market = make_market(MarketConfig(num_users=50), seed=0)
+    for distribution in (market.start[None], market.drift, market.emission):
+        assert (distribution >= 0).all()
+        assert np.allclose(distribution.sum(axis=1), 1, rtol=1e-12)
+    histories = Dataset.from_log(read_log(market.log)).histories
+    assert np.allclose(market.next_probabilities(histories).sum(axis=1), 1, rtol=1e-12)
+
+
 def test_searcher_masks_and_pads():
     market = make_market(MarketConfig(num_users=5, num_items=30), seed=0)
     searcher = BayesSearcher(market)

@@ -62,8 +62,9 @@ class Dataset:
     ) -> Dataset:
         """Sort a log into histories; `items` is an item table (path or frame) or None.
 
-        The catalogue is the items of the log and, where given, of the table. Errors: one user only, an item of the log
-        that the table lacks (unless `unlisted="keep"`), repeated items in the table.
+        The catalogue is the items of the log and, where given, of the table; `report` counts those that are in one
+        only. Errors: one user only, an item of the log that the table lacks (unless `unlisted="keep"`), repeated items
+        in the table.
         """
         frame = log.frame
         users = Vocabulary.of(frame["user"])
@@ -77,6 +78,7 @@ class Dataset:
         if table is not None:
             item_table, unlisted_items = _align(table, catalogue, frame["item"], unlisted)
             report["items_not_in_table"] = unlisted_items
+            report["items_without_interactions"] = len(catalogue) - len(ids)
         codes = {"user": users.encode(frame["user"]), "item": catalogue.encode(frame["item"])}
         coded = pl.DataFrame(codes).hstack([column for column in frame if column.name in ("time", "history")])
         # Two stable sorts of one key take a quarter of the time of one sort of two keys.

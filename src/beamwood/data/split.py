@@ -83,6 +83,11 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
     train_users = np.zeros(num_users, bool)
     train_users[order[:first]] = True
     valid, test = queries(np.sort(order[first:second])), queries(np.sort(order[second:]))
+    if not len(valid) or not len(test):
+        raise InputError(
+            f"the split leaves {len(valid)} validation and {len(test)} test users with both a history and labels; give "
+            "more users or longer histories"
+        )
     report = {
         "train_users": first,
         "valid_queries": len(valid),
@@ -134,6 +139,12 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
         raise InputError("the log has no times, which --split time needs; name the column with --time-column")
     if min(valid_share, test_share) <= 0 or valid_share + test_share >= 1:
         raise InputError(f"valid_share={valid_share} and test_share={test_share} must be above 0 and sum below 1")
+    counted = np.arange(len(dataset.times)) - np.repeat(dataset.histories.indptr[:-1], dataset.histories.lengths)
+    if np.array_equal(dataset.times, counted):
+        raise InputError(
+            "the times only count 0, 1, 2, ... within each user and do not compare between users, which --split time "
+            "needs; choose --split users or leave-one-out"
+        )
     ordered = np.sort(dataset.times)
     cuts = [ordered[int(len(ordered) * share)] for share in (1 - valid_share - test_share, 1 - test_share)]
     before = [_count_before(dataset, cut) for cut in [*cuts, ordered[-1] + 1]]
