@@ -19,7 +19,7 @@ from beamwood.losses.softmax import full_softmax, sampled_softmax
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.sampling.tree import tree_negatives
 from beamwood.sampling.uniform import uniform_negatives
-from beamwood.tree import Tree, random_tree
+from beamwood.tree import Shape, Tree
 from benchmarks.measure import gemm_gflops, in_process, one_thread, report, timed
 
 NUM_ITEMS, NUM_NEGATIVES, LENGTH, WIDTH, HIDDEN = 7129, 70, 69, 24, 36
@@ -48,7 +48,8 @@ class PaperScorer(DinScorer):
 def build(scorer: type[DinScorer], users: int) -> tuple[Tree, DinScorer, Tensor, Tensor, torch.Generator]:
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
-    tree = random_tree(NUM_ITEMS, np.random.default_rng(0))
+    # The paper's tree: complete and binary.
+    tree = Tree.of_order(np.random.default_rng(0).permutation(NUM_ITEMS), Shape(2, 2, 13))
     model = scorer(tree.shape, norm="batch", generator=generator)
     leaves = torch.from_numpy(tree.leaf_of_item.astype(np.int64))
     history = leaves[torch.randint(NUM_ITEMS, (users, LENGTH), generator=generator)]

@@ -8,6 +8,7 @@
 #include "common/cpu.hpp"
 #include "train/attention.hpp"
 #include "train/labels.hpp"
+#include "train/prelu.hpp"
 
 namespace nb = nanobind;
 
@@ -97,6 +98,21 @@ void register_train(nb::module_& module) {
         array("weight_out"), array("bias_out"), array("slope_out"), array("gradient"), array("d_a"),
         array("d_w"), array("d_weight_in"), array("d_bias_in"), array("d_slope_in"), array("d_weight_out"),
         array("d_bias_out"), array("d_slope_out"), nb::arg("threads") = 1, nb::arg("level") = "");
+    module.def(
+        "prelu_backward",
+        [](Array<const float, 2> x, Array<const float, 1> slope, Array<const float, 2> gradient, Array<float, 2> d_x,
+           Array<float, 1> d_slope, int threads, const std::string& level) {
+            const std::size_t rows = x.shape(0), columns = x.shape(1);
+            require(gradient.shape(0) == rows && gradient.shape(1) == columns, "gradient does not fit x");
+            require(d_x.shape(0) == rows && d_x.shape(1) == columns, "d_x does not fit x");
+            require(slope.shape(0) == columns && d_slope.shape(0) == columns, "slope or d_slope does not fit x");
+            const PreluKernels* kernels = BEAMWOOD_PICK_KERNELS(prelu_kernels, choose_level(level));
+            nb::gil_scoped_release release;
+            kernels->backward(std::int64_t(rows), std::int64_t(columns), x.data(), slope.data(), gradient.data(),
+                              d_x.data(), d_slope.data(), threads);
+        },
+        array("x"), array("slope"), array("gradient"), array("d_x"), array("d_slope"), nb::arg("threads") = 1,
+        nb::arg("level") = "");
     module.def(
         "nearest_better",
         [](Array<const float, 2> scores, Array<const std::int32_t, 1> items, Array<const std::int64_t, 1> places,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from beamwood.errors import InputError
 from beamwood.tree import Shape, Tree, random_tree
-from beamwood.tree.assign import assign, num_candidates
+from beamwood.tree.assign import assign, num_candidates, stop_after
 
 
 def table_score(tree, seed, *, whole=False):
@@ -29,7 +29,9 @@ def plain_assign(tree, tables, num_instances, stride):
     spread_tree = Tree.of_order(np.arange(tree.num_items), shape)
     place, level = dict.fromkeys(range(tree.num_items), 0), 0
     while level < shape.depth:
-        below = min(level + stride, shape.depth)
+        below = level + 1
+        while below < shape.depth and num_candidates(shape, level, below + 1) <= shape.branching**stride:
+            below += 1
         count = num_candidates(shape, level, below)
         room = {node: int(spread_tree.live_counts[below][node]) for node in range(shape.level_size(below))}
         new = {}
@@ -76,11 +78,13 @@ def test_calls_of_the_score_function_hold_whole_parents(monkeypatch):
     assert np.array_equal(
         assign(tree, watched, num_instances=np.ones(300), stride=3).item_of_leaf, expected.item_of_leaf
     )
-    for level in range(3, tree.shape.depth, 3):
+    stops = sorted({at for at, _, _ in seen})
+    assert len(stops) > 2
+    for level in stops:
         parents = [parents for at, parents, _ in seen if at == level]
         assert sum(map(len, parents)) == len(set().union(*parents))
         assert sum(count for at, _, count in seen if at == level) == 300
-    assert len([at for at, _, _ in seen if at == 3]) > 1
+    assert len(seen) > len(stops)
 
 
 def test_known_answer_the_papers_figure_2():
@@ -101,6 +105,14 @@ def test_known_answer_the_papers_figure_2():
     new = assign(tree, score, num_instances=np.ones(8), stride=2)
     pairs = [set(new.item_of_leaf[2 * node : 2 * node + 2].tolist()) for node in range(4)]
     assert pairs == [{a, d}, {b, c}, {e, f}, {g, h}]
+
+
+def test_a_stride_stops_where_the_paper_does():
+    complete = Shape(2, 2, 13)
+    assert [stop_after(complete, level, 7) for level in (0, 7)] == [7, 13]
+    wide = Shape(7, 2, 11)
+    assert [stop_after(wide, level, 7) for level in (0, 5)] == [5, 11]
+    assert stop_after(Shape(9, 2, 3), 0, 1) == 1
 
 
 def test_an_update_suits_items_better_than_chance_and_repeats_itself():

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from beamwood.errors import InputError
+from beamwood.kernels.activation import prelu
 from beamwood.kernels.attention import attention_weights
 from beamwood.kernels.din import DinWeights, Layer
 from beamwood.tree.tree import Shape
@@ -31,6 +32,7 @@ __all__ = ["WINDOWS", "DinScorer", "LevelNodes"]
 
 WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
 NORMS = ("none", "batch")
+EVALUATION_NODES = 1024
 ACTIVATIONS = ("prelu", "relu")
 
 
@@ -117,6 +119,19 @@ class DinScorer(nn.Module):
         scores = self.rest(torch.cat(first, dim=1))
         return list(torch.split(scores, counts, dim=1))
 
+    @torch.no_grad()
+    def evaluate(self, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
+        """Scores [B, M] in evaluation mode, whatever the mode is now, without gradients."""
+        was_training = self.training
+        self.eval()
+        try:
+            first_BMF = self.first_layer(leaves_BL, entry)
+            # Blocks that stay in the cache: the MLP is many passes over its rows.
+            rows = max(1, EVALUATION_NODES // max(first_BMF.shape[1], 1))
+            return torch.cat([self.rest(part) for part in torch.split(first_BMF, rows)])
+        finally:
+            self.train(was_training)
+
     def first_layer(self, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
         """[B, M, F]: the first MLP layer before normalisation and activation."""
         level = entry.level
@@ -186,7 +201,7 @@ class DinScorer(nn.Module):
         x = x_BMF.flatten(0, 1)
         for index, (layer, norm, act) in enumerate(zip(self.hidden, self.norms, self.acts, strict=True)):
             x = x if index == 0 else layer(x)
-            x = act(norm(x))
+            x = prelu(norm(x), act.weight) if isinstance(act, nn.PReLU) else act(norm(x))
             x = self.dropout(x) if index == 0 else x
         scores: Tensor = self.output(x)
         return scores.view(num_rows, num_nodes)

@@ -51,15 +51,10 @@ def tree_negatives(
 
     def score(level: int, nodes: NDArray[np.int64] | None) -> NDArray[np.float32]:
         entry = LevelNodes(level, None if nodes is None else torch.from_numpy(nodes).to(device))
-        values: NDArray[np.float32] = model(leaves_BL, [entry])[0].float().cpu().numpy()
+        values: NDArray[np.float32] = model.evaluate(leaves_BL, entry).float().cpu().numpy()
         return values
 
-    was_training = model.training
-    model.eval()
-    try:
-        paths = sample_paths(score, model.shape, live, uniforms, target_leaves_BT.cpu().numpy())
-    finally:
-        model.train(was_training)
+    paths = sample_paths(score, model.shape, live, uniforms, target_leaves_BT.cpu().numpy())
     return TreeNegatives(
         *(torch.from_numpy(part).to(device) for part in (paths.nodes, paths.log_q, paths.positive_log_q))
     )

@@ -84,13 +84,7 @@ def update_tree(
             total[rows[heads]] += np.add.reduceat(values, heads, axis=0)
         return total
 
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            return assign(tree, score, num_instances=np.diff(starts), stride=stride)
-    finally:
-        model.train(was_training)
+    return assign(tree, score, num_instances=np.diff(starts), stride=stride)
 
 
 def likelihoods(
@@ -110,7 +104,7 @@ def likelihoods(
         if level > 0:
             nodes = parents_B[:, None] * count + torch.arange(count, device=parents_B.device)
         live = torch.from_numpy(tree.live_counts[at] > 0).to(leaves_BL.device)
-        values: Tensor = model(leaves_BL, [LevelNodes(at, nodes)])[0].double()
+        values = model.evaluate(leaves_BL, LevelNodes(at, nodes)).double()
         return values.masked_fill(~(live if nodes is None else live[nodes]), -torch.inf)
 
     if likelihood == "softmax":

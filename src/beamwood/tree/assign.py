@@ -29,11 +29,12 @@ CALL_ITEMS = 16384
 def assign(tree: Tree, score: ScoreFunction, *, num_instances: IndexArray, stride: int = 7) -> Tree:
     """A new tree of the same shape in which items stand where the score function wants them.
 
-    From level j items go to level min(j + stride, H). A node takes exactly as many items as it has leaves when items
-    are spread evenly. Items with most instances choose first (ties: lower index); each takes its best node that has
-    room (ties: lower node). Items without instances choose last: the node above their old leaf if it has room, else
-    the node with most room (ties: lower node). Raises `InputError` on a stride below 1, counts that do not fit, and
-    scores of the wrong shape or NaN.
+    From level j items go to the deepest level on which a node has at most B^stride descendants, at least one level
+    down: to min(j + stride, H) where the root has B children, as in the paper. A node takes exactly as many items as
+    it has leaves when items are spread evenly. Items with most instances choose first (ties: lower index); each takes
+    its best node that has room (ties: lower node). Items without instances choose last: the node above their old leaf
+    if it has room, else the node with most room (ties: lower node). Raises `InputError` on a stride below 1, counts
+    that do not fit, and scores of the wrong shape or NaN.
     """
     shape, counts = tree.shape, np.asarray(num_instances)
     if stride < 1:
@@ -44,7 +45,7 @@ def assign(tree: Tree, score: ScoreFunction, *, num_instances: IndexArray, strid
     place = np.zeros(tree.num_items, np.int64)
     level = 0
     while level < shape.depth:
-        next_level = min(level + stride, shape.depth)
+        next_level = stop_after(shape, level, stride)
         # Grouped by parent, and within a parent in the order of choosing.
         queue = np.lexsort((np.arange(tree.num_items), -counts, place)).astype(np.int32)
         old = shape.ancestors(tree.leaf_of_item.astype(np.int64), next_level)
@@ -60,6 +61,14 @@ def assign(tree: Tree, score: ScoreFunction, *, num_instances: IndexArray, strid
     item_of_leaf = np.full(shape.capacity, -1, np.int32)
     item_of_leaf[place] = np.arange(tree.num_items)
     return Tree(shape, item_of_leaf)
+
+
+def stop_after(shape: Shape, level: int, stride: int) -> int:
+    """The level on which items of `level` stop next."""
+    below = range(level + 1, shape.depth + 1)
+    return max(
+        (stop for stop in below if num_candidates(shape, level, stop) <= shape.branching**stride), default=level + 1
+    )
 
 
 def num_candidates(shape: Shape, level: int, next_level: int) -> int:
