@@ -30,6 +30,8 @@ for command in commands.COMMANDS:
 
 def run() -> None:
     """Run the command line and exit: 0 done, 2 the input is wrong, 1 a fault of ours, 130 interrupted."""
+    # Read once when torch loads: threads that spin at barriers cost many times the work on a busy machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     sys.exit(main(sys.argv[1:]))
 
 
