@@ -369,13 +369,23 @@ void write_parameters(const Parameters& p, const std::vector<ParameterSums>& sum
     add_parts(parts, 1, out.slope_out, [&](std::size_t k, std::size_t) { return sums[k].slope_out; });
 }
 
+void write_zeros(const AttentionSizes& sizes, const AttentionGradients& out) {
+    const std::int64_t hidden = sizes.hidden, width = sizes.width;
+    std::fill_n(out.a, sizes.groups * sizes.entries * width, 0.0f);
+    std::fill_n(out.w, sizes.groups * sizes.nodes * width, 0.0f);
+    std::fill_n(out.weight_in, hidden * 3 * width, 0.0f);
+    for (float* to : {out.bias_in, out.slope_in, out.weight_out}) std::fill_n(to, hidden, 0.0f);
+    *out.bias_out = *out.slope_out = 0.0f;
+}
+
 void backward(const AttentionSizes& sizes, const AttentionInputs& in, const float* gradient,
               const AttentionGradients& out, int threads) {
     const std::int64_t M = sizes.nodes, L = sizes.entries, D = sizes.width;
+    if (M == 0 || L == 0 || sizes.groups == 0) return write_zeros(sizes, out);
     const Parameters p(sizes, in);
     const Blocks blocks(M);
     const Parts parts(sizes);
-    threads = static_cast<int>(std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(parts.count(), 1)));
+    threads = static_cast<int>(std::clamp<std::int64_t>(threads, 1, parts.count()));
     std::vector<Workspace> workspaces(threads, Workspace(p, blocks, M, true));
     std::vector<ParameterSums> sums(parts.count(), ParameterSums(p));
     // With several parts a group, each has its own gradient of the group's nodes.

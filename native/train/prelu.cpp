@@ -14,6 +14,7 @@ constexpr std::int64_t PARTS = 64;
 
 void backward(std::int64_t rows, std::int64_t columns, const float* x, const float* slope, const float* gradient,
               float* d_x, float* d_slope, int threads) {
+    if (columns == 0) return;
     const std::int64_t parts = std::min(rows, PARTS);
     std::vector<float> sums(parts * columns);
     parallel_rows(parts, std::max(threads, 1), [&](int, std::int64_t part) {

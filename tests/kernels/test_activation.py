@@ -17,7 +17,7 @@ def values_and_gradients(function, x, slope, direction):
 
 
 @pytest.mark.parametrize("level", native().levels() if native() is not None else [None])
-@pytest.mark.parametrize("size", [(200, 36), (3, 5), (1, 1), (0, 4), (65, 16), (1000, 128)], ids=str)
+@pytest.mark.parametrize("size", [(200, 36), (3, 5), (1, 1), (0, 4), (4, 0), (65, 16), (1000, 128)], ids=str)
 def test_prelu_equals_torch_in_float64(size, level, monkeypatch):
     if level is not None:
         monkeypatch.setattr("beamwood.kernels.activation.native_level", lambda: level)
