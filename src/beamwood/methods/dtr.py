@@ -62,7 +62,7 @@ class Config(BaseModel):
     horizon: int = Field(0, ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")
     level_reduction: Literal["mean", "sum"] = "mean"
     min_history: int = Field(15, ge=1, description="training histories shorter than this are left out")
-    learning_rate: float = Field(3e-3, gt=0)
+    learning_rate: float = Field(5e-3, gt=0)
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW) of the layers; embeddings have none")
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
     warmup_steps: int = Field(100, ge=0)
@@ -70,8 +70,8 @@ class Config(BaseModel):
     floor: float = Field(0.0, ge=0, description="the learning rate never falls below this")
     batch_size: int = Field(256, ge=1)
     max_steps: int = Field(4000, ge=1)
-    evaluate_every: int = Field(500, ge=1)
-    patience: int = Field(4, ge=1, description="evaluations without a better one before training stops")
+    evaluate_every: int = Field(250, ge=1)
+    patience: int = Field(8, ge=1, description="evaluations without a better one before training stops")
     clip_norm: float = Field(5.0, gt=0)
     bf16: bool = Field(True, description="run the MLP's products in bfloat16 during training; search stays float32")
     validation_users: int = Field(600, ge=1, description="validation queries used while training, drawn once")
