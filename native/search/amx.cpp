@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "common/level.hpp"
 
@@ -22,12 +23,12 @@ struct alignas(64) TileShapes {
     std::uint8_t rows[16] = {};
 };
 
-// All eight tiles 64 bytes wide; tiles in `short_tiles` (a bit each) have `rows` rows, the others 16.
-void configure(unsigned short_tiles, int rows) {
+// All eight tiles whole: 16 rows of 64 bytes.
+void configure() {
     TileShapes shapes;
     for (int tile = 0; tile < 8; ++tile) {
         shapes.bytes[tile] = 64;
-        shapes.rows[tile] = short_tiles >> tile & 1 ? static_cast<std::uint8_t>(rows) : 16;
+        shapes.rows[tile] = 16;
     }
     fence();
     _tile_loadconfig(&shapes);
@@ -89,9 +90,11 @@ void tile_transposed(const float* from, int stride, int depth, int rows, TileMat
 
 void build(const Model& model, AmxModel& amx) {
     const Dense& attention = model.attention_in;
-    amx.attention_tiles = (attention.outputs + 15) / 16;
-    amx.attention_rows = (attention.outputs + amx.attention_tiles - 1) / amx.attention_tiles;
+    amx.group = 16 / std::gcd(16, attention.outputs);
+    amx.group_tiles = amx.group * attention.outputs / 16;
     amx.depth_tiles = (model.width + 3 + 31) / 32;
+    amx.small_slopes = std::all_of(attention.slope.data(), attention.slope.data() + attention.stride,
+                                   [](float slope) { return 0 <= slope && slope <= 1; });
     const int depth = 32 * amx.depth_tiles;
     amx.w_p.resize(static_cast<std::size_t>(attention.outputs) * depth);
     amx.w_w.resize(static_cast<std::size_t>(attention.outputs) * depth);
@@ -115,20 +118,19 @@ void prepare(const Model& model, const AmxModel& amx, const float* nodes, const 
              const Workspace& space, AmxWorkspace& tiles) {
     const Dense& attention = model.attention_in;
     const int width = model.width, depth_tiles = amx.depth_tiles, depth = 32 * depth_tiles;
-    const int rows = amx.attention_rows, part = rows * 32;
     alignas(64) float a_row[(1 << 14) + 64];
     for (std::size_t u = 0; u < history.nodes.size(); ++u) {
         std::fill_n(a_row, depth, 0.0f);
         std::copy_n(nodes + static_cast<std::size_t>(history.nodes[u]) * width, width, a_row);
         const float* constant = space.constant.data() + u * attention.stride;
         for (int a = 0; a < attention.outputs; ++a) {
-            std::uint16_t* tile = tiles.folded.data() +
-                                  (u * amx.attention_tiles + a / rows) * depth_tiles * 2 * part + a % rows * 32;
+            const std::size_t row = u * attention.outputs + a;
+            std::uint16_t* tile = tiles.folded.data() + row / 16 * depth_tiles * 2 * TILE + row % 16 * 32;
             const float* w_p = amx.w_p.data() + static_cast<std::size_t>(a) * depth;
             const float* w_w = amx.w_w.data() + static_cast<std::size_t>(a) * depth;
             for (int kt = 0; kt < depth_tiles; ++kt) {
                 const int d = kt * 32;
-                store_row(tile + kt * 2 * part, tile + kt * 2 * part + part,
+                store_row(tile + kt * 2 * TILE, tile + kt * 2 * TILE + TILE,
                           load(w_w + d) + load(w_p + d) * load(a_row + d),
                           load(w_w + d + 16) + load(w_p + d + 16) * load(a_row + d + 16));
             }
@@ -141,7 +143,7 @@ void prepare(const Model& model, const AmxModel& amx, const float* nodes, const 
                 float taken;
                 std::memcpy(&taken, &bits, 4);
                 left -= taken;
-                tile[d / 32 * 2 * part + d % 32] = static_cast<std::uint16_t>(bits >> 16);
+                tile[d / 32 * 2 * TILE + d % 32] = static_cast<std::uint16_t>(bits >> 16);
             }
         }
     }
@@ -152,82 +154,94 @@ void prepare(const Model& model, const AmxModel& amx, const float* nodes, const 
     }
 }
 
-// Products of G tiles of folded rows with one column tile, into `sums` [G][rows][16]. Tiles: 0-2 sums, 3 and 4 a
-// column tile's hi and lo, 5-7 folded rows.
-template <int G>
-BEAMWOOD_INLINE void attend_tiles(const std::uint16_t* folded, std::ptrdiff_t group, int part, const std::uint16_t* nodes,
-                                  int depth_tiles, bool split, float* sums) {
+// Adds to tile SUMS the products of one tile of folded rows with a column tile; a tile's number must be a literal.
+#define BEAMWOOD_ATTEND(SUMS, HIGH, LOW)                                                \
+    do {                                                                                \
+        const std::uint16_t* column = nodes;                                            \
+        _tile_zero(SUMS);                                                               \
+        for (int kt = 0; kt < depth_tiles; ++kt, folded += 2 * TILE, column += 2 * TILE) { \
+            _tile_loadd(2, column, 64);                                                 \
+            _tile_loadd(HIGH, folded, 64);                                              \
+            _tile_dpbf16ps(SUMS, HIGH, 2);                                              \
+            if (!split) continue;                                                       \
+            _tile_loadd(3, column + TILE, 64);                                          \
+            _tile_dpbf16ps(SUMS, HIGH, 3);                                              \
+            _tile_loadd(LOW, folded + TILE, 64);                                        \
+            _tile_dpbf16ps(SUMS, LOW, 2);                                               \
+        }                                                                               \
+    } while (false)
+
+// Products of `row_tiles` tiles of folded rows with one column tile, into `sums` [row tiles][16][16]. Tiles: 0 and 1
+// sums, 2 and 3 a column tile's hi and lo, 4-7 folded rows. A tile is stored while the next is computed.
+void attend_tiles(const std::uint16_t* folded, int row_tiles, const std::uint16_t* nodes, int depth_tiles, bool split,
+                  float* sums) {
     fence();
-    _tile_zero(0);
-    if constexpr (G > 1) _tile_zero(1);
-    if constexpr (G > 2) _tile_zero(2);
-    for (int kt = 0; kt < depth_tiles; ++kt, folded += 2 * part, nodes += 2 * TILE) {
-        _tile_loadd(3, nodes, 64);
-        _tile_loadd(5, folded, 64);
-        _tile_dpbf16ps(0, 5, 3);
-        if constexpr (G > 1) {
-            _tile_loadd(6, folded + group, 64);
-            _tile_dpbf16ps(1, 6, 3);
-        }
-        if constexpr (G > 2) {
-            _tile_loadd(7, folded + 2 * group, 64);
-            _tile_dpbf16ps(2, 7, 3);
-        }
-        if (!split) continue;
-        _tile_loadd(4, nodes + TILE, 64);
-        _tile_dpbf16ps(0, 5, 4);
-        if constexpr (G > 1) _tile_dpbf16ps(1, 6, 4);
-        if constexpr (G > 2) _tile_dpbf16ps(2, 7, 4);
-        _tile_loadd(5, folded + part, 64);
-        _tile_dpbf16ps(0, 5, 3);
-        if constexpr (G > 1) {
-            _tile_loadd(6, folded + group + part, 64);
-            _tile_dpbf16ps(1, 6, 3);
-        }
-        if constexpr (G > 2) {
-            _tile_loadd(7, folded + 2 * group + part, 64);
-            _tile_dpbf16ps(2, 7, 3);
-        }
+    BEAMWOOD_ATTEND(0, 4, 5);
+    int tile = 1;
+    for (; tile + 1 < row_tiles; tile += 2, sums += 512) {
+        BEAMWOOD_ATTEND(1, 6, 7);
+        _tile_stored(0, sums, 64);
+        BEAMWOOD_ATTEND(0, 4, 5);
+        _tile_stored(1, sums + 256, 64);
+    }
+    if (tile < row_tiles) {
+        BEAMWOOD_ATTEND(1, 6, 7);
+        _tile_stored(1, sums + 256, 64);
     }
     _tile_stored(0, sums, 64);
-    if constexpr (G > 1) _tile_stored(1, sums + part / 2, 64);
-    if constexpr (G > 2) _tile_stored(2, sums + part, 64);
     fence();
 }
 
+// PReLU where the slope is in 0..1: two instructions instead of three.
+BEAMWOOD_INLINE Vec prelu_by_max(Vec x, Vec slope) {
+    return reinterpret_cast<Vec>(_mm512_max_ps(reinterpret_cast<__m512>(x), reinterpret_cast<__m512>(slope * x)));
+}
+
+// bias + sum over a of out_a act(sums_a).
+template <bool BY_MAX>
+BEAMWOOD_INLINE Vec weigh(const float* sums, const float* slopes, const float* outs, int hidden, Vec bias) {
+    const auto active = [&](int a) {
+        const Vec x = load(sums + a * 16), slope = splat(slopes[a]);
+        return splat(outs[a]) * (BY_MAX ? prelu_by_max(x, slope) : prelu(x, slope));
+    };
+    Vec weight[4] = {bias, Vec{}, Vec{}, Vec{}};
+    int a = 0;
+    for (; a + 4 <= hidden; a += 4) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) weight[i] += active(a + i);
+    }
+    for (; a < hidden; ++a) weight[0] += active(a);
+    return (weight[0] + weight[1]) + (weight[2] + weight[3]);
+}
+
 // Attention weights of `column_tiles` tiles of nodes, into the rows of `values` behind the nodes.
+template <bool BY_MAX>
 void attend(const Model& model, const AmxModel& amx, int num_history, int column_tiles, bool split, AmxWorkspace& tiles) {
-    const int part = amx.attention_rows * 32;
-    const std::ptrdiff_t group = static_cast<std::ptrdiff_t>(amx.depth_tiles) * 2 * part;
+    const std::size_t node_step = static_cast<std::size_t>(amx.depth_tiles) * 2 * TILE;
+    const std::size_t group_step = static_cast<std::size_t>(amx.group_tiles) * amx.depth_tiles * 2 * TILE;
     const float* slopes = model.attention_in.slope.data();
     const float* outs = model.attention_out.data();
     const int hidden = model.attention_in.outputs;
     const Vec out_slope = splat(model.attention_out_slope), out_bias = splat(model.attention_out_bias);
-    configure(0b11100111, amx.attention_rows);
-    for (int u = 0; u < num_history; ++u) {
-        const std::uint16_t* folded = tiles.folded.data() + u * amx.attention_tiles * group;
-        for (int ct = 0; ct < column_tiles; ++ct) {
-            const std::uint16_t* nodes = tiles.nodes.data() + static_cast<std::size_t>(ct) * amx.depth_tiles * 2 * TILE;
-            float* sums = tiles.sums.data();
-            int t = 0;
-            for (; t + 3 <= amx.attention_tiles; t += 3)
-                attend_tiles<3>(folded + t * group, group, part, nodes, amx.depth_tiles, split, sums + t * (part / 2));
-            if (amx.attention_tiles - t == 2)
-                attend_tiles<2>(folded + t * group, group, part, nodes, amx.depth_tiles, split, sums + t * (part / 2));
-            if (amx.attention_tiles - t == 1)
-                attend_tiles<1>(folded + t * group, group, part, nodes, amx.depth_tiles, split, sums + t * (part / 2));
-            Vec weight[4] = {out_bias, Vec{}, Vec{}, Vec{}};
-            int a = 0;
-            for (; a + 4 <= hidden; a += 4) {
-#pragma GCC unroll 4
-                for (int i = 0; i < 4; ++i)
-                    weight[i] += splat(outs[a + i]) * prelu(load(sums + (a + i) * 16), splat(slopes[a + i]));
-            }
-            for (; a < hidden; ++a) weight[0] += splat(outs[a]) * prelu(load(sums + a * 16), splat(slopes[a]));
-            const Vec total = (weight[0] + weight[1]) + (weight[2] + weight[3]);
-            beamwood::amx::store(tiles.values.data() + static_cast<std::size_t>(model.width + u) * BLOCK + ct * 16,
-                                 prelu(total, out_slope));
+    float* to = tiles.values.data() + static_cast<std::size_t>(model.width) * BLOCK;
+    const std::uint16_t* folded = tiles.folded.data();
+    // The tiles work one step ahead of the vectors, so that neither waits for the other.
+    const int groups = (num_history + amx.group - 1) / amx.group;
+    const int steps = groups * column_tiles;
+    for (int step = 0; step <= steps; ++step) {
+        if (step < steps) {
+            const int group = step / column_tiles, ct = step % column_tiles;
+            const int rows = std::min(amx.group, num_history - group * amx.group) * hidden;
+            attend_tiles(folded + group * group_step, (rows + 15) / 16, tiles.nodes.data() + ct * node_step,
+                         amx.depth_tiles, split, tiles.sums.data() + (step & 1) * amx.group_tiles * 256);
         }
+        if (step == 0) continue;
+        const int group = (step - 1) / column_tiles, ct = (step - 1) % column_tiles;
+        const float* sums = tiles.sums.data() + ((step - 1) & 1) * amx.group_tiles * 256;
+        const int end = std::min((group + 1) * amx.group, num_history);
+        for (int u = group * amx.group; u < end; ++u, sums += hidden * 16)
+            beamwood::amx::store(to + static_cast<std::size_t>(u) * BLOCK + ct * 16,
+                                 prelu(weigh<BY_MAX>(sums, slopes, outs, hidden, out_bias), out_slope));
     }
 }
 
@@ -325,8 +339,8 @@ void score_block(const Model& model, const AmxModel& amx, int num_history, int c
     for (int d = width; d < width + 3; ++d)
         std::fill_n(tiles.values.data() + static_cast<std::size_t>(d) * BLOCK, BLOCK, 1.0f);
     tile_inputs(tiles.values.data(), width + 3, amx.depth_tiles, column_tiles, tiles.nodes);
-    attend(model, amx, num_history, column_tiles, split, tiles);
-    configure(0, 16);
+    if (amx.small_slopes) attend<true>(model, amx, num_history, column_tiles, split, tiles);
+    else attend<false>(model, amx, num_history, column_tiles, split, tiles);
     int depth = width + num_history;
     const float* last = space.first.data();
     for (std::size_t i = 0; i + 1 < model.layers.size(); ++i) {
@@ -350,6 +364,7 @@ void score_block(const Model& model, const AmxModel& amx, int num_history, int c
 void score(const Model& model, const AmxModel& amx, const float* nodes, int num_history, const std::int32_t* wanted,
            std::int64_t total, bool split, const Workspace& space, AmxWorkspace& tiles, float* scores) {
     const int width = model.width;
+    configure();
     for (std::int64_t begin = 0; begin < total; begin += BLOCK) {
         const int count = static_cast<int>(std::min<std::int64_t>(BLOCK, total - begin));
         const int columns = (count + 15) / 16 * 16;

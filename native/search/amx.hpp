@@ -36,14 +36,15 @@ struct TileMatrix {
 
 struct AmxModel {
     std::vector<TileMatrix> layers;  // those between the first, which depends on the user, and the last
-    int attention_tiles = 0;         // row tiles of one history node
-    int attention_rows = 0;          // rows of each, 1..16, as many as leave the least padding
-    int depth_tiles = 0;             // tiles over a node's D values and three 1s, which carry the constant
-    Aligned<float> w_p, w_w;         // [A][32 depth_tiles], blocks of attention_in, zeros beyond D
+    int group = 1;         // history nodes attended to together: the fewest whose rows fill whole tiles
+    int group_tiles = 1;   // row tiles of a group
+    int depth_tiles = 0;   // tiles over a node's D values and three 1s, which carry the constant
+    bool small_slopes = false;  // the attention's slopes are all in 0..1
+    Aligned<float> w_p, w_w;    // [A][32 depth_tiles], blocks of attention_in, zeros beyond D
 };
 
 struct AmxWorkspace {
-    Halves folded;       // [U][attention tiles][depth tiles][hi, lo][attention rows][32]
+    Halves folded;       // [U A / 16][depth tiles][hi, lo][16 rows][32]: A rows for each history node, without gaps
     TileMatrix first;    // the first layer for D + U inputs
     Halves nodes;        // [BLOCK / 16][depth tiles][hi, lo][16 pairs of rows][16 nodes][2]
     Halves inputs;       // the same for a layer's inputs

@@ -1,6 +1,7 @@
 #include "search/kernel.hpp"
 
 #include <cstddef>
+#include <cstring>
 
 #include "common/level.hpp"
 
@@ -96,41 +97,52 @@ BEAMWOOD_INLINE void over_columns(int count, Work&& work) {
     }
 }
 
+// `to` [stride] = `from` + values times `matrix` [depth][stride]. Three vectors at once hide the latency of their sums.
+void combine(const float* values, const float* matrix, int depth, int stride, const float* from, float* to) {
+    const auto over = [&]<int V>(int column) {
+        Vec sums[V];
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) sums[v] = load(from + column + v * LANES);
+        const float* row = matrix + column;
+        for (int d = 0; d < depth; ++d, row += stride) {
+            const Vec value = splat(values[d]);
+#pragma GCC unroll 8
+            for (int v = 0; v < V; ++v) sums[v] += value * load(row + v * LANES);
+        }
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) store(to + column + v * LANES, sums[v]);
+    };
+    int column = 0;
+    for (; column + 3 * LANES <= stride; column += 3 * LANES) over.template operator()<3>(column);
+    for (; column < stride; column += LANES) over.template operator()<1>(column);
+}
+
 void prepare(const Model& model, const float* nodes, const History& history, Workspace& space) {
     const Dense& attention = model.attention_in;
     const Dense& layer = model.layers.front();
     const int width = model.width, stride = attention.stride;
+    const std::size_t block = static_cast<std::size_t>(width) * stride;
     const float* w_a = attention.weight.data();
-    const float* w_p = w_a + static_cast<std::size_t>(width) * stride;
-    const float* w_w = w_p + static_cast<std::size_t>(width) * stride;
+    const float* w_p = w_a + block;
+    const float* w_w = w_p + block;
     for (std::size_t u = 0; u < history.nodes.size(); ++u) {
         const float* a = nodes + static_cast<std::size_t>(history.nodes[u]) * width;
-        float* folded = space.folded.data() + u * width * stride;
-        float* constant = space.constant.data() + u * stride;
-        for (int column = 0; column < stride; column += LANES) {
-            Vec sum = load(attention.bias.data() + column);
-            for (int d = 0; d < width; ++d) {
-                const Vec value = splat(a[d]);
-                const std::size_t at = static_cast<std::size_t>(d) * stride + column;
-                sum += value * load(w_a + at);
-                store(folded + at, load(w_w + at) + value * load(w_p + at));
-            }
-            store(constant + column, sum);
+        combine(a, w_a, width, stride, attention.bias.data(), space.constant.data() + u * stride);
+        float* folded = space.folded.data() + u * block;
+        for (int d = 0; d < width; ++d) {
+            const Vec value = splat(a[d]);
+            const std::size_t row = static_cast<std::size_t>(d) * stride;
+            for (int column = 0; column < stride; column += LANES)
+                store(folded + row + column, load(w_w + row + column) + value * load(w_p + row + column));
         }
-        float* row = space.first.data() + (width + u) * layer.stride;
-        for (int column = 0; column < layer.stride; column += LANES) store(row + column, Vec{});
+        std::memset(space.first.data() + (width + u) * layer.stride, 0, layer.stride * sizeof(float));
     }
     for (std::size_t entry = 0; entry < history.slots.size(); ++entry) {
         const int u = history.slots[entry];
         const float* a = nodes + static_cast<std::size_t>(history.nodes[u]) * width;
-        const float* block = layer.weight.data() + static_cast<std::size_t>(history.windows[entry]) * width * layer.stride;
+        const float* part = layer.weight.data() + static_cast<std::size_t>(history.windows[entry]) * width * layer.stride;
         float* row = space.first.data() + static_cast<std::size_t>(width + u) * layer.stride;
-        for (int column = 0; column < layer.stride; column += LANES) {
-            Vec sum = load(row + column);
-            for (int d = 0; d < width; ++d)
-                sum += splat(a[d]) * load(block + static_cast<std::size_t>(d) * layer.stride + column);
-            store(row + column, sum);
-        }
+        combine(a, part, width, layer.stride, row, row);
     }
 }
 
@@ -140,7 +152,8 @@ void score(const Model& model, const float* nodes, int num_history, const std::i
     for (std::int64_t begin = 0; begin < total; begin += BLOCK) {
         const int count = static_cast<int>(total - begin < BLOCK ? total - begin : BLOCK);
         float* inputs = space.inputs.data();
-        for (int column = 0; column < BLOCK; ++column) {
+        const int columns = (count + LANES - 1) / LANES * LANES;
+        for (int column = 0; column < columns; ++column) {
             // Columns past the end repeat the last node; their scores are not read.
             const float* node =
                 nodes + static_cast<std::size_t>(wanted[begin + (column < count ? column : count - 1)]) * width;

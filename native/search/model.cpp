@@ -35,14 +35,14 @@ Workspace::Workspace(const Model& model) {
 
 AmxWorkspace::AmxWorkspace(const Model& model, const AmxModel& amx) {
     const std::size_t length = model.history_length, width = model.width;
-    const std::size_t rows = static_cast<std::size_t>(amx.attention_tiles) * amx.attention_rows;
+    const std::size_t groups = (length + amx.group - 1) / amx.group;
     const std::size_t most = std::max<std::size_t>(width + length, model.widest);
     const std::size_t column_tiles = BLOCK / 16, pair_tile = 2 * TileMatrix::TILE;
-    folded.resize(length * rows * amx.depth_tiles * 2 * 32);
+    folded.resize(groups * amx.group_tiles * amx.depth_tiles * 2 * TileMatrix::TILE);
     first.resize(model.layers.front().outputs, static_cast<int>(width + length));
     nodes.resize(column_tiles * amx.depth_tiles * pair_tile);
     inputs.resize(column_tiles * ((most + 31) / 32) * pair_tile);
-    sums.resize(std::max<std::size_t>(rows * 16, 4 * 16 * 16));
+    sums.resize(256 * std::max<std::size_t>(2 * amx.group_tiles, 4));
     // A tile's rows are written whole, past a layer's end.
     values.resize((most + 32) * BLOCK);
 }
