@@ -5,7 +5,6 @@ from html.parser import HTMLParser
 
 from beamwood.evaluation.report import html_report
 
-
 VOID = {"meta", "line", "polyline", "br"}
 
 
