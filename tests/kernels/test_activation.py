@@ -47,3 +47,11 @@ def test_bits_do_not_depend_on_threads_and_what_does_not_fit_is_refused():
         native().prelu_backward(*arrays[:4], np.empty(23, np.float32))
     with pytest.raises(TypeError):
         native().prelu_backward(x.double().numpy(), *arrays[1:])
+
+
+def test_autocast_trains():
+    x, slope = torch.randn(40, 24, requires_grad=True), torch.rand(24, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = prelu(x, slope)
+    out.sum().backward()
+    assert torch.allclose(x.grad, torch.where(x > 0, 1.0, slope), atol=1e-2)

@@ -16,7 +16,9 @@ __all__ = ["prelu"]
 def prelu(x_NC: Tensor, slope_C: Tensor) -> Tensor:
     """`x if x > 0 else slope * x`, a slope a column; float32 on the CPU takes the native backward."""
     simple = x_NC.ndim == 2 and x_NC.dtype == slope_C.dtype == torch.float32 and x_NC.device.type == "cpu"
-    if simple and torch.is_grad_enabled() and native() is not None:
+    # Under autocast torch decides the type; its own form then fits both ways.
+    simple = simple and torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    if simple and native() is not None:
         result: Tensor = _NativePrelu.apply(x_NC, slope_C)  # type: ignore[no-untyped-call]
         return result
     return functional.prelu(x_NC, slope_C)

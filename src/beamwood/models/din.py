@@ -32,7 +32,7 @@ __all__ = ["WINDOWS", "DinScorer", "LevelNodes"]
 
 WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
 NORMS = ("none", "batch")
-EVALUATION_NODES = 1024
+BLOCK_ROWS, EVALUATION_ROWS = 8192, 1024
 ACTIVATIONS = ("prelu", "relu")
 
 
@@ -126,9 +126,7 @@ class DinScorer(nn.Module):
         self.eval()
         try:
             first_BMF = self.first_layer(leaves_BL, entry)
-            # Blocks that stay in the cache: the MLP is many passes over its rows.
-            rows = max(1, EVALUATION_NODES // max(first_BMF.shape[1], 1))
-            return torch.cat([self.rest(part) for part in torch.split(first_BMF, rows)])
+            return self.rest(first_BMF)
         finally:
             self.train(was_training)
 
@@ -199,12 +197,22 @@ class DinScorer(nn.Module):
         """Scores [B, M] from the first layer's values."""
         num_rows, num_nodes = x_BMF.shape[:2]
         x = x_BMF.flatten(0, 1)
+        rows = BLOCK_ROWS if torch.is_grad_enabled() else EVALUATION_ROWS
+        if self.training and any(isinstance(norm, nn.BatchNorm1d) for norm in self.norms):
+            rows = max(1, len(x))
+        # Blocks stay in the cache: the MLP is many passes over its rows.
+        scores = torch.cat([self.mlp(part) for part in torch.split(x, rows)])
+        return scores.view(num_rows, num_nodes)
+
+    def mlp(self, x_XF: Tensor) -> Tensor:
+        """Scores [X, 1] from the first layer's values."""
+        x = x_XF
         for index, (layer, norm, act) in enumerate(zip(self.hidden, self.norms, self.acts, strict=True)):
             x = x if index == 0 else layer(x)
             x = prelu(norm(x), act.weight) if isinstance(act, nn.PReLU) else act(norm(x))
             x = self.dropout(x) if index == 0 else x
         scores: Tensor = self.output(x)
-        return scores.view(num_rows, num_nodes)
+        return scores
 
     def export(self) -> DinWeights:
         """Plain float32 arrays for search, batch normalisation folded in."""
