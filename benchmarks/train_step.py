@@ -1,6 +1,6 @@
 """Time and memory of one training step of MIND's shape: the paper's form, node-major eager, and the native kernel.
 
-python -m benchmarks.train_step [--json] [--users 100] [--straight-users 100] [--repeats 5]
+python -m benchmarks.train_step [--json] [--users 100] [--straight-users 100] [--repeats 5] [--norm none]
 """
 
 from __future__ import annotations
@@ -45,12 +45,14 @@ class PaperScorer(DinScorer):
         return first
 
 
-def build(scorer: type[DinScorer], users: int) -> tuple[Tree, DinScorer, Tensor, Tensor, torch.Generator]:
+def build(
+    scorer: type[DinScorer], users: int, *, norm: str = "none", recompute: bool = False
+) -> tuple[Tree, DinScorer, Tensor, Tensor, torch.Generator]:
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
     # The paper's tree: complete and binary.
     tree = Tree.of_order(np.random.default_rng(0).permutation(NUM_ITEMS), Shape(2, 2, 13))
-    model = scorer(tree.shape, norm="batch", generator=generator)
+    model = scorer(tree.shape, norm=norm, dropout=0.1, unit_coordinate=False, recompute=recompute, generator=generator)
     leaves = torch.from_numpy(tree.leaf_of_item.astype(np.int64))
     history = leaves[torch.randint(NUM_ITEMS, (users, LENGTH), generator=generator)]
     targets = leaves[torch.randint(NUM_ITEMS, (users, 1), generator=generator)]
@@ -82,9 +84,11 @@ def step_loss(model: DinScorer, history: Tensor, levels: Drawn) -> Tensor:
     return torch.stack(losses).mean()
 
 
-def run_step(scorer: str, users: int, repeats: int, sampling: str) -> dict[str, float]:
+def run_step(scorer: str, users: int, repeats: int, sampling: str, norm: str) -> dict[str, float]:
     """One whole step: draw, forward, backward, dense Adam."""
-    tree, model, history, targets, generator = build(PaperScorer if scorer == "paper" else DinScorer, users)
+    tree, model, history, targets, generator = build(
+        PaperScorer if scorer == "paper" else DinScorer, users, norm=norm, recompute=scorer == "recompute"
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     losses = []
 
@@ -134,17 +138,22 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=100)
     parser.add_argument("--straight-users", type=int, default=100, help="users of the paper's form, scaled to --users")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--norm", choices=("none", "batch"), default="none", help="of the MLP, in every variant")
     options = parser.parse_args()
     one_thread()
     if native() is None:
         raise SystemExit("the native core is not built; run `make native`")
-    users, repeats = options.users, options.repeats
+    users, repeats, norm = options.users, options.repeats, options.norm
     fast, slow = {"BEAMWOOD_KERNELS": "native"}, {"BEAMWOOD_KERNELS": "reference"}
-    results: dict[str, Any] = {"users": users, "straight_users": options.straight_users}
-    results["native"] = mine = in_process(run_step, "ours", users, repeats, "uniform", environment=fast)
-    results["native_tree_sampling"] = in_process(run_step, "ours", users, repeats, "tree", environment=fast)
-    results["eager"] = in_process(run_step, "ours", users, 2, "uniform", environment=slow)
-    straight = in_process(run_step, "paper", options.straight_users, 2, "uniform", environment=slow)
+    results: dict[str, Any] = {"users": users, "straight_users": options.straight_users, "norm": norm}
+    results["native"] = mine = in_process(run_step, "ours", users, repeats, "uniform", norm, environment=fast)
+    results["native_tree_sampling"] = in_process(run_step, "ours", users, repeats, "tree", norm, environment=fast)
+    if norm == "none":
+        results["native_recompute"] = in_process(
+            run_step, "recompute", users, repeats, "uniform", norm, environment=fast
+        )
+    results["eager"] = in_process(run_step, "ours", users, 2, "uniform", norm, environment=slow)
+    straight = in_process(run_step, "paper", options.straight_users, 2, "uniform", norm, environment=slow)
     scale = users / options.straight_users
     for name in ("median_s", "best_s", "peak_mib"):
         straight[name] *= scale
@@ -153,6 +162,10 @@ def main() -> None:
     results["speedup_over_straight"] = straight["median_s"] / mine["median_s"]
     results["speedup_over_eager"] = results["eager"]["median_s"] / mine["median_s"]
     results["memory_of_straight"] = mine["peak_mib"] / straight["peak_mib"]
+    if norm == "none":
+        lean = results["native_recompute"]
+        results["recompute_speedup_over_straight"] = straight["median_s"] / lean["median_s"]
+        results["recompute_memory_of_straight"] = lean["peak_mib"] / straight["peak_mib"]
     results["tree_over_uniform"] = results["native_tree_sampling"]["median_s"] / mine["median_s"]
     report(results, as_json=options.json)
 

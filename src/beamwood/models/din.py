@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from beamwood.errors import InputError
 from beamwood.kernels.activation import prelu
@@ -51,7 +52,8 @@ class DinScorer(nn.Module):
     batch normalisation before each hidden activation of the MLP (folded away at export); the attention network has
     none. `unit_coordinate` fixes the first coordinate of every embedding at 1, so that a window sum carries the sum of
     its attention weights too: a similarity of history and node that the MLP can use as it is (the paper has none).
-    `table_limit`: levels with at most so many nodes use the table of all pairs.
+    `table_limit`: levels with at most so many nodes use the table of all pairs. `recompute`: while training, keep only
+    the scores of each level and compute the rest again in backward: a fraction of the memory, for more time.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class DinScorer(nn.Module):
         unit_coordinate: bool = True,
         sparse: bool = False,
         table_limit: int = 512,
+        recompute: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -75,7 +78,9 @@ class DinScorer(nn.Module):
             raise InputError(f"norm='{norm}' is unknown; known: {', '.join(NORMS)}")
         if activation not in ACTIVATIONS:
             raise InputError(f"activation='{activation}' is unknown; known: {', '.join(ACTIVATIONS)}")
-        self.shape, self.table_limit = shape, table_limit
+        if recompute and norm == "batch":
+            raise InputError("recompute=True needs norm='none'; batch statistics are of all levels together")
+        self.shape, self.table_limit, self.recompute = shape, table_limit, recompute
         self.windows = tuple(windows)
         self.nodes = nn.Embedding(shape.num_nodes, width, sparse=sparse)
         self.attention_in, self.attention_in_act = nn.Linear(3 * width, attention_hidden), nn.PReLU(attention_hidden)
@@ -114,10 +119,16 @@ class DinScorer(nn.Module):
 
         All levels pass the MLP together, so that batch statistics are of the whole step.
         """
+        if self.recompute and torch.is_grad_enabled():
+            return [checkpoint(self.level_scores, leaves_BL, entry, use_reentrant=False) for entry in levels]
         first = [self.first_layer(leaves_BL, entry) for entry in levels]
         counts = [part.shape[1] for part in first]
         scores = self.rest(torch.cat(first, dim=1))
         return list(torch.split(scores, counts, dim=1))
+
+    def level_scores(self, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
+        """Scores [B, M] of one level."""
+        return self.rest(self.first_layer(leaves_BL, entry))
 
     @torch.no_grad()
     def evaluate(self, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
@@ -125,8 +136,7 @@ class DinScorer(nn.Module):
         was_training = self.training
         self.eval()
         try:
-            first_BMF = self.first_layer(leaves_BL, entry)
-            return self.rest(first_BMF)
+            return self.level_scores(leaves_BL, entry)
         finally:
             self.train(was_training)
 
