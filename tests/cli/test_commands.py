@@ -109,7 +109,7 @@ GOOD = pl.DataFrame({"user_id": [1, 1, 2, 2] * 10, "item_id": list(range(8)) * 5
         (GOOD.drop("user_id"), "has no user column; it has: item_id, timestamp"),
         (
             GOOD.with_columns(user_id=pl.Series([None, *[1, 2] * 19, 1])),
-            "1 of 40 rows without a user id, the first in row 1",
+            "1 of 40 rows without a user id, the first None in row 1",
         ),
         (
             GOOD.with_columns(timestamp=pl.Series(["soon", *map(str, range(39))])),
@@ -229,3 +229,45 @@ def test_durations():
     for text in ("", "0s", "m", "-3s", "1d"):
         with pytest.raises(InputError, match="time-limit"):
             parse_duration(text)
+
+
+@pytest.mark.slow
+def test_a_kill_while_saving_leaves_the_old_artefact_whole(market, fitted):
+    command = [sys.executable, "-m", "beamwood", "fit", str(market / "log.parquet"), "--method", "popularity"]
+    command += ["--out", str(fitted), "--overwrite"]
+    program = (
+        "import os, runpy, signal, sys\n"
+        "real, left = os.fsync, [int(sys.argv[1])]\n"
+        "def fsync(descriptor):\n"
+        "    left[0] -= 1\n"
+        "    os.kill(os.getpid(), signal.SIGKILL) if left[0] < 0 else real(descriptor)\n"
+        "os.fsync = fsync\n"
+        "sys.argv = ['beamwood', *sys.argv[2:]]\n"
+        "runpy.run_module('beamwood', run_name='__main__')\n"
+    )
+    for point in (0, 2, 5):
+        killed = subprocess.run(
+            [sys.executable, "-c", program, str(point), *command[3:]], capture_output=True, env=ENVIRONMENT, check=False
+        )
+        assert killed.returncode == -signal.SIGKILL
+        assert beamwood("recommend", fitted, "--user", "3") == 0
+        assert beamwood("inspect", fitted) == 0
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_the_old_artefact_whole(market, fitted):
+    program = (
+        "import resource, runpy, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))\n"
+        "sys.argv = ['beamwood', *sys.argv[1:]]\n"
+        "runpy.run_module('beamwood', run_name='__main__')\n"
+    )
+    arguments = ["fit", str(market / "log.parquet"), "--method", "cooccurrence", "--out", str(fitted), "--overwrite"]
+    full = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
+    assert full.returncode == 2, full.stderr
+    assert "Traceback" not in full.stderr
+    assert beamwood("recommend", fitted, "--user", "3") == 0
+    assert [entry.name for entry in market.iterdir() if entry.name.startswith(".")] == []

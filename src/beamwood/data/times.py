@@ -66,7 +66,8 @@ def _from_text(table: Source, column: pl.Expr) -> tuple[pl.Expr, str]:
     with reading(table.name):
         whole, number = (
             table.frame.select(
-                given.str.contains(_WHOLE).all().alias("whole"), given.first().str.contains(_NUMBER).alias("number")
+                given.str.contains(_WHOLE).all().alias("whole"),
+                (given.str.contains(_NUMBER).mean() >= 0.5).alias("number"),
             )
             .collect(engine="streaming")
             .row(0)

@@ -61,7 +61,7 @@ class Config(BaseModel):
     targets: int = Field(8, ge=1, description="items of the user's future that one history is trained on")
     horizon: int = Field(0, ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")
     level_reduction: Literal["mean", "sum"] = "mean"
-    min_history: int = Field(15, ge=1, description="training histories shorter than this are left out")
+    min_history: int = Field(5, ge=1, description="training histories shorter than this are left out; DTR: 15")
     learning_rate: float = Field(5e-3, gt=0)
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW) of the layers; embeddings have none")
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
@@ -268,5 +268,13 @@ def fit(
         seed=seed,
     )
     searcher = TreeSearcher(task.model.export(), tree, beam_width=config.beam_width)
-    training: dict[str, Any] = {"steps": result.steps, "best_step": result.best_step, "stopped": result.stopped_because}
+    lengths = split.train.histories.lengths
+    training: dict[str, Any] = {
+        "steps": result.steps,
+        "best_step": result.best_step,
+        "stopped": result.stopped_because,
+        f"valid/{config.monitor}": result.best_metric,
+        "examples": task.num_examples,
+        "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.min_history))),
+    }
     return build_retriever(searcher, split, method="dtr", config=config, seed=seed, training=training)
