@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test check lint types imports test-fast format native clean
+.PHONY: demo test check lint types imports test-fast format native sanitize clean
 
 demo: $(STAMP)
 	$(BIN)/beamwood demo --out runs/demo --overwrite
@@ -45,3 +45,13 @@ clean:
 native:
 	cmake -S native -B build/native -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/src/beamwood
 	cmake --build build/native --parallel 2
+
+# The kernel tests under AddressSanitizer and UndefinedBehaviorSanitizer. Python itself is not built for the leak check.
+sanitize:
+	mkdir -p build/sanitized
+	cp -r src/beamwood build/sanitized/
+	cmake -S native -B build/sanitize -DCMAKE_BUILD_TYPE=Release -DBEAMWOOD_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/build/sanitized/beamwood
+	cmake --build build/sanitize --parallel 2
+	PYTHONPATH=build/sanitized OMP_NUM_THREADS=1 BEAMWOOD_KERNELS=native ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so) $$(gcc -print-file-name=libstdc++.so)" \
+	$(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow" tests/kernels

@@ -118,11 +118,20 @@ void prepare(const Model& model, const AmxModel& amx, const float* nodes, const 
              const Workspace& space, AmxWorkspace& tiles) {
     const Dense& attention = model.attention_in;
     const int width = model.width, depth_tiles = amx.depth_tiles, depth = 32 * depth_tiles;
-    alignas(64) float a_row[(1 << 14) + 64];
+    Aligned<float>& a_row = tiles.row;
+    Aligned<std::int32_t>& parts = tiles.constants;  // [3][stride]
     for (std::size_t u = 0; u < history.nodes.size(); ++u) {
-        std::fill_n(a_row, depth, 0.0f);
-        std::copy_n(nodes + static_cast<std::size_t>(history.nodes[u]) * width, width, a_row);
-        const float* constant = space.constant.data() + u * attention.stride;
+        std::copy_n(nodes + static_cast<std::size_t>(history.nodes[u]) * width, width, a_row.data());
+        // The constant in three parts, exact: each meets a 1 among the node's inputs.
+        for (int a = 0; a < attention.stride; a += LANES) {
+            Vec left = load(space.constant.data() + u * attention.stride + a);
+            for (int part = 0; part < 3; ++part) {
+                const IntVec bits = reinterpret_cast<IntVec>(left) & static_cast<std::int32_t>(0xffff0000);
+                left -= reinterpret_cast<Vec>(bits);
+                const IntVec half = bits >> 16;
+                std::memcpy(parts.data() + part * attention.stride + a, &half, sizeof half);
+            }
+        }
         for (int a = 0; a < attention.outputs; ++a) {
             const std::size_t row = u * attention.outputs + a;
             std::uint16_t* tile = tiles.folded.data() + row / 16 * depth_tiles * 2 * TILE + row % 16 * 32;
@@ -131,19 +140,13 @@ void prepare(const Model& model, const AmxModel& amx, const float* nodes, const 
             for (int kt = 0; kt < depth_tiles; ++kt) {
                 const int d = kt * 32;
                 store_row(tile + kt * 2 * TILE, tile + kt * 2 * TILE + TILE,
-                          load(w_w + d) + load(w_p + d) * load(a_row + d),
-                          load(w_w + d + 16) + load(w_p + d + 16) * load(a_row + d + 16));
+                          load(w_w + d) + load(w_p + d) * load(a_row.data() + d),
+                          load(w_w + d + 16) + load(w_p + d + 16) * load(a_row.data() + d + 16));
             }
-            // The constant in three parts, exact: each meets a 1 among the node's inputs.
-            float left = constant[a];
-            for (int d = width; d < width + 3; ++d) {
-                std::uint32_t bits;
-                std::memcpy(&bits, &left, 4);
-                bits &= 0xffff0000u;
-                float taken;
-                std::memcpy(&taken, &bits, 4);
-                left -= taken;
-                tile[d / 32 * 2 * TILE + d % 32] = static_cast<std::uint16_t>(bits >> 16);
+            for (int part = 0; part < 3; ++part) {
+                const int d = width + part;
+                tile[d / 32 * 2 * TILE + d % 32] =
+                    static_cast<std::uint16_t>(parts[static_cast<std::size_t>(part) * attention.stride + a]);
             }
         }
     }
@@ -197,21 +200,26 @@ BEAMWOOD_INLINE Vec prelu_by_max(Vec x, Vec slope) {
     return reinterpret_cast<Vec>(_mm512_max_ps(reinterpret_cast<__m512>(x), reinterpret_cast<__m512>(slope * x)));
 }
 
-// bias + sum over a of out_a act(sums_a).
-template <bool BY_MAX>
-BEAMWOOD_INLINE Vec weigh(const float* sums, const float* slopes, const float* outs, int hidden, Vec bias) {
-    const auto active = [&](int a) {
-        const Vec x = load(sums + a * 16), slope = splat(slopes[a]);
-        return splat(outs[a]) * (BY_MAX ? prelu_by_max(x, slope) : prelu(x, slope));
-    };
-    Vec weight[4] = {bias, Vec{}, Vec{}, Vec{}};
-    int a = 0;
-    for (; a + 4 <= hidden; a += 4) {
+// act_out(bias + sum over a of out_a act(sums_a)) for U history nodes, whose `sums` [hidden][16] follow each other, into
+// rows of `to`. Several at once share the loads of slopes and outs.
+template <bool BY_MAX, int U>
+BEAMWOOD_INLINE void weigh(const Model& model, const float* sums, float* to) {
+    const int hidden = model.attention_in.outputs;
+    const float* slopes = model.attention_in.slope.data();
+    const float* outs = model.attention_out.data();
+    Vec weight[U];
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) weight[i] += active(a + i);
+    for (int u = 0; u < U; ++u) weight[u] = splat(model.attention_out_bias);
+    for (int a = 0; a < hidden; ++a) {
+        const Vec slope = splat(slopes[a]), out = splat(outs[a]);
+#pragma GCC unroll 4
+        for (int u = 0; u < U; ++u) {
+            const Vec x = load(sums + (static_cast<std::size_t>(u) * hidden + a) * 16);
+            weight[u] += out * (BY_MAX ? prelu_by_max(x, slope) : prelu(x, slope));
+        }
     }
-    for (; a < hidden; ++a) weight[0] += active(a);
-    return (weight[0] + weight[1]) + (weight[2] + weight[3]);
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u) beamwood::amx::store(to + u * BLOCK, prelu(weight[u], splat(model.attention_out_slope)));
 }
 
 // Attention weights of `column_tiles` tiles of nodes, into the rows of `values` behind the nodes.
@@ -219,11 +227,8 @@ template <bool BY_MAX>
 void attend(const Model& model, const AmxModel& amx, int num_history, int column_tiles, bool split, AmxWorkspace& tiles) {
     const std::size_t node_step = static_cast<std::size_t>(amx.depth_tiles) * 2 * TILE;
     const std::size_t group_step = static_cast<std::size_t>(amx.group_tiles) * amx.depth_tiles * 2 * TILE;
-    const float* slopes = model.attention_in.slope.data();
-    const float* outs = model.attention_out.data();
     const int hidden = model.attention_in.outputs;
-    const Vec out_slope = splat(model.attention_out_slope), out_bias = splat(model.attention_out_bias);
-    float* to = tiles.values.data() + static_cast<std::size_t>(model.width) * BLOCK;
+    float* values = tiles.values.data() + static_cast<std::size_t>(model.width) * BLOCK;
     const std::uint16_t* folded = tiles.folded.data();
     // The tiles work one step ahead of the vectors, so that neither waits for the other.
     const int groups = (num_history + amx.group - 1) / amx.group;
@@ -239,9 +244,10 @@ void attend(const Model& model, const AmxModel& amx, int num_history, int column
         const int group = (step - 1) / column_tiles, ct = (step - 1) % column_tiles;
         const float* sums = tiles.sums.data() + ((step - 1) & 1) * amx.group_tiles * 256;
         const int end = std::min((group + 1) * amx.group, num_history);
-        for (int u = group * amx.group; u < end; ++u, sums += hidden * 16)
-            beamwood::amx::store(to + static_cast<std::size_t>(u) * BLOCK + ct * 16,
-                                 prelu(weigh<BY_MAX>(sums, slopes, outs, hidden, out_bias), out_slope));
+        int u = group * amx.group;
+        float* to = values + static_cast<std::size_t>(u) * BLOCK + ct * 16;
+        for (; u + 4 <= end; u += 4, sums += 4 * hidden * 16, to += 4 * BLOCK) weigh<BY_MAX, 4>(model, sums, to);
+        for (; u < end; ++u, sums += hidden * 16, to += BLOCK) weigh<BY_MAX, 1>(model, sums, to);
     }
 }
 

@@ -49,6 +49,8 @@ struct AmxWorkspace {
     Halves nodes;        // [BLOCK / 16][depth tiles][hi, lo][16 pairs of rows][16 nodes][2]
     Halves inputs;       // the same for a layer's inputs
     Aligned<float> sums;    // tiles as they come out
+    Aligned<float> row;  // [32 depth_tiles], a history node, zeros beyond D
+    Aligned<std::int32_t> constants;  // [3][stride of attention_in], a constant's three parts
     Aligned<float> values;  // [D + U or widest][BLOCK]: nodes and weights, then each layer's outputs
 
     AmxWorkspace(const Model& model, const AmxModel& amx);

@@ -67,6 +67,16 @@ Worker::Worker(const Model& model, const TreeShape& shape, const SearchKernels& 
     if (amx_) amx_space_ = std::make_unique<AmxWorkspace>(model, *amx_);
 }
 
+// Asks for the rows of nodes that lie anywhere in a table far larger than the caches.
+void Worker::prefetch(const std::vector<std::int32_t>& nodes) const {
+    const std::size_t bytes = model_.width * sizeof(float);
+    for (const std::int32_t node : nodes) {
+        const char* row = reinterpret_cast<const char*>(level_nodes_) + node * bytes;
+        for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at);
+        __builtin_prefetch(row + bytes - 1);
+    }
+}
+
 // Makes the workspace that of the query's user on a level.
 void Worker::enter(const Query& query, int level) {
     const std::int64_t below = shape_.leaves_below(level);
@@ -78,12 +88,21 @@ void Worker::enter(const Query& query, int level) {
     history_.nodes.clear();
     history_.slots.clear();
     history_.windows.clear();
+    slot_of_position_.assign(model_.history_length, -1);
     for (const auto& [node, position] : entries_) {
         if (history_.nodes.empty() || history_.nodes.back() != node) history_.nodes.push_back(node);
-        history_.slots.push_back(static_cast<std::int32_t>(history_.nodes.size()) - 1);
+        slot_of_position_[position] = static_cast<std::int32_t>(history_.nodes.size()) - 1;
+    }
+    // Entries in order of position, so that those of one window, which share a matrix, stand together.
+    for (int position = 0; position < model_.history_length; ++position) {
+        if (slot_of_position_[position] < 0) continue;
+        history_.slots.push_back(slot_of_position_[position]);
         history_.windows.push_back(model_.window_of[position]);
     }
     level_nodes_ = model_.nodes + shape_.level_offset(level) * model_.width;
+    prefetch(history_.nodes);
+    // A whole level is read in order, which needs no help.
+    if (nodes_.size() <= 4096) prefetch(nodes_);
     kernels_.prepare(model_, level_nodes_, history_, space_);
 }
 

@@ -50,6 +50,7 @@ public:
 
 private:
     void enter(const Query& query, int level);
+    void prefetch(const std::vector<std::int32_t>& nodes) const;
     void open_children(int level, const std::int32_t* live, const Query& query);
     // Leaves in `keys_` the k best of `nodes_`, in no order.
     void choose(std::int64_t k, bool final);
@@ -66,6 +67,7 @@ private:
     std::unique_ptr<AmxWorkspace> amx_space_;
     History history_;
     std::vector<std::pair<std::int32_t, std::int32_t>> entries_;
+    std::vector<std::int32_t> slot_of_position_;
     const float* level_nodes_ = nullptr;
     std::vector<std::int32_t> nodes_, next_, subset_;
     std::vector<float> scores_, subset_scores_;

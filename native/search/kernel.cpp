@@ -125,6 +125,8 @@ void prepare(const Model& model, const float* nodes, const History& history, Wor
     const float* w_a = attention.weight.data();
     const float* w_p = w_a + block;
     const float* w_w = w_p + block;
+    std::memset(space.first.data() + static_cast<std::size_t>(width) * layer.stride, 0,
+                history.nodes.size() * layer.stride * sizeof(float));
     for (std::size_t u = 0; u < history.nodes.size(); ++u) {
         const float* a = nodes + static_cast<std::size_t>(history.nodes[u]) * width;
         combine(a, w_a, width, stride, attention.bias.data(), space.constant.data() + u * stride);
@@ -135,7 +137,6 @@ void prepare(const Model& model, const float* nodes, const History& history, Wor
             for (int column = 0; column < stride; column += LANES)
                 store(folded + row + column, load(w_w + row + column) + value * load(w_p + row + column));
         }
-        std::memset(space.first.data() + (width + u) * layer.stride, 0, layer.stride * sizeof(float));
     }
     for (std::size_t entry = 0; entry < history.slots.size(); ++entry) {
         const int u = history.slots[entry];

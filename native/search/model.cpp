@@ -43,6 +43,8 @@ AmxWorkspace::AmxWorkspace(const Model& model, const AmxModel& amx) {
     nodes.resize(column_tiles * amx.depth_tiles * pair_tile);
     inputs.resize(column_tiles * ((most + 31) / 32) * pair_tile);
     sums.resize(256 * std::max<std::size_t>(2 * amx.group_tiles, 4));
+    row.resize(32 * amx.depth_tiles);
+    constants.resize(static_cast<std::size_t>(3) * model.attention_in.stride);
     // A tile's rows are written whole, past a layer's end.
     values.resize((most + 32) * BLOCK);
 }
