@@ -67,11 +67,13 @@ Worker::Worker(const Model& model, const TreeShape& shape, const SearchKernels& 
     if (amx_) amx_space_ = std::make_unique<AmxWorkspace>(model, *amx_);
 }
 
-// Asks for the rows of nodes that lie anywhere in a table far larger than the caches.
-void Worker::prefetch(const std::vector<std::int32_t>& nodes) const {
+// Asks for the rows of a level's nodes, `numbers` / `below`: they lie anywhere in a table far larger than the caches.
+void Worker::prefetch(int level, const std::int32_t* numbers, std::size_t count, std::int64_t below) const {
     const std::size_t bytes = model_.width * sizeof(float);
-    for (const std::int32_t node : nodes) {
-        const char* row = reinterpret_cast<const char*>(level_nodes_) + node * bytes;
+    const char* table = reinterpret_cast<const char*>(model_.nodes) + shape_.level_offset(level) * bytes;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (numbers[i] < 0) continue;
+        const char* row = table + numbers[i] / below * bytes;
         for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at);
         __builtin_prefetch(row + bytes - 1);
     }
@@ -100,10 +102,12 @@ void Worker::enter(const Query& query, int level) {
         history_.windows.push_back(model_.window_of[position]);
     }
     level_nodes_ = model_.nodes + shape_.level_offset(level) * model_.width;
-    prefetch(history_.nodes);
     // A whole level is read in order, which needs no help.
-    if (nodes_.size() <= 4096) prefetch(nodes_);
+    if (nodes_.size() <= 4096) prefetch(level, nodes_.data(), nodes_.size(), 1);
     kernels_.prepare(model_, level_nodes_, history_, space_);
+    // The next level's history is known now, and wanted before that level's nodes are.
+    if (level < shape_.depth)
+        prefetch(level + 1, query.history, model_.history_length, shape_.leaves_below(level + 1));
 }
 
 // The children in `nodes_` of the parents in `nodes_`, ascending, that have something to return below them.

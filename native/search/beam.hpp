@@ -50,7 +50,7 @@ public:
 
 private:
     void enter(const Query& query, int level);
-    void prefetch(const std::vector<std::int32_t>& nodes) const;
+    void prefetch(int level, const std::int32_t* numbers, std::size_t count, std::int64_t below) const;
     void open_children(int level, const std::int32_t* live, const Query& query);
     // Leaves in `keys_` the k best of `nodes_`, in no order.
     void choose(std::int64_t k, bool final);

@@ -8,20 +8,24 @@
 namespace beamwood::BEAMWOOD_LEVEL {
 namespace {
 
-// Vectors of nodes computed together: ROWS x COLUMNS sums live in registers.
+// Vectors of nodes computed together: ROWS / 2 x COLUMNS sums live in registers.
 constexpr int COLUMNS = BEAMWOOD_VECTOR_REGISTERS == 32 ? 4 : 2;
 static_assert(BLOCK % (LANES * COLUMNS) == 0);
 
-// sums += matrix rows times inputs: `matrix` [depth][stride], `inputs` [depth][BLOCK].
+// Rows computed together with V vectors: one vector alone needs more rows, to have enough sums under way.
 template <int V>
+constexpr int ROWS_WITH = V == 1 ? ROWS : ROWS / 2;
+
+// sums += matrix rows times inputs: `matrix` [depth][stride], `inputs` [depth][BLOCK].
+template <int R, int V>
 BEAMWOOD_INLINE void multiply(const float* matrix, std::ptrdiff_t stride, const float* inputs, int depth,
-                              Vec (&sums)[ROWS][V]) {
+                              Vec (&sums)[R][V]) {
     for (int k = 0; k < depth; ++k, matrix += stride, inputs += BLOCK) {
         Vec x[V];
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) x[v] = load(inputs + v * LANES);
-#pragma GCC unroll 8
-        for (int row = 0; row < ROWS; ++row) {
+#pragma GCC unroll 12
+        for (int row = 0; row < R; ++row) {
             const Vec factor = splat(matrix[row]);
 #pragma GCC unroll 8
             for (int v = 0; v < V; ++v) sums[row][v] += factor * x[v];
@@ -29,10 +33,10 @@ BEAMWOOD_INLINE void multiply(const float* matrix, std::ptrdiff_t stride, const 
     }
 }
 
-template <int V>
-BEAMWOOD_INLINE void start(const float* values, Vec (&sums)[ROWS][V]) {
-#pragma GCC unroll 8
-    for (int row = 0; row < ROWS; ++row) {
+template <int R, int V>
+BEAMWOOD_INLINE void start(const float* values, Vec (&sums)[R][V]) {
+#pragma GCC unroll 12
+    for (int row = 0; row < R; ++row) {
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) sums[row][v] = splat(values[row]);
     }
@@ -41,6 +45,7 @@ BEAMWOOD_INLINE void start(const float* values, Vec (&sums)[ROWS][V]) {
 // Attention weights of V vectors of nodes, from column `column` of `inputs`, into the rows behind the nodes.
 template <int V>
 void attend(const Model& model, int num_history, Workspace& space, int column) {
+    constexpr int R = ROWS_WITH<V>;
     const Dense& layer = model.attention_in;
     const int width = model.width, stride = layer.stride;
     const float* nodes = space.inputs.data() + column;
@@ -50,12 +55,12 @@ void attend(const Model& model, int num_history, Workspace& space, int column) {
         Vec weight[V];
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) weight[v] = splat(model.attention_out_bias);
-        for (int row = 0; row < layer.outputs; row += ROWS) {
-            Vec sums[ROWS][V];
+        for (int row = 0; row < layer.outputs; row += R) {
+            Vec sums[R][V];
             start(constant + row, sums);
             multiply(folded + row, stride, nodes, width, sums);
-#pragma GCC unroll 8
-            for (int r = 0; r < ROWS; ++r) {
+#pragma GCC unroll 12
+            for (int r = 0; r < R; ++r) {
                 const Vec slope = splat(layer.slope[row + r]), out = splat(model.attention_out[row + r]);
 #pragma GCC unroll 8
                 for (int v = 0; v < V; ++v) weight[v] += out * prelu(sums[r][v], slope);
@@ -70,12 +75,13 @@ void attend(const Model& model, int num_history, Workspace& space, int column) {
 // `to` [outputs padded][BLOCK] = act(matrix from + bias) for V vectors of nodes.
 template <int V>
 void dense(const Dense& layer, const float* matrix, int depth, const float* from, float* to, int column) {
-    for (int row = 0; row < layer.outputs; row += ROWS) {
-        Vec sums[ROWS][V];
+    constexpr int R = ROWS_WITH<V>;
+    for (int row = 0; row < layer.outputs; row += R) {
+        Vec sums[R][V];
         start(layer.bias.data() + row, sums);
         multiply(matrix + row, layer.stride, from + column, depth, sums);
-#pragma GCC unroll 8
-        for (int r = 0; r < ROWS; ++r) {
+#pragma GCC unroll 12
+        for (int r = 0; r < R; ++r) {
             const Vec slope = splat(layer.slope[row + r]);
 #pragma GCC unroll 8
             for (int v = 0; v < V; ++v)
@@ -97,22 +103,23 @@ BEAMWOOD_INLINE void over_columns(int count, Work&& work) {
     }
 }
 
-// `to` [stride] = `from` + values times `matrix` [depth][stride]. Three vectors at once hide the latency of their sums.
+// `to` [stride] = `from` + values times `matrix` [depth][stride]. Many vectors at once hide the latency of their sums.
 void combine(const float* values, const float* matrix, int depth, int stride, const float* from, float* to) {
     const auto over = [&]<int V>(int column) {
         Vec sums[V];
-#pragma GCC unroll 8
+#pragma GCC unroll 9
         for (int v = 0; v < V; ++v) sums[v] = load(from + column + v * LANES);
         const float* row = matrix + column;
         for (int d = 0; d < depth; ++d, row += stride) {
             const Vec value = splat(values[d]);
-#pragma GCC unroll 8
+#pragma GCC unroll 9
             for (int v = 0; v < V; ++v) sums[v] += value * load(row + v * LANES);
         }
-#pragma GCC unroll 8
+#pragma GCC unroll 9
         for (int v = 0; v < V; ++v) store(to + column + v * LANES, sums[v]);
     };
     int column = 0;
+    for (; column + 9 * LANES <= stride; column += 9 * LANES) over.template operator()<9>(column);
     for (; column + 3 * LANES <= stride; column += 3 * LANES) over.template operator()<3>(column);
     for (; column < stride; column += LANES) over.template operator()<1>(column);
 }

@@ -18,8 +18,8 @@
 
 namespace beamwood {
 
-// Rows computed together by the matrix kernel, and nodes scored together. Strides are multiples of a cache line.
-inline constexpr int ROWS = 6;
+// The most rows computed together by the matrix kernel, and nodes scored together.
+inline constexpr int ROWS = 12;
 inline constexpr int BLOCK = 64;
 
 inline int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
