@@ -1,4 +1,8 @@
-"""Directed counts: what followed what within a few steps, nearer counting more; the latest items decide."""
+"""Directed counts: what followed what within a few steps, nearer counting more; the latest items decide.
+
+`similarity_ij = (sum of 1 / gap over pairs i, then j) / (n_i^source_power n_j^target_power)`,
+n the number of training interactions of an item.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +30,9 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    decay: tuple[float, ...] = (0.98, 0.95, 0.9, 0.85, 0.8, 0.7)
-    power: tuple[float, ...] = Field((0.3, 0.5, 0.7), description="exponent of both items' frequencies")
+    decay: tuple[float, ...] = (0.95, 0.9, 0.8, 0.7)
+    source_power: tuple[float, ...] = Field((0.7, 1.0), description="exponent of the earlier item's frequency")
+    target_power: tuple[float, ...] = Field((0.3, 0.5), description="exponent of the later item's frequency")
     steps: int = Field(10, ge=1, description="how many steps later still counts")
     length: int = Field(30, ge=1, description="history items that count")
     num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
@@ -48,22 +53,26 @@ def counts_within(histories: ItemLists, num_items: int, steps: int) -> sparse.cs
 
 
 def fit(split: Split, config: Config | None = None, *, seed: int = 0, **_: Any) -> Retriever:
-    """Count on the training histories, choose power and decay on the validation queries."""
+    """Count on the training histories, choose both powers and the decay on the validation queries."""
     config = config or Config()
     counts = counts_within(split.train.histories, split.train.num_items, config.steps)
     frequency = np.maximum(split.train.item_counts, 1).astype(float)
 
     @functools.lru_cache(maxsize=1)
-    def matrix(power: float) -> sparse.csr_matrix:
-        scale = sparse.diags(frequency**-power)
-        return strongest(sparse.csr_matrix(scale @ counts @ scale), config.num_neighbours)
+    def matrix(source_power: float, target_power: float) -> sparse.csr_matrix:
+        scaled = sparse.diags(frequency**-source_power) @ counts @ sparse.diags(frequency**-target_power)
+        return strongest(sparse.csr_matrix(scaled), config.num_neighbours)
 
     def build(candidate: Mapping[str, Any]) -> NeighbourSearcher:
         return NeighbourSearcher(
-            matrix(candidate["power"]), split.train.item_counts, decay=candidate["decay"], length=config.length
+            matrix(candidate["source_power"], candidate["target_power"]),
+            split.train.item_counts,
+            decay=candidate["decay"],
+            length=config.length,
         )
 
-    grid = itertools.product(config.power, config.decay)
-    candidates = (dict(zip(("power", "decay"), values, strict=True)) for values in grid)
+    names = ("source_power", "target_power", "decay")
+    grid = itertools.product(config.source_power, config.target_power, config.decay)
+    candidates = (dict(zip(names, values, strict=True)) for values in grid)
     searcher, chosen = choose(split, candidates, build)
     return build_retriever(searcher, split, method="transitions", config=config, seed=seed, training=chosen)
