@@ -34,6 +34,9 @@ float score_of(std::uint64_t key) {
     return score;
 }
 
+// log(1 / (1 + exp(-x))), without overflow at either end.
+float log_sigmoid(float x) { return std::min(x, 0.0f) - std::log1p(std::exp(-std::fabs(x))); }
+
 void keep_best(std::vector<std::uint64_t>& keys, std::int64_t k) {
     if (static_cast<std::int64_t>(keys.size()) <= k) return;
     std::nth_element(keys.begin(), keys.begin() + k, keys.end(), std::greater<>());
@@ -62,8 +65,9 @@ std::int64_t TreeShape::leaves_below(int level) const {
 }
 
 Worker::Worker(const Model& model, const TreeShape& shape, const SearchKernels& kernels, const AmxModel* amx,
-               Precision precision)
-    : model_(model), shape_(shape), kernels_(kernels), amx_(amx), precision_(precision), space_(model) {
+               Precision precision, bool by_path)
+    : model_(model), shape_(shape), kernels_(kernels), amx_(amx), precision_(precision), by_path_(by_path),
+      space_(model) {
     if (amx_) amx_space_ = std::make_unique<AmxWorkspace>(model, *amx_);
 }
 
@@ -129,6 +133,13 @@ void Worker::open_children(int level, const std::int32_t* live, const Query& que
     nodes_.swap(next_);
 }
 
+// `scores_` of `nodes_`, in float32.
+void Worker::score_nodes() {
+    scores_.resize(nodes_.size());
+    kernels_.score(model_, level_nodes_, static_cast<int>(history_.nodes.size()), nodes_.data(),
+                   static_cast<std::int64_t>(nodes_.size()), space_, scores_.data());
+}
+
 // Scores entries [begin, end) of `by_distance_` in float32, behind what `subset_scores_` holds.
 void Worker::rescore(std::int64_t begin, std::int64_t end) {
     subset_.clear();
@@ -141,10 +152,10 @@ void Worker::rescore(std::int64_t begin, std::int64_t end) {
 void Worker::choose(std::int64_t k, bool final) {
     const std::int64_t count = static_cast<std::int64_t>(nodes_.size());
     const int num_history = static_cast<int>(history_.nodes.size());
-    scores_.resize(count);
     if (precision_ == Precision::float32) {
-        kernels_.score(model_, level_nodes_, num_history, nodes_.data(), count, space_, scores_.data());
+        score_nodes();
     } else {
+        scores_.resize(count);
         const AmxKernels& tiles = *amx_kernels();
         tiles.prepare(model_, *amx_, level_nodes_, history_, space_, *amx_space_);
         tiles.score(model_, *amx_, level_nodes_, num_history, nodes_.data(), count, precision_ == Precision::exact,
@@ -223,7 +234,8 @@ std::int64_t Worker::beam(const Query& query, std::int64_t beam_width, std::int6
     std::int64_t scored = 0;
     nodes_.assign(1, 0);
     keys_.clear();
-    for (int level = 1; level <= shape_.depth; ++level) {
+    if (by_path_) scored = beam_of_paths(query, beam_width, k, live);
+    else for (int level = 1; level <= shape_.depth; ++level) {
         const bool final = level == shape_.depth;
         open_children(level, live[level], query);
         if (nodes_.empty()) break;
@@ -238,6 +250,37 @@ std::int64_t Worker::beam(const Query& query, std::int64_t beam_width, std::int6
         keys_.clear();
     }
     write_out(k, leaves, scores);
+    return scored;
+}
+
+std::int64_t Worker::beam_of_paths(const Query& query, std::int64_t beam_width, std::int64_t k,
+                                   const std::vector<const std::int32_t*>& live) {
+    std::int64_t scored = 0;
+    sums_.assign(1, 0);
+    for (int level = 1; level <= shape_.depth; ++level) {
+        const bool final = level == shape_.depth;
+        const std::int64_t fanout = shape_.fanout(level);
+        subset_ = nodes_;  // the parents, ascending as `sums_`
+        open_children(level, live[level], query);
+        keys_.clear();
+        if (nodes_.empty()) break;
+        enter(query, level);
+        score_nodes();
+        scored += static_cast<std::int64_t>(nodes_.size());
+        for (std::size_t i = 0, parent = 0; i < nodes_.size(); ++i) {
+            while (subset_[parent] != nodes_[i] / fanout) ++parent;
+            keys_.push_back(key_of(sums_[parent] + log_sigmoid(scores_[i]), nodes_[i]));
+        }
+        keep_best(keys_, final ? k : beam_width);
+        if (final) break;
+        std::sort(keys_.begin(), keys_.end(), [](auto a, auto b) { return node_of(a) < node_of(b); });
+        nodes_.clear();
+        sums_.clear();
+        for (const std::uint64_t key : keys_) {
+            nodes_.push_back(node_of(key));
+            sums_.push_back(score_of(key));
+        }
+    }
     return scored;
 }
 
@@ -262,17 +305,31 @@ void Worker::score(const Query& query, const std::int32_t* leaves, std::int64_t 
         if (leaves[i] >= 0) nodes_.push_back(leaves[i]);
     std::fill_n(scores, count, -std::numeric_limits<float>::infinity());
     if (nodes_.empty()) return;
+    if (by_path_) {
+        next_ = nodes_;
+        sums_.assign(next_.size(), 0);
+        for (int level = 1; level <= shape_.depth; ++level) {
+            for (std::size_t i = 0; i < next_.size(); ++i)
+                nodes_[i] = static_cast<std::int32_t>(next_[i] / shape_.leaves_below(level));
+            enter(query, level);
+            score_nodes();
+            for (std::size_t i = 0; i < next_.size(); ++i) sums_[i] += log_sigmoid(scores_[i]);
+        }
+        for (std::int64_t i = 0, at = 0; i < count; ++i)
+            if (leaves[i] >= 0) scores[i] = sums_[at++];
+        return;
+    }
     enter(query, shape_.depth);
-    const std::int64_t given = static_cast<std::int64_t>(nodes_.size());
-    const int num_history = static_cast<int>(history_.nodes.size());
-    scores_.resize(given);
     if (precision_ == Precision::bf16) {
+        const std::int64_t given = static_cast<std::int64_t>(nodes_.size());
+        const int num_history = static_cast<int>(history_.nodes.size());
+        scores_.resize(given);
         const AmxKernels& tiles = *amx_kernels();
         tiles.prepare(model_, *amx_, level_nodes_, history_, space_, *amx_space_);
         tiles.score(model_, *amx_, level_nodes_, num_history, nodes_.data(), given, false, space_, *amx_space_,
                     scores_.data());
     } else {
-        kernels_.score(model_, level_nodes_, num_history, nodes_.data(), given, space_, scores_.data());
+        score_nodes();
     }
     for (std::int64_t i = 0, at = 0; i < count; ++i)
         if (leaves[i] >= 0) scores[i] = scores_[at++];

@@ -35,8 +35,10 @@ struct Query {
 // A searcher's memory for one thread.
 class Worker {
 public:
+    // With `by_path` the score of a node is the log-probability of the path to it, each step's probability the sigmoid
+    // of the model's score; every level is then scored, in float32.
     Worker(const Model& model, const TreeShape& shape, const SearchKernels& kernels, const AmxModel* amx,
-           Precision precision);
+           Precision precision, bool by_path);
 
     // Beam search; `live[level]` counts what may be returned below each node. Fills `leaves`, `scores` [k], best first,
     // beyond the found ones -1 and -infinity; returns the number of scored nodes.
@@ -55,6 +57,10 @@ private:
     // Leaves in `keys_` the k best of `nodes_`, in no order.
     void choose(std::int64_t k, bool final);
     void choose_exactly(std::int64_t k, bool final);
+    // The beam over path scores: `beam` with `by_path`.
+    std::int64_t beam_of_paths(const Query& query, std::int64_t beam_width, std::int64_t k,
+                               const std::vector<const std::int32_t*>& live);
+    void score_nodes();
     void rescore(std::int64_t begin, std::int64_t end);
     void write_out(std::int64_t k, std::int32_t* leaves, float* scores);
 
@@ -63,6 +69,7 @@ private:
     const SearchKernels& kernels_;
     const AmxModel* amx_;
     Precision precision_;
+    bool by_path_;
     Workspace space_;
     std::unique_ptr<AmxWorkspace> amx_space_;
     History history_;
@@ -70,7 +77,7 @@ private:
     std::vector<std::int32_t> slot_of_position_;
     const float* level_nodes_ = nullptr;
     std::vector<std::int32_t> nodes_, next_, subset_;
-    std::vector<float> scores_, subset_scores_;
+    std::vector<float> scores_, subset_scores_, sums_;
     std::vector<std::uint64_t> keys_;
     std::vector<std::pair<float, std::int32_t>> by_distance_;
 };

@@ -59,14 +59,15 @@ Dense checked_layer(const LayerArrays& arrays, int inputs, const std::string& na
 class Searcher {
 public:
     Searcher(Array<float, 2> nodes, std::vector<LayerArrays> layers, Array<std::int64_t, 1> windows,
-             ShapeNumbers shape, const std::string& level, const std::string& precision)
-        : nodes_(nodes), kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))) {
+             ShapeNumbers shape, const std::string& level, const std::string& precision, bool by_path)
+        : nodes_(nodes), by_path_(by_path), kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))) {
         set_shape(shape);
         set_model(layers, windows);
         if (precision == "float32") precision_ = Precision::float32;
         else if (precision == "exact") precision_ = Precision::exact;
         else if (precision == "bf16") precision_ = Precision::bf16;
         else throw std::invalid_argument("precision '" + precision + "' is unknown");
+        require(!by_path || precision_ == Precision::float32, "by_path needs precision 'float32'");
         if (precision_ != Precision::float32) {
             require(has_amx() && amx_kernels() != nullptr, "precision '" + precision + "' needs AMX");
             amx_ = std::make_unique<AmxModel>();
@@ -94,6 +95,7 @@ public:
 
     nb::tuple exact(Array<std::int32_t, 2> history, std::int64_t k, Array<std::int32_t, 1> live,
                     Array<std::int64_t, 1> indptr, Array<std::int32_t, 1> banned, int threads) {
+        require(!by_path_, "by_path needs a beam over all leaves, whose paths it sums");
         check_history(history);
         check_banned(indptr, banned, history.shape(0));
         require(1 <= k && k <= MOST, "k must be 1 or more");
@@ -201,7 +203,7 @@ private:
         std::lock_guard<std::mutex> turn(turn_);
         const std::int64_t wanted = std::min<std::int64_t>(threads, std::max<std::int64_t>(rows, 1));
         while (static_cast<std::int64_t>(workers_.size()) < wanted)
-            workers_.push_back(std::make_unique<Worker>(model_, shape_, kernels_, amx_.get(), precision_));
+            workers_.push_back(std::make_unique<Worker>(model_, shape_, kernels_, amx_.get(), precision_, by_path_));
         parallel_rows(rows, threads, [&](int worker, std::int64_t row) {
             work(*workers_[worker], row, Query{history.data() + row * length, nullptr, 0});
         });
@@ -225,6 +227,7 @@ private:
     }
 
     Array<float, 2> nodes_;  // keeps the caller's array alive; the largest by far, so it is not copied
+    bool by_path_;
     const SearchKernels& kernels_;
     TreeShape shape_;
     Model model_;
@@ -239,9 +242,9 @@ private:
 void register_search(nb::module_& module) {
     nb::class_<Searcher>(module, "Searcher", "Searches a tree with a DIN scorer; see beamwood.kernels.search.")
         .def(nb::init<Array<float, 2>, std::vector<LayerArrays>, Array<std::int64_t, 1>, ShapeNumbers,
-                      const std::string&, const std::string&>(),
+                      const std::string&, const std::string&, bool>(),
              nb::arg("nodes").noconvert(), nb::arg("layers").noconvert(), nb::arg("windows").noconvert(),
-             nb::arg("shape"), nb::arg("level"), nb::arg("precision"))
+             nb::arg("shape"), nb::arg("level"), nb::arg("precision"), nb::arg("by_path"))
         .def("beam", &Searcher::beam, nb::arg("history").noconvert(), nb::arg("beam_width"), nb::arg("k"),
              nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert(), nb::arg("threads"))
         .def("exact", &Searcher::exact, nb::arg("history").noconvert(), nb::arg("k"), nb::arg("live").noconvert(),

@@ -252,7 +252,15 @@ def test_the_native_edge_checks_for_itself():
     shape = (tree.shape.root_fanout, tree.shape.branching, tree.shape.depth)
     layers = [(part.weight, part.bias, part.slope) for part in (weights.attention_in, weights.attention_out)]
     layers += [(layer.weight, layer.bias, layer.slope) for layer in weights.layers]
-    good = [weights.nodes, layers, weights.windows, shape, "v2" if "v2" in LIVE["levels"] else "generic", "float32"]
+    good = [
+        weights.nodes,
+        layers,
+        weights.windows,
+        shape,
+        "v2" if "v2" in LIVE["levels"] else "generic",
+        "float32",
+        False,
+    ]
     history = np.ascontiguousarray(histories, np.int32)
     searcher = module.Searcher(*good)
     nan = weights.nodes.copy()

@@ -10,7 +10,9 @@ from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.losses.softmax import full_softmax
 from beamwood.methods import load_method
-from beamwood.methods.dtr import Batch, Config, DtrTask, fit, start_tree
+from beamwood.methods.dtr import Config, fit, make_parts
+from beamwood.methods.tree_start import start_tree
+from beamwood.methods.tree_task import Batch, TreeTask
 from beamwood.models.din import LevelNodes
 from beamwood.training.run_folder import RunFolder
 
@@ -33,7 +35,8 @@ def split():
 
 def make_task(split, **changes):
     config = Config(**(SMALL | changes))
-    return DtrTask(split.train, start_tree(split.train, config, np.random.default_rng(0)), config, seed=0)
+    tree = start_tree(split.train, config, np.random.default_rng(0))
+    return TreeTask(split.train, tree, config, make_parts(config, tree, None), seed=0)
 
 
 def f20(retriever, queries):
@@ -83,7 +86,9 @@ def test_sampled_loss_estimates_the_full_one(split):
     batch = task.batch(np.arange(8))
     with torch.no_grad():
         shape = task.tree.shape
-        everything = task.model(batch.leaves_BL, [LevelNodes(level, None) for level in range(1, shape.depth + 1)])
+        everything = task.model.scorer(
+            batch.leaves_BL, [LevelNodes(level, None) for level in range(1, shape.depth + 1)]
+        )
         expected = []
         for level, scores in enumerate(everything, start=1):
             live = torch.from_numpy(task.tree.live_counts[level] > 0)
@@ -101,8 +106,9 @@ def test_loss_reduction_and_depth_alpha(split):
     with torch.no_grad():
         assert torch.allclose(total.loss(batch), mean.loss(batch) * mean.tree.shape.depth)
     deeper = make_task(split, depth_alpha=1.0, branching=2)
-    assert list(deeper._counts) == sorted(deeper._counts)
-    assert deeper._counts[0] < deeper._counts[-1]
+    counts = list(deeper.parts.sampler.counts)
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
 
 
 def test_resume_equals_uninterrupted(split, tmp_path):

@@ -18,7 +18,7 @@ from beamwood.kernels.dispatch import native
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import BoolArray, FloatArray, IndexArray
 
-__all__ = ["one_step_labels", "rectified_levels"]
+__all__ = ["levels_of_scores", "one_step_labels", "one_step_of_scores", "rectified_levels"]
 
 BLOCK_ROWS = 256
 
@@ -38,18 +38,45 @@ def rectified_levels(
     """
     queries_BD, vectors_ND, bias_N = checked(queries_BD, vectors_ND, tree, targets_B, bias_N)
     items = tree.item_of_leaf[tree.item_of_leaf >= 0]
-    leaves = tree.leaf_of_item[items].astype(np.int64)
-    place_of_item = np.empty(len(items), np.int64)
-    place_of_item[items] = np.arange(len(items))
     levels = np.empty(len(queries_BD), np.uint8)
-    # In leaf order what lies below a node is contiguous, so the nearest better leaf on either side says all.
     in_order, bias = np.ascontiguousarray(vectors_ND[items].T), bias_N[items]
     for rows in blocks(len(queries_BD)):
         scores = queries_BD[rows] @ in_order
         scores += bias
-        places = place_of_item[targets_B[rows]]
+        levels[rows] = levels_in_order(scores, items, tree, targets_B[rows][:, None])[:, 0]
+    return levels
+
+
+def levels_of_scores(scores_BN: FloatArray, tree: Tree, targets_BT: IndexArray) -> NDArray[np.uint8]:
+    """uint8[B, T]: as `rectified_levels`, of T targets a row, from an estimator's scores of all items.
+
+    Raises `InputError` on shapes that do not fit, NaN and targets outside 0..N-1.
+    """
+    scores_BN = checked_scores(scores_BN, tree, targets_BT)
+    items = tree.item_of_leaf[tree.item_of_leaf >= 0]
+    levels = np.empty(targets_BT.shape, np.uint8)
+    for rows in blocks(len(scores_BN)):
+        in_order = np.ascontiguousarray(scores_BN[rows][:, items])
+        levels[rows] = levels_in_order(in_order, items, tree, targets_BT[rows])
+    return levels
+
+
+def levels_in_order(
+    scores: NDArray[np.float32], items: NDArray[np.int32], tree: Tree, targets_BT: IndexArray
+) -> NDArray[np.uint8]:
+    """Levels of the targets from scores in leaf order: there what lies below a node is contiguous.
+
+    So the nearest better leaf on either side says all.
+    """
+    leaves = tree.leaf_of_item[items].astype(np.int64)
+    place_of_item = np.empty(len(items), np.int64)
+    place_of_item[items] = np.arange(len(items))
+    levels = np.empty(targets_BT.shape, np.uint8)
+    for column in range(targets_BT.shape[1]):
+        places = place_of_item[targets_BT[:, column]]
         nearest = nearest_better(scores, items, places)
-        levels[rows] = first_level_alone(tree.shape, leaves[places], np.where(nearest < 0, -1, leaves[nearest]))
+        rivals = np.where(nearest < 0, -1, leaves[nearest])
+        levels[:, column] = first_level_alone(tree.shape, leaves[places], rivals)
     return levels
 
 
@@ -93,32 +120,37 @@ def one_step_labels(
     Raises `InputError` as `rectified_levels` does.
     """
     queries_BD, vectors_ND, bias_N = checked(queries_BD, vectors_ND, tree, targets_B, bias_N)
-    shape = tree.shape
-    labels = np.ones((len(queries_BD), shape.depth), np.bool_)
-    live = tree.item_of_leaf >= 0
+    labels = np.empty((len(queries_BD), tree.shape.depth), np.bool_)
     for rows in blocks(len(queries_BD)):
-        leaf_scores = np.full((len(queries_BD[rows]), shape.capacity), -np.inf, np.float32)
-        leaf_scores[:, live] = (
-            queries_BD[rows] @ vectors_ND[tree.item_of_leaf[live]].T + bias_N[tree.item_of_leaf[live]]
-        )
-        best: NDArray[np.float32] = leaf_scores
-        best_item = np.where(live, tree.item_of_leaf, np.iinfo(np.int32).max)[None].repeat(len(best), axis=0)
-        leaves = tree.leaf_of_item[targets_B[rows]]
-        for level in range(shape.depth - 1, 0, -1):
-            families = best.reshape(len(best), -1, shape.branching)
-            family_items = best_item.reshape(families.shape)
-            parents, child = shape.ancestors(leaves, level), shape.ancestors(leaves, level + 1) % shape.branching
-            own = np.arange(len(best)), parents
-            labels[rows, level - 1] = first_best(families[own], family_items[own]) == child
-            best = families.max(axis=2)
-            best_item = np.where(families == best[:, :, None], family_items, np.iinfo(np.int32).max).min(axis=2)
+        scores = queries_BD[rows] @ vectors_ND.T + bias_N
+        labels[rows] = one_step_of_scores(scores, tree, targets_B[rows][:, None])[:, 0]
+    return labels
+
+
+def one_step_of_scores(scores_BN: FloatArray, tree: Tree, targets_BT: IndexArray) -> NDArray[np.bool_]:
+    """bool[B, T, H]: as `one_step_labels`, of T targets a row, from an estimator's scores of all items."""
+    scores_BN = checked_scores(scores_BN, tree, targets_BT)
+    shape, live = tree.shape, tree.item_of_leaf >= 0
+    labels = np.ones((*targets_BT.shape, shape.depth), np.bool_)
+    rows = np.arange(len(scores_BN))[:, None]
+    best = np.full((len(scores_BN), shape.capacity), -np.inf, np.float32)
+    best[:, live] = scores_BN[:, tree.item_of_leaf[live]]
+    best_item = np.where(live, tree.item_of_leaf, np.iinfo(np.int32).max)[None].repeat(len(best), axis=0)
+    leaves = tree.leaf_of_item[targets_BT]
+    for level in range(shape.depth - 1, 0, -1):
+        families = best.reshape(len(best), -1, shape.branching)
+        family_items = best_item.reshape(families.shape)
+        parents, child = shape.ancestors(leaves, level), shape.ancestors(leaves, level + 1) % shape.branching
+        labels[:, :, level - 1] = first_best(families[rows, parents], family_items[rows, parents]) == child
+        best = families.max(axis=2)
+        best_item = np.where(families == best[:, :, None], family_items, np.iinfo(np.int32).max).min(axis=2)
     return labels
 
 
 def first_best(scores: FloatArray, items: IndexArray) -> NDArray[np.int64]:
-    """The column of the best entry of each row: highest score, then lowest item."""
-    tied = scores == scores.max(axis=1, keepdims=True)
-    columns: NDArray[np.int64] = np.where(tied, items, np.iinfo(np.int32).max).argmin(axis=1)
+    """The column of the best entry along the last axis: highest score, then lowest item."""
+    tied = scores == scores.max(axis=-1, keepdims=True)
+    columns: NDArray[np.int64] = np.where(tied, items, np.iinfo(np.int32).max).argmin(axis=-1)
     return columns
 
 
@@ -149,3 +181,17 @@ def checked(
         if not np.isfinite(array).all():
             raise InputError(f"{name} holds NaN or infinity; train the estimator on finite values")
     return queries_BD.astype(np.float32), vectors_ND.astype(np.float32), bias_N.astype(np.float32)
+
+
+def checked_scores(scores_BN: FloatArray, tree: Tree, targets_BT: IndexArray) -> NDArray[np.float32]:
+    """The scores in float32, or `InputError` naming what does not fit."""
+    scores_BN, targets = np.asarray(scores_BN), np.asarray(targets_BT)
+    if scores_BN.ndim != 2 or scores_BN.shape[1] != tree.num_items:
+        raise InputError(f"scores_BN has shape {scores_BN.shape}; expected (rows, {tree.num_items}), one score an item")
+    if targets.ndim != 2 or len(targets) != len(scores_BN):
+        raise InputError(f"targets_BT has shape {targets.shape}; expected ({len(scores_BN)}, targets)")
+    if targets.size and not (targets.min() >= 0 and targets.max() < tree.num_items):
+        raise InputError(f"targets_BT must hold items in 0..{tree.num_items - 1}")
+    if np.isnan(scores_BN).any():
+        raise InputError("scores_BN holds NaN; train the estimator on finite values")
+    return scores_BN.astype(np.float32, copy=False)

@@ -101,13 +101,15 @@ def beam_search(
     k: int,
     live: tuple[NDArray[np.int32], ...],
     excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None,
+    by_path: bool = False,
 ) -> Found:
     """Layer-wise beam search for each row (DTR, algorithm 1, equations 6-7).
 
     `history_BL` leaves of the history, oldest first, -1 padding. `live[j]` int32[nodes of level j]: how many leaves
     that may be returned lie below each node; a node with none is never opened. `excluded` (indptr int64[B + 1],
     leaves int32, sorted within a row): live leaves that this row must not return. A level with at most `beam_width`
-    open nodes is not scored, except the last. k <= beam_width.
+    open nodes is not scored, except the last. k <= beam_width. `by_path`: a node's score is the sum of log sigmoid
+    over the path to it, and every level is scored.
     """
     leaves = np.full((len(history_BL), k), -1, np.int32)
     scores = np.full((len(history_BL), k), -np.inf, np.float32)
@@ -117,30 +119,49 @@ def beam_search(
         if excluded is not None:
             banned = excluded[1][excluded[0][row] : excluded[0][row + 1]]
         nodes: IndexArray = np.zeros(1, np.int64)
+        sums = np.zeros(1, np.float32)
         for level in range(1, shape.depth + 1):
-            nodes = open_children(shape, level, nodes, live[level], banned)
-            if level < shape.depth and len(nodes) <= beam_width:
+            parents, nodes = nodes, open_children(shape, level, nodes, live[level], banned)
+            if level < shape.depth and len(nodes) <= beam_width and not by_path:
                 continue
             offset = shape.level_offset(level)
             values = score_nodes(weights, offset, shape.ancestors(history_L, level), nodes)
             scored[row] += len(nodes)
+            if by_path:
+                fanout = shape.root_fanout if level == 1 else shape.branching
+                values = sums[np.searchsorted(parents, nodes // fanout)] + log_sigmoid(values)
             best = best_first(values, nodes, k if level == shape.depth else beam_width)
             nodes, values = nodes[best], values[best]
             if level == shape.depth:
                 leaves[row, : len(nodes)], scores[row, : len(nodes)] = nodes, values
             else:
-                nodes = np.sort(nodes)
+                order = np.argsort(nodes)
+                nodes, sums = nodes[order], values[order]
     return Found(leaves, scores, scored)
 
 
-def score_leaves(weights: DinWeights, shape: Shape, history_BL: IndexArray, leaves_BM: IndexArray) -> Float32:
-    """Scores float32[B, M] of given leaves; -inf where a leaf is -1."""
-    offset = shape.level_offset(shape.depth)
+def score_leaves(
+    weights: DinWeights, shape: Shape, history_BL: IndexArray, leaves_BM: IndexArray, *, by_path: bool = False
+) -> Float32:
+    """Scores float32[B, M] of given leaves, or of the paths to them; -inf where a leaf is -1."""
     scores = np.full(leaves_BM.shape, -np.inf, np.float32)
     for row, leaves_M in enumerate(leaves_BM):
         given = np.flatnonzero(leaves_M >= 0)
-        scores[row, given] = score_nodes(weights, offset, history_BL[row], leaves_M[given])
+        total = np.zeros(len(given), np.float32)
+        for level in range(1 if by_path else shape.depth, shape.depth + 1):
+            nodes = shape.ancestors(leaves_M[given], level)
+            history = shape.ancestors(history_BL[row], level)
+            values = score_nodes(weights, shape.level_offset(level), history, nodes)
+            total = total + log_sigmoid(values) if by_path else values
+        scores[row, given] = total
     return scores
+
+
+def log_sigmoid(values: FloatArray) -> Float32:
+    """`log(1 / (1 + exp(-x)))` in float32."""
+    x = values.astype(np.float32)
+    result: Float32 = np.minimum(x, np.float32(0)) - np.log1p(np.exp(-np.abs(x)))
+    return result
 
 
 def exact_search(

@@ -30,7 +30,9 @@ class DinSearch:
 
     `threads`: how many rows are searched at once. `precision`: "float32"; "exact" gives the answers of float32, on AMX
     by way of split bf16; "bf16" rounds the products and may change results (native with AMX only). `level` forces an
-    instruction set of the native core. Raises `InputError` for nodes that do not fit the shape or unknown choices.
+    instruction set of the native core. `by_path`: the score of a leaf is the log-probability of the path to it, each
+    step's probability the sigmoid of the scorer's value (PLT), always in float32. Raises `InputError` for nodes that
+    do not fit the shape or unknown choices.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class DinSearch:
         threads: int = 1,
         precision: str = "exact",
         level: str | None = None,
+        by_path: bool = False,
     ) -> None:
         if precision not in PRECISIONS:
             raise InputError(f"precision={precision!r} is unknown{nearest(precision, PRECISIONS)}")
@@ -48,11 +51,15 @@ class DinSearch:
             raise InputError(f"threads={threads} is below 1")
         if len(weights.nodes) != shape.num_nodes:
             raise InputError(f"the scorer has {len(weights.nodes)} nodes; a tree of {shape} has {shape.num_nodes}")
+        if by_path and precision == "bf16":
+            raise InputError("precision='bf16' rounds too much to be summed along a path; use 'exact'")
+        precision = "float32" if by_path else precision
         self.weights, self.shape, self.threads, self.precision = weights, shape, threads, precision
+        self.by_path = by_path
         self._core: Any = None
         module = native()
         if module is not None:
-            self._core = _core(module, weights, shape, native_level(level), precision)
+            self._core = _core(module, weights, shape, native_level(level), precision, by_path)
         elif precision == "bf16":
             raise InputError("precision='bf16' needs the native core; use 'exact'")
 
@@ -82,7 +89,14 @@ class DinSearch:
         # A width beyond the leaves changes nothing, and an answer has one column for each of the k asked for.
         if self._core is None:
             return reference.beam_search(
-                self.weights, self.shape, history, beam_width=beam_width, k=k, live=live, excluded=lists
+                self.weights,
+                self.shape,
+                history,
+                beam_width=beam_width,
+                k=k,
+                live=live,
+                excluded=lists,
+                by_path=self.by_path,
             )
         indptr, banned = lists if lists is not None else _no_lists(len(history))
         width = min(beam_width, self.shape.capacity)
@@ -94,7 +108,7 @@ class DinSearch:
         if len(leaves) != len(history):
             raise InputError(f"leaves_BM has {len(leaves)} rows for {len(history)} histories; give one row each")
         if self._core is None:
-            return reference.score_leaves(self.weights, self.shape, history, leaves)
+            return reference.score_leaves(self.weights, self.shape, history, leaves, by_path=self.by_path)
         scores: NDArray[np.float32] = self._core.score(history, leaves, self.threads)
         return scores
 
@@ -102,6 +116,10 @@ class DinSearch:
         """The k best of all live leaves for each row, every one scored: brute force, what a beam approximates."""
         if k < 1:
             raise InputError(f"k={k} is below 1; ask for at least one leaf")
+        if self.by_path:
+            capacity = self.shape.capacity
+            found = self.beam(history_BL, beam_width=max(k, capacity), k=min(k, capacity), live=live, excluded=excluded)
+            return _padded(found, k)
         history, live, lists = self._checked(history_BL), self._checked_live(live), excluded
         if lists is not None:
             lists = self._checked_excluded(lists, len(history))
@@ -163,7 +181,14 @@ def _no_lists(num_rows: int) -> Excluded:
     return np.zeros(num_rows + 1, np.int64), np.empty(0, np.int32)
 
 
-def _core(module: Any, weights: DinWeights, shape: Shape, level: str, precision: str) -> Any:
+def _padded(found: Found, k: int) -> Found:
+    """k columns, the ones beyond the leaves empty."""
+    more = ((0, 0), (0, k - found.leaves.shape[1]))
+    scores = np.pad(found.scores, more, constant_values=-np.inf)
+    return Found(np.pad(found.leaves, more, constant_values=-1), scores, found.scored)
+
+
+def _core(module: Any, weights: DinWeights, shape: Shape, level: str, precision: str, by_path: bool) -> Any:
     """The native searcher, which keeps the arrays of `weights` alive."""
     if not hasattr(module, "Searcher"):
         return None
@@ -178,4 +203,5 @@ def _core(module: Any, weights: DinWeights, shape: Shape, level: str, precision:
         (shape.root_fanout, shape.branching, shape.depth),
         level,
         precision if use_amx else "float32",
+        by_path,
     )

@@ -12,6 +12,11 @@ __all__ = ["METHODS", "load_method"]
 # Imported by name, so that a counting method never loads torch.
 METHODS = {
     "dtr": "beamwood.methods.dtr",
+    "tdm": "beamwood.methods.tdm",
+    "jtm": "beamwood.methods.jtm",
+    "otm": "beamwood.methods.otm",
+    "plt": "beamwood.methods.plt",
+    "din": "beamwood.methods.din",
     "popularity": "beamwood.methods.popularity",
     "cooccurrence": "beamwood.methods.cooccurrence",
     "transitions": "beamwood.methods.transitions",

@@ -23,7 +23,7 @@ from beamwood.training.run_folder import RunFolder, RunLog
 from beamwood.training.schedule import Schedule
 from beamwood.training.step import train_step
 
-__all__ = ["LoopConfig", "LoopResult", "Task", "run_loop"]
+__all__ = ["LoopConfig", "LoopResult", "Renewal", "Task", "run_loop"]
 
 Batch = TypeVar("Batch")
 StoppedBecause = Literal["max_steps", "max_epochs", "patience", "time_limit"]
@@ -91,6 +91,33 @@ class Task(Protocol[Batch]):
         ...
 
 
+class Renewal(Protocol):
+    """Something of the task that is made anew now and then while training: a tree retriever's tree."""
+
+    restarts: bool
+    """Whether the optimisers' states and the warm-up start anew afterwards."""
+
+    def due(self, fraction: float) -> bool:
+        """Is it time, that fraction of the run being over?"""
+        ...
+
+    def propose(self) -> Any:
+        """The new one, computed without changing anything; it may be interrupted."""
+        ...
+
+    def apply(self, proposal: Any) -> dict[str, float]:
+        """Change the task; what to note of it."""
+        ...
+
+    def keeps(self, before: float, after: float) -> bool:
+        """Is the new one to be kept, given the monitored metric before and after?"""
+        ...
+
+    def take_back(self) -> None:
+        """Undo the last `apply`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LoopResult:
     """How a run ended; without validation `best_metric` is None and `best_step` the last step.
@@ -110,6 +137,7 @@ def run_loop(
     config: LoopConfig,
     *,
     evaluate: Callable[[], dict[str, float]] | None = None,
+    renewal: Renewal | None = None,
     run: RunFolder | None = None,
     resume: bool = False,
     time_limit: float | None = None,
@@ -120,7 +148,8 @@ def run_loop(
 
     `evaluate` runs in evaluation mode without gradients, its random draws apart from training's. `time_limit` is in
     seconds of training and validation together, those before a resume included; the run ends early enough for one
-    more validation as long as the longest so far. `seed` orders the batches and starts torch's own generators (those
+    more validation as long as the longest so far. `renewal` is asked before each step and measured before and after it
+    changed the task. `seed` orders the batches and starts torch's own generators (those
     dropout uses), which are given back as they were. A resumed run equals an uninterrupted one bit for bit. Raises
     `InputError` on a wrong configuration, `NonFiniteError` before a bad update, `Interrupted` after Ctrl-C or
     SIGTERM once a checkpoint is saved.
@@ -129,7 +158,7 @@ def run_loop(
         raise InputError("resume needs the folder of the run; give run=RunFolder(path)")
     opened = run.opened(resume=resume) if run is not None else nullcontext()
     with opened as log, _own_generators(task.model, seed):
-        loop = _Loop(task, config, evaluate, log, time_limit, seed)
+        loop = _Loop(task, config, evaluate, renewal, log, time_limit, seed)
         with InterruptGuard() as guard, TrainingProgress(enabled=progress, max_steps=loop.max_steps) as shown:
             return loop.run(guard, shown)
 
@@ -156,6 +185,7 @@ class _Loop:
         task: Task[Any],
         config: LoopConfig,
         evaluate: Callable[[], dict[str, float]] | None,
+        renewal: Renewal | None,
         log: RunLog | None,
         time_limit: float | None,
         seed: int,
@@ -164,6 +194,9 @@ class _Loop:
             raise InputError("monitor is not set; name the validation metric that decides, e.g. monitor='valid/f@20'")
         self.task, self.config, self.evaluate, self.log, self.time_limit = task, config, evaluate, log, time_limit
         self.monitor = (config.monitor or "").removeprefix(_PREFIX)
+        self.renewal = renewal
+        if renewal is not None and (evaluate is None or config.max_steps is None):
+            raise InputError("a renewal needs evaluate and max_steps: it is measured, and timed by the run's length")
         self.seed = seed
         self.devices = _devices(task.model)
         self.bound: StoppedBecause
@@ -187,6 +220,8 @@ class _Loop:
         self.best_step = 0
         self.best_weights: dict[str, Tensor] | None = None
         self.stale = 0
+        self.latest_metric = math.nan
+        self.renewed_step = 0
         self.evaluated_step = 0
         self.evaluation_seconds = 0.0
         # Of the steps since the last line of metrics.
@@ -231,8 +266,41 @@ class _Loop:
             self._save_if_due()
             if guard.requested:
                 raise KeyboardInterrupt
+            if self.renewal is not None and self.renewal.due(self._schedule_step(self.step) / (self.max_steps or 1)):
+                self._renew(self.renewal, guard, shown)
+                continue
             self.between_steps = False
             self._step(shown)
+
+    def _renew(self, renewal: Renewal, guard: InterruptGuard, shown: TrainingProgress) -> None:
+        if self.evaluated_step != self.step:
+            self._validate(guard, shown)
+        self._save()
+        before, started = self.latest_metric, time.monotonic()
+        self.task.model.eval()
+        with guard.at_once(), torch.random.fork_rng(self.devices):
+            proposal = renewal.propose()
+        # A step is a state the checkpoint knows; so is this only once it is whole.
+        self.between_steps = False
+        facts = renewal.apply(proposal)
+        took = time.monotonic() - started
+        self.examples_since += took
+        best = self.best_metric, self.best_step, self.best_weights
+        self._validate(guard, shown)
+        kept = renewal.keeps(before, self.latest_metric)
+        if kept and renewal.restarts:
+            for optimizer in self.task.optimizers:
+                optimizer.state.clear()
+            self.renewed_step = self.step
+        if not kept:
+            renewal.take_back()
+            self.best_metric, self.best_step, self.best_weights = best
+        after, self.stale = self.latest_metric, 0
+        self.latest_metric = after if kept else before
+        measured = {"renewal_seconds": round(took, 3), "metric_before": before, "metric_after": after}
+        self._write({**measured, "renewal_kept": float(kept), **facts})
+        shown.say(f"step {self.step}: renewed, {self.monitor} {before:.4f} before, {after:.4f} after")
+        self.between_steps = True
 
     def _reason_to_stop(self) -> StoppedBecause | None:
         if self.max_steps is not None and self.step >= self.max_steps:
@@ -255,7 +323,7 @@ class _Loop:
         rate = math.nan
         for optimizer, peaks in zip(self.task.optimizers, self.peaks, strict=True):
             for group, peak in zip(optimizer.param_groups, peaks, strict=True):
-                group["lr"] = self.rates.learning_rate(self._schedule_step(step), peak, self.max_steps)
+                group["lr"] = self._rate(step, peak)
                 rate = group["lr"] if math.isnan(rate) else rate
         rows = self.order.next()
         parts = np.array_split(rows, min(self.config.accumulate, len(rows)))
@@ -274,6 +342,13 @@ class _Loop:
         self.loss_steps += 1
         self.examples += len(rows)
         self._log_step(rate, shown)
+
+    def _rate(self, step: int, peak: float) -> float:
+        rate = self.rates.learning_rate(self._schedule_step(step), peak, self.max_steps)
+        since = step - self.renewed_step
+        if self.renewed_step and since < self.config.warmup_steps:
+            rate *= since / self.config.warmup_steps
+        return rate
 
     def _log_step(self, rate: float, shown: TrainingProgress) -> None:
         loss, seconds = self.loss_sum / self.loss_steps, self.seconds
@@ -301,6 +376,7 @@ class _Loop:
         value = metrics[self.monitor]
         if not math.isfinite(value):
             raise InputError(f"step {self.step}: the metric {self.monitor} is {value}; check the validation data")
+        self.latest_metric = value
         best = self.best_metric is None or value > self.best_metric
         if best:
             weights = {name: tensor.detach().clone() for name, tensor in self.task.model.state_dict().items()}
@@ -346,6 +422,8 @@ class _Loop:
             "best_step": self.best_step,
             "best_weights": self.best_weights,
             "stale": self.stale,
+            "latest_metric": self.latest_metric,
+            "renewed_step": self.renewed_step,
             "evaluated_step": self.evaluated_step,
             "evaluation_seconds": self.evaluation_seconds,
             "since_line": [self.loss_sum, self.loss_steps, self.examples, self.seconds - self.examples_since],
@@ -373,6 +451,7 @@ class _Loop:
         self.best_metric, self.best_step = state["best_metric"], state["best_step"]
         self.best_weights = state["best_weights"]
         self.stale, self.evaluated_step = state["stale"], state["evaluated_step"]
+        self.latest_metric, self.renewed_step = state["latest_metric"], state["renewed_step"]
         self.saved = (self.step, self.evaluated_step)
         self.evaluation_seconds = state["evaluation_seconds"]
         self.loss_sum, self.loss_steps, self.examples, since = state["since_line"]

@@ -1,0 +1,47 @@
+"""DIN by brute force: no tree, every item is scored for every query; what a tree of the same scorer approximates.
+
+Source: DTR, section 6.2 (the rival "DIN").
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from beamwood.data.split import Split
+from beamwood.methods.tree_config import TreeConfig
+from beamwood.methods.tree_fit import fit_tree
+from beamwood.methods.tree_task import Parts
+from beamwood.retrieval.retriever import Retriever
+from beamwood.sampling.levels import UniformByLevel
+
+__all__ = ["TRAINS", "Config", "fit"]
+
+TRAINS = True
+"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+
+
+class Config(TreeConfig):
+    """DIN over all items; the paper: num_negatives 70. See `TreeConfig`, whose settings of a tree have no use here."""
+
+    tree: str = Field("flat", pattern="^flat$", description="flat: no tree")
+    num_negatives: int = Field(280, ge=1, description="items drawn: about as many as a tree draws on all its levels")
+    tree_updates: int = Field(0, ge=0, le=0, description="there is no tree to update")
+
+
+def fit(split: Split, config: Config | None = None, *, progress: bool = True, **options: Any) -> Retriever:
+    """Train DIN on `split.train`, keeping the weights that are best on `split.valid`.
+
+    `options`: `seed`, `run`, `time_limit` and `resume`, as `methods.dtr.fit` has them, with the same errors.
+    """
+    config = config or Config()
+    defaults: dict[str, Any] = {"seed": 0, "run": None, "time_limit": None, "resume": False}
+    return fit_tree(
+        split,
+        config,
+        lambda _: Parts(UniformByLevel([config.num_negatives])),
+        method="din",
+        progress=progress,
+        **(defaults | options),
+    )

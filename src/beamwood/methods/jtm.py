@@ -1,0 +1,48 @@
+"""JTM: as TDM, with a tree that is learned to be likely under the model itself.
+
+Source: Zhu et al., "Joint Optimization of Tree-based Index and Deep Model for Recommender Systems" (JTM), section 3.2.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from beamwood.data.split import Split
+from beamwood.methods.tree_config import TreeConfig
+from beamwood.methods.tree_fit import fit_tree
+from beamwood.methods.tree_task import Parts
+from beamwood.retrieval.retriever import Retriever
+from beamwood.sampling.levels import DistinctNegatives
+
+__all__ = ["TRAINS", "Config", "fit"]
+
+TRAINS = True
+"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+
+
+class Config(TreeConfig):
+    """JTM; in the papers a binary tree, targets 1, num_negatives 6, 11 tree updates with stride 7. See `TreeConfig`."""
+
+    num_negatives: int = Field(
+        48, ge=1, description="different nodes drawn a level; the papers: 3 to 6 for each target"
+    )
+    learner: Literal["softmax", "binary", "kmeans"] = "binary"
+
+
+def fit(split: Split, config: Config | None = None, *, progress: bool = True, **options: Any) -> Retriever:
+    """Train JTM on `split.train`, keeping the weights and the tree that are best on `split.valid`.
+
+    `options`: `seed`, `run`, `time_limit` and `resume`, as `methods.dtr.fit` has them, with the same errors.
+    """
+    config = config or Config()
+    defaults: dict[str, Any] = {"seed": 0, "run": None, "time_limit": None, "resume": False}
+    return fit_tree(
+        split,
+        config,
+        lambda tree: Parts(DistinctNegatives([config.num_negatives] * tree.shape.depth), loss="binary"),
+        method="jtm",
+        progress=progress,
+        **(defaults | options),
+    )

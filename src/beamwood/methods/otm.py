@@ -1,0 +1,49 @@
+"""OTM: trained on the nodes that a beam search compares, with labels that follow the model's own best children.
+
+Source: Zhuo et al., "Learning Optimal Tree Models under Beam Search" (OTM), section 4.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from beamwood.data.split import Split
+from beamwood.methods.tree_config import TreeConfig
+from beamwood.methods.tree_fit import fit_tree
+from beamwood.methods.tree_task import Parts
+from beamwood.retrieval.retriever import Retriever
+from beamwood.sampling.levels import BeamCandidates
+
+__all__ = ["TRAINS", "Config", "fit"]
+
+TRAINS = True
+"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+
+
+class Config(TreeConfig):
+    """OTM; the paper: a binary tree that JTM learned (tree=FOLDER), targets 1, num_candidates 300. See `TreeConfig`."""
+
+    num_candidates: int = Field(
+        300, ge=2, description="nodes compared a level: the children of a beam of this many over the branching"
+    )
+
+
+def fit(split: Split, config: Config | None = None, *, progress: bool = True, **options: Any) -> Retriever:
+    """Train OTM on `split.train`, keeping the weights that are best on `split.valid`.
+
+    `options`: `seed`, `run`, `time_limit` and `resume`, as `methods.dtr.fit` has them, with the same errors.
+    """
+    config = config or Config()
+    defaults: dict[str, Any] = {"seed": 0, "run": None, "time_limit": None, "resume": False}
+    return fit_tree(
+        split,
+        config,
+        lambda tree: Parts(
+            BeamCandidates(max(1, config.num_candidates // tree.shape.branching)), loss="binary", labels="pseudo"
+        ),
+        method="otm",
+        progress=progress,
+        **(defaults | options),
+    )

@@ -1,0 +1,42 @@
+"""PLT: the probability of an item is the product of the probabilities of the steps to it.
+
+Source: Jasinska et al., "Extreme F-measure maximization using sparse probability estimates" (PLT), section 4; as DTR
+compares against it: a DIN scorer, the siblings of the path as negatives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from beamwood.data.split import Split
+from beamwood.methods.tree_config import TreeConfig
+from beamwood.methods.tree_fit import fit_tree
+from beamwood.methods.tree_task import Parts
+from beamwood.retrieval.retriever import Retriever
+from beamwood.sampling.levels import Siblings
+
+__all__ = ["TRAINS", "Config", "fit"]
+
+TRAINS = True
+"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+
+
+class Config(TreeConfig):
+    """PLT: nothing of its own to set. See `TreeConfig`."""
+
+
+def fit(split: Split, config: Config | None = None, *, progress: bool = True, **options: Any) -> Retriever:
+    """Train PLT on `split.train`, keeping the weights that are best on `split.valid`.
+
+    `options`: `seed`, `run`, `time_limit` and `resume`, as `methods.dtr.fit` has them, with the same errors.
+    """
+    config = config or Config()
+    defaults: dict[str, Any] = {"seed": 0, "run": None, "time_limit": None, "resume": False}
+    return fit_tree(
+        split,
+        config,
+        lambda _: Parts(Siblings(), loss="binary", by_path=True),
+        method="plt",
+        progress=progress,
+        **(defaults | options),
+    )

@@ -1,0 +1,50 @@
+"""TDM: each node of a level is liked or not, on its own; the tree is learned by k-means of the item vectors.
+
+Source: Zhu et al., "Learning Tree-based Deep Model for Recommender Systems" (TDM), sections 3.2 and 3.4; the settings
+that DTR compares against in its section 6.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from beamwood.data.split import Split
+from beamwood.methods.tree_config import TreeConfig
+from beamwood.methods.tree_fit import fit_tree
+from beamwood.methods.tree_task import Parts
+from beamwood.retrieval.retriever import Retriever
+from beamwood.sampling.levels import DistinctNegatives
+
+__all__ = ["TRAINS", "Config", "fit"]
+
+TRAINS = True
+"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+
+
+class Config(TreeConfig):
+    """TDM; in the papers a binary tree, targets 1, num_negatives 6, 4 tree updates. See `TreeConfig`."""
+
+    num_negatives: int = Field(
+        48, ge=1, description="different nodes drawn a level; the papers: 3 to 6 for each target"
+    )
+    learner: Literal["softmax", "binary", "kmeans"] = "kmeans"
+    embeddings: Literal["node", "item"] = "item"
+
+
+def fit(split: Split, config: Config | None = None, *, progress: bool = True, **options: Any) -> Retriever:
+    """Train TDM on `split.train`, keeping the weights and the tree that are best on `split.valid`.
+
+    `options`: `seed`, `run`, `time_limit` and `resume`, as `methods.dtr.fit` has them, with the same errors.
+    """
+    config = config or Config()
+    defaults: dict[str, Any] = {"seed": 0, "run": None, "time_limit": None, "resume": False}
+    return fit_tree(
+        split,
+        config,
+        lambda tree: Parts(DistinctNegatives([config.num_negatives] * tree.shape.depth), loss="binary"),
+        method="tdm",
+        progress=progress,
+        **(defaults | options),
+    )

@@ -1,0 +1,67 @@
+"""What all tree retrievers share in configuration; each method narrows it and sets its own defaults."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from beamwood.models.din import WINDOWS
+
+__all__ = ["TreeConfig"]
+
+
+class TreeConfig(BaseModel):
+    """How a tree retriever is built and trained; the defaults were chosen on validation data of `ml1m`.
+
+    The papers' own values where ours differ: branching 2, targets 1, horizon 1, batch_size 100, learning_rate 1e-3 with
+    schedule "exponential", warmup_steps 5000, decay_steps 15000 and floor 1e-6, unit_coordinate False, norm "batch".
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tree: str = Field("category", description="category, random, pifa, kmeans, or a folder with a tree to start from")
+    vectors: str | None = Field(None, description="tree=kmeans: folder of a fitted method whose item vectors to use")
+    branching: int = Field(16, ge=2, le=256)
+    width: int = Field(24, ge=1)
+    attention_hidden: int = Field(36, ge=1)
+    windows: tuple[int, ...] = WINDOWS
+    mlp: tuple[int, ...] = (128, 64, 24)
+    norm: Literal["none", "batch"] = "none"
+    activation: Literal["prelu", "relu"] = "relu"
+    unit_coordinate: bool = Field(True, description="see DinScorer; the paper has none")
+    dropout: float = Field(0.0, ge=0, lt=1)
+    recompute: bool = Field(False, description="a third of the training memory, for more time")
+    beam_width: int = Field(150, ge=1)
+    targets: int = Field(8, ge=1, description="items of the user's future that one history is trained on")
+    horizon: int = Field(0, ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")
+    level_reduction: Literal["mean", "sum"] = "mean"
+    min_history: int = Field(5, ge=1, description="training histories shorter than this are left out; DTR: 15")
+    learning_rate: float = Field(5e-3, gt=0)
+    weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW) of the layers; embeddings have none")
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
+    warmup_steps: int = Field(100, ge=0)
+    decay_steps: int | None = Field(None, ge=1, description="length of the decay; by default the rest of the run")
+    floor: float = Field(0.0, ge=0, description="the learning rate never falls below this")
+    batch_size: int = Field(256, ge=1)
+    max_steps: int = Field(4000, ge=1)
+    evaluate_every: int = Field(250, ge=1)
+    patience: int = Field(8, ge=1, description="evaluations without a better one before training stops")
+    clip_norm: float = Field(5.0, gt=0)
+    bf16: bool = Field(True, description="run the MLP's products in bfloat16 during training; search stays float32")
+    validation_users: int = Field(600, ge=1, description="validation queries used while training, drawn once")
+    monitor: str = "new/f@20"
+    tree_updates: int = Field(0, ge=0, description="how often the tree is learned anew, evenly over the run")
+    learner: Literal["softmax", "binary", "kmeans"] = Field(
+        "softmax", description="by the softmax among candidates (DTR), binary likelihood (JTM) or k-means (TDM)"
+    )
+    stride: int | None = Field(None, ge=1, description="levels an item goes at once; None: at most 128 candidates")
+    max_instances: int = Field(30, ge=1, description="training examples of an item that a tree update looks at")
+    embeddings: Literal["node", "item"] = Field(
+        "node", description="after a tree update, leaf embeddings stay with the node or go with the item"
+    )
+    after_update: Literal["keep", "restart"] = Field(
+        "restart",
+        description="the optimiser's state and the warm-up after a tree update; restart: the authors' program",
+    )
+    rollback: bool = Field(False, description="take a tree update back when it lowers the monitored metric")

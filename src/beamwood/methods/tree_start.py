@@ -1,0 +1,108 @@
+"""The first tree of a training, and the estimator that labels are rectified by, chosen by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from beamwood.data.dataset import Dataset
+from beamwood.data.examples import windows
+from beamwood.data.split import Split
+from beamwood.errors import InputError, nearest
+from beamwood.methods.tree_config import TreeConfig
+from beamwood.retrieval.retriever import Retriever
+from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tree
+from beamwood.tree.pifa import pifa_vectors
+from beamwood.types import FloatArray, Searcher
+
+__all__ = ["load_fitted", "start_tree"]
+
+STARTS = ("category", "random", "pifa", "kmeans", "flat")
+
+
+def start_tree(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> Tree:
+    """The first tree, by the name `config.tree`.
+
+    "category" where the item table has any category, else "random" (which is logged in the artefact as such);
+    "pifa": k-means on the histories that items follow; "kmeans": on the vectors of the fitted method `config.vectors`;
+    "flat": none; else the folder of a fitted tree retriever over the same items.
+    """
+    num_items, branching = len(train.items), config.branching
+    if config.tree == "flat":
+        return flat_tree(num_items)
+    if config.tree == "category":
+        table = train.item_table
+        if table is not None and bool((table.categories >= 0).any()):
+            return category_tree(table.categories, rng, branching=branching)
+        return random_tree(num_items, rng, branching=branching)
+    if config.tree == "random":
+        return random_tree(num_items, rng, branching=branching)
+    if config.tree == "pifa":
+        return kmeans_tree(instance_vectors(train, config, rng), rng, branching=branching)
+    if config.tree == "kmeans":
+        if config.vectors is None:
+            raise InputError("tree=kmeans needs vectors=FOLDER of a fitted method with item vectors; or use tree=pifa")
+        return kmeans_tree(item_vectors(config.vectors, train), rng, branching=branching)
+    if not Path(config.tree).is_dir():
+        raise InputError(f"tree='{config.tree}' is neither a folder nor a start{nearest(config.tree, STARTS)}")
+    searcher = load_fitted(config.tree, train)
+    tree = getattr(searcher, "tree", None)
+    if not isinstance(tree, Tree):
+        raise InputError(f"tree='{config.tree}' holds a {searcher.kind} retriever, which has no tree")
+    if tree.shape.depth > 1 and tree.shape.branching != branching:
+        raise InputError(f"the tree in '{config.tree}' has branching={tree.shape.branching}; set branching to that")
+    return tree
+
+
+def load_fitted(folder: str, train: Dataset) -> Searcher:
+    """The searcher of a fitted retriever over exactly these items."""
+    fitted = Retriever.load(folder)
+    if not fitted.items.ids.equals(train.items.ids):
+        raise InputError(f"{folder} was fitted on other items than this log's; fit it on the same log")
+    return fitted.searcher
+
+
+def item_vectors(folder: str, train: Dataset) -> FloatArray:
+    """[N, D], the item vectors of a fitted retriever."""
+    searcher = load_fitted(folder, train)
+    arrays: dict[str, Any] = searcher.export()[1]
+    for name in ("vectors", "item_vectors"):
+        if name in arrays and arrays[name].ndim == 2 and len(arrays[name]) == len(train.items):
+            vectors: FloatArray = np.asarray(arrays[name], np.float32)
+            return vectors
+    raise InputError(f"{folder} holds a {searcher.kind} retriever without item vectors; give one that has, e.g. sasrec")
+
+
+def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> FloatArray:
+    """PIFA vectors: an instance's features are its history items, each once over the history's length."""
+    examples = windows(train.histories, length=sum(config.windows) + 1, min_history=1)
+    # Every instance would count each pair of near items many times over; one in eight says the same.
+    rows = np.arange(0, len(examples), 8)
+    histories = examples.histories(rows)
+    weights = np.repeat(1 / np.maximum(histories.lengths, 1), histories.lengths).astype(np.float32)
+    features = sparse.csr_matrix((weights, histories.items, histories.indptr), (len(rows), len(train.items)))
+    return pifa_vectors(features, examples.targets(rows), len(train.items), rng)
+
+
+def fit_estimator(name: str, split: Split, *, seed: int, folder: Path | None, progress: bool) -> Searcher:
+    """The searcher whose scores rectify labels: of a folder, or of a method that is fitted first on the same split.
+
+    A method's result is kept in `folder`, so that a resumed training finds the same one.
+    """
+    from beamwood.methods import METHODS, load_method
+
+    if Path(name).is_dir():
+        return load_fitted(name, split.train)
+    if name not in METHODS:
+        raise InputError(f"estimator='{name}' is neither a folder nor a method{nearest(name, METHODS)}")
+    if folder is not None and (folder / "manifest.json").exists():
+        return load_fitted(str(folder), split.train)
+    module = load_method(name)
+    options = {"progress": progress} if hasattr(module, "TRAINS") else {}
+    fitted: Retriever = module.fit(split, seed=seed, **options)
+    if folder is not None:
+        fitted.save(folder, overwrite=True)
+    return fitted.searcher

@@ -1,0 +1,222 @@
+"""One training task for the whole family of tree retrievers: sampler, label rule and loss are parts given to it.
+
+Shape legend: B histories, L history length, T targets a history, M nodes drawn a level, H levels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from beamwood.data.dataset import Dataset
+from beamwood.data.examples import Examples, windows
+from beamwood.errors import InputError
+from beamwood.losses.binary import binary_cross_entropy
+from beamwood.losses.softmax import full_softmax, sampled_softmax
+from beamwood.methods.tree_config import TreeConfig
+from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.models.tree_model import TreeModel
+from beamwood.sampling.levels import LevelDraw, LevelSampler
+from beamwood.training.level_labels import estimated_labels, pseudo_targets
+from beamwood.tree import Tree
+from beamwood.types import Searcher
+
+__all__ = ["Batch", "Labels", "Parts", "TreeTask"]
+
+Labels = Literal["summed", "rectified", "one-step", "pseudo"]
+_BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What tells one tree retriever from another while the tree is fixed.
+
+    `labels`: "summed": every ancestor of a target is positive; "rectified" and "one-step" by the `estimator`; "pseudo"
+    by the model itself (OTM). `by_path`: a search sums log sigmoid along the path (PLT).
+    """
+
+    sampler: LevelSampler
+    loss: Literal["softmax", "binary"] = "softmax"
+    labels: Labels = "summed"
+    estimator: Searcher | None = None
+    by_path: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`leaves_BL` int64, -1 padding on the left; `targets_BT` int64 leaves; `z_HBT` bool, None: every one positive."""
+
+    leaves_BL: Tensor
+    targets_BT: Tensor
+    z_HBT: Tensor | None
+
+
+class TreeTask:
+    """What the training loop needs to know: batches and their loss, level by level."""
+
+    def __init__(self, train: Dataset, tree: Tree, config: TreeConfig, parts: Parts, *, seed: int) -> None:
+        if parts.labels in ("rectified", "one-step") and parts.estimator is None:
+            raise InputError(f"labels='{parts.labels}' needs an estimator; set estimator to a method or a folder")
+        self.config, self.parts = config, parts
+        self.generator = torch.Generator().manual_seed(seed)
+        self.examples: Examples = windows(
+            train.histories, length=sum(config.windows) + 1, min_history=config.min_history
+        )
+        if len(self.examples) == 0:
+            raise InputError(
+                f"no user has more than min_history={config.min_history} interactions to train on; "
+                "lower it with --set min_history=1 or give a longer log"
+            )
+        scorer = DinScorer(
+            tree.shape,
+            width=config.width,
+            attention_hidden=config.attention_hidden,
+            windows=config.windows,
+            mlp=config.mlp,
+            norm=config.norm,
+            activation=config.activation,
+            unit_coordinate=config.unit_coordinate,
+            dropout=config.dropout,
+            recompute=config.recompute,
+            generator=self.generator,
+        )
+        self.model = TreeModel(scorer, tree)
+        embeddings = scorer.nodes.weight
+        dense = [parameter for parameter in scorer.parameters() if parameter is not embeddings]
+        groups: list[dict[str, Any]] = [
+            {"params": dense, "weight_decay": config.weight_decay},
+            {"params": [embeddings]},
+        ]
+        self.optimizers = [torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=0.0)]
+        self.num_examples = len(self.examples)
+        self.renewals = 0
+        # The end of each example's user: targets are drawn from what the user did next.
+        self._future_end = train.histories.indptr[self.examples.users + 1]
+        self._items = train.histories.items
+        # Rectified labels of every example, computed once for each tree where the target is given by the example.
+        self._labels: tuple[Tree, Tensor] | None = None
+
+    @property
+    def tree(self) -> Tree:
+        """The tree as it is now."""
+        return self.model.tree
+
+    @property
+    def next_item_only(self) -> bool:
+        """Is an example's one target the very next item, as in the paper?"""
+        return self.config.targets == 1 and self.config.horizon == 1
+
+    def state(self) -> dict[str, Any]:
+        """The sampler's generator and how often the tree was renewed, for a checkpoint."""
+        return {"generator": self.generator.get_state(), "renewals": self.renewals}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.generator.set_state(state["generator"])
+        self.renewals = state["renewals"]
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        """Histories and targets of the given examples; with `targets` > 1, drawn uniformly from the user's future."""
+        histories = self.examples.histories(rows)
+        first = self.examples.stop[rows]
+        end = self._future_end[rows]
+        if self.config.horizon:
+            end = np.minimum(end, first + self.config.horizon)
+        if self.next_item_only:
+            positions = first[:, None]
+        else:
+            draws = torch.rand(len(rows), self.config.targets, generator=self.generator).double().numpy()
+            positions = first[:, None] + np.floor(draws * (end - first)[:, None]).astype(np.int64)
+        targets, tree = self._items[positions], self.tree
+        z_HBT = None
+        if self.parts.estimator is not None and self.parts.labels in ("rectified", "one-step"):
+            if self.next_item_only:
+                z_HBT = self._all_labels(tree)[:, rows, None]
+            else:
+                z_HBT = estimated_labels(self.parts.estimator, tree, histories, targets, self.parts.labels)
+        return Batch(
+            torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.windows))).astype(np.int64)),
+            torch.from_numpy(tree.leaves_of(targets).astype(np.int64)),
+            z_HBT,
+        )
+
+    def _all_labels(self, tree: Tree) -> Tensor:
+        """z bool[H, E] of every example's next item."""
+        if self._labels is None or self._labels[0] is not tree:
+            assert self.parts.estimator is not None
+            blocks = []
+            for start in range(0, self.num_examples, _BLOCK):
+                rows = np.arange(start, min(start + _BLOCK, self.num_examples))
+                histories, targets = self.examples.histories(rows), self.examples.targets(rows)[:, None]
+                rule: Any = self.parts.labels
+                blocks.append(estimated_labels(self.parts.estimator, tree, histories, targets, rule)[:, :, 0])
+            self._labels = (tree, torch.cat(blocks, dim=1))
+        return self._labels[1]
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The parts' loss of every level, mean over histories and targets, then reduced over levels."""
+        scorer, tree = self.model.scorer, self.tree
+        draws = self.parts.sampler(scorer, tree, batch.leaves_BL, batch.targets_BT, self.generator)
+        z_HBT = batch.z_HBT
+        if self.parts.labels == "pseudo":
+            z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT)
+        targets = [batch.targets_BT // tree.shape.leaves_below(draw.level) for draw in draws]
+        entries = [LevelNodes(draw.level, nodes_of(draw, own)) for draw, own in zip(draws, targets, strict=True)]
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.config.bf16):
+            scores = scorer(batch.leaves_BL, entries)
+        losses = []
+        for draw, own_BT, values in zip(draws, targets, scores, strict=True):
+            z_BT = torch.ones_like(own_BT, dtype=torch.bool) if z_HBT is None else z_HBT[draw.level - 1]
+            live_n = torch.from_numpy(tree.live_counts[draw.level] > 0) if draw.nodes is None else None
+            level_loss = softmax_level if self.parts.loss == "softmax" else binary_level
+            losses.append(level_loss(draw, values.float(), own_BT, z_BT, live_n).mean())
+        total = torch.stack(losses)
+        return total.mean() if self.config.level_reduction == "mean" else total.sum()
+
+
+def nodes_of(draw: LevelDraw, targets_BT: Tensor) -> Tensor | None:
+    """The nodes to score on a level: targets first where they are not among the drawn ones; None for all."""
+    if draw.nodes is None or draw.targets_included:
+        return draw.nodes
+    return torch.cat([targets_BT, draw.nodes], dim=1)
+
+
+def softmax_level(
+    draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: Tensor, live_n: Tensor | None
+) -> Tensor:
+    """[B, T]: `-z log softmax` of each target on one level. Source: DTR, equations 15 and 18-21."""
+    if draw.nodes is None:
+        assert live_n is not None
+        return full_softmax(scores_BM.masked_fill(~live_n, -torch.inf), targets_BT) * z_BT
+    assert draw.log_q is not None
+    num_targets = targets_BT.shape[1]
+    dropped_BTM = draw.nodes[:, None, :] == targets_BT[:, :, None]
+    losses = sampled_softmax(
+        scores_BM[:, :num_targets], scores_BM[:, num_targets:], draw.log_q, dropped_BTM, draw.log_q_targets
+    )
+    return losses * z_BT
+
+
+def binary_level(draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: Tensor, live_n: Tensor | None) -> Tensor:
+    """[B]: binary cross-entropy of a level's nodes, for each target. Source: TDM, equation 7; OTM, equation 10."""
+    num_targets = targets_BT.shape[1]
+    if draw.nodes is None:
+        assert live_n is not None
+        is_target_Bn = one_hot(targets_BT, scores_BM.shape[1]).any(dim=1)
+        logits = torch.cat([torch.gather(scores_BM, 1, targets_BT), scores_BM], dim=1)
+        others = live_n & ~is_target_Bn
+    elif draw.targets_included:
+        matches_BTM = draw.nodes[:, None, :] == targets_BT[:, :, None]
+        labels = (matches_BTM & z_BT[:, :, None]).any(dim=1)
+        return binary_cross_entropy(scores_BM, labels, draw.real) / num_targets
+    else:
+        others = ~(draw.nodes[:, None, :] == targets_BT[:, :, None]).any(dim=1)
+        others = others if draw.real is None else others & draw.real
+        logits = scores_BM
+    labels = torch.cat([z_BT, torch.zeros_like(others)], dim=1)
+    counted = torch.cat([torch.ones_like(z_BT), others], dim=1)
+    return binary_cross_entropy(logits, labels, counted) / num_targets

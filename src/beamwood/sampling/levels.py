@@ -1,0 +1,211 @@
+"""What each level of a step is trained on besides the targets: one sampler, one way to draw nodes for all levels.
+
+Shape legend: B histories, L history length, T targets a history, M draws a row, H levels, K branching.
+A sampler is called with (scorer, tree, leaves_BL, targets_BT as leaves, generator) and returns one `LevelDraw` a level,
+level 1 first. A level that is small enough is not sampled: its draw says that all its nodes are to be scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.sampling.tree import tree_negatives
+from beamwood.sampling.uniform import uniform_negatives
+from beamwood.tree import Tree
+
+__all__ = [
+    "BeamCandidates",
+    "DistinctNegatives",
+    "LevelDraw",
+    "LevelSampler",
+    "Siblings",
+    "TreeNegativesByLevel",
+    "UniformByLevel",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LevelDraw:
+    """Nodes of one level: `nodes` int64[B, M], or None for the whole level in order.
+
+    `log_q` float32[B, M] and `log_q_targets` float32[B, T]: log-probability of drawing each, None where no softmax
+    needs it. `real` bool[B, M]: entries that count, None for all. `targets_included`: the targets are to be scored
+    only where they are among `nodes`.
+    """
+
+    level: int
+    nodes: Tensor | None
+    log_q: Tensor | None = None
+    log_q_targets: Tensor | None = None
+    real: Tensor | None = None
+    targets_included: bool = False
+
+
+class LevelSampler(Protocol):
+    """Draws nodes on every level for a batch."""
+
+    def __call__(
+        self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
+    ) -> list[LevelDraw]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UniformByLevel:
+    """`counts[level - 1]` draws a level, uniform with replacement; a level of at most that many + 1 is taken whole.
+
+    Source: DTR, section 4.3.2.
+    """
+
+    counts: Sequence[int]
+
+    def __call__(
+        self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
+    ) -> list[LevelDraw]:
+        draws = []
+        for level, count in enumerate(self.counts, start=1):
+            if tree.shape.level_size(level) <= count + 1:
+                draws.append(LevelDraw(level, None))
+                continue
+            nodes, log_q = uniform_negatives(len(targets_BT), count, live_nodes(tree, level), generator)
+            draws.append(LevelDraw(level, nodes, log_q, log_q[:, :1].expand(-1, targets_BT.shape[1])))
+        return draws
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNegativesByLevel:
+    """`count` walks from the root by the scorer's own softmax over siblings; small levels are taken whole.
+
+    Source: DTR, section 4.3.3.
+    """
+
+    count: int
+
+    def __call__(
+        self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
+    ) -> list[LevelDraw]:
+        found = tree_negatives(scorer, leaves_BL, targets_BT, tree.live_counts, self.count, generator)
+        draws = []
+        for level in range(1, tree.shape.depth + 1):
+            if tree.shape.level_size(level) <= self.count + 1:
+                draws.append(LevelDraw(level, None))
+            else:
+                at = level - 1
+                draws.append(LevelDraw(level, found.nodes[at], found.log_q[at], found.log_q_targets[at]))
+        return draws
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctNegatives:
+    """`counts[level - 1]` different nodes a level, uniform without replacement; targets among them do not count.
+
+    Source: TDM, section 3.2; JTM.
+    """
+
+    counts: Sequence[int]
+
+    def __call__(
+        self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
+    ) -> list[LevelDraw]:
+        draws = []
+        for level, count in enumerate(self.counts, start=1):
+            candidates = live_nodes(tree, level)
+            size = candidates if isinstance(candidates, int) else len(candidates)
+            if count == 0:
+                draws.append(LevelDraw(level, torch.empty((len(targets_BT), 0), dtype=torch.int64)))
+            elif size <= count + 1:
+                draws.append(LevelDraw(level, None))
+            else:
+                picks = distinct(len(targets_BT), count, size, generator)
+                draws.append(LevelDraw(level, picks if isinstance(candidates, int) else candidates[picks]))
+        return draws
+
+
+@dataclass(frozen=True, slots=True)
+class Siblings:
+    """The siblings of each target's ancestors, T * (K - 1) a level (T * (R - 1) on level 1). Source: PLT."""
+
+    def __call__(
+        self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
+    ) -> list[LevelDraw]:
+        shape, draws = tree.shape, []
+        for level in range(1, shape.depth + 1):
+            fanout = shape.root_fanout if level == 1 else shape.branching
+            if level == 1:
+                draws.append(LevelDraw(level, None))
+                continue
+            own_BT = targets_BT // shape.leaves_below(level)
+            steps = torch.arange(1, fanout)
+            nodes_BTS = own_BT[:, :, None] // fanout * fanout + (own_BT[:, :, None] + steps) % fanout
+            nodes = nodes_BTS.flatten(1)
+            draws.append(LevelDraw(level, nodes, real=first_of_each(nodes) & alive(tree, level)[nodes]))
+        return draws
+
+
+@dataclass(frozen=True, slots=True)
+class BeamCandidates:
+    """The children of a beam of `width` nodes under the scorer as it is now: what a search would compare.
+
+    Targets count only where the beam reaches them. Source: OTM, section 4.
+    """
+
+    width: int
+
+    def __call__(
+        self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
+    ) -> list[LevelDraw]:
+        shape, draws = tree.shape, []
+        beam = torch.zeros((len(leaves_BL), 1), dtype=torch.int64)
+        for level in range(1, shape.depth + 1):
+            fanout = shape.root_fanout if level == 1 else shape.branching
+            nodes = (beam[:, :, None] * fanout + torch.arange(fanout)).flatten(1)
+            real = alive(tree, level)[nodes]
+            draws.append(LevelDraw(level, nodes, real=real, targets_included=True))
+            if nodes.shape[1] <= self.width or level == shape.depth:
+                beam = nodes
+                continue
+            scores = scorer.evaluate(leaves_BL, LevelNodes(level, nodes)).masked_fill(~real, -torch.inf)
+            best = torch.topk(scores, self.width, dim=1).indices
+            beam = torch.sort(torch.gather(nodes, 1, best), dim=1).values
+        return draws
+
+
+def alive(tree: Tree, level: int) -> Tensor:
+    """bool[nodes of the level]: does an item stand below?"""
+    return torch.from_numpy(tree.live_counts[level] > 0)
+
+
+def live_nodes(tree: Tree, level: int) -> Tensor | int:
+    """The nodes of a level with an item below: their numbers, or how many where all have one."""
+    counts = tree.live_counts[level]
+    return len(counts) if counts.all() else torch.from_numpy(np.flatnonzero(counts))
+
+
+def first_of_each(nodes_BM: Tensor) -> Tensor:
+    """bool[B, M]: False where the node stands earlier in its row too."""
+    order = torch.argsort(nodes_BM, dim=1, stable=True)
+    ordered = torch.gather(nodes_BM, 1, order)
+    repeated = torch.zeros_like(nodes_BM, dtype=torch.bool)
+    repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return torch.empty_like(repeated).scatter_(1, order, ~repeated)
+
+
+def distinct(num_rows: int, count: int, size: int, generator: torch.Generator) -> Tensor:
+    """int64[B, count] different numbers of 0..size-1 in each row, every set equally likely."""
+    if size <= 4 * count or size <= 64:
+        keys = torch.rand((num_rows, size), generator=generator)
+        return torch.topk(keys, count, dim=1).indices
+    picks = torch.randint(size, (num_rows, count), generator=generator)
+    # A draw that stands earlier in its row is drawn anew: that is drawing without replacement.
+    while True:
+        repeated = ~first_of_each(picks)
+        missing = int(repeated.sum())
+        if missing == 0:
+            return picks
+        picks[repeated] = torch.randint(size, (missing,), generator=generator)

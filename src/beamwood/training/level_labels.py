@@ -1,0 +1,70 @@
+"""Label rules: on which levels a target's ancestor is a positive node.
+
+Shape legend: B histories, L history length, T targets a history, H levels, K branching, N items.
+Every rule gives z bool[H, B, T], level 1 first. Without a rule every ancestor is positive (the summed labels of TDM,
+JTM, PLT and plain DTR: a node's label is the sum over the items below it).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from beamwood.errors import InputError
+from beamwood.kernels.labels import levels_of_scores, one_step_of_scores
+from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.tree import Tree
+from beamwood.types import IndexArray, ItemLists, Searcher
+
+__all__ = ["estimated_labels", "pseudo_targets"]
+
+
+def estimated_labels(
+    estimator: Searcher,
+    tree: Tree,
+    histories: ItemLists,
+    targets_BT: IndexArray,
+    rule: Literal["rectified", "one-step"] = "rectified",
+) -> Tensor:
+    """z of `targets_BT` (items) by an estimator's scores of all items, fixed while the tree is.
+
+    "rectified": z_j = 1 iff the target has the best score of all items below its ancestor on level j (DTR, equation
+    14). "one-step": z_j = 1 iff the child on the target's path beats its siblings, by their best items (the authors'
+    program); the rectified label is the product of these from level j down. Memory: rows x N floats.
+    """
+    if estimator.num_items != tree.num_items:
+        raise InputError(f"the estimator knows {estimator.num_items} items, the tree {tree.num_items}; fit it on them")
+    everything = np.broadcast_to(np.arange(tree.num_items, dtype=np.int32), (len(histories), tree.num_items))
+    scores = estimator.score(histories, everything)
+    if rule == "one-step":
+        return torch.from_numpy(one_step_of_scores(scores, tree, targets_BT)).permute(2, 0, 1)
+    levels = torch.from_numpy(levels_of_scores(scores, tree, targets_BT))
+    return torch.arange(1, tree.shape.depth + 1)[:, None, None] >= levels[None]
+
+
+@torch.no_grad()
+def pseudo_targets(scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor) -> Tensor:
+    """z of `targets_BT` (leaves) by the scorer as it is now: OTM's labels.
+
+    A target's leaf is positive; a parent is as its best child is, so an ancestor stays positive only as long as the
+    child on the path wins among its siblings. Source: OTM, equation 11 and algorithm 1.
+    """
+    shape = tree.shape
+    labels = torch.ones((shape.depth, *targets_BT.shape), dtype=torch.bool)
+    for level in range(shape.depth - 1, 0, -1):
+        fanout = shape.branching
+        own_BT = targets_BT // shape.leaves_below(level + 1)
+        families_BTK = own_BT[:, :, None] // fanout * fanout + torch.arange(fanout)
+        nodes = families_BTK.flatten(1)
+        live = torch.from_numpy(tree.live_counts[level + 1] > 0)[nodes]
+        scores = scorer.evaluate(leaves_BL, LevelNodes(level + 1, nodes)).masked_fill(~live, -torch.inf)
+        # The first of equal scores: the lower node, as in a search.
+        best_BT = scores.view(families_BTK.shape).argmax(dim=2, keepdim=True)
+        winner_BT = torch.gather(families_BTK, 2, best_BT)[:, :, 0]
+        # Another target of the same history may be the winner, and positive.
+        positive = (winner_BT[:, :, None] == own_BT[:, None, :]) & labels[level][:, None, :]
+        labels[level - 1] = positive.any(dim=2)
+    return labels

@@ -1,0 +1,204 @@
+"""Every tree retriever keeps the contract of a trained method; updates of the tree do what they say."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import beamwood
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.evaluation.protocol import evaluate
+from beamwood.methods import load_method
+from beamwood.methods.tree_renewal import TreeRenewal
+from beamwood.methods.tree_start import start_tree
+from beamwood.methods.tree_task import TreeTask
+from beamwood.models.din import LevelNodes
+from beamwood.training.interrupt import Interrupted
+from beamwood.training.run_folder import RunFolder
+from beamwood.types import ItemLists
+
+SMALL = {"width": 8, "attention_hidden": 8, "windows": (8, 4, 2, 1), "mlp": (16, 8), "min_history": 2, "bf16": False}
+VARIANTS = [
+    ("dtr", {"negatives": "uniform"}),
+    ("dtr", {"negatives": "tree", "num_negatives": 20}),
+    ("dtr", {"negatives": "tree", "num_negatives": 20, "labels": "rectified", "estimator": "transitions"}),
+    ("dtr", {"labels": "one-step", "estimator": "cooccurrence", "targets": 1, "horizon": 1}),
+    ("tdm", {"num_negatives": 6, "targets": 1, "horizon": 1}),
+    ("jtm", {}),
+    ("otm", {"num_candidates": 16}),
+    ("plt", {}),
+    ("din", {"num_negatives": 30}),
+]
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=300, num_items=90, min_events=20, max_events=60), seed=1)
+    return disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
+
+
+def configured(method, changes, **more):
+    return load_method(method).Config(**(SMALL | {"branching": 4} | changes | more))
+
+
+def f20(retriever, queries):
+    return evaluate(retriever.searcher.search, queries, ks=(20,), exclude_consumed=False).means()["f@20"]
+
+
+@pytest.mark.parametrize(("method", "changes"), VARIANTS)
+def test_a_short_training_is_whole(split, tmp_path, method, changes):
+    """It trains, saves, loads, resumes bit for bit, and answers alike after loading."""
+    short = {"max_steps": 6, "decay_steps": 6, "warmup_steps": 2, "evaluate_every": 3, "batch_size": 16}
+    updates = {"tree_updates": 2, "max_instances": 2} if method != "din" and method != "plt" else {}
+    config = configured(method, changes, validation_users=10, dropout=0.1, **short, **updates)
+    fit = load_method(method).fit
+    whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    half = config.model_copy(update={"max_steps": 3})
+    if not updates:  # with updates their moments depend on the length of the run
+        fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
+        resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+        ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
+        assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert whole.metadata["method"] == method
+    assert whole.metadata["training"].get("tree_updates", 0) == updates.get("tree_updates", 0)
+    whole.save(tmp_path / "saved")
+    loaded = beamwood.load(tmp_path / "saved")
+    histories = split.test.histories
+    assert np.array_equal(loaded.searcher.search(histories, 9).items, whole.searcher.search(histories, 9).items)
+    one = loaded.searcher.search(ItemLists.from_lists([histories[3]]), 9).items
+    assert np.array_equal(one[0], loaded.searcher.search(histories, 9).items[3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "changes"), VARIANTS)
+def test_learns_the_market(split, method, changes):
+    config = configured(
+        method,
+        changes,
+        max_steps=500,
+        evaluate_every=100,
+        warmup_steps=20,
+        batch_size=128,
+        learning_rate=0.01,
+    )
+    retriever = load_method(method).fit(split, config, progress=False)
+    popular = load_method("popularity").fit(split)
+    assert f20(retriever, split.test) > f20(popular, split.test) + 0.02
+
+
+def interrupted_task(split, learner, **changes):
+    config = configured("dtr", {"learner": learner, "tree_updates": 3, "max_instances": 3} | changes)
+    from beamwood.methods.dtr import make_parts
+
+    tree = start_tree(split.train, config, np.random.default_rng(0))
+    task = TreeTask(split.train, tree, config, make_parts(config, tree, None), seed=0)
+    task.loss(task.batch(np.arange(8))).backward()
+    task.optimizers[0].step()
+    return task, TreeRenewal(task, config, seed=0)
+
+
+@pytest.mark.parametrize("learner", ["softmax", "binary", "kmeans"])
+def test_a_resumed_run_with_updates_equals_an_uninterrupted_one(split, tmp_path, learner, monkeypatch):
+    config = configured(
+        "dtr",
+        {"learner": learner, "tree_updates": 2, "max_instances": 2, "max_steps": 9, "evaluate_every": 4},
+        validation_users=10,
+        batch_size=16,
+        warmup_steps=2,
+    )
+    fit = load_method("dtr").fit
+    whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    calls = iter(range(100))
+    propose = TreeRenewal.propose
+
+    def stop_at_the_second(self):
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        return propose(self)
+
+    monkeypatch.setattr(TreeRenewal, "propose", stop_at_the_second)
+    with pytest.raises(Interrupted):
+        fit(split, config, run=RunFolder(tmp_path / "parts"), progress=False)
+    resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    logs = [
+        [{k: v for k, v in json.loads(line).items() if "second" not in k} for line in path.open()]
+        for path in (tmp_path / "whole" / "metrics.jsonl", tmp_path / "parts" / "metrics.jsonl")
+    ]
+    assert logs[0] == logs[1]
+    assert sum("metric_before" in line for line in logs[0]) == 2
+
+
+@pytest.mark.parametrize("learner", ["softmax", "kmeans"])
+def test_embeddings_that_move_with_items_keep_every_leaf_score(split, learner):
+    task, renewal = interrupted_task(split, learner, embeddings="item")
+    histories = split.test.histories.last(15)
+    rows = np.arange(split.train.num_items)[None].repeat(len(histories), 0)
+
+    def leaf_scores():
+        tree, shape = task.tree, task.tree.shape
+        leaves = torch.from_numpy(tree.leaves_of(histories.padded(15)).astype(np.int64))
+        nodes = torch.from_numpy(tree.leaves_of(rows).astype(np.int64))
+        return task.model.scorer.evaluate(leaves, LevelNodes(shape.depth, nodes))
+
+    before = leaf_scores()
+    facts = renewal.apply(renewal.propose())
+    assert facts["moved_items"] > 0.1
+    assert torch.allclose(leaf_scores(), before, atol=1e-5)
+
+
+def test_an_update_can_be_taken_back(split):
+    task, renewal = interrupted_task(split, "softmax", embeddings="item", rollback=True)
+    before = {name: value.clone() for name, value in task.model.state_dict().items()}
+    moments = task.optimizers[0].state[task.model.scorer.nodes.weight]["exp_avg"].clone()
+    tree = task.tree
+    renewal.apply(renewal.propose())
+    assert not np.array_equal(task.tree.item_of_leaf, tree.item_of_leaf)
+    assert not renewal.keeps(0.2, 0.1)
+    renewal.take_back()
+    assert np.array_equal(task.tree.item_of_leaf, tree.item_of_leaf)
+    assert all(torch.equal(before[name], value) for name, value in task.model.state_dict().items())
+    assert torch.equal(task.optimizers[0].state[task.model.scorer.nodes.weight]["exp_avg"], moments)
+
+
+def test_updates_come_evenly(split):
+    task, renewal = interrupted_task(split, "softmax")
+    seen = []
+    for step in range(100):
+        if renewal.due(step / 100):
+            seen.append(step)
+            task.renewals += 1
+    assert seen == [25, 50, 75]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tree": "categry"}, "did you mean 'category'"),
+        ({"tree": "kmeans"}, "needs vectors=FOLDER"),
+        ({"labels": "rectified", "estimator": "transition"}, "did you mean 'transitions'"),
+    ],
+)
+def test_wrong_names_are_refused(split, changes, message):
+    with pytest.raises(InputError, match=message):
+        load_method("dtr").fit(split, configured("dtr", changes), progress=False)
+
+
+def test_a_tree_of_another_model_starts_the_next(split, tmp_path):
+    short = {"max_steps": 2, "evaluate_every": 2, "batch_size": 8, "validation_users": 5}
+    first = load_method("jtm").fit(split, configured("jtm", short), progress=False)
+    first.save(tmp_path / "jtm")
+    config = configured("otm", short | {"tree": str(tmp_path / "jtm"), "num_candidates": 8})
+    second = load_method("otm").fit(split, config, progress=False)
+    assert np.array_equal(second.searcher.tree.item_of_leaf, first.searcher.tree.item_of_leaf)
+
+
+@pytest.mark.parametrize("start", ["pifa", "category", "random"])
+def test_starts_make_trees_of_all_items(split, start):
+    config = configured("dtr", {"tree": start})
+    tree = start_tree(split.train, config, np.random.default_rng(0))
+    assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(split.train.num_items))

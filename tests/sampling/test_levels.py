@@ -1,0 +1,120 @@
+"""Samplers of all levels: what they may draw, how often, and that a beam's candidates are those of a search."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from beamwood.kernels import reference
+from beamwood.models.din import DinScorer
+from beamwood.sampling.levels import (
+    BeamCandidates,
+    DistinctNegatives,
+    Siblings,
+    TreeNegativesByLevel,
+    UniformByLevel,
+    distinct,
+    first_of_each,
+)
+from beamwood.tree import random_tree
+
+
+@pytest.fixture(params=[(37, 2), (90, 3), (70, 16)])
+def case(request):
+    num_items, branching = request.param
+    tree = random_tree(num_items, np.random.default_rng(1), branching=branching)
+    generator = torch.Generator().manual_seed(0)
+    scorer = DinScorer(tree.shape, width=6, attention_hidden=5, windows=(3, 2), mlp=(7,), generator=generator)
+    rng = np.random.default_rng(2)
+    items = rng.integers(0, num_items, (5, 5))
+    leaves = torch.from_numpy(tree.leaves_of(items).astype(np.int64))
+    leaves[0, :3] = -1
+    targets = torch.from_numpy(tree.leaves_of(rng.integers(0, num_items, (5, 3))).astype(np.int64))
+    return tree, scorer, leaves, targets
+
+
+SAMPLERS = {
+    "uniform": lambda depth: UniformByLevel([6] * depth),
+    "tree": lambda depth: TreeNegativesByLevel(6),
+    "distinct": lambda depth: DistinctNegatives([6] * depth),
+    "siblings": lambda depth: Siblings(),
+    "beam": lambda depth: BeamCandidates(4),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_contract(case, name):
+    """One draw a level, live nodes of that level only, the same for the same seed, and log q where softmax needs it."""
+    tree, scorer, leaves, targets = case
+    sampler = SAMPLERS[name](tree.shape.depth)
+    draws, again = (sampler(scorer, tree, leaves, targets, torch.Generator().manual_seed(4)) for _ in range(2))
+    assert [draw.level for draw in draws] == list(range(1, tree.shape.depth + 1))
+    for draw, same in zip(draws, again, strict=True):
+        if draw.nodes is None:
+            assert same.nodes is None
+            continue
+        assert torch.equal(draw.nodes, same.nodes)
+        assert draw.nodes.min() >= 0
+        assert draw.nodes.max() < tree.shape.level_size(draw.level)
+        live = torch.from_numpy(tree.live_counts[draw.level] > 0)[draw.nodes]
+        assert (live if draw.real is None else live | ~draw.real).all()
+        if name in ("uniform", "tree"):
+            assert draw.log_q.shape == draw.nodes.shape
+            assert draw.log_q_targets.shape == targets.shape
+            assert (draw.log_q <= 0).all()
+        if name == "uniform":
+            size = int((tree.live_counts[draw.level] > 0).sum())
+            assert torch.allclose(draw.log_q, torch.full_like(draw.log_q, -math.log(size)))
+
+
+@pytest.mark.parametrize(("count", "size"), [(3, 70), (5, 12), (20, 300)])
+def test_distinct_draws_are_uniform_without_replacement(count, size):
+    generator = torch.Generator().manual_seed(1)
+    picks = distinct(4000, count, size, generator)
+    assert all(len(set(row)) == count for row in picks.tolist())
+    observed = torch.bincount(picks.flatten(), minlength=size).numpy()
+    assert stats.chisquare(observed).pvalue > 1e-4
+    # The first column alone, too: order says nothing.
+    assert stats.chisquare(torch.bincount(picks[:, 0], minlength=size).numpy()).pvalue > 1e-4
+
+
+def test_first_of_each():
+    rows = torch.tensor([[3, 1, 3, 3, 1], [0, 1, 2, 3, 4]])
+    assert first_of_each(rows).tolist() == [[True, True, False, False, False], [True] * 5]
+
+
+def test_siblings_are_the_path_s(case):
+    tree, scorer, leaves, targets = case
+    draws = Siblings()(scorer, tree, leaves, targets, torch.Generator())
+    for draw in draws[1:]:
+        own = targets // tree.shape.leaves_below(draw.level)
+        for row in range(len(targets)):
+            expected = set()
+            for node in own[row].tolist():
+                parent = node // tree.shape.branching
+                family = range(parent * tree.shape.branching, (parent + 1) * tree.shape.branching)
+                expected |= {n for n in family if tree.live_counts[draw.level][n] > 0 and n != node}
+            got = draw.nodes[row][draw.real[row]].tolist()
+            assert len(got) == len(set(got))
+            assert expected - set(own[row].tolist()) <= set(got) <= expected
+
+
+def test_beam_candidates_are_what_a_search_compares(case):
+    tree, scorer, leaves, targets = case
+    width = 4
+    draws = BeamCandidates(width)(scorer, tree, leaves, targets, torch.Generator())
+    last = draws[-1]
+    scores = torch.where(last.real, scorer.evaluate(leaves, entry(last)), -torch.inf)
+    best = torch.gather(last.nodes, 1, scores.topk(width, dim=1).indices)
+    found = reference.beam_search(
+        scorer.export(), tree.shape, leaves.numpy(), beam_width=width, k=width, live=tree.live_counts
+    )
+    assert [set(row) for row in best.tolist()] == [set(row) for row in found.leaves.tolist()]
+
+
+def entry(draw):
+    from beamwood.models.din import LevelNodes
+
+    return LevelNodes(draw.level, draw.nodes)

@@ -1,0 +1,81 @@
+"""Label rules against their definitions in loops."""
+
+import numpy as np
+import pytest
+import torch
+
+from beamwood.errors import InputError
+from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.training.level_labels import estimated_labels, pseudo_targets
+from beamwood.tree import random_tree
+from beamwood.types import ItemLists
+
+
+class Fixed:
+    """An estimator that says given scores."""
+
+    def __init__(self, scores):
+        self.scores = scores
+
+    @property
+    def num_items(self):
+        return self.scores.shape[1]
+
+    def score(self, histories, items_BM):
+        return np.take_along_axis(self.scores[: len(histories)], np.asarray(items_BM), axis=1).astype(np.float32)
+
+
+@pytest.mark.parametrize("branching", [2, 3, 5])
+def test_rectified_and_one_step_equal_their_definitions(branching):
+    rng = np.random.default_rng(branching)
+    tree = random_tree(40, rng, branching=branching)
+    scores = rng.integers(0, 12, (6, 40)).astype(np.float32)  # with ties
+    targets = rng.integers(0, 40, (6, 4))
+    shape = tree.shape
+    histories = ItemLists.empty(6)
+    rectified = estimated_labels(Fixed(scores), tree, histories, targets)
+    one_step = estimated_labels(Fixed(scores), tree, histories, targets, "one-step")
+    for row in range(6):
+        order = np.lexsort((np.arange(40), -scores[row]))
+        rank = np.empty(40, int)
+        rank[order] = np.arange(40)
+        for column, target in enumerate(targets[row]):
+            leaf = tree.leaf_of_item[target]
+            for level in range(1, shape.depth + 1):
+                below = shape.ancestors(np.arange(shape.capacity), level) == shape.ancestors(leaf, level)
+                members = tree.item_of_leaf[below & (tree.item_of_leaf >= 0)]
+                assert rectified[level - 1, row, column] == (rank[members].min() == rank[target])
+    # The paper's label is the product of the program's from that level down.
+    product = torch.flip(torch.cumprod(torch.flip(one_step, [0]).int(), 0), [0]).bool()
+    assert torch.equal(product, rectified)
+
+
+def test_an_estimator_of_other_items_is_refused():
+    tree = random_tree(40, np.random.default_rng(0))
+    with pytest.raises(InputError, match="knows 7 items, the tree 40"):
+        estimated_labels(Fixed(np.zeros((1, 7))), tree, ItemLists.empty(1), np.zeros((1, 1), int))
+
+
+@pytest.mark.parametrize(("num_items", "branching"), [(33, 2), (40, 4)])
+def test_pseudo_targets_follow_the_best_child(num_items, branching):
+    rng = np.random.default_rng(3)
+    tree = random_tree(num_items, rng, branching=branching)
+    shape = tree.shape
+    scorer = DinScorer(
+        shape, width=5, attention_hidden=4, windows=(3,), mlp=(6,), generator=torch.Generator().manual_seed(0)
+    )
+    leaves = torch.from_numpy(tree.leaves_of(rng.integers(0, num_items, (7, 3))).astype(np.int64))
+    targets = torch.from_numpy(tree.leaves_of(rng.integers(0, num_items, (7, 3))).astype(np.int64))
+    labels = pseudo_targets(scorer, tree, leaves, targets)
+    for row in range(7):
+        # z of every node: that of its best live child, from the leaves up.
+        z = np.zeros(shape.capacity, bool)
+        z[targets[row]] = True
+        for level in range(shape.depth, 0, -1):
+            own = targets[row].numpy() // shape.leaves_below(level)
+            assert np.array_equal(labels[level - 1, row].numpy(), z[own])
+            scores = scorer.evaluate(leaves[row : row + 1], LevelNodes(level, None))[0].numpy().copy()
+            scores[tree.live_counts[level] == 0] = -np.inf
+            if level > 1:
+                families = scores.reshape(-1, branching)
+                z = z[np.arange(len(families)) * branching + families.argmax(axis=1)]
