@@ -87,6 +87,35 @@ def test_dtr_from_end_to_end(market, capsys):
     assert beamwood("fit", market / "log.parquet", "--out", out, *settings, "--overwrite") == 0
 
 
+def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
+    out = market / "inspected"
+    settings = [part for setting in TINY for part in ("--set", setting)]
+    log = tmp_path / "moved.parquet"
+    log.write_bytes((market / "log.parquet").read_bytes())
+    assert beamwood("fit", log, "--out", out, *settings, "--set", "branching=4") == 0
+    capsys.readouterr()
+    page = tmp_path / "page.html"
+    assert beamwood("inspect", out, "--widths", "5,60", "--html", page, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["queries"] == "12 validation users"
+    levels = document["diagnostics"]["levels"]
+    assert [level["level"] for level in levels] == list(range(1, document["tree"]["depth"] + 1))
+    assert document["diagnostics"]["beams"][-1]["overlap"] == 1
+    assert "<svg" in page.read_text()
+    assert beamwood("inspect", out, "--users", "5") == 0
+    shown = capsys.readouterr().out
+    assert "heap violations" in shown
+    assert "all items" in shown
+    log.unlink()
+    assert beamwood("inspect", out, "--users", "7", "--json") == 0
+    captured = capsys.readouterr()
+    assert "stored histories" in json.loads(captured.out)["queries"]
+    assert "may have seen" in captured.err
+    assert beamwood("inspect", out, "--widths", "5,x") == 2
+    assert beamwood("inspect", out, "--users", "0", "--html", page) == 2
+    assert beamwood("inspect", out, "--log", market / "items.parquet") == 2
+
+
 def test_compare_says_which_is_better(market, capsys):
     code = beamwood("compare", market / "log.parquet", "--methods", "popularity,cooccurrence", "--k", "10", "--json")
     document = json.loads(capsys.readouterr().out)

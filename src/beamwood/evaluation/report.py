@@ -6,18 +6,9 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["html_report"]
+from beamwood.evaluation.page import line_chart, page
 
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; --bar: #2a6f97; --soft: #2a6f9733; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
-th:first-child, td:first-child { text-align: left; } caption { text-align: left; font-weight: 600; padding: .5rem 0; }
-svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: currentColor; }
-pre { overflow-x: auto; padding: .7rem; border: 1px solid var(--line); border-radius: .4rem; }
-"""
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 220, 60, 36
+__all__ = ["html_report"]
 
 
 def html_report(
@@ -34,7 +25,7 @@ def html_report(
     the paired tests of one method against the others; `curve` the lines of a run's `metrics.jsonl`; `facts` whatever
     the figures rest on: data, split, configuration, fingerprint.
     """
-    parts = [f"<h1>{html.escape(title)}</h1>"]
+    parts: list[str] = []
     if facts and "conclusion" in facts:
         parts.append(f"<p><strong>{html.escape(str(facts['conclusion']))}</strong></p>")
     views = list(dict.fromkeys(view for method in results.values() for view in method))
@@ -44,12 +35,7 @@ def html_report(
     if facts:
         rows = "\n".join(f"{name}: {value}" for name, value in facts.items() if name != "conclusion")
         parts.append(f"<h2>What this rests on</h2><pre>{html.escape(rows)}</pre>")
-    body = "\n".join(parts)
-    return (
-        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
-    )
+    return page(title, parts)
 
 
 def _table(results: Mapping[str, Mapping[str, Any]], view: str) -> str:
@@ -101,27 +87,5 @@ def _curves(curve: Sequence[Mapping[str, Any]]) -> list[str]:
     for name in names:
         points = [(float(line["step"]), float(line[name])) for line in curve if name in line]
         if len(points) > 1:
-            parts.append(_line_chart(name, points))
+            parts.append(line_chart(name, points))
     return ["<h2>Learning curves</h2>", *parts] if parts else []
-
-
-def _line_chart(name: str, points: Sequence[tuple[float, float]]) -> str:
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    low, high = min(ys), max(ys)
-    span_x, span_y = (max(xs) - min(xs)) or 1.0, (high - low) or 1.0
-
-    def place(x: float, y: float) -> str:
-        across = _LEFT + (x - min(xs)) / span_x * (_WIDTH - _LEFT - 12)
-        return f"{across:.1f},{12 + (high - y) / span_y * (_HEIGHT - _BOTTOM - 12):.1f}"
-
-    path = " ".join(place(x, y) for x, y in points)
-    floor = _HEIGHT - _BOTTOM
-    return (
-        f"<figure><svg viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' aria-label='{html.escape(name)} from {ys[0]:.4g} to "
-        f"{ys[-1]:.4g} over {len(points)} measurements'><line x1='{_LEFT}' y1='{floor}' x2='{_WIDTH}' y2='{floor}' "
-        f"stroke='var(--line)'/><polyline points='{path}' fill='none' stroke='var(--bar)' stroke-width='2'/>"
-        f"<text x='4' y='18'>{high:.4g}</text><text x='4' y='{floor}'>{low:.4g}</text>"
-        f"<text x='{_LEFT}' y='{_HEIGHT - 12}'>step {min(xs):.0f}</text>"
-        f"<text x='{_WIDTH - 90}' y='{_HEIGHT - 12}'>step {max(xs):.0f}</text></svg>"
-        f"<figcaption>{html.escape(name)}</figcaption></figure>"
-    )

@@ -1,0 +1,164 @@
+"""All tree retrievers on one log, each with the same minutes of one thread: quality with intervals and paired tests.
+
+    python -m benchmarks.tree_family run --log LOG --items ITEMS --out DIR [--variants a,b] [--seeds 0,1,2]
+    python -m benchmarks.tree_family table --out DIR [--json]
+
+`run` trains what DIR does not hold yet, one line of JSON a training and its per-user metrics beside it; it can be
+stopped and started anew. The split is that of disjoint users with seed 2026, whatever the training's seed is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CUTS = (20, 40)
+COUNTED: dict[str, tuple[str, dict[str, Any]]] = {
+    "popularity": ("popularity", {}),
+    "co-occurrence": ("cooccurrence", {}),
+    "transitions": ("transitions", {}),
+}
+TRAINED: dict[str, tuple[str, dict[str, Any]]] = {
+    "din": ("din", {}),
+    "plt": ("plt", {}),
+    "tdm": ("tdm", {"tree_updates": 1}),
+    "jtm": ("jtm", {"tree_updates": 1}),
+    "otm": ("otm", {}),
+    "dtr-u": ("dtr", {"tree_updates": 1}),
+    "dtr-t": ("dtr", {"negatives": "tree", "tree_updates": 1}),
+    "dtr-t-rl": ("dtr", {"negatives": "tree", "labels": "rectified", "tree_updates": 1}),
+    "dtr-u-fixed": ("dtr", {}),
+    "dtr-t-fixed": ("dtr", {"negatives": "tree"}),
+    "dtr-t-rl-fixed": ("dtr", {"negatives": "tree", "labels": "rectified"}),
+} | {f"dtr-u-b{branching}": ("dtr", {"branching": branching}) for branching in (2, 4, 8, 32)}
+
+
+def split_of(arguments: argparse.Namespace) -> Any:
+    from beamwood.data import ColumnNames, Dataset, disjoint_users, read_log
+
+    log = read_log(arguments.log, columns=ColumnNames(boundary=arguments.boundary_column))
+    return disjoint_users(Dataset.from_log(log, arguments.items), seed=2026)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from beamwood.evaluation.protocol import evaluate_both
+    from beamwood.methods import load_method
+    from beamwood.methods.tree_start import fit_estimator
+
+    folder = Path(arguments.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    split, estimator = split_of(arguments), None
+    settings = dict(pair.split("=", 1) for pair in arguments.set)
+    for seed in [int(part) for part in arguments.seeds.split(",")]:
+        for name in arguments.variants.split(","):
+            target = folder / f"{name}-{seed}.json"
+            if target.exists() or (name in COUNTED and seed):
+                continue
+            method, changes = (COUNTED | TRAINED)[name]
+            module, options = load_method(method), {}
+            config = module.Config()
+            if name in TRAINED:
+                own = {key: json.loads(value) for key, value in settings.items()}
+                config = module.Config(**({"max_steps": arguments.max_steps, "patience": 1000} | changes | own))
+                options = {"time_limit": arguments.minutes * 60, "progress": False}
+                if changes.get("labels") == "rectified":
+                    # Trained once, on the same data, apart from the minutes of the tree; `seconds` says how long.
+                    estimator = estimator or fit_estimator(
+                        arguments.estimator, split, seed=0, folder=folder / "estimator", progress=False
+                    )
+                    options["estimator"] = estimator
+            began = time.perf_counter()
+            retriever = module.fit(split, config, seed=seed, **options)
+            seconds = time.perf_counter() - began
+            views = evaluate_both(retriever.searcher.search, split.test, ks=CUTS, item_counts=split.train.item_counts)
+            values = {
+                f"{view}/{key}": column for view, result in views.items() for key, column in result.values.items()
+            }
+            np.savez_compressed(folder / f"{name}-{seed}.npz", **values)
+            document = {
+                "variant": name,
+                "seed": seed,
+                "seconds": round(seconds, 1),
+                "training": retriever.metadata["training"],
+                "config": config.model_dump(mode="json"),
+                "test": {key: float(column.mean()) for key, column in values.items()},
+            }
+            target.write_text(json.dumps(document) + "\n")
+            print(json.dumps({key: document[key] for key in ("variant", "seed", "seconds", "training")}), flush=True)
+
+
+def table(arguments: argparse.Namespace) -> None:
+    from beamwood.evaluation.significance import bootstrap_interval, compare
+
+    folder, rows = Path(arguments.out), []
+    per_user: dict[str, list[dict[str, np.ndarray]]] = {}
+    for file in sorted(folder.glob("*-*.json")):
+        document = json.loads(file.read_text())
+        per_user.setdefault(document["variant"], []).append(dict(np.load(file.with_suffix(".npz"))))
+    order = [name for name in COUNTED | TRAINED if name in per_user]
+    means = {
+        name: {key: np.mean([seed[key] for seed in seeds], axis=0) for key in seeds[0]}
+        for name, seeds in per_user.items()
+    }
+    for name in order:
+        row: dict[str, Any] = {"variant": name, "seeds": len(per_user[name])}
+        for view in ("all", "new"):
+            for cut in CUTS:
+                key = f"{view}/f@{cut}"
+                interval = bootstrap_interval(means[name][key], np.random.default_rng(0))
+                over_seeds = [float(seed[key].mean()) for seed in per_user[name]]
+                row[key] = [interval.mean, (interval.high - interval.low) / 2, float(np.std(over_seeds))]
+        rows.append(row)
+    tests = []
+    if arguments.baseline in means:
+        for view in ("all", "new"):
+            columns = {name: means[name][f"{view}/f@20"] for name in order}
+            for result in compare(columns, arguments.baseline, np.random.default_rng(0)):
+                tests.append({"view": view, **result.as_dict()})
+    if arguments.json:
+        print(json.dumps({"rows": rows, "tests": tests}))
+        return
+    print("| | seeds | F@20, left in | F@20, taken out | F@40, left in | F@40, taken out |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for row in rows:
+        cells = [row[f"{view}/f@{cut}"] for cut in CUTS for view in ("all", "new")]
+        text = " | ".join(f"{mean:.4f} ± {half:.4f}" for mean, half, _ in cells)
+        print(f"| {row['variant']} | {row['seeds']} | {text} |")
+    for test in tests:
+        difference, adjusted = test["difference"], test["adjusted"]["t"]
+        print(f"{test['view']}: {test['baseline']} - {test['rival']}: {difference['mean']:+.4f}, p {adjusted:.2g}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    runner = commands.add_parser("run")
+    runner.add_argument("--log", required=True)
+    runner.add_argument("--items", required=True)
+    runner.add_argument("--boundary-column")
+    runner.add_argument("--out", required=True)
+    runner.add_argument("--variants", default=",".join([*COUNTED, *TRAINED]))
+    runner.add_argument("--seeds", default="0,1,2")
+    runner.add_argument("--minutes", type=float, default=6.0)
+    runner.add_argument("--max-steps", type=int, default=4000)
+    runner.add_argument("--estimator", default="sasrec")
+    runner.add_argument("--set", action="append", default=[], help="key=JSON for all trained methods")
+    runner.set_defaults(work=run)
+    tabler = commands.add_parser("table")
+    tabler.add_argument("--out", required=True)
+    tabler.add_argument("--baseline", default="dtr-u")
+    tabler.add_argument("--json", action="store_true")
+    tabler.set_defaults(work=table)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    arguments = parser.parse_args()
+    arguments.work(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Parts of a self-contained HTML page: its frame, tables and line charts as inline SVG; nothing is loaded."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+__all__ = ["line_chart", "page", "table"]
+
+_STYLE = """
+:root { color-scheme: light dark; --line: #8884; --bar: #2a6f97; --soft: #2a6f9733; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
+th:first-child, td:first-child { text-align: left; } caption { text-align: left; font-weight: 600; padding: .5rem 0; }
+svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: currentColor; }
+pre { overflow-x: auto; padding: .7rem; border: 1px solid var(--line); border-radius: .4rem; }
+"""
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 220, 60, 36
+
+
+def page(title: str, parts: Sequence[str]) -> str:
+    """One HTML page of a title and the given parts of its body."""
+    body = "\n".join([f"<h1>{html.escape(title)}</h1>", *parts])
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
+    )
+
+
+def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of plain texts; the first cell of a row names it."""
+    names = "".join(f"<th scope='col'>{html.escape(name)}</th>" for name in head)
+    lines = []
+    for first, *others in rows:
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in others)
+        lines.append(f"<tr><th scope='row'>{html.escape(first)}</th>{cells}</tr>")
+    return (
+        f"<div class='wide'><table><caption>{html.escape(caption)}</caption><thead><tr>{names}</tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def line_chart(name: str, points: Sequence[tuple[float, float]], *, across: str = "step") -> str:
+    """A figure of one line through at least two points; `across` names the horizontal axis."""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    low, high = min(ys), max(ys)
+    span_x, span_y = (max(xs) - min(xs)) or 1.0, (high - low) or 1.0
+
+    def place(x: float, y: float) -> str:
+        x_place = _LEFT + (x - min(xs)) / span_x * (_WIDTH - _LEFT - 12)
+        return f"{x_place:.1f},{12 + (high - y) / span_y * (_HEIGHT - _BOTTOM - 12):.1f}"
+
+    path = " ".join(place(x, y) for x, y in points)
+    floor = _HEIGHT - _BOTTOM
+    return (
+        f"<figure><svg viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' aria-label='{html.escape(name)} from {ys[0]:.4g} to "
+        f"{ys[-1]:.4g} over {len(points)} measurements'><line x1='{_LEFT}' y1='{floor}' x2='{_WIDTH}' y2='{floor}' "
+        f"stroke='var(--line)'/><polyline points='{path}' fill='none' stroke='var(--bar)' stroke-width='2'/>"
+        f"<text x='4' y='18'>{high:.4g}</text><text x='4' y='{floor}'>{low:.4g}</text>"
+        f"<text x='{_LEFT}' y='{_HEIGHT - 12}'>{across} {min(xs):g}</text>"
+        f"<text x='{_WIDTH - 90}' y='{_HEIGHT - 12}'>{across} {max(xs):g}</text></svg>"
+        f"<figcaption>{html.escape(name)}</figcaption></figure>"
+    )

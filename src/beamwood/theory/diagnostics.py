@@ -1,0 +1,252 @@
+"""What a tree retriever does well and where it loses: heap, recall by level, regret, calibration, sampling.
+
+Shape legend: B queries, n nodes of a level, H levels, W labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.kernels.din import DinWeights
+from beamwood.kernels.search import DinSearch
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.theory.sampling import kl_divergence, level_log_softmax, path_log_q
+from beamwood.tree import Shape
+from beamwood.types import FloatArray, ItemLists
+
+__all__ = ["BeamReport", "CalibrationBin", "LevelReport", "TreeReport", "diagnose"]
+
+# Levels with more nodes than this are not scored whole: the diagnostics that need that leave them out.
+MOST_NODES = 16384
+BINS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationBin:
+    """Nodes whose predicted probability lies in one range: their mean prediction, the share of labels found there."""
+
+    low: float
+    high: float
+    nodes: int
+    predicted: float
+    observed: float
+
+
+@dataclass(frozen=True, slots=True)
+class LevelReport:
+    """One level; what needs all its scores is None where it has more than 16,384 nodes.
+
+    `recall`: share of the labels whose ancestor a beam of the model's width still holds; `lost`: share lost on this
+    level. `heap_violations`: share of the nodes whose score is more than `tolerance` logits from the best of their
+    children's plus the query's own constant; `order_violations`: share of pairs of nodes that their own scores order
+    otherwise than their best children's do. `calibration_error`: half the sum over bins of |predicted - observed| mass.
+    `kl_tree`, `kl_uniform`: nats from the sampling distribution to the level's softmax, mean over queries.
+    """
+
+    level: int
+    nodes: int
+    recall: float
+    lost: float
+    heap_violations: float | None = None
+    order_violations: float | None = None
+    calibration_error: float | None = None
+    calibration: tuple[CalibrationBin, ...] | None = None
+    kl_tree: float | None = None
+    kl_uniform: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeamReport:
+    """A beam of one width against exact search: share of the k best items found, score missed, labels found."""
+
+    beam_width: int
+    scored_nodes: float
+    overlap: float
+    regret: float
+    recall: float
+
+
+@dataclass(frozen=True, slots=True)
+class TreeReport:
+    """The diagnostics of one tree on some queries; `exact` is brute force over all leaves."""
+
+    queries: int
+    k: int
+    beam_width: int
+    tolerance: float
+    levels: tuple[LevelReport, ...]
+    beams: tuple[BeamReport, ...]
+    exact: BeamReport
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def diagnose(
+    searcher: TreeSearcher,
+    histories: ItemLists,
+    labels: ItemLists,
+    *,
+    k: int = 20,
+    widths: Sequence[int] = (20, 50, 150, 400),
+    tolerance: float = 0.5,
+    seed: int = 0,
+) -> TreeReport:
+    """Diagnose a tree on queries: `histories` and the items that came after, `labels`, one row each, none empty.
+
+    Source: DTR, definition 1 (heap), propositions 3-5, theorem 3; the two-stage theory, proposition 4.3 (lost targets).
+    """
+    if len(histories) != len(labels) or len(labels) == 0 or labels.lengths.min() == 0:
+        raise InputError(f"{len(histories)} histories and {len(labels)} rows of labels; give as many, with labels each")
+    k = min(k, searcher.num_items)
+    rng = np.random.default_rng(seed)
+    exact = searcher.exact(histories, k)
+    beams = []
+    for width in sorted({max(k, width) for width in widths}):
+        hits = searcher.search(histories, k, beam_width=width)
+        beams.append(compared(width, hits.items, hits.scores, hits.scored, exact.items, exact.scores, labels))
+    whole = compared(searcher.num_items, exact.items, exact.scores, exact.scored, exact.items, exact.scores, labels)
+    levels = level_reports(searcher, histories, labels, tolerance, rng)
+    return TreeReport(len(histories), k, searcher.beam_width, tolerance, tuple(levels), tuple(beams), whole)
+
+
+def compared(
+    width: int,
+    items: NDArray[np.int32],
+    scores: FloatArray,
+    scored: NDArray[np.int64],
+    best_items: NDArray[np.int32],
+    best_scores: FloatArray,
+    labels: ItemLists,
+) -> BeamReport:
+    """A beam's answers against the exact ones."""
+    same = (items[:, :, None] == best_items[:, None, :]) & (items[:, :, None] >= 0)
+    found = [np.isin(row, labels[i]).sum() / len(labels[i]) for i, row in enumerate(items)]
+    real = (items >= 0) & (best_items >= 0)
+    missed = np.where(real, best_scores - np.where(real, scores, 0), 0).sum() / max(1, real.sum())
+    overlap = same.any(axis=2).sum() / max(1, (best_items >= 0).sum())
+    return BeamReport(width, float(scored.mean()), float(overlap), float(missed), float(np.mean(found)))
+
+
+def level_reports(
+    searcher: TreeSearcher, histories: ItemLists, labels: ItemLists, tolerance: float, rng: np.random.Generator
+) -> list[LevelReport]:
+    """Each level's report, level 1 first."""
+    tree, shape = searcher.tree, searcher.tree.shape
+    leaves = tree.leaves_of(histories.padded(searcher.weights.history_length))
+    label_leaves = tree.leaf_of_item[labels.items].astype(np.int64)
+    scores: list[FloatArray] = []
+    for level in range(1, shape.depth + 1):
+        if shape.level_size(level) <= MOST_NODES:
+            scores.append(whole_level(searcher, leaves, level))
+    log_q = path_log_q(shape, scores)
+    reports, recall_above = [], 1.0
+    for level in range(1, shape.depth + 1):
+        recall = recall_of(searcher, leaves, labels, label_leaves, level)
+        own = labels_below(shape, labels, label_leaves, level) if level <= len(scores) else None
+        facts: dict[str, Any] = {}
+        if own is not None:
+            values = scores[level - 1]
+            log_p = level_log_softmax(values)
+            live = int((tree.live_counts[level] > 0).sum())
+            uniform = np.where(np.isfinite(values), -np.log(live), -np.inf)
+            bins, error = calibration(np.exp(log_p), own, np.isfinite(values))
+            facts = {
+                "calibration": bins,
+                "calibration_error": error,
+                "kl_tree": float(kl_divergence(log_q[level - 1], log_p).mean()),
+                "kl_uniform": float(kl_divergence(uniform, log_p).mean()),
+            }
+        if level < len(scores):
+            facts |= heap(scores[level - 1], scores[level], tolerance, rng)
+        reports.append(LevelReport(level, shape.level_size(level), recall, recall_above - recall, **facts))
+        recall_above = recall
+    return reports
+
+
+def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:
+    """The scorer and the shape of a tree that ends on `level`."""
+    shape = searcher.tree.shape
+    above = Shape(shape.root_fanout, shape.branching, level)
+    weights = searcher.weights
+    return (
+        DinWeights(
+            nodes=weights.nodes[: above.num_nodes],
+            attention_in=weights.attention_in,
+            attention_out=weights.attention_out,
+            windows=weights.windows,
+            layers=weights.layers,
+        ),
+        above,
+    )
+
+
+def whole_level(searcher: TreeSearcher, leaves_BL: NDArray[np.int32], level: int) -> FloatArray:
+    """float64[B, n] scores of all nodes of a level, -inf where no item stands below."""
+    weights, above = cut_at(searcher, level)
+    history = np.ascontiguousarray(searcher.tree.shape.ancestors(leaves_BL, level), np.int32)
+    nodes = np.broadcast_to(np.arange(above.capacity, dtype=np.int32), (len(history), above.capacity))
+    scores = DinSearch(weights, above).score(history, nodes).astype(float)
+    scores[:, searcher.tree.live_counts[level] == 0] = -np.inf
+    return scores
+
+
+def recall_of(
+    searcher: TreeSearcher, leaves_BL: NDArray[np.int32], labels: ItemLists, label_leaves: NDArray[np.int64], level: int
+) -> float:
+    """Share of a query's labels, mean over queries, whose ancestor on `level` the beam holds."""
+    weights, above = cut_at(searcher, level)
+    history = np.ascontiguousarray(searcher.tree.shape.ancestors(leaves_BL, level), np.int32)
+    width = min(searcher.beam_width, above.capacity)
+    search = DinSearch(weights, above, by_path=searcher.by_path)
+    beam = search.beam(history, beam_width=width, k=width, live=searcher.tree.live_counts[: level + 1]).leaves
+    nodes, rows = searcher.tree.shape.ancestors(label_leaves, level), labels.rows
+    held = np.zeros((len(history), above.capacity + 1), bool)
+    held[np.arange(len(history))[:, None], beam] = True  # -1, none, is the last column
+    share = np.bincount(rows, held[rows, nodes], minlength=len(history)) / labels.lengths
+    return float(share.mean())
+
+
+def labels_below(shape: Shape, labels: ItemLists, label_leaves: NDArray[np.int64], level: int) -> FloatArray:
+    """[B, n]: the share of each query's labels below each node of a level."""
+    size = shape.level_size(level)
+    flat = labels.rows * size + shape.ancestors(label_leaves, level)
+    counts = np.bincount(flat, minlength=len(labels) * size).reshape(len(labels), size)
+    share: FloatArray = counts / labels.lengths[:, None]
+    return share
+
+
+def heap(scores_Bn: FloatArray, below_Bm: FloatArray, tolerance: float, rng: np.random.Generator) -> dict[str, float]:
+    """How far a level's scores are from the best of the children's, up to a constant for each query."""
+    best = below_Bm.reshape(*scores_Bn.shape, -1).max(axis=2)
+    live = np.isfinite(scores_Bn[0]) & np.isfinite(best[0])
+    own, best = scores_Bn[:, live], best[:, live]
+    gap = own - best
+    off = np.abs(gap - np.median(gap, axis=1, keepdims=True)) > tolerance
+    one, other = rng.integers(0, own.shape[1], (2, 2000))
+    pairs = (own[:, one] - own[:, other]) * (best[:, one] - best[:, other])
+    distinct = pairs[:, one != other]
+    order = float((distinct < 0).mean()) if distinct.size else 0.0
+    return {"heap_violations": float(off.mean()), "order_violations": order}
+
+
+def calibration(
+    predicted_Bn: FloatArray, observed_Bn: FloatArray, live_Bn: NDArray[np.bool_]
+) -> tuple[tuple[CalibrationBin, ...], float]:
+    """Bins by predicted probability, and half the sum of the absolute differences of predicted and observed mass."""
+    place = np.clip(np.searchsorted(BINS, predicted_Bn, side="right") - 1, 0, len(BINS) - 2)
+    bins, error = [], 0.0
+    for number in range(len(BINS) - 1):
+        inside = live_Bn & (place == number)
+        count = int(inside.sum())
+        if count:
+            predicted, observed = float(predicted_Bn[inside].mean()), float(observed_Bn[inside].mean())
+            bins.append(CalibrationBin(BINS[number], BINS[number + 1], count, predicted, observed))
+            error += abs(predicted - observed) * count / len(predicted_Bn) / 2
+    return tuple(bins), error

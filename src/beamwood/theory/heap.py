@@ -1,0 +1,75 @@
+"""Labels of tree nodes from probabilities of items, and the beam over given scores: the ground of Bayes optimality.
+
+Shape legend: N items, H levels, k beam width. A "level list" has one array a level, level 0 (the root) first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.tree import Shape, Tree
+from beamwood.types import FloatArray
+
+__all__ = ["beam_over", "bayes_regret", "level_maxima", "level_sums"]
+
+
+def level_sums(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
+    """Level list of the sums of `eta_N` below each node: what labels without rectification estimate.
+
+    Source: DTR, proposition 2 (the expectation of z when every ancestor of the target is positive).
+    """
+    return folded(tree, eta_N, 0.0, np.sum)
+
+
+def level_maxima(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
+    """Level list of the largest `eta_N` below each node, -inf where there is none: a max-heap.
+
+    Source: DTR, definition 1 and equation 14.
+    """
+    return folded(tree, eta_N, -np.inf, np.max)
+
+
+def folded(tree: Tree, eta_N: FloatArray, empty: float, reduce: np.ufunc | object) -> list[FloatArray]:
+    eta_N = np.asarray(eta_N, float)
+    if eta_N.shape != (tree.num_items,):
+        raise InputError(f"eta_N has shape {eta_N.shape}; expected one number for each of {tree.num_items} items")
+    values = np.full(tree.shape.capacity, empty)
+    live = tree.item_of_leaf >= 0
+    values[live] = eta_N[tree.item_of_leaf[live]]
+    levels = [values]
+    for level in range(tree.shape.depth - 1, -1, -1):
+        families = levels[-1].reshape(tree.shape.level_size(level), -1)
+        assert callable(reduce)
+        levels.append(reduce(families, axis=1))
+    return levels[::-1]
+
+
+def beam_over(shape: Shape, scores: Sequence[FloatArray], k: int) -> NDArray[np.int64]:
+    """int64[min(k, capacity)], the leaves that a beam of width k ends in, best first; ties by lower node.
+
+    `scores`: a level list, as those above; a node of score -inf is never opened. Source: DTR, algorithm 1.
+    """
+    if k < 1:
+        raise InputError(f"k={k} is below 1")
+    if [len(level) for level in scores] != [shape.level_size(level) for level in range(shape.depth + 1)]:
+        raise InputError("scores does not fit the shape; give one array a level, the root's first")
+    nodes = np.zeros(1, np.int64)
+    for level in range(1, shape.depth + 1):
+        fanout = shape.level_size(level) // shape.level_size(level - 1)
+        nodes = (nodes[:, None] * fanout + np.arange(fanout)).ravel()
+        nodes = nodes[np.isfinite(scores[level][nodes])]
+        nodes = nodes[np.lexsort((nodes, -scores[level][nodes]))][:k]
+    return nodes
+
+
+def bayes_regret(eta_N: FloatArray, items: NDArray[np.integer], k: int) -> float:
+    """How much probability the k chosen items miss: the sum of the k largest of `eta_N` minus that of the chosen.
+
+    Source: DTR, definition 2 (top-k Bayes optimality under beam search): 0 exactly where it holds.
+    """
+    best = np.sort(np.asarray(eta_N))[::-1][:k].sum()
+    return float(best - np.asarray(eta_N)[items[:k]].sum())

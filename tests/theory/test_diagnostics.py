@@ -1,0 +1,92 @@
+"""Diagnostics against loops and known answers."""
+
+import numpy as np
+import pytest
+from din_cases import random_case
+
+from beamwood.errors import InputError
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.theory.diagnostics import calibration, diagnose, heap, labels_below, recall_of, whole_level
+from beamwood.types import ItemLists
+
+
+@pytest.fixture(params=[2, 4, 16])
+def case(request):
+    tree, weights, _ = random_case(1, num_items=120, branching=request.param, num_rows=1)
+    rng = np.random.default_rng(0)
+    histories = ItemLists.from_lists([rng.integers(0, 120, n) for n in (0, 3, 10, 14)])
+    labels = ItemLists.from_lists([np.sort(rng.permutation(120)[:n]) for n in (1, 5, 9, 2)])
+    return TreeSearcher(weights, tree, beam_width=6), histories, labels
+
+
+def test_a_wide_beam_is_exact(case):
+    searcher, histories, labels = case
+    report = diagnose(searcher, histories, labels, k=5, widths=(5, 120))
+    assert report.beams[-1].overlap == 1
+    assert abs(report.beams[-1].regret) < 1e-6
+    assert report.beams[0].regret >= 0
+    assert report.beams[0].overlap <= 1
+    assert report.exact.scored_nodes == 120
+    assert report.beams[-1].recall == report.exact.recall
+    assert [level.level for level in report.levels] == list(range(1, searcher.tree.shape.depth + 1))
+    assert np.isclose(sum(level.lost for level in report.levels), 1 - report.levels[-1].recall)
+    assert all(level.kl_tree >= -1e-12 for level in report.levels)
+    assert report.levels[0].kl_tree < 1e-12  # on the first level a walk draws from the softmax itself
+    assert report.as_dict()["levels"][0]["nodes"] == searcher.tree.shape.root_fanout
+
+
+def test_recall_by_level_in_loops(case):
+    searcher, histories, labels = case
+    tree, shape = searcher.tree, searcher.tree.shape
+    leaves = tree.leaves_of(histories.padded(searcher.weights.history_length))
+    scores = [whole_level(searcher, leaves, level) for level in range(1, shape.depth + 1)]
+    label_leaves = tree.leaf_of_item[labels.items].astype(np.int64)
+    for level in range(1, shape.depth + 1):
+        shares = []
+        for row in range(4):
+            beam = [0]
+            for j in range(1, level + 1):
+                fanout = shape.root_fanout if j == 1 else shape.branching
+                nodes = [n * fanout + c for n in beam for c in range(fanout) if tree.live_counts[j][n * fanout + c]]
+                beam = sorted(nodes, key=lambda n, j=j: (-scores[j - 1][row, n], n))[:6]
+            own = shape.ancestors(tree.leaf_of_item[labels[row]], level)
+            shares.append(np.mean([node in beam for node in own]))
+        assert np.isclose(recall_of(searcher, leaves, labels, label_leaves, level), np.mean(shares))
+
+
+def test_a_perfect_heap_has_no_violations_and_a_reversed_one_has_many():
+    rng = np.random.default_rng(1)
+    below = rng.normal(size=(5, 64))
+    best = below.reshape(5, 16, 4).max(axis=2)
+    constant = rng.normal(size=(5, 1))
+    assert heap(best + constant, below, 0.5, rng) == {"heap_violations": 0.0, "order_violations": 0.0}
+    reversed_order = heap(-best, below, 0.1, rng)
+    assert reversed_order["order_violations"] > 0.9
+    assert reversed_order["heap_violations"] > 0.3
+
+
+def test_calibration_of_the_truth_is_zero_and_of_a_guess_is_not():
+    rng = np.random.default_rng(2)
+    truth = rng.dirichlet(np.full(30, 0.3), size=4000)
+    drawn = np.array([rng.multinomial(5, row / row.sum()) for row in truth]) / 5
+    live = np.ones_like(truth, bool)
+    assert calibration(truth, drawn, live)[1] < 0.02
+    bins, error = calibration(truth[rng.permutation(4000)], drawn, live)
+    assert error > 0.2
+    assert sum(part.nodes for part in bins) == truth.size
+
+
+def test_labels_below_are_shares(case):
+    searcher, _, labels = case
+    leaves = searcher.tree.leaf_of_item[labels.items].astype(np.int64)
+    for level in range(1, searcher.tree.shape.depth + 1):
+        share = labels_below(searcher.tree.shape, labels, leaves, level)
+        assert np.allclose(share.sum(axis=1), 1)
+
+
+def test_rows_must_fit(case):
+    searcher, histories, labels = case
+    with pytest.raises(InputError, match="give as many, with labels each"):
+        diagnose(searcher, histories, labels.take(np.arange(3)))
+    with pytest.raises(InputError, match="with labels each"):
+        diagnose(searcher, histories, ItemLists.empty(4))

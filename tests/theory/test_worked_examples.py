@@ -1,0 +1,169 @@
+"""The papers' worked examples, figure by figure, and their propositions on random instances."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamwood.kernels.labels import levels_of_scores
+from beamwood.kernels.paths import sample_paths
+from beamwood.losses.softmax import full_softmax, sampled_softmax
+from beamwood.theory.heap import bayes_regret, beam_over, level_maxima, level_sums
+from beamwood.theory.sampling import kl_divergence, level_log_softmax, path_log_q
+from beamwood.tree import Shape, Tree, random_tree
+
+ETA = np.array([0.21, 0.0, 0.12, 0.18, 0.19, 0.0, 0.16, 0.14])
+EIGHT = Tree(Shape(2, 2, 3), np.arange(8))
+
+
+def test_the_eight_items_that_summed_labels_lose():
+    """DTR, section 4.1.2: k = 3 ends in {1, 4, 7}, the optimum is {1, 4, 5} (items counted from 1)."""
+    sums = level_sums(EIGHT, ETA)
+    assert np.allclose(sums[2], [0.21, 0.30, 0.19, 0.30])
+    assert np.allclose(sums[1], [0.51, 0.49])
+    assert set(EIGHT.item_of_leaf[beam_over(EIGHT.shape, sums, 3)] + 1) == {1, 4, 7}
+    maxima = level_maxima(EIGHT, ETA)
+    assert set(EIGHT.item_of_leaf[beam_over(EIGHT.shape, maxima, 3)] + 1) == {1, 4, 5}
+    assert np.isclose(bayes_regret(ETA, np.array([0, 3, 6]), 3), 0.19 - 0.16)
+    assert bayes_regret(ETA, np.array([4, 0, 3]), 3) == 0
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 10**6), num_items=st.integers(2, 70), branching=st.sampled_from([2, 3, 5, 16]))
+def test_proposition_3_max_labels_are_exact_for_every_k(seed, num_items, branching):
+    rng = np.random.default_rng(seed)
+    tree = random_tree(num_items, rng, branching=branching)
+    eta = rng.dirichlet(np.full(num_items, 0.3))
+    maxima = level_maxima(tree, eta)
+    for k in range(1, num_items + 1):
+        items = tree.item_of_leaf[beam_over(tree.shape, maxima, k)]
+        assert abs(bayes_regret(eta, items, k)) < 1e-12
+
+
+def test_summed_labels_lose_on_many_random_instances():
+    """The converse: proposition 3 would not hold for sums, else the test above could not fail."""
+    rng = np.random.default_rng(0)
+    lost = 0
+    for _ in range(200):
+        tree = random_tree(32, rng)
+        eta = rng.dirichlet(np.full(32, 0.5))
+        lost += bayes_regret(eta, tree.item_of_leaf[beam_over(tree.shape, level_sums(tree, eta), 4)], 4) > 1e-9
+    assert lost > 50
+
+
+def test_the_label_illustration():
+    """DTR, appendix F: a target is positive from its leaf up to where a better item joins, and nowhere above."""
+    for target in range(8):
+        level = levels_of_scores(ETA[None].astype(np.float32), EIGHT, np.array([[target]]))[0, 0]
+        for j in range(4):
+            below = np.flatnonzero(np.arange(8) >> (3 - j) == target >> (3 - j))
+            best = below[np.lexsort((below, -ETA[below]))[0]]
+            assert (j >= level) == (best == target)
+    levels = levels_of_scores(ETA[None].astype(np.float32), EIGHT, np.arange(8)[None])[0]
+    assert levels.tolist() == [0, 3, 3, 2, 1, 3, 2, 3]
+
+
+def test_the_sampling_figure():
+    """DTR, figure 2: 0 -> 1 (.3) -> 3 (.6) -> 8 (.8), so q(3) = .18 and q(8) = .144."""
+    step = [np.array([0.3, 0.7]), np.array([0.6, 0.4, 0.5, 0.5]), np.array([0.2, 0.8, 0.5, 0.5, 0.1, 0.9, 0.3, 0.7])]
+    log_q = path_log_q(Shape(2, 2, 3), [np.log(p)[None] for p in step])
+    # Nodes 3 and 8 of the paper are the first of level 2 and the second of level 3.
+    assert np.isclose(np.exp(log_q[1][0, 0]), 0.18)
+    assert np.isclose(np.exp(log_q[2][0, 1]), 0.144)
+
+
+def random_scores(rng, tree, rows=3):
+    scores = []
+    for level in range(1, tree.shape.depth + 1):
+        values = rng.normal(0, 2, (rows, tree.shape.level_size(level)))
+        scores.append(np.where(tree.live_counts[level] > 0, values, -np.inf))
+    return scores
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), num_items=st.integers(2, 60), branching=st.sampled_from([2, 3, 16]))
+def test_proposition_4_q_sums_to_one_on_every_level(seed, num_items, branching):
+    rng = np.random.default_rng(seed)
+    tree = random_tree(num_items, rng, branching=branching)
+    for log_q in path_log_q(tree.shape, random_scores(rng, tree)):
+        assert np.allclose(np.exp(log_q).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("branching", [2, 3, 5])
+def test_theorem_3_a_consistent_model_samples_its_own_softmax(branching):
+    """Where exp(o) of a parent is proportional to the sum over its children, q is the softmax; else it is not."""
+    rng = np.random.default_rng(branching)
+    tree = random_tree(50, rng, branching=branching)
+    leaves = np.where(tree.item_of_leaf >= 0, rng.normal(0, 2, tree.shape.capacity), -np.inf)
+    scores = [leaves[None]]
+    with np.errstate(divide="ignore"):
+        for level in range(tree.shape.depth - 1, 0, -1):
+            families = np.exp(scores[-1]).reshape(tree.shape.level_size(level), branching)
+            scores.append(np.log(families.sum(axis=1))[None] + rng.normal())  # any factor for a level
+    scores = scores[::-1]
+    for values, log_q in zip(scores, path_log_q(tree.shape, scores), strict=True):
+        assert np.allclose(np.exp(log_q), np.exp(level_log_softmax(values)))
+        assert np.allclose(kl_divergence(level_log_softmax(values), log_q), 0, atol=1e-12)
+    other = random_scores(rng, tree)
+    assert kl_divergence(path_log_q(tree.shape, other)[-1], level_log_softmax(other[-1])).min() > 0.01
+
+
+def test_walks_follow_the_closed_form():
+    """The sampler's log q is that of the closed form, on every level."""
+    rng = np.random.default_rng(4)
+    tree = random_tree(40, rng, branching=3)
+    scores = random_scores(rng, tree, rows=2)
+    log_q = path_log_q(tree.shape, scores)
+
+    def score(level, nodes):
+        values = np.where(np.isfinite(scores[level - 1]), scores[level - 1], 0)
+        return values if nodes is None else np.take_along_axis(values, nodes, axis=1)
+
+    paths = sample_paths(
+        score, tree.shape, tree.live_counts, rng.random((tree.shape.depth, 2, 30)), tree.leaf_of_item[:4].reshape(2, 2)
+    )
+    for level in range(tree.shape.depth):
+        expected = np.take_along_axis(log_q[level], paths.nodes[level], axis=1)
+        assert np.allclose(paths.log_q[level], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("proposal", "unbiased"), [("softmax", True), ("uniform", False)])
+def test_sampled_softmax_is_unbiased_under_its_own_softmax_alone(proposal, unbiased):
+    """With q proportional to exp(o), M draws give the full softmax's gradient in expectation; uniform q is biased.
+
+    The well-known fact behind DTR, section 4.3 (Bengio and Senecal): under q the corrected logits of the draws are all
+    equal, so that their mean is exact; the positive is dropped from the draws and q renormalised.
+    """
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(12, generator=generator, dtype=torch.float64) * 2
+    target, draws, count = 3, 40_000, 4
+
+    def gradient(loss_of):
+        leaf = logits.clone().requires_grad_()
+        loss_of(leaf).backward()
+        return leaf.grad
+
+    full = gradient(lambda o: full_softmax(o[None], torch.tensor([[target]])).sum())
+    log_q = torch.log_softmax(logits, 0) if proposal == "softmax" else torch.full((12,), -np.log(12.0))
+    # Draw from q without the positive, which is what dropping and renormalising leaves.
+    q = log_q.exp()
+    q[target] = 0
+    picked = torch.multinomial(q, draws * count, replacement=True, generator=generator).view(draws, count)
+
+    def sampled(o):
+        positive = o[target].expand(draws, 1)
+        renormalised = (log_q - torch.log1p(-log_q[target].exp())).detach()
+        return sampled_softmax(positive, o[picked], renormalised[picked]).mean()
+
+    estimate = gradient(sampled)
+    # The spread of the estimate, from blocks of draws.
+    blocks = []
+    for part in picked.view(40, -1, count):
+        leaf = logits.clone().requires_grad_()
+        renormalised = log_q - torch.log1p(-log_q[target].exp())
+        sampled_softmax(leaf[target].expand(len(part), 1), leaf[part], renormalised[part]).mean().backward()
+        blocks.append(leaf.grad)
+    error = torch.stack(blocks).std(dim=0) / 40**0.5
+    worst = ((estimate - full).abs() / error.clamp(min=1e-9)).max().item()
+    assert worst < 5 if unbiased else worst > 10
