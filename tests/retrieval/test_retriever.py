@@ -11,9 +11,11 @@ from scipy import sparse
 from beamwood.data import Vocabulary
 from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.din import DinWeights, Layer
+from beamwood.kernels.transformer import TransformerEncoder
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import random_tree
 from beamwood.types import ItemLists
@@ -45,7 +47,25 @@ def popularity_searcher(seed=0):
     return PopularitySearcher(np.random.default_rng(seed).integers(0, 50, NUM_ITEMS))
 
 
-SEARCHERS = {"tree": tree_searcher, "neighbours": neighbour_searcher, "popularity": popularity_searcher}
+def sequence_searcher(seed=0):
+    rng = np.random.default_rng(seed)
+    names = ["attention_norm", "feed_norm", "query", "key", "value", "output", "inner", "outer"]
+    sizes = {"inner": (16, 4), "outer": (4, 16)}
+    arrays = {"items.weight": rng.normal(size=(NUM_ITEMS, 4)), "positions": rng.normal(size=(6, 4))}
+    for name in names:
+        shape = (4,) if "norm" in name else sizes.get(name, (4, 4))
+        arrays[f"blocks.0.{name}.weight"] = rng.normal(size=shape)
+        arrays[f"blocks.0.{name}.bias"] = rng.normal(size=shape[0])
+    arrays |= {"final_norm.weight": np.ones(4), "final_norm.bias": np.zeros(4)}
+    return SequenceSearcher(TransformerEncoder(arrays, num_heads=2))
+
+
+SEARCHERS = {
+    "tree": tree_searcher,
+    "sequence": sequence_searcher,
+    "neighbours": neighbour_searcher,
+    "popularity": popularity_searcher,
+}
 
 
 @pytest.fixture(params=SEARCHERS)

@@ -89,7 +89,6 @@ def queries(
     """Histories, labels and where they come from: validation users of the log, else halves of stored histories."""
     import numpy as np
 
-
     source = retriever.metadata.get("source") or {}
     if log is not None or Path(str(source.get("log", ""))).exists():
         split = split_of(folder, retriever.metadata, log, items)

@@ -1,14 +1,18 @@
 """Multi-class cross-entropy over the nodes of a level, whole or sampled.
 
-Shape legend: B rows, T targets a row, M negatives a row, N classes.
+Shape legend: B rows, T targets a row, M negatives a row, N classes, D width.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-__all__ = ["full_softmax", "sampled_softmax"]
+__all__ = ["catalogue_softmax", "full_softmax", "sampled_softmax"]
+
+# Logits held at a time by `catalogue_softmax`: 64 MiB in float32.
+BLOCK_CELLS = 2**24
 
 
 def full_softmax(logits_BN: Tensor, targets_BT: Tensor) -> Tensor:
@@ -50,3 +54,22 @@ def sampled_softmax(
     if log_q_positive_BT is not None:
         rivals_BT = rivals_BT + torch.log1p(-torch.exp(log_q_positive_BT).clamp(max=1 - 1e-6))
     return torch.where(some, torch.nn.functional.softplus(rivals_BT - positive_BT), torch.zeros_like(positive_BT))
+
+
+def catalogue_softmax(queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor) -> Tensor:
+    """Loss [B] of each target against the whole catalogue: `log sum_n exp(q . v_n) - q . v_target`.
+
+    Rows go in blocks whose logits are computed anew in backward, so that memory is bounded by the block (64 MiB of
+    logits and their gradient), never by B x N. `targets_B` int64 in [0, N).
+    """
+    rows = max(1, BLOCK_CELLS // len(vectors_ND))
+    losses = [
+        checkpoint(_block_softmax, queries, vectors_ND, targets, use_reentrant=False)
+        for queries, targets in zip(torch.split(queries_BD, rows), torch.split(targets_B, rows), strict=True)
+    ]
+    return torch.cat(losses) if losses else queries_BD.new_zeros(0)
+
+
+def _block_softmax(queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor) -> Tensor:
+    logits = queries_BD @ vectors_ND.T
+    return torch.nn.functional.cross_entropy(logits.float(), targets_B, reduction="none")

@@ -17,6 +17,7 @@ METHODS = {
     "otm": "beamwood.methods.otm",
     "plt": "beamwood.methods.plt",
     "din": "beamwood.methods.din",
+    "sasrec": "beamwood.methods.sasrec",
     "popularity": "beamwood.methods.popularity",
     "cooccurrence": "beamwood.methods.cooccurrence",
     "transitions": "beamwood.methods.transitions",

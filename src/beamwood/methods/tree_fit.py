@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from beamwood.data.split import Queries, Split
-from beamwood.evaluation.protocol import evaluate
+from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_renewal import TreeRenewal
 from beamwood.methods.tree_start import start_tree
 from beamwood.methods.tree_task import Parts, TreeTask
+from beamwood.methods.validate import validation
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.training.loop import LoopConfig, run_loop
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Tree
 
-__all__ = ["fit_tree", "searcher_of", "validator"]
+__all__ = ["fit_tree", "searcher_of"]
 
 
 def searcher_of(task: TreeTask, *, threads: int = 1) -> TreeSearcher:
@@ -30,22 +30,6 @@ def searcher_of(task: TreeTask, *, threads: int = 1) -> TreeSearcher:
     return TreeSearcher(
         weights, task.tree, beam_width=task.config.beam_width, threads=threads, by_path=task.parts.by_path
     )
-
-
-def validator(task: TreeTask, queries: Queries, *, seed: int) -> Callable[[], dict[str, float]]:
-    """Metrics of the current weights on a fixed draw of the validation queries, by the exact protocol of the test."""
-    rows = np.sort(np.random.default_rng(seed).permutation(len(queries.users))[: task.config.validation_users])
-    subset = queries.take(rows)
-
-    def measure() -> dict[str, float]:
-        searcher = searcher_of(task, threads=torch.get_num_threads())
-        metrics: dict[str, float] = {}
-        for view in ("all", "new"):
-            result = evaluate(searcher.search, subset, ks=(20,), exclude_consumed=view == "new", batch_size=1024)
-            metrics |= {f"{view}/{name}": value for name, value in result.means().items()}
-        return metrics
-
-    return measure
 
 
 def fit_tree(
@@ -85,7 +69,12 @@ def fit_tree(
     result = run_loop(
         task,
         loop,
-        evaluate=validator(task, split.valid, seed=seed),
+        evaluate=validation(
+            lambda: searcher_of(task, threads=torch.get_num_threads()).search,
+            split.valid,
+            config.validation_users,
+            seed=seed,
+        ),
         renewal=TreeRenewal(task, config, seed=seed) if config.tree_updates else None,
         run=run,
         resume=resume,

@@ -16,6 +16,7 @@ __all__ = ["SEARCHERS", "restore_searcher"]
 SEARCHERS = {
     "tree-din": ("beamwood.retrieval.tree", "TreeSearcher"),
     "popularity": ("beamwood.retrieval.popularity", "PopularitySearcher"),
+    "sasrec": ("beamwood.retrieval.sequence", "SequenceSearcher"),
     "neighbours": ("beamwood.retrieval.neighbours", "NeighbourSearcher"),
 }
 

@@ -1,0 +1,112 @@
+"""Exact search over item vectors by inner product: the catalogue in blocks, the k best of each block merged.
+
+Shape legend: B rows, N items, D width, M items a row, k results.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.retrieval.top_k import check_search, sort_candidates, top_k
+from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
+
+__all__ = ["best_products", "products"]
+
+# Scores held at a time (16 MiB), whatever the number of items.
+_BLOCK_ROWS, _BLOCK_ITEMS = 64, 65536
+
+
+def best_products(
+    queries_BD: FloatArray,
+    vectors_ND: FloatArray,
+    k: int,
+    *,
+    bias_N: FloatArray | None = None,
+    excluded: ItemLists | None = None,
+    allowed: BoolArray | None = None,
+) -> Hits:
+    """The k items of the largest `query . vector + bias` for each row, in the order of `top_k`, all items scored.
+
+    Memory beyond the vectors does not depend on N. Errors: `InputError` where shapes do not fit or a score is NaN.
+    """
+    num_items = len(vectors_ND)
+    check_search(len(queries_BD), num_items, k, excluded=excluded, allowed=allowed)
+    check_vectors(queries_BD, vectors_ND, bias_N)
+    parts = []
+    for start in range(0, len(queries_BD), _BLOCK_ROWS):
+        rows = np.arange(start, min(start + _BLOCK_ROWS, len(queries_BD)))
+        queries, banned = queries_BD[rows], None if excluded is None else excluded.take(rows)
+        blocks = [
+            block_hits(queries, vectors_ND, bias_N, slice(first, first + _BLOCK_ITEMS), k, banned, allowed)
+            for first in range(0, num_items, _BLOCK_ITEMS)
+        ]
+        if len(blocks) == 1:
+            parts.append(blocks[0])
+            continue
+        merged = sort_candidates(
+            np.concatenate([hits.items for hits in blocks], axis=1),
+            np.concatenate([hits.scores for hits in blocks], axis=1),
+            k,
+        )
+        parts.append(Hits(merged.items, merged.scores, sum(hits.scored for hits in blocks)))  # type: ignore[arg-type]
+    if not parts:
+        return Hits(np.empty((0, k), np.int32), np.empty((0, k), np.float32), np.empty(0, np.int64))
+    return Hits(
+        np.concatenate([part.items for part in parts]),
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([part.scored for part in parts]),
+    )
+
+
+def block_hits(
+    queries_BD: FloatArray,
+    vectors_ND: FloatArray,
+    bias_N: FloatArray | None,
+    block: slice,
+    k: int,
+    excluded: ItemLists | None,
+    allowed: BoolArray | None,
+) -> Hits:
+    """The k best of one block of the catalogue, item indices of the whole catalogue."""
+    scores = queries_BD @ vectors_ND[block].T
+    if bias_N is not None:
+        scores = scores + bias_N[block]
+    if excluded is not None:
+        inside = (excluded.items >= block.start) & (excluded.items < block.stop)
+        scores[excluded.rows[inside], excluded.items[inside] - block.start] = -np.inf
+    hits = top_k(scores, k, allowed=None if allowed is None else allowed[block])
+    return Hits(np.where(hits.items < 0, hits.items, hits.items + np.int32(block.start)), hits.scores, hits.scored)
+
+
+def products(
+    queries_BD: FloatArray, vectors_ND: FloatArray, items_BM: IndexArray, *, bias_N: FloatArray | None = None
+) -> NDArray[np.float32]:
+    """float32[B, M], `query . vector + bias` of each given item; -inf where the item index is -1."""
+    items_BM = np.asarray(items_BM)
+    if items_BM.ndim != 2 or len(items_BM) != len(queries_BD):
+        raise InputError(f"items has shape {items_BM.shape}; give one row for each of {len(queries_BD)} histories")
+    if items_BM.size and (items_BM.max() >= len(vectors_ND) or items_BM.min() < -1):
+        raise InputError(f"items holds an index outside -1..{len(vectors_ND) - 1}")
+    check_vectors(queries_BD, vectors_ND, bias_N)
+    result = np.empty(items_BM.shape, np.float32)
+    for start in range(0, len(queries_BD), _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        items = np.maximum(items_BM[rows], 0)
+        if 4 * items_BM.shape[1] >= len(vectors_ND):
+            result[rows] = np.take_along_axis(queries_BD[rows] @ vectors_ND.T, items, axis=1)
+        else:
+            result[rows] = np.einsum("bd,bmd->bm", queries_BD[rows], vectors_ND[items])
+        if bias_N is not None:
+            result[rows] += bias_N[items]
+    result[items_BM < 0] = -np.inf
+    return result
+
+
+def check_vectors(queries_BD: FloatArray, vectors_ND: FloatArray, bias_N: FloatArray | None) -> None:
+    """Raise `InputError` where queries, vectors and biases do not fit together."""
+    if queries_BD.ndim != 2 or vectors_ND.ndim != 2 or queries_BD.shape[1] != vectors_ND.shape[1]:
+        raise InputError(f"queries have shape {queries_BD.shape}, vectors {vectors_ND.shape}; widths must agree")
+    if bias_N is not None and bias_N.shape != (len(vectors_ND),):
+        raise InputError(f"bias has shape {bias_N.shape}; give one number for each of {len(vectors_ND)} items")

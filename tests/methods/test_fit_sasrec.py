@@ -1,0 +1,68 @@
+"""SASRec learns the planted market, resumes exactly, and draws the targets it says."""
+
+import numpy as np
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.evaluation.protocol import evaluate
+from beamwood.methods import load_method
+from beamwood.methods.sasrec import Config, SequenceTask, fit
+from beamwood.training.run_folder import RunFolder
+
+SMALL = {"width": 16, "length": 15, "num_blocks": 1, "num_heads": 2, "batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=2000, num_items=90, min_events=20, max_events=60), seed=1)
+    return disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
+
+
+@pytest.mark.slow
+def test_learns_the_market(split):
+    retriever = fit(
+        split,
+        Config(**(SMALL | {"width": 32, "length": 30, "batch_size": 64}), max_steps=400, learning_rate=3e-3),
+        progress=False,
+    )
+    popular = load_method("popularity").fit(split)
+    f20 = [
+        evaluate(r.searcher.search, split.test, ks=(20,), exclude_consumed=True).means()["f@20"]
+        for r in (retriever, popular)
+    ]
+    assert f20[0] > f20[1] + 0.02
+
+
+@pytest.mark.parametrize("horizon", [1, 3, 0])
+def test_targets_follow_within_the_horizon(split, horizon):
+    task = SequenceTask(split.train, Config(**SMALL, horizon=horizon), seed=0)
+    rows = np.arange(60)
+    batch = task.batch(rows)
+    for row, items, targets in zip(rows, batch.items_BL.numpy(), batch.targets_BL.numpy(), strict=True):
+        history = split.train.histories[task.users[row]].tolist()
+        real = items[items >= 0].tolist()
+        starts = [s for s in range(len(history)) if history[s : s + len(real)] == real]
+        assert starts
+        assert len(real) == min(15, len(history) - 1)
+        assert ((targets >= 0) == (items >= 0)).all()
+        ok = []
+        for start in starts:
+            ahead = [history[start + i + 1 : (start + i + 1 + horizon) if horizon else None] for i in range(len(real))]
+            ok.append(all(t in a for t, a in zip(targets[items >= 0], ahead, strict=True)))
+        assert any(ok)
+
+
+def test_resume_equals_uninterrupted_and_loads(split, tmp_path):
+    config = Config(**SMALL, max_steps=8, decay_steps=8, warmup_steps=2, evaluate_every=4, validation_users=10)
+    whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    half = config.model_copy(update={"max_steps": 4})
+    fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
+    resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole.save(tmp_path / "saved")
+    loaded = beamwood.load(tmp_path / "saved")
+    histories = split.test.histories
+    assert np.array_equal(loaded.searcher.search(histories, 9).items, whole.searcher.search(histories, 9).items)
