@@ -1,0 +1,49 @@
+"""How much a search misses where the true probabilities are known, and how much its labels make it miss in theory.
+
+Shape legend: B queries, N items, k results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from beamwood.errors import InputError
+from beamwood.theory.heap import bayes_regret, beam_over, level_maxima, level_sums
+from beamwood.tree import Tree
+from beamwood.types import FloatArray, IndexArray
+
+__all__ = ["Missed", "missed", "missed_in_theory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """`items`: share of the k Bayes-optimal items not found; `probability`: how much probability that costs a query."""
+
+    items: float
+    probability: float
+
+
+def missed(eta_BN: FloatArray, items_Bk: IndexArray) -> Missed:
+    """What answers `items_Bk` miss of the k most probable items under the true `eta_BN`; ties by lower item."""
+    if len(eta_BN) != len(items_Bk) or len(eta_BN) == 0:
+        raise InputError(f"{len(eta_BN)} rows of probabilities for {len(items_Bk)} answers; give one each")
+    k = items_Bk.shape[1]
+    best = np.argsort(-eta_BN, axis=1, kind="stable")[:, :k]
+    lost = [len(np.setdiff1d(one, other)) / k for one, other in zip(best, items_Bk, strict=True)]
+    regrets = [bayes_regret(eta, items, k) for eta, items in zip(eta_BN, items_Bk, strict=True)]
+    return Missed(float(np.mean(lost)), float(np.mean(regrets)))
+
+
+def missed_in_theory(tree: Tree, eta_BN: FloatArray, k: int) -> dict[str, Missed]:
+    """What a beam of width k misses when every node's score is exactly the expectation of its label.
+
+    "summed": labels of plain softmax or binary training; "rectified": labels of DTR, equation 14, with which it misses
+    nothing (proposition 3).
+    """
+    answers: dict[str, list[IndexArray]] = {"summed": [], "rectified": []}
+    for eta in eta_BN:
+        for name, levels in (("summed", level_sums(tree, eta)), ("rectified", level_maxima(tree, eta))):
+            answers[name].append(tree.item_of_leaf[beam_over(tree.shape, levels, k)])
+    return {name: missed(eta_BN, np.stack(rows)) for name, rows in answers.items()}

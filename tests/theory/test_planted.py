@@ -1,0 +1,108 @@
+"""A market with known probabilities: what summed labels miss and rectified ones find, in theory and when trained."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.methods.dtr import Config, fit
+from beamwood.theory.planted import missed, missed_in_theory
+from beamwood.tree import random_tree
+
+NUM_ITEMS, K = 32, 4
+
+
+class NextItem:
+    """The market as an estimator: the exact probability of the next item."""
+
+    def __init__(self, market):
+        self.market, self.num_items = market, market.emission.shape[1]
+
+    def score(self, histories, items_BM):
+        return np.take_along_axis(self.market.next_probabilities(histories), np.asarray(items_BM), axis=1)
+
+
+@pytest.fixture(scope="module")
+def market():
+    """Few tastes, and a tree (by category) whose strong items stand among weak ones, its middling ones together."""
+    config = MarketConfig(
+        num_users=2000,
+        num_items=NUM_ITEMS,
+        num_groups=1,
+        categories_per_group=1,
+        num_tastes=2,
+        min_events=8,
+        max_events=20,
+        stay=0.98,
+        popularity_exponent=0.5,
+        category_focus=0.0,
+        item_focus=0.2,
+    )
+    return make_market(config, seed=0)
+
+
+def hard_split(market):
+    rank = np.argsort(np.argsort(-market.emission.mean(axis=0)))
+    group = np.where(rank < 4, rank, np.where(rank < 20, 4 + (rank - 4) % 4, (rank - 20) % 4))
+    frame = market.item_frame.with_columns(pl.Series("category", [f"group {number}" for number in group]))
+    return disjoint_users(Dataset.from_log(read_log(market.log), frame), seed=0)
+
+
+@pytest.mark.slow
+def test_training_with_summed_labels_misses_what_rectified_labels_find(market):
+    split = hard_split(market)
+    histories = split.test.histories.last(6)
+    eta = market.next_probabilities(histories)
+    misses = {}
+    for labels in ("summed", "rectified"):
+        config = Config(
+            branching=2,
+            width=8,
+            attention_hidden=8,
+            windows=(3, 2, 1),
+            mlp=(32, 16),
+            targets=1,
+            horizon=1,
+            num_negatives=NUM_ITEMS,
+            min_history=2,
+            batch_size=128,
+            bf16=False,
+            max_steps=700,
+            evaluate_every=350,
+            monitor="all/ndcg@20",
+            validation_users=50,
+            labels=labels,
+        )
+        estimator = NextItem(market) if labels == "rectified" else None
+        searcher = fit(split, config, seed=0, progress=False, estimator=estimator).searcher
+        misses[labels] = missed(eta, searcher.search(histories, K, beam_width=K).items)
+        misses[f"{labels}, exact"] = missed(eta, searcher.exact(histories, K).items)
+        theory = missed_in_theory(searcher.tree, eta, K)
+    assert theory["rectified"].items == 0
+    assert theory["summed"].items > 0.3
+    # The model itself errs a little, so both are held against its own exact search.
+    assert misses["summed"].items > misses["summed, exact"].items + 0.15
+    assert misses["rectified"].items < misses["rectified, exact"].items + 0.03
+    assert misses["rectified"].probability < misses["summed"].probability / 2
+
+
+def test_theory_on_random_trees():
+    rng = np.random.default_rng(0)
+    tree = random_tree(40, rng, branching=3)
+    eta = rng.dirichlet(np.full(40, 0.3), size=20)
+    theory = missed_in_theory(tree, eta, 5)
+    assert theory["rectified"].items == 0
+    assert abs(theory["rectified"].probability) < 1e-12
+    assert theory["summed"].probability > 0
+
+
+def test_missed_counts_items_and_probability():
+    eta = np.array([[0.5, 0.3, 0.2, 0.0]])
+    assert missed(eta, np.array([[0, 1]])).items == 0
+    half = missed(eta, np.array([[0, 3]]))
+    assert half.items == 0.5
+    assert np.isclose(half.probability, 0.3)
+    with pytest.raises(InputError, match="give one each"):
+        missed(eta, np.zeros((2, 2), int))
