@@ -1,6 +1,6 @@
 """All tree retrievers on one log, each with the same minutes of one thread: quality with intervals and paired tests.
 
-    python -m benchmarks.tree_family run --log LOG --items ITEMS --out DIR [--variants a,b] [--seeds 0,1,2]
+    python -m benchmarks.tree_family run --log LOG --items ITEMS --out DIR [--variants "a;b"] [--seeds 0,1,2]
     python -m benchmarks.tree_family table --out DIR [--json]
 
 `run` trains what DIR does not hold yet, one line of JSON a training and its per-user metrics beside it; it can be
@@ -28,15 +28,14 @@ TRAINED: dict[str, tuple[str, dict[str, Any]]] = {
     "din": ("din", {}),
     "plt": ("plt", {}),
     "tdm": ("tdm", {"tree_updates": 1}),
-    "jtm": ("jtm", {"tree_updates": 1}),
+    "jtm": ("jtm", {"tree_updates": 1, "max_instances": 10}),
     "otm": ("otm", {}),
-    "dtr-u": ("dtr", {"tree_updates": 1}),
-    "dtr-t": ("dtr", {"negatives": "tree", "tree_updates": 1}),
-    "dtr-t-rl": ("dtr", {"negatives": "tree", "labels": "rectified", "tree_updates": 1}),
-    "dtr-u-fixed": ("dtr", {}),
-    "dtr-t-fixed": ("dtr", {"negatives": "tree"}),
-    "dtr-t-rl-fixed": ("dtr", {"negatives": "tree", "labels": "rectified"}),
-} | {f"dtr-u-b{branching}": ("dtr", {"branching": branching}) for branching in (2, 4, 8, 32)}
+    "dtr-u": ("dtr", {}),
+    "dtr-t": ("dtr", {"negatives": "tree", "num_negatives": 20}),
+    "dtr-t-rl": ("dtr", {"negatives": "tree", "num_negatives": 20, "labels": "rectified"}),
+    "dtr-u, 1 update": ("dtr", {"tree_updates": 1, "max_instances": 10}),
+    "dtr-u, pifa start": ("dtr", {"tree": "pifa"}),
+} | {f"dtr-u, branching {branching}": ("dtr", {"branching": branching}) for branching in (2, 4, 8, 32)}
 
 
 def split_of(arguments: argparse.Namespace) -> Any:
@@ -56,8 +55,8 @@ def run(arguments: argparse.Namespace) -> None:
     split, estimator = split_of(arguments), None
     settings = dict(pair.split("=", 1) for pair in arguments.set)
     for seed in [int(part) for part in arguments.seeds.split(",")]:
-        for name in arguments.variants.split(","):
-            target = folder / f"{name}-{seed}.json"
+        for name in arguments.variants.split(";"):
+            target = folder / f"{name.replace(' ', '_')}-{seed}.json"
             if target.exists() or (name in COUNTED and seed):
                 continue
             method, changes = (COUNTED | TRAINED)[name]
@@ -80,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
             values = {
                 f"{view}/{key}": column for view, result in views.items() for key, column in result.values.items()
             }
-            np.savez_compressed(folder / f"{name}-{seed}.npz", **values)
+            np.savez_compressed(target.with_suffix(".npz"), **values)
             document = {
                 "variant": name,
                 "seed": seed,
@@ -143,7 +142,7 @@ def main() -> None:
     runner.add_argument("--items", required=True)
     runner.add_argument("--boundary-column")
     runner.add_argument("--out", required=True)
-    runner.add_argument("--variants", default=",".join([*COUNTED, *TRAINED]))
+    runner.add_argument("--variants", default=";".join([*COUNTED, *TRAINED]))
     runner.add_argument("--seeds", default="0,1,2")
     runner.add_argument("--minutes", type=float, default=6.0)
     runner.add_argument("--max-steps", type=int, default=4000)

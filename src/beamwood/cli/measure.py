@@ -34,7 +34,9 @@ def measure(searcher: Any, split: Split, cuts: Sequence[int]) -> dict[str, PerQu
     """Both views of the test queries: consumed items left in ("all") and taken out ("new")."""
     from beamwood.evaluation.protocol import evaluate_both
 
-    return evaluate_both(searcher.search, split.test, ks=cuts, item_counts=split.train.item_counts)
+    by_user = bool(getattr(searcher, "by_user", False))
+    search = searcher.search_users if by_user else searcher.search
+    return evaluate_both(search, split.test, ks=cuts, by_user=by_user, item_counts=split.train.item_counts)
 
 
 def as_document(views: Mapping[str, PerQuery], *, seed: int = 0) -> dict[str, Any]:

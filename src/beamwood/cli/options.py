@@ -28,14 +28,15 @@ Text = Optional[str]  # noqa: UP045
 
 LogPath = Annotated[str, typer.Argument(help="The interaction log: Parquet, CSV (.gz, .zst), Arrow or RecBole .inter.")]
 Items = Annotated[Text, typer.Option("--items", help="A table of items, with a 'category' column if there is one.")]
-SplitName = Annotated[str, typer.Option("--split", help="users, leave-one-out or time.")]
+SplitName = Annotated[str, typer.Option("--split", help="users, leave-one-out, time or boundary.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seeds the split, the tree and the training.")]
 UserColumn = Annotated[Text, typer.Option("--user-column", help="Column of user ids.")]
 ItemColumn = Annotated[Text, typer.Option("--item-column", help="Column of item ids.")]
 TimeColumn = Annotated[Text, typer.Option("--time-column", help="Column of times.")]
 WeightColumn = Annotated[Text, typer.Option("--weight-column", help="Column of weights.")]
 Boundary = Annotated[
-    Text, typer.Option("--boundary-column", help="Column that says 'history' or 'future' of each row (split users).")
+    Text,
+    typer.Option("--boundary-column", help="Column that says 'history' or 'future' ('train' or 'test') of each row."),
 ]
 ItemsColumn = Annotated[Text, typer.Option("--items-column", help="Column of item ids in the item table.")]
 Unlisted = Annotated[

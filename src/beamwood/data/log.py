@@ -25,7 +25,7 @@ __all__ = ["ColumnNames", "Log", "ReadReport", "id_expression", "read_log"]
 
 # The one way to write a whole number: "007" and "+7" are other ids than 7.
 _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
-_HISTORY, _FUTURE = ["history", "true", "1"], ["future", "false", "0"]
+_HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false", "0"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,10 @@ class Log:
 def read_log(source: Any, *, columns: ColumnNames | None = None) -> Log:
     """Read a log from a file, a pandas or Polars frame, or an Arrow table; see `open_source`.
 
-    `columns.boundary` names a column that says which rows are a user's history (true, 1, "history") and which the
-    future to be predicted (false, 0, "future"). Errors: `InputError` naming the file, the column, how many rows and
-    the fix: columns that are missing or ambiguous, no rows, null ids, times, weights or boundaries that cannot be read.
+    `columns.boundary` names a column that says which rows are a user's history (true, 1, "history", "train") and which
+    the future to be predicted (false, 0, "future", "test"). Errors: `InputError` naming the file, the column, how many
+    rows and the fix: columns that are missing or ambiguous, no rows, null ids, times, weights or boundaries that cannot
+    be read.
     """
     table = open_source(source)
     chosen = (columns or ColumnNames()).resolve(table.column_names, table.name)
@@ -129,7 +130,11 @@ def _boundary_expression(table: Source, name: str) -> pl.Expr:
     history = value.is_in(_HISTORY)
     bad = ~(history | value.is_in(_FUTURE)).fill_null(False)
     _refuse(
-        table, name, bad, "values that say neither history (true, 1) nor future (false, 0)", "mend them or name another"
+        table,
+        name,
+        bad,
+        "values that say neither history (train, true, 1) nor future (test, false, 0)",
+        "mend them or name another",
     )
     return history.alias("history")
 

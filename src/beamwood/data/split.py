@@ -13,7 +13,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
 from beamwood.types import IndexArray, ItemLists
 
-__all__ = ["SPLITS", "Queries", "Split", "by_time", "disjoint_users", "leave_one_out"]
+__all__ = ["SPLITS", "Queries", "Split", "by_boundary", "by_time", "disjoint_users", "leave_one_out"]
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,55 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
     return Split(dataset, train, valid, test, "time", rule, options, report)
 
 
-SPLITS: dict[str, Callable[..., Split]] = {"users": disjoint_users, "leave-one-out": leave_one_out, "time": by_time}
+def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1) -> Split:
+    """The log's own split: rows that the boundary column calls history (or train) train, the others test.
+
+    Of each user's history rows a share, drawn with `seed`, validates (at least one where there are two or more). The
+    test history is all of a user's history rows, the validation history those that train.
+    """
+    if dataset.in_history is None:
+        raise InputError("--split boundary needs a column that says history or future; name it with --boundary-column")
+    if not 0 < valid_share < 1:
+        raise InputError(f"valid_share={valid_share} is outside (0, 1)")
+    histories, inside = dataset.histories, dataset.in_history
+    rows = histories.rows
+    order = np.lexsort((np.random.default_rng(seed).random(len(rows)), rows))
+    order = order[inside[order]]
+    counts = np.bincount(rows[order], minlength=len(histories))
+    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    wanted = np.where(counts >= 2, np.maximum(1, np.round(counts * valid_share)), 0)
+    validates = np.zeros(len(rows), bool)
+    validates[order] = place < wanted[rows[order]]
+
+    def part(chosen: NDArray[np.bool_]) -> ItemLists:
+        lengths = np.bincount(rows[chosen], minlength=len(histories))
+        return ItemLists(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), histories.items[chosen])
+
+    train, seen = part(inside & ~validates), part(inside)
+    valid_labels, test_labels = part(validates).distinct(), part(~inside).distinct()
+
+    def queries(past: ItemLists, labels: ItemLists) -> Queries:
+        users = np.flatnonzero((labels.lengths > 0) & (past.lengths > 0))
+        if len(users) == 0:
+            raise InputError("no user has both history and future rows; check the boundary column")
+        return Queries(users, past.take(users), labels.take(users), past.take(users))
+
+    valid, test = queries(train, valid_labels), queries(seen, test_labels)
+    rule = (
+        f"by the boundary column: its history rows train but for {valid_share:.0%} of each user's, drawn with seed "
+        f"{seed}, which validate; the others test. Times play no part"
+    )
+    report = {"train_events": len(train.items), "valid_queries": len(valid), "test_queries": len(test)}
+    options = {"seed": seed, "valid_share": valid_share}
+    return Split(dataset, dataset.with_histories(train), valid, test, "boundary", rule, options, report)
+
+
+SPLITS: dict[str, Callable[..., Split]] = {
+    "users": disjoint_users,
+    "leave-one-out": leave_one_out,
+    "time": by_time,
+    "boundary": by_boundary,
+}
 
 
 def _middles(dataset: Dataset) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from beamwood.errors import InputError
 from beamwood.evaluation.metrics import METRICS, TailRule, coverage, exposure, metrics_at, relevance, share_of
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
 
-__all__ = ["VIEWS", "LabelledQueries", "PerQuery", "Search", "evaluate", "evaluate_both"]
+__all__ = ["VIEWS", "LabelledQueries", "PerQuery", "Search", "UserSearch", "evaluate", "evaluate_both"]
 
 VIEWS = {"all": "consumed items left in", "new": "consumed items taken out"}
 
@@ -25,6 +25,19 @@ class Search(Protocol):
     def __call__(
         self,
         histories: ItemLists,
+        k: int,
+        *,
+        excluded: ItemLists | None = None,
+        allowed: BoolArray | None = None,
+    ) -> Hits: ...
+
+
+class UserSearch(Protocol):
+    """The `search_users` method of a searcher that knows users by index (matrix factorisation)."""
+
+    def __call__(
+        self,
+        users: NDArray[np.int64],
         k: int,
         *,
         excluded: ItemLists | None = None,
@@ -113,11 +126,12 @@ class _Running:
 
 
 def evaluate(
-    search: Search,
+    search: Search | UserSearch,
     queries: LabelledQueries,
     *,
     ks: Sequence[int] = (20, 40),
     exclude_consumed: bool,
+    by_user: bool = False,
     allowed: BoolArray | None = None,
     batch_size: int = 256,
     item_counts: IndexArray | None = None,
@@ -125,10 +139,11 @@ def evaluate(
 ) -> PerQuery:
     """Rank the whole catalogue for every query that has labels and measure every metric at every k.
 
-    With `exclude_consumed` the search must leave out the query's consumed items; labels stay as they are, so a label
-    consumed before counts as a miss. `item_counts` int[N], training interactions of each item, adds coverage and the
-    tail's share under the rule `tail` (default `TailRule()`). Queries without labels are left out and counted.
-    Errors: a k outside 1..N, no query with labels, a search that answers with consumed or unknown items.
+    `by_user`: the search is asked with user indices instead of histories. With `exclude_consumed` the search must
+    leave out the query's consumed items; labels stay as they are, so a label consumed before counts as a miss.
+    `item_counts` int[N], training interactions of each item, adds coverage and the tail's share under the rule `tail`
+    (default `TailRule()`). Queries without labels are left out and counted. Errors: a k outside 1..N, no query with
+    labels, a search that answers with consumed or unknown items.
     """
     cuts = _checked_ks(ks, None if item_counts is None else len(item_counts))
     if batch_size < 1:
@@ -140,9 +155,10 @@ def evaluate(
     running = _Running(cuts, None if item_counts is None else len(item_counts))
     for start in range(0, len(judged), batch_size):
         rows = judged[start : start + batch_size]
-        histories, consumed = queries.histories.take(rows), queries.consumed.take(rows)
+        asked: Any = queries.users[rows] if by_user else queries.histories.take(rows)
+        consumed = queries.consumed.take(rows)
         began = time.perf_counter()
-        hits = search(histories, cuts[-1], excluded=consumed if exclude_consumed else None, allowed=allowed)
+        hits = search(asked, cuts[-1], excluded=consumed if exclude_consumed else None, allowed=allowed)
         running.seconds += time.perf_counter() - began
         _check_hits(hits, len(rows), cuts[-1], running.num_items, consumed if exclude_consumed else None)
         running.add(hits, labels.take(rows))
@@ -152,9 +168,10 @@ def evaluate(
 
 
 def evaluate_both(
-    search: Search,
+    search: Search | UserSearch,
     queries: LabelledQueries,
     *,
+    by_user: bool = False,
     ks: Sequence[int] = (20, 40),
     allowed: BoolArray | None = None,
     batch_size: int = 256,
@@ -168,6 +185,7 @@ def evaluate_both(
             queries,
             ks=ks,
             exclude_consumed=view == "new",
+            by_user=by_user,
             allowed=allowed,
             batch_size=batch_size,
             item_counts=item_counts,

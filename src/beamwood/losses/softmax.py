@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ["catalogue_softmax", "full_softmax", "sampled_softmax"]
+__all__ = ["catalogue_softmax", "full_softmax", "sampled_softmax", "weighted_softmax"]
 
 # Logits held at a time by `catalogue_softmax`: 64 MiB in float32.
 BLOCK_CELLS = 2**24
@@ -54,6 +54,20 @@ def sampled_softmax(
     if log_q_positive_BT is not None:
         rivals_BT = rivals_BT + torch.log1p(-torch.exp(log_q_positive_BT).clamp(max=1 - 1e-6))
     return torch.where(some, torch.nn.functional.softplus(rivals_BT - positive_BT), torch.zeros_like(positive_BT))
+
+
+def weighted_softmax(
+    positive_B: Tensor, negative_BC: Tensor, log_weight_BC: Tensor, log_weight_positive_B: Tensor
+) -> Tensor:
+    """Loss [B] of a positive against weighted candidates: `-a+ + log(exp(a+) + sum exp(a_c))`, `a = s + ln weight`.
+
+    A candidate of ln weight -inf is none. Source: the sampled softmax of XIR's appendix, in any of its forms.
+    """
+    positive_B = positive_B + log_weight_positive_B
+    # exp(s - inf) is 0, but its gradient would be NaN where s is masked by -inf, so s is replaced there.
+    negative_BC = torch.where(torch.isneginf(log_weight_BC), torch.zeros_like(negative_BC), negative_BC)
+    logits = torch.cat([positive_B[:, None], negative_BC + log_weight_BC], dim=1)
+    return torch.logsumexp(logits, dim=1) - positive_B
 
 
 def catalogue_softmax(queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor) -> Tensor:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from beamwood.data.split import Queries
-from beamwood.evaluation.protocol import Search, evaluate
+from beamwood.evaluation.protocol import Search, UserSearch, evaluate
 
 __all__ = ["validation"]
 
 
 def validation(
-    search: Callable[[], Search], queries: Queries, num_users: int, *, seed: int
+    search: Callable[[], Search | UserSearch], queries: Queries, num_users: int, *, seed: int, by_user: bool = False
 ) -> Callable[[], dict[str, float]]:
     """A function that measures `search()`, the search of the weights as they are then, on a fixed draw of queries.
 
@@ -26,7 +26,7 @@ def validation(
         now = search()
         metrics: dict[str, float] = {}
         for view in ("all", "new"):
-            result = evaluate(now, subset, ks=(20,), exclude_consumed=view == "new", batch_size=1024)
+            result = evaluate(now, subset, ks=(20,), exclude_consumed=view == "new", by_user=by_user, batch_size=1024)
             metrics |= {f"{view}/{name}": value for name, value in result.means().items()}
         return metrics
 

@@ -17,6 +17,7 @@ SEARCHERS = {
     "tree-din": ("beamwood.retrieval.tree", "TreeSearcher"),
     "popularity": ("beamwood.retrieval.popularity", "PopularitySearcher"),
     "sasrec": ("beamwood.retrieval.sequence", "SequenceSearcher"),
+    "two-tower": ("beamwood.retrieval.two_tower", "TwoTowerSearcher"),
     "neighbours": ("beamwood.retrieval.neighbours", "NeighbourSearcher"),
 }
 

@@ -1,0 +1,301 @@
+"""Two towers trained with negatives from the batch: SSL, SSL-Pop, MNS, G-Tower, BIR, XIR, or the full softmax.
+
+Shape legend: B pairs of a batch, L history length, C candidates, D width.
+Source: "Cache-Augmented Inbatch Importance Resampling for Training Recommender Retriever" (XIR), and see
+`sampling.in_batch` for each sampler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from beamwood.data.dataset import Dataset, ItemTable
+from beamwood.data.split import Split
+from beamwood.errors import InputError
+from beamwood.losses.softmax import catalogue_softmax, weighted_softmax
+from beamwood.methods.assemble import build_retriever
+from beamwood.methods.validate import validation
+from beamwood.models.sasrec import SasRec
+from beamwood.models.two_tower import ItemFeatures, ItemTower, MeanTower, TwoTower, UserTable
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.two_tower import TwoTowerSearcher
+from beamwood.sampling.in_batch import make_sampler
+from beamwood.training.loop import LoopConfig, run_loop
+from beamwood.training.run_folder import RunFolder
+from beamwood.types import ItemLists
+
+__all__ = ["TRAINS", "Config", "TwoTowerTask", "fit"]
+
+TRAINS = True
+"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+
+
+class Config(BaseModel):
+    """Two towers; the study's own: user_tower mf, width 32, no temperature, batch_size 2048."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    user_tower: Literal["mf", "mean", "sasrec"] = Field("mean", description="by user id, or from the history")
+    negatives: Literal["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"] = "xir"
+    width: int = Field(32, ge=1)
+    length: int = Field(69, ge=1, description="latest history items that count")
+    num_blocks: int = Field(2, ge=1, description="of user_tower=sasrec")
+    num_heads: int = Field(2, ge=1, description="of user_tower=sasrec")
+    dropout: float = Field(0.2, ge=0, lt=1, description="of user_tower=sasrec")
+    normalise: bool = Field(False, description="score by directions alone; then set temperature to about 0.1")
+    temperature: float = Field(1.0, gt=0)
+    item_columns: tuple[str, ...] = Field(
+        (), description="columns of the item table: category, numbers, lists of numbers"
+    )
+    correction: Literal["sampled", "program"] = "sampled"
+    form: Literal["resampled", "weighted", "corrected"] = Field("resampled", description="of BIR")
+    draw: Literal["systematic", "independent"] = Field("systematic", description="of BIR and XIR")
+    cache_share: float = Field(0.5, ge=0, le=1, description="XIR's lambda: the share of the cache's softmax")
+    num_uniform: int | None = Field(None, ge=1, description="of MNS; None: as many as the batch")
+    rate: float = Field(0.01, gt=0, le=1, description="of G-Tower; the paper's 1e-4 for long streams")
+    mask_known: bool = Field(True, description="a user's other training items are no negatives")
+    learning_rate: float = Field(1e-2, gt=0)
+    weight_decay: float = Field(1e-5, ge=0, description="L2, as Adam has it (coupled)")
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
+    warmup_steps: int = Field(0, ge=0)
+    decay_steps: int | None = Field(None, ge=1)
+    batch_size: int = Field(2048, ge=2)
+    max_epochs: int = Field(30, ge=1)
+    max_steps: int | None = Field(None, ge=1, description="besides max_epochs; the smaller counts")
+    evaluate_every: int = Field(200, ge=1)
+    patience: int = Field(8, ge=1)
+    clip_norm: float | None = Field(None, gt=0)
+    validation_users: int = Field(1000, ge=1)
+    monitor: str = "new/ndcg@20"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`users_B`, `items_B` int64; `histories_BL` int64, -1 padding on the left; `known` the users' training items."""
+
+    users_B: Tensor
+    items_B: Tensor
+    histories_BL: Tensor
+    known: ItemLists
+
+
+class TwoTowerTask:
+    """Every training interaction is an example: its user, its item, and the user's items before it."""
+
+    def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
+        self.config, self.histories = config, train.histories
+        self.generator = torch.Generator().manual_seed(seed)
+        self.num_items = len(train.items)
+        starts = np.repeat(train.histories.indptr[:-1], train.histories.lengths)
+        positions = np.arange(len(starts))
+        # A history tower needs something before the item.
+        self.positions = positions if config.user_tower == "mf" else positions[positions > starts]
+        self.starts = starts
+        self.num_examples = len(self.positions)
+        if self.num_examples == 0:
+            raise InputError("no user has two interactions to train on; give a longer log")
+        self.users = train.histories.rows
+        self.model = build_model(train, config, self.generator)
+        self.sampler = None
+        if config.negatives != "full":
+            self.sampler = make_sampler(
+                config.negatives,
+                train.item_counts,
+                batch_size=config.batch_size,
+                num_uniform=config.num_uniform,
+                correction=config.correction,
+                form=config.form,
+                draw=config.draw,
+                cache_share=config.cache_share,
+                rate=config.rate,
+            )
+        self.optimizers = [
+            torch.optim.Adam(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """The generator, and what the sampler keeps between steps (XIR's cache, G-Tower's gaps)."""
+        sampler = {} if self.sampler is None else self.sampler.state()
+        return {"generator": self.generator.get_state(), "sampler": sampler}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.generator.set_state(state["generator"])
+        if self.sampler is not None:
+            self.sampler.load_state(state["sampler"])
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        """The given interactions; with a history tower, the user's latest items before each."""
+        at = self.positions[rows]
+        users = self.users[at]
+        if self.config.user_tower == "mf":
+            histories = np.empty((len(rows), 0), np.int64)
+        else:
+            first = np.maximum(self.starts[at], at - self.config.length)
+            histories = self.histories.slices(first, at).padded(self.config.length).astype(np.int64)
+        return Batch(
+            torch.from_numpy(users),
+            torch.from_numpy(self.histories.items[at].astype(np.int64)),
+            torch.from_numpy(histories),
+            self.histories.take(users) if self.config.mask_known else ItemLists.empty(len(users)),
+        )
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[B], the softmax of each interaction against its negatives."""
+        vectors_BD = self.model.user_vectors(batch.users_B, batch.histories_BL)
+        if self.sampler is None:
+            every = self.model.item_vectors(torch.arange(self.num_items))
+            return catalogue_softmax(vectors_BD, every, batch.items_B)
+        candidates = self.sampler.candidates(batch.items_B, self.generator)
+        scores_BC = vectors_BD @ self.model.item_vectors(candidates).T
+        masked = masked_candidates(batch.items_B, candidates, batch.known, self.num_items)
+        positive_B = scores_BC[:, : len(batch.items_B)].diagonal()
+        terms = self.sampler.terms(scores_BC.detach(), candidates, masked, self.generator)
+        losses = [
+            term.share * weighted_softmax(positive_B, scores_BC, term.log_weight_BC, term.log_weight_positive_B)
+            for term in terms
+        ]
+        return torch.stack(losses).sum(dim=0)
+
+    def searcher(self) -> TwoTowerSearcher:
+        """A searcher of the weights as they are now."""
+        config, users = self.config, self.model.users
+        arrays: dict[str, NDArray[Any]]
+        if isinstance(users, SasRec):
+            arrays = dict(users.export())
+        elif isinstance(users, UserTable):
+            arrays = {"users": users.users.weight.detach().numpy().copy()}
+        else:
+            arrays = {"history": users.items.weight.detach().numpy()[:-1].copy()}
+        return TwoTowerSearcher(
+            self.model.all_item_vectors(),
+            arrays,
+            tower=config.user_tower,
+            normalise=config.normalise,
+            temperature=config.temperature,
+            length=config.length,
+            num_heads=config.num_heads,
+        )
+
+
+def masked_candidates(items_B: Tensor, candidates_C: Tensor, known: ItemLists, num_items: int) -> Tensor:
+    """bool[B, C]: the candidate is the row's positive, or one of the user's `known` items."""
+    unique, slot_of_candidate = torch.unique(candidates_C, return_inverse=True)
+    slot_of_item = np.full(num_items, -1, np.int64)
+    slot_of_item[unique.numpy()] = np.arange(len(unique))
+    slots, rows = slot_of_item[known.items], known.rows
+    inside = slots >= 0
+    mask = torch.zeros((len(items_B), len(unique)), dtype=torch.bool)
+    mask[torch.from_numpy(rows[inside]), torch.from_numpy(slots[inside])] = True
+    mask[torch.arange(len(items_B)), torch.from_numpy(slot_of_item)[items_B]] = True
+    return mask[:, slot_of_candidate]
+
+
+def build_model(train: Dataset, config: Config, generator: torch.Generator) -> TwoTower:
+    """The towers of a configuration."""
+    num_items = len(train.items)
+    users: UserTable | MeanTower | SasRec
+    if config.user_tower == "mf":
+        users = UserTable(len(train.users), config.width, generator)
+    elif config.user_tower == "mean":
+        users = MeanTower(num_items, config.width, generator)
+    else:
+        users = SasRec(
+            num_items,
+            width=config.width,
+            length=config.length,
+            num_blocks=config.num_blocks,
+            num_heads=config.num_heads,
+            dropout=config.dropout,
+            generator=generator,
+        )
+    items = ItemTower(num_items, config.width, item_features(train.item_table, config.item_columns), generator)
+    return TwoTower(users, items, normalise=config.normalise, temperature=config.temperature)
+
+
+def item_features(table: ItemTable | None, columns: tuple[str, ...]) -> ItemFeatures | None:
+    """The named columns of the item table: `category`, numbers, or lists of numbers of one length."""
+    if not columns:
+        return None
+    if table is None:
+        raise InputError(f"item_columns={list(columns)} needs an item table; give one with --items")
+    categories, numbers, vectors = None, [], []
+    for name in columns:
+        if name not in table.frame.columns:
+            known = ", ".join(table.frame.columns)
+            raise InputError(f"item_columns names '{name}', which the item table lacks; it has: {known}")
+        column = table.frame[name]
+        if name == "category":
+            categories = table.categories
+        elif column.dtype.is_numeric():
+            numbers.append(column.cast(float).fill_null(float("nan")).to_numpy())
+        elif column.dtype.is_nested() and column.drop_nulls().list.len().n_unique() == 1:
+            width = int(column.drop_nulls().list.len()[0])
+            rows = [np.zeros(width) if row is None else np.asarray(row, float) for row in column.to_list()]
+            vectors.append(np.stack(rows))
+        else:
+            raise InputError(f"item column '{name}' of type {column.dtype} is no number and no list of equal length")
+    return ItemFeatures(
+        categories,
+        np.stack(numbers, axis=1) if numbers else None,
+        np.concatenate(vectors, axis=1) if vectors else None,
+    )
+
+
+def fit(
+    split: Split,
+    config: Config | None = None,
+    *,
+    seed: int = 0,
+    run: RunFolder | None = None,
+    time_limit: float | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> Retriever:
+    """Train two towers on `split.train`, keeping the weights that are best on `split.valid`.
+
+    Matrix factorisation (`user_tower="mf"`) knows the users of training only, so it needs a split that keeps every
+    user in training (leave-one-out, time or boundary). Errors: `InputError` there, and on columns that do not exist.
+    """
+    config = config or Config()
+    by_user = config.user_tower == "mf"
+    if by_user and split.name == "users":
+        raise InputError(
+            "user_tower=mf knows the users of training only, but --split users tests on others; use --split "
+            "leave-one-out, time or boundary, or user_tower=mean"
+        )
+    task = TwoTowerTask(split.train, config, seed=seed)
+    if run is not None and (resume or not run.holds_a_run):
+        settings = {"method": "two_tower", "seed": seed} | config.model_dump(mode="json")
+        run.write_config(settings, resume=resume, may_differ=("max_epochs", "max_steps", "patience"))
+    names = set(LoopConfig.model_fields) & set(Config.model_fields) - {"monitor"}
+    loop = LoopConfig(monitor=f"valid/{config.monitor}", **{name: getattr(config, name) for name in names})
+
+    def search() -> Any:
+        searcher = task.searcher()
+        return searcher.search_users if by_user else searcher.search
+
+    result = run_loop(
+        task,
+        loop,
+        evaluate=validation(search, split.valid, config.validation_users, seed=seed, by_user=by_user),
+        run=run,
+        resume=resume,
+        time_limit=time_limit,
+        progress=progress,
+        seed=seed,
+    )
+    training: dict[str, Any] = {
+        "steps": result.steps,
+        "best_step": result.best_step,
+        "stopped": result.stopped_because,
+        f"valid/{config.monitor}": result.best_metric,
+        "examples": task.num_examples,
+    }
+    return build_retriever(task.searcher(), split, method="two_tower", config=config, seed=seed, training=training)

@@ -1,0 +1,117 @@
+"""Search with two towers from saved vectors, without torch: items are stored, users looked up or put together.
+
+Shape legend: B rows, N items, U users, D width, M items a row, k results.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import ArtefactError, InputError
+from beamwood.kernels.transformer import TransformerEncoder
+from beamwood.retrieval.vector import best_products, products
+from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
+
+__all__ = ["TwoTowerSearcher"]
+
+UserTower = Literal["mf", "mean", "sasrec"]
+
+
+class TwoTowerSearcher:
+    """The k items of the largest inner product with the user's vector, all items scored.
+
+    `vectors` [N, D]. The user's vector by `tower`: "mf": `arrays["users"]` [U, D], asked with `search_users`; "mean":
+    the mean of the history's rows of `arrays["history"]` [N, D]; "sasrec": the encoder's. It is divided by
+    `temperature`, and with `normalise` made of length 1 before.
+    """
+
+    kind: ClassVar[str] = "two-tower"
+
+    def __init__(
+        self,
+        vectors: FloatArray,
+        arrays: dict[str, NDArray[Any]],
+        *,
+        tower: UserTower,
+        normalise: bool = False,
+        temperature: float = 1.0,
+        length: int = 69,
+        num_heads: int = 1,
+    ) -> None:
+        self.vectors = np.ascontiguousarray(vectors, np.float32)
+        self.arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
+        self.tower, self.normalise, self.temperature = tower, normalise, temperature
+        self.length, self.num_heads = length, num_heads
+        needed = {"mf": "users", "mean": "history"}.get(tower)
+        if needed is not None and needed not in self.arrays:
+            raise ArtefactError(f"the array '{needed}' of the user tower is missing; the artefact is incomplete")
+        self.encoder = TransformerEncoder(self.arrays, num_heads=num_heads) if tower == "sasrec" else None
+
+    @property
+    def num_items(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def by_user(self) -> bool:
+        """Is this searcher asked with users instead of histories?"""
+        return self.tower == "mf"
+
+    def encode(self, histories: ItemLists) -> NDArray[np.float32]:
+        """float32[B, D], the vector of each history."""
+        if self.by_user:
+            raise InputError("matrix factorisation has no vector for a history; ask with users")
+        if len(histories.items) and int(histories.items.max()) >= self.num_items:
+            raise InputError(f"a history holds item index {int(histories.items.max())} of {self.num_items} items")
+        if self.encoder is not None:
+            return self._scaled(self.encoder.encode(histories.padded(min(self.length, self.encoder.length))))
+        recent = histories.last(self.length)
+        sums = np.zeros((len(recent), self.vectors.shape[1]), np.float32)
+        np.add.at(sums, recent.rows, self.arrays["history"][recent.items])
+        counts: NDArray[np.float32] = np.maximum(recent.lengths, 1)[:, None].astype(np.float32)
+        return self._scaled(np.divide(sums, counts))
+
+    def _scaled(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self.normalise:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+        return (vectors / np.float32(self.temperature)).astype(np.float32)
+
+    def search(
+        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    ) -> Hits:
+        """The k best items of each row; see `types.Searcher`."""
+        return best_products(self.encode(histories), self.vectors, k, excluded=excluded, allowed=allowed)
+
+    def search_users(
+        self, users: NDArray[np.int64], k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    ) -> Hits:
+        """The k best items of each user index; -1, an unknown user, has the mean of all users' vectors."""
+        if not self.by_user:
+            raise InputError("this retriever answers histories; ask with histories")
+        table = self.arrays["users"]
+        users = np.asarray(users, np.int64)
+        if users.size and (users.max() >= len(table) or users.min() < -1):
+            raise InputError(f"users holds an index outside -1..{len(table) - 1}")
+        raw = np.where((users < 0)[:, None], table.mean(axis=0, keepdims=True), table[np.maximum(users, 0)])
+        return best_products(self._scaled(raw), self.vectors, k, excluded=excluded, allowed=allowed)
+
+    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+        """float32[B, M], the score of each given item; -inf where the item index is -1."""
+        return products(self.encode(histories), self.vectors, items_BM)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        config = {
+            "tower": self.tower,
+            "normalise": self.normalise,
+            "temperature": self.temperature,
+            "length": self.length,
+            "num_heads": self.num_heads,
+        }
+        return config, {"vectors": self.vectors} | {f"user.{name}": array for name, array in self.arrays.items()}
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        user = {name.removeprefix("user."): array for name, array in arrays.items() if name.startswith("user.")}
+        return cls(arrays["vectors"], user, **config)
