@@ -9,6 +9,7 @@
 #include "train/attention.hpp"
 #include "train/labels.hpp"
 #include "train/prelu.hpp"
+#include "train/resample.hpp"
 
 namespace nb = nanobind;
 
@@ -113,6 +114,24 @@ void register_train(nb::module_& module) {
         },
         array("x"), array("slope"), array("gradient"), array("d_x"), array("d_slope"), nb::arg("threads") = 1,
         nb::arg("level") = "");
+    module.def(
+        "resample_systematic",
+        [](Array<const float, 2> scores, Array<const float, 1> less, Array<const bool, 2> masked,
+           Array<const float, 1> starts, std::int64_t draws, Array<float, 2> counts, int threads,
+           const std::string& level) {
+            const std::size_t rows = scores.shape(0), columns = scores.shape(1);
+            require(less.shape(0) == columns, "less does not fit scores");
+            require(masked.shape(0) == rows && masked.shape(1) == columns, "masked does not fit scores");
+            require(starts.shape(0) == rows, "starts does not fit scores");
+            require(counts.shape(0) == rows && counts.shape(1) == columns, "counts does not fit scores");
+            require(draws >= 1 && draws < (std::int64_t(1) << 24), "draws must be in 1..2^24");
+            const ResampleKernels* kernels = BEAMWOOD_PICK_KERNELS(resample_kernels, choose_level(level));
+            nb::gil_scoped_release release;
+            kernels->systematic(std::int64_t(rows), std::int64_t(columns), scores.data(), less.data(), masked.data(),
+                                starts.data(), draws, counts.data(), threads);
+        },
+        array("scores"), array("less"), array("masked"), array("starts"), nb::arg("draws"), array("counts"),
+        nb::arg("threads") = 1, nb::arg("level") = "");
     module.def(
         "nearest_better",
         [](Array<const float, 2> scores, Array<const std::int32_t, 1> items, Array<const std::int64_t, 1> places,

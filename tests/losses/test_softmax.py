@@ -2,9 +2,10 @@
 
 import math
 
+import pytest
 import torch
 
-from beamwood.losses.softmax import full_softmax, sampled_softmax
+from beamwood.losses.softmax import full_softmax, sampled_softmax, weighted_softmax
 from beamwood.sampling.uniform import adaptive_counts, uniform_negatives
 
 
@@ -86,3 +87,50 @@ def test_adaptive_counts_follow_the_appendix():
     counts = adaptive_counts(70, 10, 1.0)
     weights = [1 + level for level in range(1, 11)]
     assert counts == [round(w / sum(weights) * 700) for w in weights]
+
+
+@pytest.mark.parametrize("rows", [1, 5, 70])
+def test_weighted_softmax_equals_the_plain_formula(rows):
+    generator = torch.Generator().manual_seed(rows)
+    positive = torch.randn(rows, generator=generator, dtype=torch.float64) * 5
+    scores = torch.randn(rows, 9, generator=generator, dtype=torch.float64) * 5
+    log_weight = torch.randn(rows, 9, generator=generator, dtype=torch.float64)
+    own = torch.randn(rows, generator=generator, dtype=torch.float64)
+    log_weight[:, 2] = -torch.inf
+    masked = torch.rand(rows, 9, generator=generator) < 0.3
+    masked[0] = True  # a row without any candidate has loss 0
+    results = []
+    for fast in (True, False):
+        p, s = positive.clone().requires_grad_(), scores.clone().requires_grad_()
+        if fast:
+            losses = weighted_softmax(p, s, log_weight, own, masked)
+        else:
+            a = torch.where(masked | torch.isneginf(log_weight), -torch.inf, s + log_weight)
+            losses = torch.logsumexp(torch.cat([(p + own)[:, None], a], dim=1), dim=1) - p - own
+        (losses * torch.arange(1, rows + 1)).sum().backward()
+        results.append((losses.detach(), p.grad, torch.nan_to_num(s.grad)))
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-10)
+    assert abs(results[0][0][0]) < 1e-12
+
+
+@pytest.mark.parametrize("far", [0.0, 500.0])
+def test_weighted_softmax_with_counts_and_far_scores_that_do_not_count(far):
+    generator = torch.Generator().manual_seed(3)
+    positive, scores = torch.randn(6, generator=generator), torch.randn(6, 9, generator=generator)
+    counts = torch.randint(0, 3, (6, 9), generator=generator).float()
+    counts[:, 0] = 0
+    scores[:, 0] += far
+    scores[:, 1] += far
+    masked = torch.zeros(6, 9, dtype=torch.bool)
+    masked[:, 1] = True
+    scores.requires_grad_()
+    losses = weighted_softmax(positive, scores, counts, None, masked, counts=True)
+    losses.sum().backward()
+    kept = torch.where(masked, 0, counts)
+    expected = (
+        torch.log(torch.exp(positive) + (kept * torch.exp(scores.detach()).nan_to_num(posinf=0)).sum(1)) - positive
+    )
+    assert torch.allclose(losses.detach(), expected, atol=1e-5)
+    assert torch.isfinite(scores.grad).all()
+    assert not scores.grad[:, :2].any()

@@ -5,14 +5,21 @@ Shape legend: B rows, T targets a row, M negatives a row, N classes, D width.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 __all__ = ["catalogue_softmax", "full_softmax", "sampled_softmax", "weighted_softmax"]
 
 # Logits held at a time by `catalogue_softmax`: 64 MiB in float32.
 BLOCK_CELLS = 2**24
+# Rows of `weighted_softmax` that go through together, so that their logits stay in the cache.
+BLOCK_ROWS = 32
+# Logits so far above the positive's leave it, and what is like it, too little of float32's range.
+_FAR = 60.0
 
 
 def full_softmax(logits_BN: Tensor, targets_BT: Tensor) -> Tensor:
@@ -57,17 +64,75 @@ def sampled_softmax(
 
 
 def weighted_softmax(
-    positive_B: Tensor, negative_BC: Tensor, log_weight_BC: Tensor, log_weight_positive_B: Tensor
+    positive_B: Tensor,
+    negative_BC: Tensor,
+    log_weight_BC: Tensor,
+    log_weight_positive_B: Tensor | None = None,
+    masked_BC: Tensor | None = None,
+    *,
+    counts: bool = False,
 ) -> Tensor:
     """Loss [B] of a positive against weighted candidates: `-a+ + log(exp(a+) + sum exp(a_c))`, `a = s + ln weight`.
 
-    A candidate of ln weight -inf is none. Source: the sampled softmax of XIR's appendix, in any of its forms.
+    `log_weight_BC` float[B, C], or [1, C] for the same in every row; -inf, or True in `masked_BC`, is no candidate.
+    With `counts` the weights are given as they are, not as logarithms: how often each was drawn.
+    Computed with its gradient in blocks of rows that stay in the cache. Source: the sampled softmax of XIR's appendix.
     """
-    positive_B = positive_B + log_weight_positive_B
-    # exp(s - inf) is 0, but its gradient would be NaN where s is masked by -inf, so s is replaced there.
-    negative_BC = torch.where(torch.isneginf(log_weight_BC), torch.zeros_like(negative_BC), negative_BC)
-    logits = torch.cat([positive_B[:, None], negative_BC + log_weight_BC], dim=1)
-    return torch.logsumexp(logits, dim=1) - positive_B
+    if log_weight_positive_B is not None:
+        positive_B = positive_B + log_weight_positive_B
+    losses: Tensor = _WeightedSoftmax.apply(  # type: ignore[no-untyped-call]
+        positive_B, negative_BC, log_weight_BC, masked_BC, counts
+    )
+    return losses
+
+
+class _WeightedSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        positive_B: Tensor,
+        negative_BC: Tensor,
+        log_weight_BC: Tensor,
+        masked_BC: Tensor | None,
+        counts: bool,
+    ) -> Tensor:
+        share_BC, share_B, losses = torch.empty_like(negative_BC), torch.empty_like(positive_B), []
+        log_weight_BC = log_weight_BC.to(negative_BC.dtype).expand(negative_BC.shape)
+        for start in range(0, len(positive_B), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            positive, weights = positive_B[rows], log_weight_BC[rows]
+            a = share_BC[rows]
+            if counts:
+                a.copy_(negative_BC[rows])
+            else:
+                torch.add(negative_BC[rows], weights, out=a)
+            top = torch.maximum(a.max(dim=1).values, positive)
+            none = masked_BC[rows] if masked_BC is not None else None
+            if float((top - positive).max()) > _FAR:
+                # What is no candidate may be so far above that all else would be 0; it must not be the reference then.
+                none = torch.zeros_like(a, dtype=torch.bool) if none is None else none
+                none = none | (weights == 0) if counts else none
+                torch.where(none, positive[:, None], a, out=a)
+                top = torch.maximum(a.max(dim=1).values, positive)
+            a.sub_(top[:, None]).exp_()
+            # Set to 0 after exp, not to -inf before it, which is several times slower.
+            if counts:
+                a.mul_(weights)
+            if none is not None:
+                a.masked_fill_(none, 0.0)
+            own = torch.exp(positive - top)
+            total = a.sum(dim=1) + own
+            a.div_(total[:, None])
+            share_B[rows] = own / total
+            losses.append(torch.log(total) + top - positive)
+        ctx.save_for_backward(share_B, share_BC)
+        return torch.cat(losses)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_B: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        share_B, share_BC = ctx.saved_tensors
+        return gradient_B * (share_B - 1), share_BC.mul_(gradient_B[:, None]), None, None, None
 
 
 def catalogue_softmax(queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor) -> Tensor:

@@ -153,12 +153,25 @@ class TwoTowerTask:
             every = self.model.item_vectors(torch.arange(self.num_items))
             return catalogue_softmax(vectors_BD, every, batch.items_B)
         candidates = self.sampler.candidates(batch.items_B, self.generator)
-        scores_BC = vectors_BD @ self.model.item_vectors(candidates).T
+        items_CD = self.model.item_vectors(candidates)
+        batch_size = len(batch.items_B)
+        # A product of its own, and a split: the backward of slices would fill whole matrices with zeros.
+        positive_B = (vectors_BD * items_CD[:batch_size]).sum(dim=1)
+        scores_BC = vectors_BD @ items_CD.T
+        inside, outside = torch.split(scores_BC, [batch_size, len(candidates) - batch_size], dim=1)
         masked = masked_candidates(batch.items_B, candidates, batch.known, self.num_items)
-        positive_B = scores_BC[:, : len(batch.items_B)].diagonal()
         terms = self.sampler.terms(scores_BC.detach(), candidates, masked, self.generator)
         losses = [
-            term.share * weighted_softmax(positive_B, scores_BC, term.log_weight_BC, term.log_weight_positive_B)
+            term.share
+            * weighted_softmax(
+                positive_B,
+                scores_BC if len(terms) == 1 else outside if term.place.start else inside,
+                term.log_weight_BC,
+                term.log_weight_positive_B,
+                # What is masked was never drawn.
+                None if term.counts else masked[:, term.place],
+                counts=term.counts,
+            )
             for term in terms
         ]
         return torch.stack(losses).sum(dim=0)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from beamwood.errors import InputError, nearest
+from beamwood.kernels.dispatch import native, native_level
 
 __all__ = ["SAMPLERS", "InBatchSampler", "Term", "log_popularity", "make_sampler", "resample_counts"]
 
@@ -26,14 +27,23 @@ Correction = Literal["sampled", "program"]
 Form = Literal["resampled", "weighted", "corrected"]
 Draw = Literal["systematic", "independent"]
 
+# Rows that are drawn for together, so that their weights stay in the cache.
+BLOCK_ROWS = 32
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One softmax of the loss, `share` of it: ln weight of each candidate float32[B, C] and of the positive [B]."""
+    """One softmax of the loss, `share` of it, over the candidates `place`.
+
+    `log_weight_BC` float32[B, C] or [1, C]: ln weight of each candidate, masked ones not yet taken out, or with
+    `counts` the weight itself, how often it was drawn; `log_weight_positive_B` [B], None for weight 1.
+    """
 
     share: float
     log_weight_BC: Tensor
-    log_weight_positive_B: Tensor
+    log_weight_positive_B: Tensor | None = None
+    place: slice = field(default_factory=lambda: slice(None))
+    counts: bool = False
 
 
 class InBatchSampler(Protocol):
@@ -71,22 +81,52 @@ def resample_counts(
     has the same mean and at most 1 of error; a pass over the row instead of a search for each draw. A row that is
     -inf throughout has no draws.
     """
-    top = log_weight_BC.max(dim=1, keepdim=True).values
-    weight = torch.exp(log_weight_BC - torch.where(torch.isfinite(top), top, torch.zeros_like(top)))
-    sums = torch.cumsum(weight, dim=1)
-    total = sums[:, -1:]
-    num_rows, num_candidates = weight.shape
-    if draw == "systematic":
-        start = torch.rand((num_rows, 1), generator=generator)
-        places = torch.floor(sums * (num_draws / total.clamp(min=1e-30)) + start)
-        places[:, -1] = torch.where(total[:, 0] > 0, float(num_draws), 0.0)
-        places = torch.clamp(places, max=float(num_draws))
-        return torch.diff(places, dim=1, prepend=torch.zeros(num_rows, 1)) * (weight > 0)
-    if draw != "independent":
+    if draw not in ("systematic", "independent"):
         raise InputError(f"draw='{draw}' is unknown{nearest(draw, ['systematic', 'independent'])}")
-    uniforms = torch.rand((num_rows, num_draws), generator=generator) * total
-    drawn = torch.searchsorted(sums, uniforms, right=True).clamp(max=num_candidates - 1)
-    return torch.zeros_like(weight).scatter_add_(1, drawn, torch.ones_like(uniforms)) * (weight > 0)
+    return _counts(log_weight_BC, None, num_draws, generator, draw)
+
+
+def _counts(
+    score_BC: Tensor,
+    less_C: Tensor | None,
+    num_draws: int,
+    generator: torch.Generator,
+    draw: Draw,
+    masked_BC: Tensor | None = None,
+) -> Tensor:
+    """Draws by `softmax(score - less)` without what is masked, in blocks of rows that stay in the cache."""
+    num_rows, num_candidates = score_BC.shape
+    starts = torch.rand((num_rows, 1), generator=generator) if draw == "systematic" else None
+    counts_BC = torch.empty((num_rows, num_candidates))
+    core = native()
+    if core is not None and starts is not None and hasattr(core, "resample_systematic"):
+        none = torch.zeros(score_BC.shape, dtype=torch.bool) if masked_BC is None else masked_BC.contiguous()
+        less = torch.zeros(num_candidates) if less_C is None else less_C.float()
+        arrays = (score_BC.float().contiguous(), less.contiguous(), none, starts[:, 0].contiguous())
+        threads = torch.get_num_threads()
+        core.resample_systematic(*(a.numpy() for a in arrays), num_draws, counts_BC.numpy(), threads, native_level())
+        return counts_BC
+    for first in range(0, num_rows, BLOCK_ROWS):
+        rows = slice(first, first + BLOCK_ROWS)
+        w = torch.sub(score_BC[rows], less_C) if less_C is not None else score_BC[rows].clone()
+        none = torch.isneginf(w) if masked_BC is None else masked_BC[rows] | torch.isneginf(w)
+        # What is no candidate is set to 0 after exp, not to -inf before it, which is several times slower.
+        lowest = w.masked_fill(none, torch.inf).min(dim=1, keepdim=True).values
+        torch.where(none, torch.where(torch.isinf(lowest), 0.0, lowest), w, out=w)
+        w.sub_(w.max(dim=1, keepdim=True).values).exp_().masked_fill_(none, 0.0)
+        sums, counts = torch.cumsum(w, dim=1), counts_BC[rows]
+        total = sums[:, -1:].clone()
+        if starts is None:
+            uniforms = torch.rand((len(w), num_draws), generator=generator) * total
+            drawn = torch.searchsorted(sums, uniforms, right=True).clamp_(max=num_candidates - 1)
+            counts.zero_().scatter_add_(1, drawn, torch.ones_like(uniforms)).mul_(w > 0)
+            continue
+        # Draw j stands at (j + start) of equal steps; how many stand up to a candidate is a floor.
+        sums.mul_(num_draws / total.clamp(min=1e-30)).add_(starts[rows]).floor_().clamp_(max=num_draws)
+        sums[:, -1] = torch.where(total[:, 0] > 0, float(num_draws), 0.0)
+        counts[:, 0] = sums[:, 0]
+        torch.sub(sums[:, 1:], sums[:, :-1], out=counts[:, 1:])
+    return counts_BC
 
 
 @dataclass(slots=True)
@@ -122,16 +162,15 @@ class InBatch:
     def terms(
         self, scores_BC: Tensor, candidates_C: Tensor, masked_BC: Tensor, generator: torch.Generator
     ) -> list[Term]:
-        del generator
+        del generator, masked_BC
         batch_size = len(scores_BC)
         log_q = self.proposal(candidates_C, batch_size)
         if log_q is None:
-            return [plain_term(torch.zeros(len(candidates_C)), masked_BC)]
+            return [Term(1.0, torch.zeros((1, len(candidates_C))))]
         if self.correction == "program":
-            term = plain_term(-log_q, masked_BC)
-            return [Term(1.0, term.log_weight_BC, -log_q[:batch_size])]
+            return [Term(1.0, -log_q[None], -log_q[:batch_size])]
         # A user's own positive is no draw, so C - 1 are.
-        return [plain_term(-log_q - math.log(max(1, len(candidates_C) - 1)), masked_BC)]
+        return [Term(1.0, -log_q[None] - math.log(max(1, len(candidates_C) - 1)))]
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -225,21 +264,22 @@ class Bir:
         self, scores_BC: Tensor, candidates_C: Tensor, masked_BC: Tensor, generator: torch.Generator
     ) -> list[Term]:
         log_weight, _ = self.resampled(scores_BC, candidates_C, masked_BC, len(scores_BC), generator)
-        return [Term(1.0, log_weight, torch.zeros(len(scores_BC)))]
+        return [Term(1.0, log_weight, counts=self.form == "resampled")]
 
     def resampled(
         self, scores_BC: Tensor, candidates_C: Tensor, masked_BC: Tensor, num_draws: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """ln weights [B, C] of the drawn items, and how often each was drawn."""
-        log_w = (scores_BC - self.log_pop_N[candidates_C]).masked_fill(masked_BC, -torch.inf)
-        counts = resample_counts(log_w, num_draws, generator, self.draw)
-        log_weight = torch.log(counts)
+        """Weights [B, C] of the drawn items (ln, but for "resampled"), and how often each was drawn."""
+        log_pop_C = self.log_pop_N[candidates_C]
+        counts = _counts(scores_BC, log_pop_C, num_draws, generator, self.draw, masked_BC)
+        if self.form == "resampled":
+            return counts, counts
+        log_w = (scores_BC - log_pop_C).masked_fill_(masked_BC, -torch.inf)
         if self.form == "weighted":
-            log_weight = log_weight - math.log(num_draws) - (log_w - torch.logsumexp(log_w, dim=1, keepdim=True))
-        elif self.form == "corrected":
-            num_candidates = max(1, scores_BC.shape[1] - 1)
-            log_z = torch.logsumexp(log_w, dim=1, keepdim=True) - math.log(num_candidates)
-            log_weight = log_weight - math.log(num_draws) - (scores_BC - log_z)
+            log_weight = torch.log(counts / num_draws) - (log_w - torch.logsumexp(log_w, dim=1, keepdim=True))
+        else:
+            log_z = torch.logsumexp(log_w, dim=1, keepdim=True) - math.log(max(1, scores_BC.shape[1] - 1))
+            log_weight = torch.log(counts / num_draws) - (scores_BC - log_z)
         return log_weight.masked_fill(counts == 0, -torch.inf), counts
 
     def state(self) -> dict[str, Any]:
@@ -284,13 +324,11 @@ class Xir:
             (slice(batch_size, None), self.share),
             (slice(0, batch_size), 1 - self.share),
         ):
-            log_weight = torch.full_like(scores_BC, -torch.inf)
             drawn, counts = bir.resampled(
                 scores_BC[:, place], candidates_C[place], masked_BC[:, place], half, generator
             )
-            log_weight[:, place] = drawn
             occurrences[place] = counts.sum(dim=0)
-            terms.append(Term(share, log_weight, torch.zeros(batch_size)))
+            terms.append(Term(share, drawn, place=place, counts=True))
         if occurrences.sum() > 0:
             picks = torch.multinomial(occurrences, self.cache_size, replacement=True, generator=generator)
             self.cache = candidates_C[picks]
@@ -301,12 +339,6 @@ class Xir:
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.cache = state["cache"]
-
-
-def plain_term(log_weight_C: Tensor, masked_BC: Tensor) -> Term:
-    """The same weights for every user, but for what is masked."""
-    weights = log_weight_C[None].expand(masked_BC.shape).masked_fill(masked_BC, -torch.inf)
-    return Term(1.0, weights, torch.zeros(len(masked_BC)))
 
 
 SAMPLERS = ("ssl", "ssl-pop", "mns", "g-tower", "bir", "xir")
