@@ -8,7 +8,7 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json, split_of
-from beamwood.cli.measure import as_document, measure, parse_cuts, print_table
+from beamwood.cli.measure import as_document, measure, measure_tail, parse_cuts, print_table
 
 __all__ = ["evaluate"]
 
@@ -18,6 +18,10 @@ def evaluate(
     log: Annotated[Optional[str], typer.Option("--log", help="The log, where it has moved since.")] = None,  # noqa: UP045
     items: o.Items = None,
     k: Annotated[str, typer.Option("--k", help="Cuts, as 20,40.")] = "20,40",
+    tail: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option("--tail", min=0.001, max=0.999, help="Also on labels among this share of the rarest items."),
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Measure on the test part of the log that the retriever was fitted on, which training never saw."""
@@ -27,6 +31,9 @@ def evaluate(
     cuts = parse_cuts(k, len(retriever.items))
     split = split_of(folder, retriever.metadata, log, items)
     views = measure(retriever.searcher, split, cuts)
+    rare = None
+    if tail is not None:
+        rare = measure_tail(retriever.searcher, split, cuts, tail)
     if json:
         document = {
             "folder": folder,
@@ -34,6 +41,14 @@ def evaluate(
             "split": split.rule,
             "views": as_document(views),
         }
+        if rare is not None:
+            document["tail"] = {"rule": rare[0], "queries": rare[1], "views": as_document(rare[2])}
         print_json(document)
-    else:
-        print_table({retriever.metadata["method"]: views}, cuts)
+        return
+    print_table({retriever.metadata["method"]: views}, cuts)
+    for view, result in views.items():
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in result.overall.items())
+        print(f"{view}: {shown} ({result.tail_rule})")
+    if rare is not None:
+        print(f"\non the {rare[1]} test users with a tail label; {rare[0]}")
+        print_table({retriever.metadata["method"]: rare[2]}, cuts)

@@ -10,6 +10,7 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.inputs import Source, load_data, load_split, make_config, note, parse_duration, print_json
+from beamwood.errors import InputError
 
 if TYPE_CHECKING:
     from beamwood.data import Split
@@ -21,12 +22,18 @@ __all__ = ["fit", "fit_method"]
 def fit(
     log: o.LogPath,
     out: Annotated[str, typer.Option("--out", help="The folder to save the retriever in.")],
-    method: Annotated[str, typer.Option("--method", help="dtr, popularity, cooccurrence or transitions.")] = "dtr",
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method", help="dtr, tdm, jtm, otm, plt, din, sasrec, lpo4rec, two_tower, or a counting method."
+        ),
+    ] = "dtr",
     items: o.Items = None,
     split: o.SplitName = "users",
     seed: o.Seed = 2026,
     config: Annotated[Optional[str], typer.Option("--config", help="A TOML file of the method's settings.")] = None,  # noqa: UP045
     setting: Annotated[Optional[list[str]], typer.Option("--set", help="One setting, as key=value.")] = None,  # noqa: UP045
+    start: Annotated[Optional[str], typer.Option("--from", help="Align a fitted model (method lpo4rec).")] = None,  # noqa: UP045
     time_limit: o.TimeLimit = None,
     user_column: o.UserColumn = None,
     item_column: o.ItemColumn = None,
@@ -46,7 +53,9 @@ def fit(
     check_output(out, overwrite=overwrite)
     limit = parse_duration(time_limit)
     module = load_method(method)
-    chosen = make_config(module, config, setting or [])
+    if start is not None and "start" not in module.Config.model_fields:
+        raise InputError(f"--from is for methods that go on from a fitted one (lpo4rec), not for {method}")
+    chosen = make_config(module, config, [*(setting or []), *([] if start is None else [f'start="{start}"'])])
     source = Source(
         log, items, user_column, item_column, time_column, weight_column, boundary_column, items_column, unlisted_items
     )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.protocol import PerQuery
 
-__all__ = ["as_document", "compared", "measure", "parse_cuts", "print_table"]
+__all__ = ["as_document", "compared", "measure", "measure_tail", "parse_cuts", "print_table"]
 
 SHOWN = ("precision", "recall", "f", "ndcg", "hit_rate")
 
@@ -37,6 +37,21 @@ def measure(searcher: Any, split: Split, cuts: Sequence[int]) -> dict[str, PerQu
     by_user = bool(getattr(searcher, "by_user", False))
     search = searcher.search_users if by_user else searcher.search
     return evaluate_both(search, split.test, ks=cuts, by_user=by_user, item_counts=split.train.item_counts)
+
+
+def measure_tail(
+    searcher: Any, split: Split, cuts: Sequence[int], share: float
+) -> tuple[str, int, dict[str, PerQuery]]:
+    """The rule in words, how many queries have a tail label, and both views of these, judged by those labels alone."""
+    from beamwood.evaluation.metrics import TailRule
+    from beamwood.evaluation.protocol import evaluate_both
+    from beamwood.evaluation.tail import tail_queries
+
+    by_user = bool(getattr(searcher, "by_user", False))
+    counts = split.train.item_counts
+    queries = tail_queries(split.test, counts, TailRule(share=share))
+    search = searcher.search_users if by_user else searcher.search
+    return queries.rule, len(queries), evaluate_both(search, queries, ks=cuts, by_user=by_user, item_counts=counts)
 
 
 def as_document(views: Mapping[str, PerQuery], *, seed: int = 0) -> dict[str, Any]:

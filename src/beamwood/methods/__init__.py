@@ -18,6 +18,7 @@ METHODS = {
     "plt": "beamwood.methods.plt",
     "din": "beamwood.methods.din",
     "sasrec": "beamwood.methods.sasrec",
+    "lpo4rec": "beamwood.methods.lpo4rec",
     "two_tower": "beamwood.methods.two_tower",
     "popularity": "beamwood.methods.popularity",
     "cooccurrence": "beamwood.methods.cooccurrence",

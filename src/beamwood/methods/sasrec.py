@@ -28,7 +28,7 @@ from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.training.loop import LoopConfig, run_loop
 from beamwood.training.run_folder import RunFolder
 
-__all__ = ["TRAINS", "Config", "SequenceTask", "fit"]
+__all__ = ["TRAINS", "Batch", "Config", "SequenceTask", "fit", "fit_sequence"]
 
 TRAINS = True
 """This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
@@ -149,8 +149,34 @@ def fit(
     """
     config = config or Config()
     task = SequenceTask(split.train, config, seed=seed)
+    return fit_sequence(
+        task,
+        split,
+        config,
+        method="sasrec",
+        seed=seed,
+        run=run,
+        time_limit=time_limit,
+        resume=resume,
+        progress=progress,
+    )
+
+
+def fit_sequence(
+    task: SequenceTask,
+    split: Split,
+    config: Config,
+    *,
+    method: str,
+    seed: int,
+    run: RunFolder | None,
+    time_limit: float | None,
+    resume: bool,
+    progress: bool,
+) -> Retriever:
+    """Run the loop of a sequence model's task, and put the retriever of its best weights together."""
     if run is not None and (resume or not run.holds_a_run):
-        settings = {"method": "sasrec", "seed": seed} | config.model_dump(mode="json")
+        settings = {"method": method, "seed": seed} | config.model_dump(mode="json")
         run.write_config(settings, resume=resume, may_differ=("max_steps", "patience"))
     names = set(LoopConfig.model_fields) & set(Config.model_fields) - {"monitor"}
     loop = LoopConfig(monitor=f"valid/{config.monitor}", **{name: getattr(config, name) for name in names})
@@ -171,4 +197,4 @@ def fit(
         f"valid/{config.monitor}": result.best_metric,
         "examples": task.num_examples,
     }
-    return build_retriever(task.searcher(), split, method="sasrec", config=config, seed=seed, training=training)
+    return build_retriever(task.searcher(), split, method=method, config=config, seed=seed, training=training)

@@ -1,0 +1,61 @@
+"""What a search does for rarely taken items: its metrics on the labels that are tail, and who is shown.
+
+Shape legend: Q queries, N items.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.evaluation.metrics import TailRule
+from beamwood.evaluation.protocol import LabelledQueries
+from beamwood.types import BoolArray, IndexArray, ItemLists
+
+__all__ = ["TailQueries", "gini", "tail_queries"]
+
+
+@dataclass(frozen=True)
+class TailQueries:
+    """The queries that have a tail label, with those labels alone; `rule` says in words what the tail is."""
+
+    users: NDArray[np.int64]
+    histories: ItemLists
+    labels: ItemLists
+    consumed: ItemLists
+    rule: str
+    of_queries: int = field(default=0)
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+
+def tail_queries(queries: LabelledQueries, counts_N: IndexArray, rule: TailRule | None = None) -> TailQueries:
+    """The part of the queries whose labels are tail items, by the training counts. Errors: none has any."""
+    rule = rule or TailRule()
+    mask: BoolArray = rule.mask(counts_N)
+    labels = queries.labels
+    kept = mask[labels.items]
+    lengths = np.bincount(labels.rows[kept], minlength=len(labels))
+    tail = ItemLists(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), labels.items[kept])
+    rows = np.flatnonzero(lengths > 0)
+    if len(rows) == 0:
+        raise InputError(f"no query has a tail label ({rule.describe()}); raise the share of the tail")
+    parts: dict[str, Any] = {name: getattr(queries, name).take(rows) for name in ("histories", "consumed")}
+    return TailQueries(
+        queries.users[rows], labels=tail.take(rows), rule=rule.describe(), of_queries=len(labels), **parts
+    )
+
+
+def gini(exposure_N: IndexArray) -> float:
+    """How unevenly items are shown: 0 all alike, towards 1 one item alone; 0 where nothing was shown."""
+    ordered = np.sort(np.asarray(exposure_N, float))
+    total = ordered.sum()
+    if total == 0:
+        return 0.0
+    n = len(ordered)
+    return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total))

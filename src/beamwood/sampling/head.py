@@ -1,0 +1,37 @@
+"""Negatives among popular (head) items: by Gumbel noise on their scores, the highest scores, or uniformly.
+
+Shape legend: B rows, N items, K negatives a row.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from beamwood.errors import InputError, nearest
+
+__all__ = ["HEAD_MODES", "head_negatives"]
+
+HEAD_MODES = ("gumbel", "top", "uniform")
+
+
+def head_negatives(
+    pi_BN: Tensor, head_N: Tensor, masked_BN: Tensor, count: int, generator: torch.Generator, mode: str = "gumbel"
+) -> Tensor:
+    """int64[B, K] different head items of each row, none of them masked (the history and the target).
+
+    "gumbel": the K largest of `pi + Gumbel noise`, which is drawing without replacement with probability proportional
+    to exp(pi) (Plackett-Luce); "top": of pi alone; "uniform": every set alike. Source: LPO4Rec, equations 14-15.
+    Raises `InputError` where a row has fewer than K candidates.
+    """
+    if mode not in HEAD_MODES:
+        raise InputError(f"mode='{mode}' is unknown{nearest(mode, HEAD_MODES)}")
+    allowed_BN = head_N[None] & ~masked_BN
+    fewest = int(allowed_BN.sum(dim=1).min()) if len(allowed_BN) else count
+    if fewest < count:
+        raise InputError(f"a row has {fewest} head items that are not masked, fewer than {count}; lower num_negatives")
+    keys = torch.zeros_like(pi_BN) if mode == "uniform" else pi_BN.detach()
+    if mode != "top":
+        uniform = torch.rand(pi_BN.shape, generator=generator).clamp_(min=1e-20)
+        keys = keys - torch.log((-torch.log(uniform)).clamp(min=1e-20))
+    return torch.topk(keys.masked_fill(~allowed_BN, -torch.inf), count, dim=1).indices

@@ -1,0 +1,91 @@
+"""LPO4Rec: every preference trains and resumes bit for bit; alignment starts from a fitted model."""
+
+import numpy as np
+import pytest
+import torch
+
+import beamwood
+from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.methods import load_method
+from beamwood.methods.lpo4rec import Config, PreferenceTask, fit
+from beamwood.training.run_folder import RunFolder
+
+SMALL = {"width": 8, "length": 12, "num_blocks": 1, "num_heads": 2, "batch_size": 16, "validation_users": 20}
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=200, num_items=90, min_events=20, max_events=40), seed=1)
+    return leave_one_out(Dataset.from_log(read_log(market.log), market.item_frame))
+
+
+@pytest.fixture(scope="module")
+def fitted(split, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sasrec") / "saved"
+    module = load_method("sasrec")
+    module.fit(split, module.Config(**SMALL, max_steps=4, evaluate_every=2), progress=False).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("preference", ["lpo", "dpo", "s-dpo", "simpo", "orpo", "none"])
+def test_a_resumed_run_equals_an_uninterrupted_one(split, fitted, tmp_path, preference):
+    config = Config(
+        **SMALL, start=str(fitted), preference=preference, num_negatives=3, max_steps=6, decay_steps=9, evaluate_every=3
+    )
+    whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    half = config.model_copy(update={"max_steps": 3})
+    fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
+    resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole.save(tmp_path / "saved")
+    assert beamwood.load(tmp_path / "saved").recommend([[1, 2]], k=5) == whole.recommend([[1, 2]], k=5)
+
+
+def test_alignment_starts_where_the_fitted_model_is(split, fitted):
+    task = PreferenceTask(split.train, Config(**SMALL, start=str(fitted), preference="dpo"), seed=0)
+    before = beamwood.load(fitted).searcher.export()[1]
+    assert np.array_equal(task.searcher().export()[1]["vectors"], before["vectors"])
+    assert all(not parameter.requires_grad for parameter in task.reference.parameters())
+    # Policy and reference are one, so DPO's margin is 0 and its loss ln 2.
+    task.model.eval()
+    batch = task.batch(np.arange(8))
+    rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
+    logits = task.model(batch.items_BL)[rows, columns] @ task.model.items.weight.T
+    targets = batch.targets_BL[rows, columns]
+    loss = task.preference(batch, rows, columns, targets, logits, torch.log_softmax(logits, 1))
+    assert torch.allclose(loss, torch.full_like(loss, np.log(2)), atol=1e-5)
+
+
+def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch):
+    task = PreferenceTask(split.train, Config(**SMALL, num_negatives=4), seed=0)
+    seen = {}
+    import beamwood.methods.lpo4rec as module
+
+    original = module.head_negatives
+
+    def recording(pi, head, masked, *others):
+        seen["chosen"], seen["masked"] = original(pi, head, masked, *others), masked
+        return seen["chosen"]
+
+    monkeypatch.setattr(module, "head_negatives", recording)
+    batch = task.batch(np.arange(6))
+    task.loss(batch)
+    rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
+    for place, (row, column) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
+        had = set(batch.items_BL[row, : column + 1].tolist()) - {-1} | {batch.targets_BL[row, column].item()}
+        assert set(torch.nonzero(seen["masked"][place])[:, 0].tolist()) == had
+        assert not had & set(seen["chosen"][place].tolist())
+    assert not task.tail_N[seen["chosen"]].any()
+
+
+def test_wrong_starts(split, fitted, tmp_path):
+    with pytest.raises(InputError, match="needs a reference model"):
+        PreferenceTask(split.train, Config(**SMALL, preference="dpo"), seed=0)
+    with pytest.raises(InputError, match="another width, length or depth"):
+        PreferenceTask(split.train, Config(**(SMALL | {"width": 16}), start=str(fitted)), seed=0)
+    load_method("popularity").fit(split).save(tmp_path / "popular")
+    with pytest.raises(InputError, match="give a fitted sasrec"):
+        PreferenceTask(split.train, Config(**SMALL, start=str(tmp_path / "popular")), seed=0)
