@@ -25,6 +25,7 @@ VARIANTS = [
     ("dtr", {"negatives": "uniform"}),
     ("dtr", {"negatives": "tree", "num_negatives": 20}),
     ("dtr", {"negatives": "tree", "num_negatives": 20, "labels": "rectified", "estimator": "transitions"}),
+    ("dtr", {"labels": "rectified", "estimator": "popularity", "normalised_labels": True}),
     ("dtr", {"labels": "one-step", "estimator": "cooccurrence", "targets": 1, "horizon": 1}),
     ("tdm", {"num_negatives": 6, "targets": 1, "horizon": 1}),
     ("jtm", {}),

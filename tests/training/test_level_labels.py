@@ -50,6 +50,20 @@ def test_rectified_and_one_step_equal_their_definitions(branching):
     assert torch.equal(product, rectified)
 
 
+@pytest.mark.parametrize("branching", [2, 3])
+def test_normalised_labels_sum_to_one_in_expectation(branching):
+    """DTR, definition 3: over targets drawn by the estimator's probabilities, a level's labels sum to 1."""
+    rng = np.random.default_rng(0)
+    tree = random_tree(30, rng, branching=branching)
+    scores = rng.normal(0, 2, (5, 30)).astype(np.float32)
+    eta = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    every = np.broadcast_to(np.arange(30), (5, 30))
+    labels = estimated_labels(Fixed(scores), tree, ItemLists.empty(5), every, normalised=True).numpy()
+    assert np.allclose((labels * eta[None]).sum(axis=2), 1, atol=1e-5)
+    plain = estimated_labels(Fixed(scores), tree, ItemLists.empty(5), every).numpy()
+    assert np.array_equal(labels > 0, plain)
+
+
 def test_an_estimator_of_other_items_is_refused():
     tree = random_tree(40, np.random.default_rng(0))
     with pytest.raises(InputError, match="knows 7 items, the tree 40"):

@@ -18,7 +18,7 @@ from beamwood.kernels.dispatch import native
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import BoolArray, FloatArray, IndexArray
 
-__all__ = ["levels_of_scores", "one_step_labels", "one_step_of_scores", "rectified_levels"]
+__all__ = ["level_masses", "levels_of_scores", "one_step_labels", "one_step_of_scores", "rectified_levels"]
 
 BLOCK_ROWS = 256
 
@@ -145,6 +145,24 @@ def one_step_of_scores(scores_BN: FloatArray, tree: Tree, targets_BT: IndexArray
         best = families.max(axis=2)
         best_item = np.where(families == best[:, :, None], family_items, np.iinfo(np.int32).max).min(axis=2)
     return labels
+
+
+def level_masses(scores_BN: FloatArray, tree: Tree) -> NDArray[np.float32]:
+    """float32[B, H], level 1 first: the sum over a level's nodes of the largest probability below each.
+
+    Probabilities are the softmax of the estimator's scores. It is what divides a rectified label to make its
+    expectation sum to 1 over a level. Source: DTR, section 4.1.3, the normalisation term alpha^j(u) of definition 3.
+    """
+    scores_BN = checked_scores(scores_BN, tree, np.zeros((len(scores_BN), 0), np.int64))
+    shape, live = tree.shape, tree.item_of_leaf >= 0
+    weights = np.exp(scores_BN - scores_BN.max(axis=1, keepdims=True))
+    best = np.zeros((len(scores_BN), shape.capacity), np.float32)
+    best[:, live] = (weights / weights.sum(axis=1, keepdims=True))[:, tree.item_of_leaf[live]]
+    masses = [best.sum(axis=1)]
+    for _ in range(shape.depth - 1):
+        best = best.reshape(len(best), -1, shape.branching).max(axis=2)
+        masses.append(best.sum(axis=1))
+    return np.stack(masses[::-1], axis=1)
 
 
 def first_best(scores: FloatArray, items: IndexArray) -> NDArray[np.int64]:

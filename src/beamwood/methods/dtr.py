@@ -38,6 +38,7 @@ class Config(TreeConfig):
     labels: Literal["summed", "rectified", "one-step"] = Field(
         "summed", description="rectified: the paper's equation 14; one-step: the authors' program"
     )
+    normalised_labels: bool = Field(False, description="divide rectified labels by their level's mass (definition 3)")
     estimator: str | None = Field(
         None, description="rectified labels: the method that is fitted first, or the folder of a fitted one"
     )
@@ -46,6 +47,8 @@ class Config(TreeConfig):
     def _together(self) -> Config:
         if self.labels == "summed" and self.estimator is not None:
             raise ValueError("an estimator is for labels=rectified or one-step; leave it out or set labels")
+        if self.labels == "summed" and self.normalised_labels:
+            raise ValueError("normalised_labels is for labels=rectified or one-step")
         if self.negatives == "tree" and self.depth_alpha:
             raise ValueError("depth_alpha is for negatives=uniform: a walk draws as many nodes on every level")
         return self
@@ -56,7 +59,8 @@ def make_parts(config: Config, tree: Tree, estimator: Searcher | None) -> Parts:
     sampler: LevelSampler = TreeNegativesByLevel(config.num_negatives)
     if config.negatives == "uniform":
         sampler = UniformByLevel(adaptive_counts(config.num_negatives, tree.shape.depth, config.depth_alpha))
-    return Parts(sampler, loss="softmax", labels=config.labels, estimator=estimator)
+    normalised = config.normalised_labels
+    return Parts(sampler, loss="softmax", labels=config.labels, estimator=estimator, normalised=normalised)
 
 
 def fit(

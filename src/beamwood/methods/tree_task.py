@@ -24,7 +24,7 @@ from beamwood.models.tree_model import TreeModel
 from beamwood.sampling.levels import LevelDraw, LevelSampler
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
 from beamwood.tree import Tree
-from beamwood.types import Searcher
+from beamwood.types import ItemLists, Searcher
 
 __all__ = ["Batch", "Labels", "Parts", "TreeTask"]
 
@@ -37,19 +37,21 @@ class Parts:
     """What tells one tree retriever from another while the tree is fixed.
 
     `labels`: "summed": every ancestor of a target is positive; "rectified" and "one-step" by the `estimator`; "pseudo"
-    by the model itself (OTM). `by_path`: a search sums log sigmoid along the path (PLT).
+    by the model itself (OTM); `normalised`: divided by their level's mass. `by_path`: a search sums log sigmoid along
+    the path (PLT).
     """
 
     sampler: LevelSampler
     loss: Literal["softmax", "binary"] = "softmax"
     labels: Labels = "summed"
     estimator: Searcher | None = None
+    normalised: bool = False
     by_path: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`leaves_BL` int64, -1 padding on the left; `targets_BT` int64 leaves; `z_HBT` bool, None: every one positive."""
+    """`leaves_BL` int64, -1 padding on the left; `targets_BT` int64 leaves; `z_HBT` labels, None: all positive."""
 
     leaves_BL: Tensor
     targets_BT: Tensor
@@ -137,7 +139,7 @@ class TreeTask:
             if self.next_item_only:
                 z_HBT = self._all_labels(tree)[:, rows, None]
             else:
-                z_HBT = estimated_labels(self.parts.estimator, tree, histories, targets, self.parts.labels)
+                z_HBT = self._labels_of(tree, histories, targets)
         return Batch(
             torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.windows))).astype(np.int64)),
             torch.from_numpy(tree.leaves_of(targets).astype(np.int64)),
@@ -152,10 +154,16 @@ class TreeTask:
             for start in range(0, self.num_examples, _BLOCK):
                 rows = np.arange(start, min(start + _BLOCK, self.num_examples))
                 histories, targets = self.examples.histories(rows), self.examples.targets(rows)[:, None]
-                rule: Any = self.parts.labels
-                blocks.append(estimated_labels(self.parts.estimator, tree, histories, targets, rule)[:, :, 0])
+                blocks.append(self._labels_of(tree, histories, targets)[:, :, 0])
             self._labels = (tree, torch.cat(blocks, dim=1))
         return self._labels[1]
+
+    def _labels_of(self, tree: Tree, histories: ItemLists, targets_BT: np.ndarray) -> Tensor:
+        rule: Any = self.parts.labels
+        assert self.parts.estimator is not None
+        return estimated_labels(
+            self.parts.estimator, tree, histories, targets_BT, rule, normalised=self.parts.normalised
+        )
 
     def loss(self, batch: Batch) -> Tensor:
         """The parts' loss of every level, mean over histories and targets, then reduced over levels."""

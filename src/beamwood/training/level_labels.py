@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from beamwood.errors import InputError
-from beamwood.kernels.labels import levels_of_scores, one_step_of_scores
+from beamwood.kernels.labels import level_masses, levels_of_scores, one_step_of_scores
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.tree import Tree
 from beamwood.types import IndexArray, ItemLists, Searcher
@@ -28,21 +28,29 @@ def estimated_labels(
     histories: ItemLists,
     targets_BT: IndexArray,
     rule: Literal["rectified", "one-step"] = "rectified",
+    *,
+    normalised: bool = False,
 ) -> Tensor:
     """z of `targets_BT` (items) by an estimator's scores of all items, fixed while the tree is.
 
     "rectified": z_j = 1 iff the target has the best score of all items below its ancestor on level j (DTR, equation
     14). "one-step": z_j = 1 iff the child on the target's path beats its siblings, by their best items (the authors'
-    program); the rectified label is the product of these from level j down. Memory: rows x N floats.
+    program); the rectified label is the product of these from level j down. `normalised`: float32, each label divided
+    by its level's mass, so that its expectation sums to 1 over the level (definition 3; the paper trains without).
+    Memory: rows x N floats.
     """
     if estimator.num_items != tree.num_items:
         raise InputError(f"the estimator knows {estimator.num_items} items, the tree {tree.num_items}; fit it on them")
     everything = np.broadcast_to(np.arange(tree.num_items, dtype=np.int32), (len(histories), tree.num_items))
     scores = estimator.score(histories, everything)
     if rule == "one-step":
-        return torch.from_numpy(one_step_of_scores(scores, tree, targets_BT)).permute(2, 0, 1)
-    levels = torch.from_numpy(levels_of_scores(scores, tree, targets_BT))
-    return torch.arange(1, tree.shape.depth + 1)[:, None, None] >= levels[None]
+        labels = torch.from_numpy(one_step_of_scores(scores, tree, targets_BT)).permute(2, 0, 1)
+    else:
+        levels = torch.from_numpy(levels_of_scores(scores, tree, targets_BT))
+        labels = torch.arange(1, tree.shape.depth + 1)[:, None, None] >= levels[None]
+    if not normalised:
+        return labels
+    return labels / torch.from_numpy(level_masses(scores, tree)).T[:, :, None]
 
 
 @torch.no_grad()
