@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
     from beamwood.evaluation.protocol import evaluate_both
     from beamwood.methods import load_method
     from beamwood.methods.tree_start import fit_estimator
+    from beamwood.training.run_folder import RunFolder
 
     folder = Path(arguments.out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -69,7 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
                 if changes.get("labels") == "rectified":
                     # Trained once, on the same data, apart from the minutes of the tree; `seconds` says how long.
                     estimator = estimator or fit_estimator(
-                        arguments.estimator, split, seed=0, folder=folder / "estimator", progress=False
+                        arguments.estimator, split, seed=0, run=RunFolder(folder), resume=True, progress=False
                     )
                     options["estimator"] = estimator
             began = time.perf_counter()

@@ -213,3 +213,34 @@ def test_starts_make_trees_of_all_items(split, start):
     config = configured("dtr", {"tree": start})
     tree = start_tree(split.train, config, np.random.default_rng(0))
     assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(split.train.num_items))
+
+
+def test_an_estimator_is_kept_and_its_own_training_is_resumed(split, tmp_path, monkeypatch):
+    """With labels=rectified SASRec is trained first; a resumed run takes what is there instead of training anew."""
+    sasrec = load_method("sasrec")
+
+    class Small(sasrec.Config):
+        width: int = 8
+        length: int = 8
+        num_blocks: int = 1
+        batch_size: int = 8
+        max_steps: int = 4
+        evaluate_every: int = 2
+        validation_users: int = 5
+
+    monkeypatch.setattr(sasrec, "Config", Small)
+    config = configured(
+        "dtr", {"labels": "rectified"}, max_steps=4, evaluate_every=2, batch_size=8, validation_users=5, decay_steps=9
+    )
+    run = RunFolder(tmp_path / "run")
+    whole = load_method("dtr").fit(split, config, run=run, progress=False)
+    assert (run.path / "estimator" / "manifest.json").exists()
+    assert (run.path / "estimator.run" / "metrics.jsonl").exists()
+
+    def never(*arguments, **options):
+        raise AssertionError("the estimator was trained again")
+
+    monkeypatch.setattr(sasrec, "fit", never)
+    again = load_method("dtr").fit(split, config, run=run, resume=True, progress=False)
+    ours, theirs = whole.searcher.export()[1], again.searcher.export()[1]
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)

@@ -133,7 +133,8 @@ def make_config(method: ModuleType, file: str | None, settings: Sequence[str]) -
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"configuration {where}={first['input']!r}: {first['msg']}") from None
+        named = f"{where}={first['input']!r}: " if where else ""
+        raise InputError(f"configuration: {named}{first['msg'].removeprefix('Value error, ')}") from None
 
 
 def parse_value(text: str) -> Any:

@@ -6,7 +6,7 @@ Source: Liu et al., "Learning Deep Tree-based Retriever for Efficient Recommenda
 
 from __future__ import annotations
 
-from pathlib import Path
+import time
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -77,13 +77,23 @@ def fit(
     """Train DTR on `split.train`, keeping the weights and the tree that are best on `split.valid`.
 
     `estimator`: for rectified labels, a fitted searcher over the split's items; else `config.estimator` names it (by
-    default SASRec, trained first on the same data). `time_limit` in seconds covers the training of the tree. Errors:
-    `InputError` where the log is too short to train on or the estimator knows other items.
+    default SASRec, trained first on the same data). `time_limit` in seconds covers both, a third of it at most for the
+    estimator. Errors: `InputError` where the log is too short to train on or the estimator knows other items.
     """
     config = config or Config()
     if config.labels != "summed" and estimator is None:
-        folder = None if run is None else Path(run.path) / "estimator"
-        estimator = fit_estimator(config.estimator or "sasrec", split, seed=seed, folder=folder, progress=progress)
+        began = time.monotonic()
+        estimator = fit_estimator(
+            config.estimator or "sasrec",
+            split,
+            seed=seed,
+            run=run,
+            time_limit=None if time_limit is None else time_limit / 3,
+            resume=resume,
+            progress=progress,
+        )
+        if time_limit is not None:
+            time_limit = max(1.0, time_limit - (time.monotonic() - began))
     options: dict[str, Any] = {"seed": seed, "run": run, "time_limit": time_limit, "resume": resume}
     return fit_tree(
         split, config, lambda tree: make_parts(config, tree, estimator), method="dtr", progress=progress, **options

@@ -14,11 +14,12 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.retrieval.retriever import Retriever
+from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tree
 from beamwood.tree.pifa import pifa_vectors
 from beamwood.types import FloatArray, Searcher
 
-__all__ = ["load_fitted", "start_tree"]
+__all__ = ["fit_estimator", "load_fitted", "start_tree"]
 
 STARTS = ("category", "random", "pifa", "kmeans", "flat")
 
@@ -87,10 +88,19 @@ def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generato
     return pifa_vectors(features, examples.targets(rows), len(train.items), rng)
 
 
-def fit_estimator(name: str, split: Split, *, seed: int, folder: Path | None, progress: bool) -> Searcher:
+def fit_estimator(
+    name: str,
+    split: Split,
+    *,
+    seed: int,
+    run: RunFolder | None,
+    time_limit: float | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> Searcher:
     """The searcher whose scores rectify labels: of a folder, or of a method that is fitted first on the same split.
 
-    A method's result is kept in `folder`, so that a resumed training finds the same one.
+    What a method gives is kept in `run`'s folder, and so is its own run, so that a resumed training goes on with it.
     """
     from beamwood.methods import METHODS, load_method
 
@@ -98,10 +108,16 @@ def fit_estimator(name: str, split: Split, *, seed: int, folder: Path | None, pr
         return load_fitted(name, split.train)
     if name not in METHODS:
         raise InputError(f"estimator='{name}' is neither a folder nor a method{nearest(name, METHODS)}")
-    if folder is not None and (folder / "manifest.json").exists():
+    folder = None if run is None else run.path / "estimator"
+    if resume and folder is not None and (folder / "manifest.json").exists():
         return load_fitted(str(folder), split.train)
-    module = load_method(name)
-    options = {"progress": progress} if hasattr(module, "TRAINS") else {}
+    module, options = load_method(name), {}
+    if hasattr(module, "TRAINS"):
+        own = None if run is None else RunFolder(run.path / "estimator.run")
+        if own is not None and not resume:
+            own.clear()
+        options = {"run": own, "time_limit": time_limit, "progress": progress}
+        options["resume"] = resume and own is not None and own.holds_a_run
     fitted: Retriever = module.fit(split, seed=seed, **options)
     if folder is not None:
         fitted.save(folder, overwrite=True)
