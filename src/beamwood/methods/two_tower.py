@@ -24,6 +24,7 @@ from beamwood.methods.assemble import build_retriever
 from beamwood.methods.validate import validation
 from beamwood.models.sasrec import SasRec
 from beamwood.models.two_tower import ItemFeatures, ItemTower, MeanTower, TwoTower, UserTable
+from beamwood.retrieval.ann import FaissIndex
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.two_tower import TwoTowerSearcher
 from beamwood.sampling.in_batch import make_sampler
@@ -60,6 +61,7 @@ class Config(BaseModel):
     cache_share: float = Field(0.5, ge=0, le=1, description="XIR's lambda: the share of the cache's softmax")
     num_uniform: int | None = Field(None, ge=1, description="of MNS; None: as many as the batch")
     rate: float = Field(0.01, gt=0, le=1, description="of G-Tower; the paper's 1e-4 for long streams")
+    index: Literal["exact", "faiss"] = Field("exact", description="how answers are found; faiss needs the extra ann")
     mask_known: bool = Field(True, description="a user's other training items are no negatives")
     learning_rate: float = Field(1e-2, gt=0)
     weight_decay: float = Field(1e-5, ge=0, description="L2, as Adam has it (coupled)")
@@ -176,7 +178,7 @@ class TwoTowerTask:
         ]
         return torch.stack(losses).sum(dim=0)
 
-    def searcher(self) -> TwoTowerSearcher:
+    def searcher(self, *, index: Literal["exact", "faiss"] = "exact") -> TwoTowerSearcher:
         """A searcher of the weights as they are now."""
         config, users = self.config, self.model.users
         arrays: dict[str, NDArray[Any]]
@@ -194,6 +196,7 @@ class TwoTowerTask:
             temperature=config.temperature,
             length=config.length,
             num_heads=config.num_heads,
+            index=index,
         )
 
 
@@ -283,6 +286,8 @@ def fit(
             "user_tower=mf knows the users of training only, but --split users tests on others; use --split "
             "leave-one-out, time or boundary, or user_tower=mean"
         )
+    if config.index == "faiss":
+        FaissIndex(np.zeros((1, 2), np.float32))  # says what is missing before the training, not after
     task = TwoTowerTask(split.train, config, seed=seed)
     if run is not None and (resume or not run.holds_a_run):
         settings = {"method": "two_tower", "seed": seed} | config.model_dump(mode="json")
@@ -311,4 +316,5 @@ def fit(
         f"valid/{config.monitor}": result.best_metric,
         "examples": task.num_examples,
     }
-    return build_retriever(task.searcher(), split, method="two_tower", config=config, seed=seed, training=training)
+    searcher = task.searcher(index=config.index)
+    return build_retriever(searcher, split, method="two_tower", config=config, seed=seed, training=training)

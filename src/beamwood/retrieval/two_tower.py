@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.transformer import TransformerEncoder
+from beamwood.retrieval.ann import FaissIndex
 from beamwood.retrieval.vector import best_products, products
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
@@ -21,7 +22,7 @@ UserTower = Literal["mf", "mean", "sasrec"]
 
 
 class TwoTowerSearcher:
-    """The k items of the largest inner product with the user's vector, all items scored.
+    """The k items of the largest inner product with the user's vector, all items scored, or found by faiss.
 
     `vectors` [N, D]. The user's vector by `tower`: "mf": `arrays["users"]` [U, D], asked with `search_users`; "mean":
     the mean of the history's rows of `arrays["history"]` [N, D]; "sasrec": the encoder's. It is divided by
@@ -40,15 +41,17 @@ class TwoTowerSearcher:
         temperature: float = 1.0,
         length: int = 69,
         num_heads: int = 1,
+        index: Literal["exact", "faiss"] = "exact",
     ) -> None:
         self.vectors = np.ascontiguousarray(vectors, np.float32)
         self.arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
         self.tower, self.normalise, self.temperature = tower, normalise, temperature
-        self.length, self.num_heads = length, num_heads
+        self.length, self.num_heads, self.index = length, num_heads, index
         needed = {"mf": "users", "mean": "history"}.get(tower)
         if needed is not None and needed not in self.arrays:
             raise ArtefactError(f"the array '{needed}' of the user tower is missing; the artefact is incomplete")
         self.encoder = TransformerEncoder(self.arrays, num_heads=num_heads) if tower == "sasrec" else None
+        self._ann = FaissIndex(self.vectors) if index == "faiss" else None
 
     @property
     def num_items(self) -> int:
@@ -82,7 +85,14 @@ class TwoTowerSearcher:
         self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
     ) -> Hits:
         """The k best items of each row; see `types.Searcher`."""
-        return best_products(self.encode(histories), self.vectors, k, excluded=excluded, allowed=allowed)
+        return self._best(self.encode(histories), k, excluded, allowed)
+
+    def _best(
+        self, queries: NDArray[np.float32], k: int, excluded: ItemLists | None, allowed: BoolArray | None
+    ) -> Hits:
+        if self._ann is not None:
+            return self._ann.search(queries, k, excluded=excluded, allowed=allowed)
+        return best_products(queries, self.vectors, k, excluded=excluded, allowed=allowed)
 
     def search_users(
         self, users: NDArray[np.int64], k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
@@ -95,7 +105,7 @@ class TwoTowerSearcher:
         if users.size and (users.max() >= len(table) or users.min() < -1):
             raise InputError(f"users holds an index outside -1..{len(table) - 1}")
         raw = np.where((users < 0)[:, None], table.mean(axis=0, keepdims=True), table[np.maximum(users, 0)])
-        return best_products(self._scaled(raw), self.vectors, k, excluded=excluded, allowed=allowed)
+        return self._best(self._scaled(raw), k, excluded, allowed)
 
     def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
@@ -108,6 +118,7 @@ class TwoTowerSearcher:
             "temperature": self.temperature,
             "length": self.length,
             "num_heads": self.num_heads,
+            "index": self.index,
         }
         return config, {"vectors": self.vectors} | {f"user.{name}": array for name, array in self.arrays.items()}
 
