@@ -21,11 +21,10 @@ from beamwood.errors import InputError
 from beamwood.kernels.transformer import TransformerEncoder
 from beamwood.losses.softmax import catalogue_softmax
 from beamwood.methods.assemble import build_retriever
-from beamwood.methods.validate import validation
+from beamwood.methods.train import train
 from beamwood.models.sasrec import SasRec
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import SequenceSearcher
-from beamwood.training.loop import LoopConfig, run_loop
 from beamwood.training.run_folder import RunFolder
 
 __all__ = ["TRAINS", "Batch", "Config", "SequenceTask", "fit", "fit_sequence"]
@@ -174,27 +173,17 @@ def fit_sequence(
     resume: bool,
     progress: bool,
 ) -> Retriever:
-    """Run the loop of a sequence model's task, and put the retriever of its best weights together."""
-    if run is not None and (resume or not run.holds_a_run):
-        settings = {"method": method, "seed": seed} | config.model_dump(mode="json")
-        run.write_config(settings, resume=resume, may_differ=("max_steps", "patience"))
-    names = set(LoopConfig.model_fields) & set(Config.model_fields) - {"monitor"}
-    loop = LoopConfig(monitor=f"valid/{config.monitor}", **{name: getattr(config, name) for name in names})
-    result = run_loop(
+    """Train a sequence model's task, and put the retriever of its best weights together."""
+    training = train(
         task,
-        loop,
-        evaluate=validation(lambda: task.searcher().search, split.valid, config.validation_users, seed=seed),
-        run=run,
-        resume=resume,
-        time_limit=time_limit,
-        progress=progress,
+        split,
+        config,
+        lambda: task.searcher().search,
+        method=method,
         seed=seed,
+        run=run,
+        time_limit=time_limit,
+        resume=resume,
+        progress=progress,
     )
-    training: dict[str, Any] = {
-        "steps": result.steps,
-        "best_step": result.best_step,
-        "stopped": result.stopped_because,
-        f"valid/{config.monitor}": result.best_metric,
-        "examples": task.num_examples,
-    }
     return build_retriever(task.searcher(), split, method=method, config=config, seed=seed, training=training)

@@ -21,14 +21,13 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.losses.softmax import catalogue_softmax, weighted_softmax
 from beamwood.methods.assemble import build_retriever
-from beamwood.methods.validate import validation
+from beamwood.methods.train import train
 from beamwood.models.sasrec import SasRec
 from beamwood.models.two_tower import ItemFeatures, ItemTower, MeanTower, TwoTower, UserTable
 from beamwood.retrieval.ann import FaissIndex
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.two_tower import TwoTowerSearcher
 from beamwood.sampling.in_batch import make_sampler
-from beamwood.training.loop import LoopConfig, run_loop
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists
 
@@ -289,32 +288,23 @@ def fit(
     if config.index == "faiss":
         FaissIndex(np.zeros((1, 2), np.float32))  # says what is missing before the training, not after
     task = TwoTowerTask(split.train, config, seed=seed)
-    if run is not None and (resume or not run.holds_a_run):
-        settings = {"method": "two_tower", "seed": seed} | config.model_dump(mode="json")
-        run.write_config(settings, resume=resume, may_differ=("max_epochs", "max_steps", "patience"))
-    names = set(LoopConfig.model_fields) & set(Config.model_fields) - {"monitor"}
-    loop = LoopConfig(monitor=f"valid/{config.monitor}", **{name: getattr(config, name) for name in names})
 
     def search() -> Any:
         searcher = task.searcher()
         return searcher.search_users if by_user else searcher.search
 
-    result = run_loop(
+    training = train(
         task,
-        loop,
-        evaluate=validation(search, split.valid, config.validation_users, seed=seed, by_user=by_user),
-        run=run,
-        resume=resume,
-        time_limit=time_limit,
-        progress=progress,
+        split,
+        config,
+        search,
+        method="two_tower",
         seed=seed,
+        run=run,
+        time_limit=time_limit,
+        resume=resume,
+        progress=progress,
+        by_user=by_user,
     )
-    training: dict[str, Any] = {
-        "steps": result.steps,
-        "best_step": result.best_step,
-        "stopped": result.stopped_because,
-        f"valid/{config.monitor}": result.best_metric,
-        "examples": task.num_examples,
-    }
     searcher = task.searcher(index=config.index)
     return build_retriever(searcher, split, method="two_tower", config=config, seed=seed, training=training)

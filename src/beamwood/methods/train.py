@@ -1,0 +1,62 @@
+"""How every method that trains by steps is trained: its configuration kept, the loop run, and how it ended said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel
+
+from beamwood.data.split import Split
+from beamwood.evaluation.protocol import Search, UserSearch
+from beamwood.methods.validate import validation
+from beamwood.training.loop import LoopConfig, Renewal, Task, run_loop
+from beamwood.training.run_folder import RunFolder
+
+__all__ = ["train"]
+
+
+def train(
+    task: Task[Any],
+    split: Split,
+    config: BaseModel,
+    search: Callable[[], Search | UserSearch],
+    *,
+    method: str,
+    seed: int,
+    run: RunFolder | None,
+    time_limit: float | None,
+    resume: bool,
+    progress: bool,
+    renewal: Renewal | None = None,
+    by_user: bool = False,
+) -> dict[str, Any]:
+    """Train `task` and leave the weights that are best on `split.valid`; returns what an artefact says of it.
+
+    `config` has the loop's own settings under the loop's names, and `monitor` and `validation_users`; `search()` is the
+    search of the weights as they are then. A resumed run must have the same configuration but for its bounds.
+    """
+    settings = config.model_dump(mode="json")
+    if run is not None and (resume or not run.holds_a_run):
+        kept = {"method": method, "seed": seed} | settings
+        run.write_config(kept, resume=resume, may_differ=("max_steps", "max_epochs", "patience"))
+    monitor, num_users = settings["monitor"], settings["validation_users"]
+    shared = set(LoopConfig.model_fields) & set(settings) - {"monitor"}
+    result = run_loop(
+        task,
+        LoopConfig(monitor=f"valid/{monitor}", **{name: settings[name] for name in shared}),
+        evaluate=validation(search, split.valid, num_users, seed=seed, by_user=by_user),
+        renewal=renewal,
+        run=run,
+        resume=resume,
+        time_limit=time_limit,
+        progress=progress,
+        seed=seed,
+    )
+    return {
+        "steps": result.steps,
+        "best_step": result.best_step,
+        "stopped": result.stopped_because,
+        f"valid/{monitor}": result.best_metric,
+        "examples": task.num_examples,
+    }
