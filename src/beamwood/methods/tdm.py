@@ -30,7 +30,6 @@ class Config(TreeConfig):
         48, ge=1, description="different nodes drawn a level; the papers: 3 to 6 for each target"
     )
     learner: Literal["softmax", "binary", "kmeans"] = "kmeans"
-    embeddings: Literal["node", "item"] = "item"
 
 
 def fit(split: Split, config: Config | None = None, *, progress: bool = True, **options: Any) -> Retriever:

@@ -58,7 +58,7 @@ class TreeConfig(BaseModel):
     stride: int | None = Field(None, ge=1, description="levels an item goes at once; None: at most 128 candidates")
     max_instances: int = Field(30, ge=1, description="training examples of an item that a tree update looks at")
     embeddings: Literal["node", "item"] = Field(
-        "node", description="after a tree update, leaf embeddings stay with the node or go with the item"
+        "item", description="after a tree update, leaf embeddings go with the item, or stay with the node (the program)"
     )
     after_update: Literal["keep", "restart"] = Field(
         "restart",
