@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from din_cases import WINDOWS, random_case, random_weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.reference import beam_search, score_nodes, score_nodes_plain
+from din_cases import WINDOWS, random_case, random_weights
 
 
 def every_leaf(tree, weights, history_L):

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from din_cases import WINDOWS, random_case, random_histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from beamwood.errors import InputError
 from beamwood.kernels import reference
 from beamwood.kernels.reference import Found
 from beamwood.kernels.search import DinSearch
+from din_cases import WINDOWS, random_case, random_histories
 
 LIVE = kernels.live()
 native_only = pytest.mark.skipif(LIVE["path"] != "native", reason="the native core is not built")

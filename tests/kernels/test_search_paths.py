@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from din_cases import random_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamwood.errors import InputError
 from beamwood.kernels import native, reference
 from beamwood.kernels.search import DinSearch
+from din_cases import random_case
 
 native_only = pytest.mark.skipif(native() is None, reason="the native core was not built")
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from din_cases import random_case
 
 from beamwood.errors import InputError
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.theory.diagnostics import calibration, diagnose, heap, labels_below, recall_of, whole_level
 from beamwood.types import ItemLists
+from din_cases import random_case
 
 
 @pytest.fixture(params=[2, 4, 16])
