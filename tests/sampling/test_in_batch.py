@@ -307,3 +307,18 @@ def test_wrong_input():
         log_popularity(np.ones(3), floor=0)
     with pytest.raises(InputError, match="share=2"):
         make_sampler("xir", np.ones(3), batch_size=2, cache_share=2)
+
+
+@pytest.mark.parametrize("num_uniform", [1, 6, 18])
+def test_mns_mixes_by_the_share_of_each_half(num_uniform: int) -> None:
+    """q = r pop + (1 - r) / N with r the batch's share; equal halves would hide an r that is turned round."""
+    counts = np.array([50.0, 20.0, 20.0, 10.0])
+    sampler = make_sampler("mns", counts, batch_size=6, num_uniform=num_uniform)
+    candidates = sampler.candidates(torch.tensor([0, 0, 1, 2, 3, 0]), torch.Generator().manual_seed(0))
+    assert len(candidates) == 6 + num_uniform
+    nothing = torch.zeros((6, len(candidates)), dtype=torch.bool)
+    (term,) = sampler.terms(torch.zeros((6, len(candidates))), candidates, nothing, torch.Generator())
+    share = 6 / len(candidates)
+    q = share * counts / counts.sum() + (1 - share) / 4
+    expected = 1 / (q[candidates.numpy()] * (len(candidates) - 1))
+    np.testing.assert_allclose(torch.exp(term.log_weight_BC[0]).numpy(), expected, rtol=1e-5)
