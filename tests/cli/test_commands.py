@@ -60,6 +60,12 @@ def test_fit_evaluate_recommend(market, fitted, capsys):
     metrics = document["views"]["new"]["metrics"]
     assert 0 < metrics["f@5"] < 1
     assert document["views"]["all"]["protocol"]["queries"] == 12
+    assert beamwood("evaluate", fitted, "--k", "5", "--tail", "0.3", "--tail-of", "interactions", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert "together hold 0.3 of the training interactions" in document["tail"]["rule"]
+    for views in (document["views"], document["tail"]["views"]):
+        assert views["all"]["protocol"]["tail_rule"] == document["tail"]["rule"]
+        assert 0 <= views["all"]["metrics"]["gini@5"] <= 1
     assert beamwood("evaluate", fitted, "--k", "5") == 0
     assert "consumed items taken out" in capsys.readouterr().out
     assert beamwood("recommend", fitted, "--user", "3", "--user", "7", "-k", "4", "--json") == 0
@@ -183,6 +189,7 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["evaluate", fitted, "--k", "0"], "k=0 is outside"),
         (["evaluate", fitted, "--k", "61"], "k=61 is outside 1..60"),
         (["evaluate", fitted, "--log", few], "no user column"),
+        (["evaluate", fitted, "--tail", "0.2", "--tail-of", "interaction"], "did you mean 'interactions'"),
         (["evaluate", tmp_path / "none"], "none"),
         (["recommend", fitted, "--user", "3", "-k", "0"], "k=0 is outside 1..60"),
         (["recommend", fitted, "--user", "3", "-k", "99"], "k=99 is outside 1..60"),

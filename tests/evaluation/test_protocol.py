@@ -83,6 +83,7 @@ def test_allowed_reaches_the_search():
     allowed = np.zeros(NUM_ITEMS, bool)
     allowed[[2, 7]] = True
     measured = evaluate(search, make_queries(1), ks=(4,), exclude_consumed=False, allowed=allowed, item_counts=COUNTS)
+    assert measured.overall["gini@4"] == pytest.approx(1 - 2 / NUM_ITEMS)
     assert measured.overall["coverage@4"] == pytest.approx(2 / NUM_ITEMS)
 
 

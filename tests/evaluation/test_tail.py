@@ -5,8 +5,8 @@ import pytest
 
 from beamwood.data.split import Queries
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import TailRule
-from beamwood.evaluation.tail import gini, tail_queries
+from beamwood.evaluation.metrics import TailRule, gini
+from beamwood.evaluation.tail import tail_queries
 from beamwood.types import ItemLists
 
 

@@ -9,6 +9,7 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json, split_of
 from beamwood.cli.measure import as_document, measure, measure_tail, parse_cuts, print_table
+from beamwood.errors import InputError, nearest
 
 __all__ = ["evaluate"]
 
@@ -22,18 +23,25 @@ def evaluate(
         Optional[float],  # noqa: UP045
         typer.Option("--tail", min=0.001, max=0.999, help="Also on labels among this share of the rarest items."),
     ] = None,
+    tail_of: Annotated[
+        str, typer.Option("--tail-of", help="What --tail is a share of: items or interactions.")
+    ] = "items",
     json: o.Json = False,
 ) -> None:
     """Measure on the test part of the log that the retriever was fitted on, which training never saw."""
+    from beamwood.evaluation.metrics import TailRule
     from beamwood.retrieval.retriever import Retriever
 
+    if tail_of not in ("items", "interactions"):
+        raise InputError(f"--tail-of {tail_of!r} is unknown{nearest(tail_of, ['items', 'interactions'])}")
+    rule = TailRule(of=tail_of, share=0.2 if tail is None else tail)
     retriever = Retriever.load(folder)
     cuts = parse_cuts(k, len(retriever.items))
     split = split_of(folder, retriever.metadata, log, items)
-    views = measure(retriever.searcher, split, cuts)
+    views = measure(retriever.searcher, split, cuts, rule)
     rare = None
     if tail is not None:
-        rare = measure_tail(retriever.searcher, split, cuts, tail)
+        rare = measure_tail(retriever.searcher, split, cuts, rule)
     if json:
         document = {
             "folder": folder,

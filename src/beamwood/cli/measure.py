@@ -9,6 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from beamwood.data import Split
+    from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import PerQuery
 
 __all__ = ["as_document", "compared", "measure", "measure_tail", "parse_cuts", "print_table"]
@@ -30,28 +31,28 @@ def parse_cuts(text: str, num_items: int) -> tuple[int, ...]:
     return cuts
 
 
-def measure(searcher: Any, split: Split, cuts: Sequence[int]) -> dict[str, PerQuery]:
+def measure(searcher: Any, split: Split, cuts: Sequence[int], rule: TailRule | None = None) -> dict[str, PerQuery]:
     """Both views of the test queries: consumed items left in ("all") and taken out ("new")."""
     from beamwood.evaluation.protocol import evaluate_both
 
     by_user = bool(getattr(searcher, "by_user", False))
     search = searcher.search_users if by_user else searcher.search
-    return evaluate_both(search, split.test, ks=cuts, by_user=by_user, item_counts=split.train.item_counts)
+    return evaluate_both(search, split.test, ks=cuts, by_user=by_user, item_counts=split.train.item_counts, tail=rule)
 
 
 def measure_tail(
-    searcher: Any, split: Split, cuts: Sequence[int], share: float
+    searcher: Any, split: Split, cuts: Sequence[int], rule: TailRule
 ) -> tuple[str, int, dict[str, PerQuery]]:
     """The rule in words, how many queries have a tail label, and both views of these, judged by those labels alone."""
-    from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import evaluate_both
     from beamwood.evaluation.tail import tail_queries
 
     by_user = bool(getattr(searcher, "by_user", False))
     counts = split.train.item_counts
-    queries = tail_queries(split.test, counts, TailRule(share=share))
+    queries = tail_queries(split.test, counts, rule)
     search = searcher.search_users if by_user else searcher.search
-    return queries.rule, len(queries), evaluate_both(search, queries, ks=cuts, by_user=by_user, item_counts=counts)
+    views = evaluate_both(search, queries, ks=cuts, by_user=by_user, item_counts=counts, tail=rule)
+    return queries.rule, len(queries), views
 
 
 def as_document(views: Mapping[str, PerQuery], *, seed: int = 0) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from beamwood.errors import InputError
 from beamwood.types import BoolArray, IndexArray, ItemLists
 
-__all__ = ["METRICS", "TailRule", "coverage", "exposure", "metrics_at", "relevance", "repeats", "share_of"]
+__all__ = ["METRICS", "TailRule", "coverage", "exposure", "gini", "metrics_at", "relevance", "repeats", "share_of"]
 
 METRICS = ("precision", "recall", "f", "hit_rate", "ndcg", "mrr")
 
@@ -87,6 +87,16 @@ def exposure(items_BK: IndexArray, num_items: int) -> NDArray[np.int64]:
 def coverage(exposure_N: IndexArray) -> float:
     """The share of the catalogue that stands in at least one list."""
     return float(np.count_nonzero(exposure_N) / len(exposure_N))
+
+
+def gini(exposure_N: IndexArray) -> float:
+    """How unevenly items are shown: 0 all alike, towards 1 one item alone; 0 where nothing was shown."""
+    ordered = np.sort(np.asarray(exposure_N, float))
+    total = ordered.sum()
+    if total == 0:
+        return 0.0
+    n = len(ordered)
+    return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total))
 
 
 def share_of(exposure_N: IndexArray, mask_N: BoolArray) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import METRICS, TailRule, coverage, exposure, metrics_at, relevance, share_of
+from beamwood.evaluation.metrics import METRICS, TailRule, coverage, exposure, gini, metrics_at, relevance, share_of
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
 
 __all__ = ["VIEWS", "LabelledQueries", "PerQuery", "Search", "UserSearch", "evaluate", "evaluate_both"]
@@ -63,7 +63,7 @@ class PerQuery:
     """What an evaluation measured.
 
     `users` int64[Q], the users of the judged queries in their order; `values` float64[Q] by name, as "f@20";
-    `overall` figures of all lists together, as "coverage@20" and "tail_share@20"; `view` a key of `VIEWS`;
+    `overall` figures of all lists together, as "coverage@20", "tail_share@20" and "gini@20"; `view` a key of `VIEWS`;
     `without_labels` queries that could not be judged; `tail_rule` in words; `scored` items or nodes scored a query;
     `seconds` spent in the search.
     """
@@ -141,9 +141,9 @@ def evaluate(
 
     `by_user`: the search is asked with user indices instead of histories. With `exclude_consumed` the search must
     leave out the query's consumed items; labels stay as they are, so a label consumed before counts as a miss.
-    `item_counts` int[N], training interactions of each item, adds coverage and the tail's share under the rule `tail`
-    (default `TailRule()`). Queries without labels are left out and counted. Errors: a k outside 1..N, no query with
-    labels, a search that answers with consumed or unknown items.
+    `item_counts` int[N], training interactions of each item, adds coverage, the Gini index of exposure, and the tail's
+    share under the rule `tail` (default `TailRule()`). Queries without labels are left out and counted. Errors:
+    a k outside 1..N, no query with labels, a search that answers with consumed or unknown items.
     """
     cuts = _checked_ks(ks, None if item_counts is None else len(item_counts))
     if batch_size < 1:
@@ -232,6 +232,7 @@ def _finished(
         tail_mask = tail.mask(item_counts)
         overall = {f"coverage@{k}": coverage(shown) for k, shown in running.exposures.items()}
         overall |= {f"tail_share@{k}": share_of(shown, tail_mask) for k, shown in running.exposures.items()}
+        overall |= {f"gini@{k}": gini(shown) for k, shown in running.exposures.items()}
     by_name = {name: np.concatenate(parts) for name, parts in running.values.items()}
     return PerQuery(
         users=users,

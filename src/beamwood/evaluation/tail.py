@@ -16,7 +16,7 @@ from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import LabelledQueries
 from beamwood.types import BoolArray, IndexArray, ItemLists
 
-__all__ = ["TailQueries", "gini", "tail_queries"]
+__all__ = ["TailQueries", "tail_queries"]
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,3 @@ def tail_queries(queries: LabelledQueries, counts_N: IndexArray, rule: TailRule 
     return TailQueries(
         queries.users[rows], labels=tail.take(rows), rule=rule.describe(), of_queries=len(labels), **parts
     )
-
-
-def gini(exposure_N: IndexArray) -> float:
-    """How unevenly items are shown: 0 all alike, towards 1 one item alone; 0 where nothing was shown."""
-    ordered = np.sort(np.asarray(exposure_N, float))
-    total = ordered.sum()
-    if total == 0:
-        return 0.0
-    n = len(ordered)
-    return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total))
