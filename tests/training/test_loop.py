@@ -127,8 +127,8 @@ def test_a_second_interruption_too(tmp_path, uninterrupted):
 )
 def test_resume_after_a_kill_equals_uninterrupted(tmp_path, uninterrupted, step):
     code = textwrap.dedent("""
-        import sys
-        sys.path.insert(0, sys.argv[1])
+        import os, sys
+        sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
         from test_loop import CONFIG, RunFolder, Stopping, signal, trained
         config = CONFIG.model_copy(update={"checkpoint_steps": 10})
         trained(RunFolder(sys.argv[2]), task=Stopping(step=int(sys.argv[3]), number=signal.SIGKILL), config=config)
