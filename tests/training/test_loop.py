@@ -10,7 +10,6 @@ import time
 
 import pytest
 import torch
-from linear_task import LinearTask
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.training import loop, run_folder
@@ -18,6 +17,7 @@ from beamwood.training.interrupt import Interrupted
 from beamwood.training.loop import LoopConfig, run_loop
 from beamwood.training.run_folder import RunFolder
 from beamwood.training.step import NonFiniteError
+from linear_task import LinearTask
 
 CONFIG = LoopConfig(
     batch_size=8,
