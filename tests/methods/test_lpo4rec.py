@@ -53,32 +53,70 @@ def test_alignment_starts_where_the_fitted_model_is(split, fitted):
     task.model.eval()
     batch = task.batch(np.arange(8))
     rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
-    logits = task.model(batch.items_BL)[rows, columns] @ task.model.items.weight.T
-    targets = batch.targets_BL[rows, columns]
-    loss = task.preference(batch, rows, columns, targets, logits, torch.log_softmax(logits, 1))
+    queries = task.model(batch.items_BL)[rows, columns]
+    cross_entropy = task.cross_entropy(queries, batch.targets_BL[rows, columns])
+    loss = task.preference(batch, rows, columns, queries, cross_entropy)
     assert torch.allclose(loss, torch.full_like(loss, np.log(2)), atol=1e-5)
 
 
-def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch):
-    task = PreferenceTask(split.train, Config(**SMALL, num_negatives=4), seed=0)
-    seen = {}
+@pytest.mark.parametrize("encoder", ["sasrec", "caser"])
+def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch, encoder):
+    task = PreferenceTask(split.train, Config(**SMALL, num_negatives=4, encoder=encoder), seed=0)
+    seen = []
     import beamwood.methods.lpo4rec as module
 
     original = module.head_negatives
 
     def recording(pi, head, masked, *others):
-        seen["chosen"], seen["masked"] = original(pi, head, masked, *others), masked
-        return seen["chosen"]
+        seen.append((original(pi, head, masked, *others), masked))
+        return seen[-1][0]
 
     monkeypatch.setattr(module, "head_negatives", recording)
+    # Several blocks of the catalogue's scores.
+    monkeypatch.setattr(module, "BLOCK_CELLS", 300)
     batch = task.batch(np.arange(6))
     task.loss(batch)
+    chosen, masked = (torch.cat(parts) for parts in zip(*seen, strict=True))
     rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
+    assert len(seen) > 1
+    assert len(chosen) == len(rows)
+    shift = batch.items_BL.shape[1] - batch.targets_BL.shape[1]
     for place, (row, column) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
-        had = set(batch.items_BL[row, : column + 1].tolist()) - {-1} | {batch.targets_BL[row, column].item()}
-        assert set(torch.nonzero(seen["masked"][place])[:, 0].tolist()) == had
-        assert not had & set(seen["chosen"][place].tolist())
-    assert not task.tail_N[seen["chosen"]].any()
+        had = set(batch.items_BL[row, : column + shift + 1].tolist()) - {-1} | {batch.targets_BL[row, column].item()}
+        assert set(torch.nonzero(masked[place])[:, 0].tolist()) == had
+        assert not had & set(chosen[place].tolist())
+    assert not task.tail_N[chosen].any()
+
+
+@pytest.mark.parametrize("pi", ["prob", "logit", "logprob"])
+def test_the_loss_is_the_papers_formula(split, monkeypatch, pi):
+    """Against the whole matrix of logits: omega (CE + lambda LPO), values and gradients."""
+    import beamwood.methods.lpo4rec as module
+
+    config = Config(**SMALL, num_negatives=3, pi=pi, tau=0.7, strength=0.4, reweight_strength=2, negatives="top")
+    task = PreferenceTask(split.train, config, seed=0)
+    task.model.eval()
+    chosen = []
+    original = module.head_negatives
+    monkeypatch.setattr(module, "head_negatives", lambda *a: chosen.append(original(*a)) or chosen[-1])
+    batch = task.batch(np.arange(5))
+    task.loss(batch).backward()
+    ours = {name: p.grad.clone() for name, p in task.model.named_parameters()}
+    value = task.loss(batch).item()
+    task.model.zero_grad()
+    real = batch.targets_BL >= 0
+    targets = batch.targets_BL[real]
+    logits = task.model(batch.items_BL)[real] @ task.model.items.weight.T
+    log_p = torch.log_softmax(logits, dim=1)
+    values = {"prob": log_p.exp(), "logit": logits, "logprob": log_p}[pi] / 0.7
+    picked = torch.cat([targets[:, None], chosen[0]], dim=1)
+    lpo = -torch.log_softmax(values.gather(1, picked), dim=1)[:, 0]
+    omega = torch.softmax(torch.where(task.tail_N[targets], 2.0, 0.0), dim=0)
+    plain = (omega * (-log_p.gather(1, targets[:, None])[:, 0] + 0.4 * lpo)).sum()
+    plain.backward()
+    assert value == pytest.approx(plain.item(), abs=1e-5)
+    for name, parameter in task.model.named_parameters():
+        assert torch.allclose(ours[name], parameter.grad, atol=1e-5), name
 
 
 def test_wrong_starts(split, fitted, tmp_path):
@@ -87,5 +125,9 @@ def test_wrong_starts(split, fitted, tmp_path):
     with pytest.raises(InputError, match="another width, length or depth"):
         PreferenceTask(split.train, Config(**(SMALL | {"width": 16}), start=str(fitted)), seed=0)
     load_method("popularity").fit(split).save(tmp_path / "popular")
-    with pytest.raises(InputError, match="give a fitted sasrec"):
+    with pytest.raises(InputError, match="give a fitted sequence model"):
         PreferenceTask(split.train, Config(**SMALL, start=str(tmp_path / "popular")), seed=0)
+    with pytest.raises(InputError, match="set encoder=sasrec, or give a gru4rec"):
+        PreferenceTask(split.train, Config(**SMALL, start=str(fitted), encoder="gru4rec"), seed=0)
+    with pytest.raises(InputError, match="exact probabilities"):
+        PreferenceTask(split.train, Config(**SMALL, sampled_negatives=5), seed=0)

@@ -51,7 +51,7 @@ def test_later_items_and_padding_change_nothing_before(model):
         assert torch.allclose(model(alone)[:, -1], model(torch.tensor([[3, 4]]))[:, -1], atol=1e-5)
 
 
-@pytest.mark.parametrize("cells", [1, 50, 2**24])
+@pytest.mark.parametrize("cells", [1, 10, 50, 2**20])
 def test_chunked_softmax_equals_the_whole_one(monkeypatch, cells):
     monkeypatch.setattr(softmax, "BLOCK_CELLS", cells)
     generator = torch.Generator().manual_seed(1)
@@ -64,7 +64,7 @@ def test_chunked_softmax_equals_the_whole_one(monkeypatch, cells):
     ):
         q, v = queries.clone().requires_grad_(), vectors.clone().requires_grad_()
         values = loss(q, v)
-        values.sum().backward()
+        (values * torch.linspace(0.5, 2, len(values))).sum().backward()
         results.append((values.detach().double(), q.grad, v.grad))
     for ours, theirs in zip(*results, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-5)

@@ -34,6 +34,21 @@ class ItemTable:
     categories: NDArray[np.int32]
     category_labels: pl.Series | None
 
+    def vectors(self, column: str) -> NDArray[np.float32]:
+        """float32[N, F], a column of lists of numbers of one length; zeros where an item has none."""
+        if column not in self.frame.columns:
+            known = ", ".join(self.frame.columns)
+            raise InputError(f"item_column='{column}' is not in the item table; it has: {known}")
+        cells = self.frame[column]
+        if isinstance(cells.dtype, pl.Array):
+            cells = cells.arr.to_list()
+        given = cells.drop_nulls()
+        if not isinstance(cells.dtype, pl.List) or len(given) == 0 or given.list.len().n_unique() > 1:
+            raise InputError(f"item column '{column}' of type {cells.dtype} holds no lists of numbers of one length")
+        result = np.zeros((len(cells), len(given[0])), np.float32)
+        result[cells.is_not_null().to_numpy()] = np.asarray(given.to_list(), np.float32)
+        return result
+
 
 @dataclass(frozen=True)
 class Dataset:

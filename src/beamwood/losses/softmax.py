@@ -5,17 +5,17 @@ Shape legend: B rows, T targets a row, M negatives a row, N classes, D width.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 
-__all__ = ["catalogue_softmax", "full_softmax", "sampled_softmax", "weighted_softmax"]
+__all__ = ["BLOCK_CELLS", "catalogue_softmax", "full_softmax", "sampled_softmax", "weighted_softmax"]
 
-# Logits held at a time by `catalogue_softmax`: 64 MiB in float32.
-BLOCK_CELLS = 2**24
+# Logits held at a time by `catalogue_softmax`: 4 MiB in float32, which stay in the cache.
+BLOCK_CELLS = 2**20
 # Rows of `weighted_softmax` that go through together, so that their logits stay in the cache.
 BLOCK_ROWS = 32
 # Logits so far above the positive's leave it, and what is like it, too little of float32's range.
@@ -138,17 +138,47 @@ class _WeightedSoftmax(torch.autograd.Function):
 def catalogue_softmax(queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor) -> Tensor:
     """Loss [B] of each target against the whole catalogue: `log sum_n exp(q . v_n) - q . v_target`.
 
-    Rows go in blocks whose logits are computed anew in backward, so that memory is bounded by the block (64 MiB of
-    logits and their gradient), never by B x N. `targets_B` int64 in [0, N).
+    Rows, and items where a row alone is too long, go in blocks whose logits are computed anew in backward: no more than
+    `BLOCK_CELLS` logits are held, whatever B and N are. `targets_B` int64 in [0, N). Computed in float32 or wider.
     """
-    rows = max(1, BLOCK_CELLS // len(vectors_ND))
-    losses = [
-        checkpoint(_block_softmax, queries, vectors_ND, targets, use_reentrant=False)
-        for queries, targets in zip(torch.split(queries_BD, rows), torch.split(targets_B, rows), strict=True)
-    ]
-    return torch.cat(losses) if losses else queries_BD.new_zeros(0)
+    wide = torch.promote_types(queries_BD.dtype, torch.float32)
+    losses: Tensor = _CatalogueSoftmax.apply(  # type: ignore[no-untyped-call]
+        queries_BD.to(wide), vectors_ND.to(wide), targets_B
+    )
+    return losses
 
 
-def _block_softmax(queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor) -> Tensor:
-    logits = queries_BD @ vectors_ND.T
-    return torch.nn.functional.cross_entropy(logits.float(), targets_B, reduction="none")
+class _CatalogueSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor) -> Tensor:
+        total_B = queries_BD.new_full((len(queries_BD),), -torch.inf)
+        for rows, items in _blocks(len(queries_BD), len(vectors_ND)):
+            logits = queries_BD[rows] @ vectors_ND[items].T
+            top = logits.amax(dim=1)
+            part = logits.sub_(top[:, None]).exp_().sum(dim=1).log_().add_(top)
+            total_B[rows] = torch.logaddexp(total_B[rows], part)
+        ctx.save_for_backward(queries_BD, vectors_ND, targets_B, total_B)
+        return total_B - (queries_BD * vectors_ND[targets_B]).sum(dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_B: Tensor) -> tuple[Tensor, Tensor, None]:
+        queries_BD, vectors_ND, targets_B, total_B = ctx.saved_tensors
+        of_queries, of_vectors = torch.zeros_like(queries_BD), torch.zeros_like(vectors_ND)
+        scaled_BD = gradient_B[:, None] * queries_BD
+        for rows, items in _blocks(len(queries_BD), len(vectors_ND)):
+            share = (queries_BD[rows] @ vectors_ND[items].T).sub_(total_B[rows, None]).exp_()
+            of_queries[rows].addmm_(share, vectors_ND[items])
+            of_vectors[items].addmm_(share.T, scaled_BD[rows])
+        of_queries.sub_(vectors_ND[targets_B]).mul_(gradient_B[:, None])
+        of_vectors.index_add_(0, targets_B, scaled_BD, alpha=-1)
+        return of_queries, of_vectors, None
+
+
+def _blocks(num_rows: int, num_items: int) -> Iterator[tuple[slice, slice]]:
+    """Parts of a B x N matrix of at most `BLOCK_CELLS` cells each."""
+    width = max(1, min(num_items, BLOCK_CELLS))
+    height = max(1, BLOCK_CELLS // width)
+    for row in range(0, num_rows, height):
+        for item in range(0, num_items, width):
+            yield slice(row, row + height), slice(item, item + width)

@@ -1,6 +1,6 @@
-"""LPO4Rec: a sequence model aligned with a listwise preference for tail items; and the pairwise rivals' losses.
+"""LPO4Rec: any sequence encoder aligned with a listwise preference for tail items; and the pairwise rivals' losses.
 
-Shape legend: B sequences, L history length, X positions of a step, N items, K negatives.
+Shape legend: B sequences, L history length, X examples of a step, N items, K negatives.
 Source: "Listwise Preference Optimization for tail items" (LPO4Rec), equations 12-17.
 """
 
@@ -18,12 +18,12 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailRule
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
+from beamwood.losses.softmax import BLOCK_CELLS
 from beamwood.methods import sasrec
 from beamwood.methods.sasrec import Batch, SequenceTask, fit_sequence
-from beamwood.methods.tree_start import load_fitted
-from beamwood.models.sasrec import SasRec
+from beamwood.methods.sequence_start import load_start
+from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.sampling.head import head_negatives
 from beamwood.training.run_folder import RunFolder
 
@@ -32,94 +32,116 @@ __all__ = ["TRAINS", "Config", "PreferenceTask", "fit"]
 TRAINS = True
 """This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
 
-# Logits of a step, positions times items: 64 MiB in float32.
-_CELLS = 2**24
-
 
 class Config(sasrec.Config):
-    """A preference loss beside the cross-entropy; the paper's own: pi prob, tau 0.1, strength 0.5, reweight true."""
+    """A preference loss beside the cross-entropy; the paper's own: pi prob, tau 0.1, strength 0.5, reweight true.
 
-    start: str | None = Field(None, description="folder of a fitted sasrec to align (--from); None: train from scratch")
+    R2Rec is `preference="none", reweight_strength=2`, which weighs tail labels e^2 : 1.
+    """
+
+    start: str | None = Field(
+        None, description="folder of a fitted sequence model to align (--from); None: train from scratch"
+    )
     preference: Literal["lpo", "dpo", "s-dpo", "simpo", "orpo", "none"] = "lpo"
-    pi: Literal["prob", "logit"] = Field("logit", description="what LPO compares and Gumbel noise is added to")
+    pi: Literal["prob", "logit", "logprob"] = Field(
+        "logit", description="what LPO compares and Gumbel noise is added to; logit and logprob give the same loss"
+    )
     tau: float = Field(1.0, gt=0, description="temperature of LPO")
     strength: float = Field(0.5, ge=0, description="lambda: weight of the preference loss")
     beta: float = Field(1.0, gt=0, description="of DPO, S-DPO and SimPO")
     gamma: float = Field(0.5, description="margin of SimPO")
     num_negatives: int = Field(10, ge=1)
     negatives: Literal["gumbel", "top", "uniform"] = "gumbel"
-    reweight: bool = Field(True, description="weigh tail labels e : 1 within a batch")
+    reweight: bool = Field(True, description="weigh tail labels e^reweight_strength : 1 within a batch")
+    reweight_strength: float = Field(1.0, ge=0, description="alpha of tail labels; 1: LPO4Rec, 2: R2Rec")
     tail_of: Literal["items", "interactions"] = "items"
     tail_share: float = Field(0.2, gt=0, lt=1)
 
 
 class PreferenceTask(SequenceTask):
-    """As SASRec's task, with `omega (CE + strength * preference)` at up to 2^24 / N positions of a batch."""
+    """As the encoder's task, with `omega (CE + strength * preference)` at each example."""
 
     config: Config
 
     def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
+        if config.sampled_negatives is not None:
+            raise InputError("sampled_negatives is not for preference losses, which compare exact probabilities")
         super().__init__(train, config, seed=seed)
         rule = TailRule(of=config.tail_of, share=config.tail_share)
         self.tail_N = torch.from_numpy(rule.mask(train.item_counts))
-        self.reference: SasRec | None = None
+        self.reference: SequenceModel | None = None
         if config.start is not None:
-            searcher = load_fitted(config.start, train)
-            if not isinstance(searcher, SequenceSearcher):
-                raise InputError(f"start='{config.start}' holds a {searcher.kind} retriever; give a fitted sasrec")
-            weights = {name: torch.from_numpy(array.copy()) for name, array in searcher.encoder.arrays.items()}
-            try:
-                self.model.load_state_dict(weights)
-            except RuntimeError as error:
-                raise InputError(f"start='{config.start}' has another width, length or depth: {error}") from None
+            load_start(self.model, config.start, train)
         if config.preference in ("dpo", "s-dpo"):
             if config.start is None:
                 raise InputError(f"preference={config.preference} needs a reference model; give start=FOLDER (--from)")
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
     def loss(self, batch: Batch) -> Tensor:
-        config, num_items = self.config, len(self.tail_N)
+        config = self.config
         rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
-        most = max(1, _CELLS // num_items)
-        if len(rows) > most:
-            kept = torch.randperm(len(rows), generator=self.generator)[:most]
-            rows, columns = rows[kept], columns[kept]
         targets = batch.targets_BL[rows, columns]
-        logits = self.model(batch.items_BL)[rows, columns] @ self.model.items.weight.T
-        log_p = torch.log_softmax(logits, dim=1)
-        losses = -log_p.gather(1, targets[:, None])[:, 0]
+        queries = self.model(batch.items_BL)[rows, columns]
+        losses = self.cross_entropy(queries, targets)
         if config.preference != "none":
-            losses = losses + config.strength * self.preference(batch, rows, columns, targets, logits, log_p)
+            losses = losses + config.strength * self.preference(batch, rows, columns, queries, losses)
         if not config.reweight:
             return losses.mean()
-        return (tail_weights(self.tail_N[targets]) * losses).sum()
+        return (tail_weights(self.tail_N[targets], alpha_tail=config.reweight_strength) * losses).sum()
 
     def preference(
-        self, batch: Batch, rows: Tensor, columns: Tensor, targets: Tensor, logits: Tensor, log_p: Tensor
+        self, batch: Batch, rows: Tensor, columns: Tensor, queries_XD: Tensor, cross_entropy_X: Tensor
     ) -> Tensor:
-        """[X], the preference loss of each position against head items that its user has not had."""
-        config = self.config
-        masked = torch.zeros_like(logits, dtype=torch.bool)
-        history = batch.items_BL[rows]
-        seen = (history >= 0) & (torch.arange(history.shape[1]) <= columns[:, None])
-        masked.scatter_(1, torch.where(seen, history, targets[:, None]), True)
-        masked.scatter_(1, targets[:, None], True)
-        pi = torch.exp(log_p) if config.pi == "prob" else logits
-        chosen = head_negatives(pi, ~self.tail_N, masked, config.num_negatives, self.generator, config.negatives)
+        """[X], the preference loss of each example against head items that its user has not had."""
+        config, vectors = self.config, self.model.output_weight
+        targets = batch.targets_BL[rows, columns]
+        positive = (queries_XD * vectors[targets]).sum(dim=1)
+        # The cross-entropy is the logarithm of the softmax's denominator, less the target's logit.
+        total = cross_entropy_X + positive
+        chosen = self.negatives(batch, rows, columns, queries_XD.detach(), total.detach())
+        negative = _products(queries_XD, vectors, chosen)
         if config.preference == "lpo":
-            return lpo(pi.gather(1, targets[:, None])[:, 0], pi.gather(1, chosen), tau=config.tau)
-        positive, negative = log_p.gather(1, targets[:, None])[:, 0], log_p.gather(1, chosen)
+            return lpo(self.pi(positive, total), self.pi(negative, total[:, None]), tau=config.tau)
         if config.preference == "simpo":
             return simpo(positive, negative, beta=config.beta, gamma=config.gamma)
         if config.preference == "orpo":
-            return orpo(positive, negative)
+            return orpo(positive - total, negative - total[:, None])
         assert self.reference is not None
         with torch.no_grad():
-            before = self.reference(batch.items_BL)[rows, columns] @ self.reference.items.weight.T
-            before = torch.log_softmax(before, dim=1)
+            before, table = self.reference(batch.items_BL)[rows, columns], self.reference.output_weight
+            own, others = _products(before, table, targets[:, None])[:, 0], _products(before, table, chosen)
+        # Both losses are of differences, which the denominators leave.
         loss = dpo if config.preference == "dpo" else s_dpo
-        own, others = before.gather(1, targets[:, None])[:, 0], before.gather(1, chosen)
         return loss(positive, negative, own, others, beta=config.beta)
+
+    def pi(self, logits: Tensor, total: Tensor) -> Tensor:
+        """What LPO compares, from logits and the logarithm of the softmax's denominator."""
+        if self.config.pi == "logit":
+            return logits
+        return torch.exp(logits - total) if self.config.pi == "prob" else logits - total
+
+    @torch.no_grad()
+    def negatives(self, batch: Batch, rows: Tensor, columns: Tensor, queries_XD: Tensor, total_X: Tensor) -> Tensor:
+        """int64[X, K] head items, none of them the target or of the history; the catalogue is scored in blocks."""
+        config, vectors = self.config, self.model.output_weight
+        targets, history = batch.targets_BL[rows, columns], batch.items_BL[rows]
+        newest = columns + batch.items_BL.shape[1] - batch.targets_BL.shape[1]
+        seen = (history >= 0) & (torch.arange(history.shape[1]) <= newest[:, None])
+        banned = torch.cat([torch.where(seen, history, targets[:, None]), targets[:, None]], dim=1)
+        height, chosen = max(1, BLOCK_CELLS // len(vectors)), []
+        for start in range(0, len(queries_XD), height):
+            part = slice(start, start + height)
+            pi = self.pi(queries_XD[part] @ vectors.T, total_X[part, None])
+            masked = torch.zeros_like(pi, dtype=torch.bool).scatter_(1, banned[part], True)
+            chosen.append(
+                head_negatives(pi, ~self.tail_N, masked, config.num_negatives, self.generator, config.negatives)
+            )
+        return torch.cat(chosen)
+
+
+def _products(queries_XD: Tensor, vectors_ND: Tensor, items_XK: Tensor) -> Tensor:
+    """[X, K], the logit of each given item."""
+    return torch.einsum("xd,xkd->xk", queries_XD, torch.nn.functional.embedding(items_XK, vectors_ND))
 
 
 def fit(
@@ -132,7 +154,7 @@ def fit(
     resume: bool = False,
     progress: bool = True,
 ) -> Retriever:
-    """Train or align SASRec with a preference loss, keeping the weights that are best on `split.valid`.
+    """Train or align an encoder with a preference loss, keeping the weights that are best on `split.valid`.
 
     Errors: `InputError` on a `start` of other items or sizes, and fewer head items than negatives.
     """

@@ -1,12 +1,13 @@
-"""SASRec trained by softmax over the whole catalogue at every position.
+"""A sequence encoder trained by softmax over the catalogue: SASRec, and what the other encoders' methods share.
 
-Shape legend: B sequences, L history length, D width.
+Shape legend: B sequences, L history length, X examples of a step, D width, M negatives of a step.
 Source: Kang and McAuley, "Self-Attentive Sequential Recommendation", with the full softmax that later work found to be
 what it needs (the paper's own loss is binary, with one negative).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,13 +19,14 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.kernels.transformer import TransformerEncoder
-from beamwood.losses.softmax import catalogue_softmax
+from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.train import train
+from beamwood.models.encoders import build_encoder
 from beamwood.models.sasrec import SasRec
+from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.sequence import SequenceSearcher
+from beamwood.retrieval.sequence import ENCODERS, SequenceSearcher
 from beamwood.training.run_folder import RunFolder
 
 __all__ = ["TRAINS", "Batch", "Config", "SequenceTask", "fit", "fit_sequence"]
@@ -34,22 +36,33 @@ TRAINS = True
 
 
 class Config(BaseModel):
-    """SASRec; the defaults were chosen on validation data of `ml1m`."""
+    """A sequence encoder; the defaults of SASRec were chosen on validation data of `ml1m`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    encoder: Literal["sasrec", "gru4rec", "caser", "fmlp"] = "sasrec"
     width: int = Field(64, ge=1)
     length: int = Field(69, ge=2, description="latest items that count")
-    num_blocks: int = Field(2, ge=1)
-    num_heads: int = Field(2, ge=1)
+    num_blocks: int = Field(2, ge=1, description="of sasrec and fmlp")
+    num_heads: int = Field(2, ge=1, description="of sasrec")
+    hidden: int = Field(128, ge=1, description="recurrent units of gru4rec")
+    num_vertical: int = Field(4, ge=1, description="vertical filters of caser")
+    num_horizontal: int = Field(16, ge=1, description="horizontal filters of caser for each height")
     dropout: float = Field(0.2, ge=0, lt=1)
+    tied: bool = Field(True, description="score with the vectors that the encoder reads; false: a table of its own")
+    item_column: str | None = Field(None, description="list column of the item table to make item vectors from")
+    sampled_negatives: int | None = Field(
+        None, ge=1, description="uniform negatives that a step's examples share, with log q; None: the whole catalogue"
+    )
     horizon: int = Field(1, ge=0, description="how far ahead a position's target is drawn; 1: the next, 0: no bound")
     learning_rate: float = Field(3e-3, gt=0)
     weight_decay: float = Field(0.0, ge=0)
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
     warmup_steps: int = Field(100, ge=0)
     decay_steps: int | None = Field(None, ge=1)
-    batch_size: int = Field(32, ge=1, description="sequences a step; every position of each is an example")
+    batch_size: int = Field(
+        32, ge=1, description="windows a step; each position of a causal encoder's is an example, else the last alone"
+    )
     max_steps: int = Field(3000, ge=1)
     evaluate_every: int = Field(200, ge=1)
     patience: int = Field(8, ge=1)
@@ -60,34 +73,34 @@ class Config(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`items_BL` int64, -1 padding on the left; `targets_BL` int64, -1 where there is none."""
+    """`items_BL` int64, -1 padding on the left; `targets_BL` int64, -1 for none, [B, 1] where only the last counts."""
 
     items_BL: Tensor
     targets_BL: Tensor
 
 
 class SequenceTask:
-    """Random windows of users' histories; at each position the target is one of the items that follow."""
+    """Random windows of users' histories; at each position the target is one of the items that follow.
+
+    An encoder that is not causal has an example for each position instead, the window that ends there.
+    """
 
     def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
         self.config, self.histories = config, train.histories
+        self.generator = torch.Generator().manual_seed(seed)
+        self.model = build_model(train, config, self.generator)
         lengths = train.histories.lengths
-        # A user stands in an epoch once for each window of his history.
-        windows = np.where(lengths >= 2, -(-(lengths - 1) // config.length), 0)
-        self.users = np.repeat(np.arange(len(lengths)), windows)
+        if self.model.causal:
+            # A user stands in an epoch once for each window of his history.
+            windows = np.where(lengths >= 2, -(-(lengths - 1) // config.length), 0)
+            self.users = np.repeat(np.arange(len(lengths)), windows)
+        else:
+            self.users = np.repeat(np.arange(len(lengths)), np.maximum(lengths - 1, 0))
+            last_of = np.repeat(train.histories.indptr[1:] - 1, lengths)
+            self.positions = np.flatnonzero(np.arange(len(last_of)) < last_of)
         if len(self.users) == 0:
             raise InputError("no user has two interactions to train on; give a longer log")
         self.num_examples = len(self.users)
-        self.generator = torch.Generator().manual_seed(seed)
-        self.model = SasRec(
-            len(train.items),
-            width=config.width,
-            length=config.length,
-            num_blocks=config.num_blocks,
-            num_heads=config.num_heads,
-            dropout=config.dropout,
-            generator=self.generator,
-        )
         self.optimizers = [
             torch.optim.AdamW(
                 self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.98)
@@ -101,13 +114,20 @@ class SequenceTask:
         self.generator.set_state(state["generator"])
 
     def batch(self, rows: np.ndarray) -> Batch:
-        """A window of up to L items that have a successor, its place drawn uniformly, for each given example."""
+        """A window of up to L items that have a successor for each given example, its place drawn uniformly.
+
+        The window of an encoder that is not causal ends at the example's own position.
+        """
         users, length = self.users[rows], self.config.length
         start, end = self.histories.indptr[users], self.histories.indptr[users + 1]
         draws = torch.rand((len(rows), length + 1), generator=self.generator).double().numpy()
-        free = np.maximum(end - 1 - start - length, 0)
-        first = start + np.floor(draws[:, 0] * (free + 1)).astype(np.int64)
-        stop = np.minimum(first + length, end - 1)
+        if self.model.causal:
+            free = np.maximum(end - 1 - start - length, 0)
+            first = start + np.floor(draws[:, 0] * (free + 1)).astype(np.int64)
+            stop = np.minimum(first + length, end - 1)
+        else:
+            stop = self.positions[rows] + 1
+            first = np.maximum(start, stop - length)
         positions = stop[:, None] - np.arange(length, 0, -1)
         real = positions >= first[:, None]
         safe = np.where(real, positions, first[:, None])
@@ -118,18 +138,63 @@ class SequenceTask:
         items = self.histories.items
         return Batch(
             torch.from_numpy(np.where(real, items[safe], -1).astype(np.int64)),
-            torch.from_numpy(np.where(real, items[targets], -1).astype(np.int64)),
+            torch.from_numpy(np.where(real, items[targets], -1).astype(np.int64)[:, self._scored :]),
         )
 
+    @property
+    def _scored(self) -> int:
+        """The first position whose target counts."""
+        return 0 if self.model.causal else self.config.length - 1
+
     def loss(self, batch: Batch) -> Tensor:
-        """Mean over all positions of the softmax loss over the catalogue."""
+        """Mean over all examples of the softmax loss."""
         real = batch.targets_BL >= 0
-        queries = self.model(batch.items_BL)[real]
-        return catalogue_softmax(queries, self.model.items.weight, batch.targets_BL[real]).mean()
+        return self.cross_entropy(self.model(batch.items_BL)[real], batch.targets_BL[real]).mean()
+
+    def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor) -> Tensor:
+        """[X], the softmax loss over the catalogue, or over the target and the step's negatives."""
+        vectors, count = self.model.output_weight, self.config.sampled_negatives
+        if count is None:
+            return catalogue_softmax(queries_XD, vectors, targets_X)
+        negatives = torch.randint(len(vectors), (count,), generator=self.generator)
+        log_q = queries_XD.new_full((), -math.log(len(vectors)))
+        positive_X = (queries_XD * vectors[targets_X]).sum(dim=1)
+        return sampled_softmax(
+            positive_X[:, None],
+            queries_XD @ vectors[negatives].T,
+            log_q.expand(len(targets_X), count),
+            (negatives == targets_X[:, None])[:, None],
+            log_q.expand(len(targets_X), 1),
+        )[:, 0]
 
     def searcher(self) -> SequenceSearcher:
         """A searcher of the weights as they are now."""
-        return SequenceSearcher(TransformerEncoder(self.model.export(), num_heads=self.config.num_heads))
+        sizes = {"num_heads": self.model.num_heads} if isinstance(self.model, SasRec) else {}
+        if self.model.name == "gru4rec":
+            sizes["length"] = self.model.length
+        return SequenceSearcher(ENCODERS[self.model.name](self.model.export(), **sizes))
+
+
+def build_model(train: Dataset, config: Config, generator: torch.Generator) -> SequenceModel:
+    """The encoder of a configuration. Errors: an `item_column` that the item table lacks."""
+    features = None
+    if config.item_column is not None:
+        if train.item_table is None:
+            raise InputError(f"item_column='{config.item_column}' needs an item table; give one with --items")
+        features = train.item_table.vectors(config.item_column)
+    sizes = (
+        "width",
+        "length",
+        "dropout",
+        "num_blocks",
+        "num_heads",
+        "hidden",
+        "num_vertical",
+        "num_horizontal",
+        "tied",
+    )
+    named = {name: getattr(config, name) for name in sizes}
+    return build_encoder(config.encoder, len(train.items), **named, features_NF=features, generator=generator)
 
 
 def fit(
@@ -142,7 +207,7 @@ def fit(
     resume: bool = False,
     progress: bool = True,
 ) -> Retriever:
-    """Train SASRec on `split.train`, keeping the weights that are best on `split.valid`.
+    """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`.
 
     `time_limit` in seconds covers the whole training. Errors: `InputError` where nobody has two interactions.
     """
@@ -152,7 +217,7 @@ def fit(
         task,
         split,
         config,
-        method="sasrec",
+        method=config.encoder,
         seed=seed,
         run=run,
         time_limit=time_limit,

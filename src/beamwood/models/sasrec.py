@@ -7,15 +7,15 @@ without a long warm-up, and the item embeddings as output vectors.
 
 from __future__ import annotations
 
-import math
+from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from beamwood.errors import InputError
+from beamwood.models.sequence import SequenceModel
+from beamwood.types import FloatArray
 
 __all__ = ["SasRec"]
 
@@ -48,12 +48,14 @@ class Block(nn.Module):
         return x_BLD.view(*x_BLD.shape[:2], self.num_heads, -1).transpose(1, 2)
 
 
-class SasRec(nn.Module):
+class SasRec(SequenceModel):
     """Vectors [B, L, D] of the position after each history item, for the last `length` items.
 
-    `num_blocks`, `num_heads` (a divisor of `width`), `dropout` on embeddings and inside the blocks. The score of item
-    n is the inner product with `items.weight[n]`.
+    `num_blocks`, `num_heads` (a divisor of `width`), `dropout` on embeddings and inside the blocks.
     """
+
+    name: ClassVar[str] = "sasrec"
+    causal: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -64,38 +66,30 @@ class SasRec(nn.Module):
         num_blocks: int = 2,
         num_heads: int = 2,
         dropout: float = 0.2,
+        tied: bool = True,
+        features_NF: FloatArray | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__()
         if width % num_heads:
             raise InputError(f"width={width} is not a multiple of num_heads={num_heads}")
-        self.items = nn.Embedding(num_items, width)
+        super().__init__(num_items, width=width, dropout=dropout, tied=tied, features_NF=features_NF)
+        self.length = length
         self.positions = nn.Parameter(torch.empty(length, width))
         self.blocks = nn.ModuleList(Block(width, num_heads, dropout) for _ in range(num_blocks))
         self.final_norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
         self.num_heads = num_heads
         self.reset_parameters(generator)
 
-    @property
-    def length(self) -> int:
-        """L: how many of the latest items count."""
-        return len(self.positions)
-
     def reset_parameters(self, generator: torch.Generator | None) -> None:
         """Embeddings N(0, 1 / sqrt(D)), positions N(0, 0.02), linear maps by Xavier, all from `generator`."""
-        nn.init.normal_(self.items.weight, std=self.items.embedding_dim**-0.5, generator=generator)
+        self.reset_items(generator)
         nn.init.normal_(self.positions, std=0.02, generator=generator)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight, generator=generator)
-                nn.init.zeros_(module.bias)
+        self.reset_linear(generator)
 
     def forward(self, items_BL: Tensor) -> Tensor:
         """[B, L, D] for item indices int64[B, L], -1 padding on the left, L at most `length`."""
         length, real_BL = items_BL.shape[1], items_BL >= 0
-        x = self.items(items_BL.clamp(min=0)) * math.sqrt(self.items.embedding_dim)
-        x = self.dropout(x + self.positions[self.length - length :]) * real_BL[:, :, None]
+        x = self.dropout(self.embedded(items_BL) + self.positions[self.length - length :]) * real_BL[:, :, None]
         causal = torch.ones(length, length, dtype=torch.bool, device=items_BL.device).tril()
         # A padding position looks at itself, or its softmax would be of nothing.
         itself = torch.eye(length, dtype=torch.bool, device=items_BL.device)
@@ -104,7 +98,3 @@ class SasRec(nn.Module):
             x = block(x, visible_BLL)
         result: Tensor = self.final_norm(x)
         return result
-
-    def export(self) -> dict[str, NDArray[np.float32]]:
-        """Plain float32 arrays by parameter name, for `kernels.transformer`."""
-        return {name: value.detach().cpu().numpy().astype(np.float32) for name, value in self.state_dict().items()}

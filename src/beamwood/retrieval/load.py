@@ -16,6 +16,8 @@ __all__ = ["SEARCHERS", "restore_searcher"]
 SEARCHERS = {
     "tree-din": ("beamwood.retrieval.tree", "TreeSearcher"),
     "popularity": ("beamwood.retrieval.popularity", "PopularitySearcher"),
+    "sequence": ("beamwood.retrieval.sequence", "SequenceSearcher"),
+    # Written before there were other encoders.
     "sasrec": ("beamwood.retrieval.sequence", "SequenceSearcher"),
     "two-tower": ("beamwood.retrieval.two_tower", "TwoTowerSearcher"),
     "neighbours": ("beamwood.retrieval.neighbours", "NeighbourSearcher"),

@@ -1,30 +1,48 @@
-"""Search with a sequence encoder: a history becomes a vector, every item is scored by inner product; without torch.
+"""Search with any sequence encoder: a history becomes a vector, every item is scored by inner product; without torch.
 
 Shape legend: B rows, N items, D width, M items a row.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.errors import InputError
+from beamwood.errors import ArtefactError, InputError, nearest
+from beamwood.kernels.caser import CaserEncoder
+from beamwood.kernels.fmlp import FmlpEncoder
+from beamwood.kernels.gru import GruEncoder
+from beamwood.kernels.sequence import PlainEncoder
 from beamwood.kernels.transformer import TransformerEncoder
 from beamwood.retrieval.vector import best_products, products
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
 
-__all__ = ["SequenceSearcher"]
+__all__ = ["ENCODERS", "SequenceSearcher", "UserBranch"]
+
+ENCODERS: dict[str, type[PlainEncoder]] = {
+    encoder.name: encoder for encoder in (TransformerEncoder, GruEncoder, CaserEncoder, FmlpEncoder)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UserBranch:
+    """What is added to the vector h of a history of at most `longest` items: `W h + b`. Source: MELT."""
+
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    longest: int
 
 
 class SequenceSearcher:
     """The k items whose vectors have the largest inner product with the encoded history, all items scored."""
 
-    kind: ClassVar[str] = "sasrec"
+    kind: ClassVar[str] = "sequence"
 
-    def __init__(self, encoder: TransformerEncoder) -> None:
-        self.encoder = encoder
+    def __init__(self, encoder: PlainEncoder, user_branch: UserBranch | None = None) -> None:
+        self.encoder, self.user_branch = encoder, user_branch
 
     @property
     def num_items(self) -> int:
@@ -34,7 +52,12 @@ class SequenceSearcher:
         """float32[B, D], the vector of each history; zeros for an empty one."""
         if len(histories.items) and int(histories.items.max()) >= self.num_items:
             raise InputError(f"a history holds item index {int(histories.items.max())} of {self.num_items} items")
-        return self.encoder.encode(histories.padded(self.encoder.length))
+        vectors = self.encoder.encode(histories.padded(self.encoder.length))
+        branch = self.user_branch
+        if branch is not None:
+            short = (histories.lengths <= branch.longest) & (histories.lengths > 0)
+            vectors[short] += vectors[short] @ branch.weight.T + branch.bias
+        return vectors
 
     def search(
         self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
@@ -47,11 +70,24 @@ class SequenceSearcher:
         return products(self.encode(histories), self.encoder.vectors, items_BM)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        arrays = dict(self.encoder.arrays)
-        arrays["vectors"] = arrays.pop("items.weight")
-        return {"num_heads": self.encoder.num_heads}, arrays
+        arrays: dict[str, NDArray[Any]] = dict(self.encoder.arrays)
+        config: dict[str, Any] = {"encoder": self.encoder.name} | self.encoder.sizes
+        # `vectors` are those that are searched, whatever the encoder reads.
+        arrays["vectors"] = arrays.pop("outputs.weight" if "outputs.weight" in arrays else "items.weight")
+        if self.user_branch is not None:
+            config["user_branch"] = self.user_branch.longest
+            arrays |= {"user_branch.weight": self.user_branch.weight, "user_branch.bias": self.user_branch.bias}
+        return config, arrays
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        named = {("items.weight" if name == "vectors" else name): array for name, array in arrays.items()}
-        return cls(TransformerEncoder(named, num_heads=config["num_heads"]))
+        """The searcher of `export`; a configuration without an encoder's name is of the time of SASRec alone."""
+        sizes, named = dict(config), dict(arrays)
+        name, longest = sizes.pop("encoder", TransformerEncoder.name), sizes.pop("user_branch", None)
+        if name not in ENCODERS:
+            raise ArtefactError(f"encoder '{name}' is unknown{nearest(name, ENCODERS)}; a newer beamwood wrote it?")
+        named["outputs.weight" if "items.weight" in named else "items.weight"] = named.pop("vectors")
+        branch = None
+        if longest is not None:
+            branch = UserBranch(named.pop("user_branch.weight"), named.pop("user_branch.bias"), longest)
+        return cls(ENCODERS[name](named, **sizes), branch)

@@ -32,6 +32,7 @@ def head_negatives(
         raise InputError(f"a row has {fewest} head items that are not masked, fewer than {count}; lower num_negatives")
     keys = torch.zeros_like(pi_BN) if mode == "uniform" else pi_BN.detach()
     if mode != "top":
-        uniform = torch.rand(pi_BN.shape, generator=generator).clamp_(min=1e-20)
-        keys = keys - torch.log((-torch.log(uniform)).clamp(min=1e-20))
+        # Gumbel noise is the negative logarithm of an exponential draw.
+        waits = torch.empty(pi_BN.shape).exponential_(generator=generator).clamp_(min=1e-20)
+        keys = keys - waits.log_()
     return torch.topk(keys.masked_fill(~allowed_BN, -torch.inf), count, dim=1).indices

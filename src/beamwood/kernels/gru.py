@@ -1,0 +1,43 @@
+"""The GRU4Rec encoder as plain arrays; the twin of `models.gru4rec`.
+
+Shape legend: B rows, L history length, D width, H hidden units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.kernels.sequence import PlainEncoder, sigmoid
+from beamwood.types import FloatArray, IndexArray
+
+__all__ = ["GruEncoder"]
+
+
+class GruEncoder(PlainEncoder):
+    """Gated recurrent units over the latest L items."""
+
+    name: ClassVar[str] = "gru4rec"
+    needed: ClassVar[tuple[str, ...]] = ("gru.weight_ih_l0", "gru.weight_hh_l0", "output.weight", "output.bias")
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], *, length: int) -> None:
+        super().__init__(arrays)
+        self.length = length
+        self.sizes = {"length": length}
+
+    def _encode(self, items_BL: IndexArray) -> FloatArray:
+        a = self.arrays
+        inputs = self.embedded(items_BL) @ a["gru.weight_ih_l0"].T + a["gru.bias_ih_l0"]
+        hidden = a["gru.weight_hh_l0"].shape[1]
+        state = np.zeros((len(items_BL), hidden), np.float32)
+        for place in range(items_BL.shape[1]):
+            x, h = inputs[:, place], state @ a["gru.weight_hh_l0"].T + a["gru.bias_hh_l0"]
+            gates = sigmoid(x[:, : 2 * hidden] + h[:, : 2 * hidden])
+            reset, keep = gates[:, :hidden], gates[:, hidden:]
+            new = np.tanh(x[:, 2 * hidden :] + reset * h[:, 2 * hidden :])
+            # The recurrence starts at a row's first item.
+            state = np.where(items_BL[:, place, None] >= 0, (1 - keep) * new + keep * state, state)
+        return self.linear(state, "output")

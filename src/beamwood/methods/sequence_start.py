@@ -1,0 +1,38 @@
+"""A fitted sequence model as the start of another training."""
+
+from __future__ import annotations
+
+import torch
+
+from beamwood.data.dataset import Dataset
+from beamwood.errors import InputError
+from beamwood.methods.tree_start import load_fitted
+from beamwood.models.sequence import ProjectedItems, SequenceModel
+from beamwood.retrieval.sequence import SequenceSearcher
+
+__all__ = ["fitted_sequence", "load_start"]
+
+
+def fitted_sequence(start: str, train: Dataset) -> SequenceSearcher:
+    """The searcher of a fitted sequence model over exactly these items."""
+    searcher = load_fitted(start, train)
+    if not isinstance(searcher, SequenceSearcher):
+        raise InputError(
+            f"start='{start}' holds a {searcher.kind} retriever; give a fitted sequence model, e.g. sasrec"
+        )
+    return searcher
+
+
+def load_start(model: SequenceModel, start: str, train: Dataset) -> None:
+    """Give `model` the weights of the fitted sequence model in the folder `start`, which must have its sizes."""
+    encoder = fitted_sequence(start, train).encoder
+    if encoder.name != model.name:
+        raise InputError(f"start='{start}' holds a {encoder.name}; set encoder={encoder.name}, or give a {model.name}")
+    weights = {name: torch.from_numpy(array.copy()) for name, array in encoder.arrays.items()}
+    if isinstance(model.items, ProjectedItems):
+        # The vectors themselves are computed from the item table's column.
+        del weights["items.weight"]
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise InputError(f"start='{start}' has another width, length or depth: {error}") from None
