@@ -22,6 +22,8 @@ METHODS = {
     "caser": "beamwood.methods.caser",
     "fmlp": "beamwood.methods.fmlp",
     "lpo4rec": "beamwood.methods.lpo4rec",
+    "melt": "beamwood.methods.melt",
+    "cities": "beamwood.methods.cities",
     "two_tower": "beamwood.methods.two_tower",
     "popularity": "beamwood.methods.popularity",
     "cooccurrence": "beamwood.methods.cooccurrence",

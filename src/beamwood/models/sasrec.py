@@ -17,7 +17,7 @@ from beamwood.errors import InputError
 from beamwood.models.sequence import SequenceModel
 from beamwood.types import FloatArray
 
-__all__ = ["SasRec"]
+__all__ = ["Block", "SasRec"]
 
 
 class Block(nn.Module):

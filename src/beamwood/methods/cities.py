@@ -1,0 +1,171 @@
+"""CITIES: rare items of a fitted sequence model get vectors inferred from the items around them.
+
+Shape legend: B items of a step, P contexts, W places of a context, D width.
+Source: Jang et al., "CITIES: Contextual Inference of Tail-Item Embeddings for Sequential Recommendation".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from beamwood.data.dataset import Dataset
+from beamwood.data.split import Split
+from beamwood.errors import InputError
+from beamwood.methods.assemble import build_retriever
+from beamwood.methods.item_contexts import Occurrences, replaced_vectors
+from beamwood.methods.sequence_start import fitted_sequence
+from beamwood.methods.train import train
+from beamwood.models.cities import ContextModel
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.sequence import SequenceSearcher
+from beamwood.training.run_folder import RunFolder
+from beamwood.types import IndexArray
+
+__all__ = ["TRAINS", "CitiesTask", "Config", "fit"]
+
+TRAINS = True
+"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+
+
+class Config(BaseModel):
+    """The paper's: 24 items to each side, up to 10 contexts, items with up to 5 interactions are rare."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    start: str | None = Field(None, description="folder of a fitted sequence model (--from)")
+    reach: int = Field(24, ge=1, description="items to each side of an occurrence")
+    max_contexts: int = Field(10, ge=1, description="occurrences that are looked at")
+    rare: int = Field(5, ge=1, description="items with at most so many interactions get a new vector")
+    num_heads: int = Field(2, ge=1)
+    dropout: float = Field(0.1, ge=0, lt=1)
+    learning_rate: float = Field(1e-3, gt=0)
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
+    warmup_steps: int = Field(50, ge=0)
+    decay_steps: int | None = Field(None, ge=1)
+    batch_size: int = Field(64, ge=1, description="items a step")
+    max_steps: int = Field(600, ge=1)
+    evaluate_every: int = Field(100, ge=1)
+    patience: int = Field(8, ge=1)
+    clip_norm: float = Field(5.0, gt=0)
+    validation_users: int = Field(600, ge=1)
+    monitor: str = "new/f@20"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`items_B`; `rows` int64[P] says whose context each of `contexts_PW` is."""
+
+    items_B: Tensor
+    rows: Tensor
+    contexts_PW: Tensor
+
+
+class CitiesTask:
+    """Examples are items that are not rare, shown with 1..K of their contexts; the target is their own vector."""
+
+    def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
+        if config.start is None:
+            raise InputError("cities needs a fitted sequence model; give start=FOLDER (--from)")
+        self.config = config
+        self.generator = torch.Generator().manual_seed(seed)
+        self.before = fitted_sequence(config.start, train)
+        self.contexts = Occurrences.of(train.histories, len(train.items))
+        counts = self.contexts.counts
+        self.head, self.tail = (
+            np.flatnonzero(counts > config.rare),
+            np.flatnonzero((counts > 0) & (counts <= config.rare)),
+        )
+        if len(self.head) == 0:
+            raise InputError(f"no item has more than rare={config.rare} interactions; lower rare")
+        self.num_examples = len(self.head)
+        vectors = self.before.encoder.vectors
+        if vectors.shape[1] % config.num_heads:
+            raise InputError(
+                f"num_heads={config.num_heads} does not divide the fitted model's width {vectors.shape[1]}"
+            )
+        self.model = ContextModel(
+            vectors,
+            reach=config.reach,
+            num_heads=config.num_heads,
+            dropout=config.dropout,
+            generator=self.generator,
+        )
+        self.optimizers = [torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)]
+
+    def state(self) -> dict[str, Any]:
+        return {"generator": self.generator.get_state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.generator.set_state(state["generator"])
+
+    def batch(self, rows: NDArray[np.int64]) -> Batch:
+        """The given items, each with a random number of its occurrences."""
+        most = torch.randint(1, self.config.max_contexts + 1, (len(rows),), generator=self.generator).numpy()
+        return self.shown(self.head[rows], most, self.generator)
+
+    def shown(self, items_B: IndexArray, most_B: IndexArray, generator: torch.Generator) -> Batch:
+        """Up to `most` contexts of each item."""
+        rows, places = self.contexts.draw(items_B, most_B, generator)
+        histories, at = self.contexts.histories, self.contexts.positions[places]
+        users = np.searchsorted(histories.indptr, at, side="right") - 1
+        around = at[:, None] + np.arange(-self.config.reach, self.config.reach + 1)
+        inside = (around >= histories.indptr[users, None]) & (around < histories.indptr[users + 1, None])
+        contexts = np.where(inside, histories.items[np.where(inside, around, 0)], -1).astype(np.int64)
+        return Batch(*map(torch.from_numpy, (np.asarray(items_B, np.int64), rows, contexts)))
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[B], the squared error of each item's vector."""
+        inferred: Tensor = self.model(batch.rows, batch.contexts_PW, len(batch.items_B))
+        return (inferred - self.model.vectors[batch.items_B]).square().sum(dim=1)
+
+    @torch.no_grad()
+    def searcher(self) -> SequenceSearcher:
+        """The fitted model with the rare items' vectors inferred."""
+        training, generator = self.model.training, torch.Generator().manual_seed(0)
+        self.model.eval()
+        parts = [np.empty((0, self.model.vectors.shape[1]), np.float32)]
+        for start in range(0, len(self.tail), 256):
+            items = self.tail[start : start + 256]
+            batch = self.shown(items, np.full(len(items), self.config.max_contexts), generator)
+            parts.append(self.model(batch.rows, batch.contexts_PW, len(items)).numpy())
+        self.model.train(training)
+        return replaced_vectors(self.before, self.tail, np.concatenate(parts))
+
+
+def fit(
+    split: Split,
+    config: Config | None = None,
+    *,
+    seed: int = 0,
+    run: RunFolder | None = None,
+    time_limit: float | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> Retriever:
+    """Train the inference on items that are not rare, keeping what is best on `split.valid`, and apply it to the rare.
+
+    Errors: `InputError` without `start`, on one of other items, and on one with untied vectors.
+    """
+    config = config or Config()
+    task = CitiesTask(split.train, config, seed=seed)
+    task.searcher()  # says what is wrong with the start before the training, not after
+    training = train(
+        task,
+        split,
+        config,
+        lambda: task.searcher().search,
+        method="cities",
+        seed=seed,
+        run=run,
+        time_limit=time_limit,
+        resume=resume,
+        progress=progress,
+    )
+    return build_retriever(task.searcher(), split, method="cities", config=config, seed=seed, training=training)

@@ -1,0 +1,86 @@
+"""Where items stand in the training histories, and what a fitted encoder makes of the histories before them.
+
+Shape legend: B items of a batch, P places, D width, L history length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.kernels.sequence import PlainEncoder
+from beamwood.retrieval.sequence import SequenceSearcher, UserBranch
+from beamwood.types import IndexArray, ItemLists
+
+__all__ = ["Occurrences", "encoded", "replaced_vectors"]
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrences:
+    """Item n stands at `histories.items[positions[indptr[n]:indptr[n + 1]]]`, in the order of the histories."""
+
+    histories: ItemLists
+    indptr: NDArray[np.int64]
+    positions: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, histories: ItemLists, num_items: int, *, after_others: bool = False) -> Self:
+        """Of every item; `after_others` leaves out those that open a history."""
+        positions = np.argsort(histories.items, kind="stable")
+        if after_others:
+            positions = positions[positions > histories.indptr[histories.rows[positions]]]
+        counts = np.bincount(histories.items[positions], minlength=num_items)
+        return cls(histories, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), positions)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """int64[N]."""
+        return np.diff(self.indptr)
+
+    def draw(
+        self, items_B: IndexArray, most_B: IndexArray, generator: torch.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows int64[P] of the batch and their places int64[P] in `positions`: up to `most` of each item, at random."""
+        starts, counts = self.indptr[items_B], self.counts[items_B]
+        rows = np.repeat(np.arange(len(items_B)), counts)
+        ends = np.cumsum(counts)
+        places = np.arange(len(rows)) + np.repeat(starts - (ends - counts), counts)
+        order = np.lexsort((torch.rand(len(rows), generator=generator).numpy(), rows))
+        kept = np.arange(len(rows)) - np.repeat(ends - counts, counts) < np.repeat(most_B, counts)
+        return rows[kept], places[order][kept]
+
+    def thinned(self, most: int, generator: torch.Generator) -> Occurrences:
+        """Up to `most` of each item, at random."""
+        every = np.arange(len(self.indptr) - 1)
+        rows, places = self.draw(every, np.full(len(every), most), generator)
+        counts = np.bincount(rows, minlength=len(every))
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return Occurrences(self.histories, indptr, self.positions[places])
+
+
+def encoded(encoder: PlainEncoder, histories: ItemLists, starts: IndexArray, stops: IndexArray) -> NDArray[np.float32]:
+    """float32[P, D], the vectors of the histories `histories.items[start:stop]`."""
+    starts = np.maximum(starts, stops - encoder.length)
+    result = np.zeros((len(starts), encoder.vectors.shape[1]), np.float32)
+    # Histories of one length together, as the encoder leaves out columns that are padding in a whole block.
+    for rows in np.array_split(np.argsort(stops - starts, kind="stable"), -(-len(starts) // 1024)):
+        result[rows] = encoder.encode(histories.slices(starts[rows], stops[rows]).padded(encoder.length))
+    return result
+
+
+def replaced_vectors(
+    searcher: SequenceSearcher, items: IndexArray, vectors: NDArray[np.float32], branch: UserBranch | None = None
+) -> SequenceSearcher:
+    """A searcher like `searcher` in which the given items have the given vectors, wherever they are read or found."""
+    arrays = dict(searcher.encoder.arrays)
+    if "outputs.weight" in arrays:
+        raise InputError("the fitted model has tied=false; fit it with tied=true, so that an item has one vector")
+    arrays["items.weight"] = arrays["items.weight"].copy()
+    arrays["items.weight"][items] = vectors
+    encoder = type(searcher.encoder)(arrays, **searcher.encoder.sizes)
+    return SequenceSearcher(encoder, branch)

@@ -1,0 +1,196 @@
+"""MELT: two branches beside a fitted sequence model that tell rare items and short histories what they lack.
+
+Shape legend: B items and users of a step, D width.
+Source: "MELT: Mutual Enhancement of Long-Tailed User and Item for Sequential Recommendation". The encoder stays as it
+was fitted (the paper trains on with it), so rare items' vectors are written once instead of every epoch, and the
+branches fit any encoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from beamwood.data.dataset import Dataset
+from beamwood.data.split import Split
+from beamwood.errors import InputError
+from beamwood.methods.assemble import build_retriever
+from beamwood.methods.item_contexts import Occurrences, encoded, replaced_vectors
+from beamwood.methods.sequence_start import fitted_sequence
+from beamwood.methods.train import train
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.sequence import SequenceSearcher, UserBranch
+from beamwood.training.run_folder import RunFolder
+
+__all__ = ["TRAINS", "Config", "MeltTask", "fit"]
+
+TRAINS = True
+"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+
+
+class Config(BaseModel):
+    """The branches on top of the model in `start`; the paper's quantiles call four fifths of users and items rare."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    start: str | None = Field(None, description="folder of a fitted sequence model (--from)")
+    user_quantile: float = Field(0.8, gt=0, lt=1, description="users with shorter histories than this share are rare")
+    item_quantile: float = Field(0.78, gt=0, lt=1, description="items with fewer interactions than this share are rare")
+    max_contexts: int = Field(50, ge=1, description="occurrences kept of an item")
+    learning_rate: float = Field(1e-3, gt=0)
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
+    warmup_steps: int = Field(0, ge=0)
+    decay_steps: int | None = Field(None, ge=1, description="of the rate and the curriculum; None: max_steps")
+    batch_size: int = Field(128, ge=1, description="items, and as many users, a step")
+    max_steps: int = Field(600, ge=1)
+    evaluate_every: int = Field(100, ge=1)
+    patience: int = Field(8, ge=1)
+    clip_norm: float = Field(5.0, gt=0)
+    validation_users: int = Field(600, ge=1)
+    monitor: str = "new/f@20"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What each branch reads [B, D], what it should say [B, D], and how much that counts [B]."""
+
+    users: tuple[Tensor, Tensor, Tensor]
+    items: tuple[Tensor, Tensor, Tensor]
+
+
+class MeltTask:
+    """Examples are frequent items, each with a random frequent user; both are shown as if they were rare."""
+
+    def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
+        if config.start is None:
+            raise InputError("melt needs a fitted sequence model; give start=FOLDER (--from)")
+        self.config, self.histories = config, train.histories
+        self.generator, self.step = torch.Generator().manual_seed(seed), 0
+        self.before = fitted_sequence(config.start, train)
+        encoder, lengths = self.before.encoder, train.histories.lengths
+        self.contexts = Occurrences.of(train.histories, len(train.items), after_others=True).thinned(
+            config.max_contexts, self.generator
+        )
+        positions = self.contexts.positions
+        starts = train.histories.indptr[train.histories.rows[positions]]
+        self.context_vectors = encoded(encoder, train.histories, starts, positions)
+        self.counts, has_context = train.item_counts, self.contexts.counts > 0
+        self.rarest = int(np.quantile(self.counts, config.item_quantile))
+        self.shortest = int(np.quantile(lengths[lengths > 0], config.user_quantile))
+        self.tail = np.flatnonzero((self.counts <= self.rarest) & has_context)
+        self.head = np.flatnonzero((self.counts > self.rarest) & has_context)
+        self.users = np.flatnonzero(lengths > self.shortest)
+        if len(self.head) == 0 or len(self.users) == 0:
+            raise InputError("no item or no user is above its quantile; lower item_quantile or user_quantile")
+        ends = train.histories.indptr[self.users + 1]
+        self.user_vectors = encoded(encoder, train.histories, train.histories.indptr[self.users], ends)
+        self.num_examples = len(self.head)
+        width = encoder.vectors.shape[1]
+        self.model = nn.ModuleDict({"user": nn.Linear(width, width), "item": nn.Linear(width, width)})
+        for parameter in self.model.parameters():
+            nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=self.generator)
+        self.optimizers = [torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)]
+
+    def state(self) -> dict[str, Any]:
+        return {"generator": self.generator.get_state(), "step": self.step}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.generator.set_state(state["generator"])
+        self.step = int(state["step"])
+
+    def batch(self, rows: NDArray[np.int64]) -> Batch:
+        """Random users' last items for all they had, and the given items' random contexts for their vectors."""
+        count, fraction = len(rows), min(self.step / (self.config.decay_steps or self.config.max_steps), 1.0)
+        self.step += 1
+        chosen = torch.randint(len(self.users), (count,), generator=self.generator).numpy()
+        shown = torch.randint(1, max(self.shortest, 1) + 1, (count,), generator=self.generator).numpy()
+        ends = self.histories.indptr[self.users[chosen] + 1]
+        short = encoded(self.before.encoder, self.histories, ends - shown, ends)
+        lengths = self.histories.lengths
+        user_weights = curriculum(lengths[self.users[chosen]], self.shortest, int(lengths.max()), fraction)
+        items = self.head[rows]
+        most = torch.randint(1, max(self.rarest, 1) + 1, (count,), generator=self.generator).numpy()
+        of, places = self.contexts.draw(items, most, self.generator)
+        item_weights = curriculum(self.counts[items], self.rarest, int(self.counts.max()), fraction)
+        vectors = self.before.encoder.vectors[items]
+        return Batch(
+            tuple(map(torch.from_numpy, (short, self.user_vectors[chosen], user_weights))),  # type: ignore[arg-type]
+            tuple(map(torch.from_numpy, (self.mean_contexts(of, places, count), vectors, item_weights))),  # type: ignore[arg-type]
+        )
+
+    def mean_contexts(self, rows: NDArray[np.int64], places: NDArray[np.int64], count: int) -> NDArray[np.float32]:
+        """float32[B, D], the mean of each row's contexts; `rows` ascending and none without one."""
+        sums: NDArray[np.float32] = np.add.reduceat(
+            self.context_vectors[places], np.searchsorted(rows, np.arange(count)), axis=0
+        )
+        counts = np.bincount(rows, minlength=count).astype(np.float32)
+        return np.asarray(sums / counts[:, None], np.float32)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[B], both branches' weighted squared errors."""
+
+        def of(name: str, part: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+            given, wanted, weights = part
+            errors: Tensor = (self.model[name](given) - wanted).square().mean(dim=1)
+            return weights * errors
+
+        return of("user", batch.users) + of("item", batch.items)
+
+    @torch.no_grad()
+    def searcher(self) -> SequenceSearcher:
+        """The fitted model with rare items' vectors from their contexts, and the user branch for short histories."""
+        rows = np.repeat(np.arange(len(self.tail)), self.contexts.counts[self.tail])
+        starts = self.contexts.indptr[self.tail]
+        places = np.concatenate(
+            [np.arange(a, b) for a, b in zip(starts, self.contexts.indptr[self.tail + 1], strict=True)]
+        )
+        means = torch.from_numpy(self.mean_contexts(rows, places, len(self.tail)))
+        vectors = self.model["item"](means).numpy()
+        user = self.model["user"]
+        assert isinstance(user, nn.Linear)
+        branch = UserBranch(user.weight.numpy().copy(), user.bias.numpy().copy(), self.shortest)
+        return replaced_vectors(self.before, self.tail, vectors, branch)
+
+
+def curriculum(count_B: NDArray[np.int64], threshold: int, largest: int, fraction: float) -> NDArray[np.float32]:
+    """`|sin(pi/2 fraction + pi/2 (n - t - 1) / (n_max - t - 1))|`: the most frequent first, then the others."""
+    place = (count_B - threshold - 1) / max(largest - threshold - 1, 1)
+    return np.abs(np.sin(np.pi / 2 * (fraction + place))).astype(np.float32)
+
+
+def fit(
+    split: Split,
+    config: Config | None = None,
+    *,
+    seed: int = 0,
+    run: RunFolder | None = None,
+    time_limit: float | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> Retriever:
+    """Train both branches on `split.train`, keeping those that are best on `split.valid`.
+
+    Errors: `InputError` without `start`, on one of other items, and on one with untied vectors.
+    """
+    config = config or Config()
+    task = MeltTask(split.train, config, seed=seed)
+    task.searcher()  # says what is wrong with the start before the training, not after
+    training = train(
+        task,
+        split,
+        config,
+        lambda: task.searcher().search,
+        method="melt",
+        seed=seed,
+        run=run,
+        time_limit=time_limit,
+        resume=resume,
+        progress=progress,
+    )
+    return build_retriever(task.searcher(), split, method="melt", config=config, seed=seed, training=training)

@@ -1,0 +1,192 @@
+"""MELT and CITIES: rare items get vectors from their contexts, others keep theirs, and answers survive saving."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import beamwood
+from beamwood.cli.main import main
+from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.methods import load_method
+from beamwood.methods.cities import CitiesTask
+from beamwood.methods.item_contexts import Occurrences, encoded
+from beamwood.methods.melt import MeltTask, curriculum
+from beamwood.training.run_folder import RunFolder
+from beamwood.types import ItemLists
+
+SMALL = {"width": 8, "length": 10, "num_blocks": 1, "num_heads": 2, "hidden": 6}
+LOOP = {"max_steps": 6, "evaluate_every": 3, "validation_users": 20}
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("market")
+    planted = make_market(MarketConfig(num_users=250, num_items=120, min_events=5, max_events=14), seed=1)
+    planted.log.write_parquet(folder / "log.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def split(market):
+    return leave_one_out(Dataset.from_log(read_log(market / "log.parquet")))
+
+
+@pytest.fixture(scope="module", params=["sasrec", "gru4rec", "caser"])
+def start(split, market, request):
+    module = load_method(request.param)
+    module.fit(split, module.Config(**SMALL, **LOOP), progress=False).save(market / request.param)
+    return market / request.param
+
+
+def config_of(name, start, **changes):
+    sizes = {"melt": {"batch_size": 8}, "cities": {"batch_size": 8, "reach": 4}}[name]
+    return load_method(name).Config(**({"start": str(start)} | LOOP | sizes | changes))
+
+
+@pytest.mark.parametrize("name", ["melt", "cities"])
+def test_rare_items_move_and_others_stay(split, start, name):
+    module = load_method(name)
+    fitted = module.fit(split, config_of(name, start), progress=False)
+    before = beamwood.load(start).searcher.export()[1]
+    after = fitted.searcher.export()[1]
+    counts = split.train.item_counts
+    rare = counts <= (np.quantile(counts, 0.78) if name == "melt" else 5)
+    moved = (after["vectors"] != before["vectors"]).any(axis=1)
+    contexts = Occurrences.of(split.train.histories, len(counts), after_others=name == "melt").counts
+    assert np.array_equal(moved, rare & (contexts > 0))
+    assert 0 < moved.sum() < len(counts)
+
+
+@pytest.mark.parametrize("name", ["melt", "cities"])
+def test_a_resumed_run_equals_an_uninterrupted_one(split, start, tmp_path, name):
+    module = load_method(name)
+    config = config_of(name, start, decay_steps=6)
+    whole = module.fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    half = config.model_copy(update={"max_steps": 3})
+    module.fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
+    resumed = module.fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
+    assert all(np.array_equal(ours[array], theirs[array]) for array in ours)
+
+
+@pytest.mark.parametrize("name", ["melt", "cities"])
+def test_from_the_command_line(market, start, tmp_path, capsys, name):
+    out = tmp_path / "out"
+    settings = [f"--set={key}={value}" for key, value in (LOOP | {"batch_size": 8}).items()]
+    arguments = ["fit", str(market / "log.parquet"), "--split", "leave-one-out", "--method", name, "--out", str(out)]
+    assert main([*arguments, "--from", str(start), *settings]) == 0
+    assert main(["recommend", str(out), "--user", "3", "-k", "4", "--json"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", str(out), "--k", "5", "--tail", "0.3", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["method"] == name
+    assert 0 <= document["tail"]["views"]["all"]["metrics"]["hit_rate@5"] <= 1
+    assert main([*arguments[:-1], str(tmp_path / "none")]) == 2
+    assert "give start=FOLDER (--from)" in capsys.readouterr().err
+
+
+def test_melt_says_what_the_contexts_say(split, start):
+    """With the branch an identity, a rare item's vector is the mean of the vectors of the histories before it."""
+    task = MeltTask(split.train, config_of("melt", start), seed=0)
+    with torch.no_grad():
+        task.model["item"].weight.copy_(torch.eye(8))
+        task.model["item"].bias.zero_()
+    searcher = task.searcher()
+    histories, encoder = split.train.histories, beamwood.load(start).searcher
+    for item in task.tail[:5]:
+        before = [h[:i] for h in histories for i in range(1, len(h)) if h[i] == item]
+        mean = encoder.encode(ItemLists.from_lists(before)).mean(axis=0)
+        assert np.allclose(searcher.encoder.vectors[item], mean, atol=1e-5)
+    assert searcher.user_branch.longest == task.shortest
+    longer = ItemLists.from_lists([np.arange(task.shortest + 1), np.arange(task.shortest)])
+    same = (searcher.encode(longer) == searcher.encoder.encode(longer.padded(10))).all(axis=1)
+    assert same.tolist() == [True, False]
+
+
+def test_melt_learns_a_planted_map(split, start, monkeypatch):
+    """Where every vector is a linear map of its contexts' mean, the item branch finds the map."""
+    task = MeltTask(split.train, config_of("melt", start, batch_size=32), seed=0)
+    rng = np.random.default_rng(0)
+    planted = rng.normal(size=(8, 8)).astype(np.float32)
+    task.context_vectors = rng.normal(size=(len(split.train.items), 8)).astype(np.float32)[
+        split.train.histories.items[task.contexts.positions]
+    ]
+    means = np.zeros((len(split.train.items), 8), np.float32)
+    means[split.train.histories.items[task.contexts.positions]] = task.context_vectors
+    task.before.encoder.arrays["items.weight"] = means @ planted.T
+    optimizer = torch.optim.Adam(task.model.parameters(), lr=0.03)
+    for _ in range(400):
+        optimizer.zero_grad()
+        task.step = 3
+        batch = task.batch(rng.integers(0, task.num_examples, 32))
+        task.loss(batch).mean().backward()
+        optimizer.step()
+    assert np.allclose(task.model["item"].weight.detach().numpy(), planted, atol=0.05)
+
+
+def test_the_curriculum_goes_from_frequent_to_less_frequent():
+    weights = curriculum(np.array([6, 20, 105]), 5, 105, 0.0)
+    assert weights[0] == 0
+    assert weights[2] == 1
+    assert np.all(np.diff(weights) > 0)
+    assert np.all(np.diff(curriculum(np.array([6, 20, 105]), 5, 105, 1.0)) < 0)
+
+
+def test_cities_sees_the_items_around_and_not_the_item(split, start):
+    task = CitiesTask(split.train, config_of("cities", start), seed=0)
+    items = task.tail[:6]
+    batch = task.shown(items, np.full(6, 3), torch.Generator().manual_seed(0))
+    histories = [h.tolist() for h in split.train.histories]
+    for row, context in zip(batch.rows.tolist(), batch.contexts_PW.tolist(), strict=True):
+        assert context[4] == items[row]
+        left, right = ([i for i in part if i >= 0] for part in (context[:4], context[5:]))
+        assert any(
+            h[max(0, p - 4) : p] == left and h[p + 1 : p + 5] == right
+            for h in histories
+            for p in range(len(h))
+            if h[p] == items[row]
+        )
+    task.model.eval()
+    with torch.no_grad():
+        given = task.model(batch.rows, batch.contexts_PW, 6)
+        hidden = batch.contexts_PW.clone()
+        hidden[:, 4] = 0
+        assert torch.equal(given, task.model(batch.rows, hidden, 6))
+        # Each alone is as in the batch.
+        for row in range(6):
+            mine = batch.rows == row
+            alone = task.model(torch.zeros(int(mine.sum()), dtype=torch.long), batch.contexts_PW[mine], 1)
+            assert torch.allclose(alone[0], given[row], atol=1e-5)
+
+
+def test_draws_are_of_the_items_and_without_repeats():
+    rng = np.random.default_rng(0)
+    histories = ItemLists.from_lists([rng.integers(0, 9, rng.integers(1, 12)) for _ in range(30)])
+    for after in (False, True):
+        where = Occurrences.of(histories, 9, after_others=after)
+        assert where.counts.sum() == len(histories.items) - after * len(histories)
+        items, most = np.array([3, 0, 3, 8]), np.array([2, 100, 1, 4])
+        rows, places = where.draw(items, most, torch.Generator().manual_seed(0))
+        assert (histories.items[where.positions[places]] == items[rows]).all()
+        assert np.array_equal(np.bincount(rows, minlength=4), np.minimum(most, where.counts[items]))
+        assert all(len(set(places[rows == row])) == (rows == row).sum() for row in range(4))
+        assert np.array_equal(where.thinned(2, torch.Generator().manual_seed(0)).counts, np.minimum(where.counts, 2))
+
+
+def test_encoded_windows_are_those_histories(split, start):
+    encoder = beamwood.load(start).searcher
+    indptr = split.train.histories.indptr
+    vectors = encoded(encoder.encoder, split.train.histories, indptr[:-1], indptr[1:])
+    assert np.allclose(vectors, encoder.encode(split.train.histories), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["melt", "cities"])
+def test_untied_vectors_are_refused(split, tmp_path, name):
+    sasrec, module = load_method("sasrec"), load_method(name)
+    sasrec.fit(split, sasrec.Config(**SMALL, **LOOP, tied=False), progress=False).save(tmp_path / "untied")
+    with pytest.raises(InputError, match="fit it with tied=true"):
+        module.fit(split, config_of(name, tmp_path / "untied"), progress=False)
