@@ -66,6 +66,13 @@ def test_fit_evaluate_recommend(market, fitted, capsys):
     for views in (document["views"], document["tail"]["views"]):
         assert views["all"]["protocol"]["tail_rule"] == document["tail"]["rule"]
         assert 0 <= views["all"]["metrics"]["gini@5"] <= 1
+    assert document["tail"]["probability_gap"]["queries"] == 12
+    page = market / "report.html"
+    assert beamwood("evaluate", fitted, "--k", "5", "--tail", "0.3", "--html", page) == 0
+    assert "scores over their sum" in capsys.readouterr().out
+    assert "<svg" in page.read_text()
+    assert "test users with a tail label" in page.read_text()
+    assert beamwood("evaluate", fitted, "--k", "5", "--html", market / "nowhere" / "page.html") == 2
     assert beamwood("evaluate", fitted, "--k", "5") == 0
     assert "consumed items taken out" in capsys.readouterr().out
     assert beamwood("recommend", fitted, "--user", "3", "--user", "7", "-k", "4", "--json") == 0
@@ -128,6 +135,24 @@ def test_compare_says_which_is_better(market, capsys):
     assert code == 0
     assert set(document["methods"]) == {"popularity", "cooccurrence"}
     assert "cooccurrence" in document["conclusion"]
+    arguments = [
+        "compare",
+        market / "log.parquet",
+        "--methods",
+        "popularity,cooccurrence",
+        "--k",
+        "10",
+        "--tail",
+        "0.4",
+    ]
+    assert beamwood(*arguments, "--json") == 0
+    tail = json.loads(capsys.readouterr().out)["tail"]
+    assert "the 0.4 share of item types" in tail["rule"]
+    assert set(tail["methods"]) == {"popularity", "cooccurrence"}
+    assert tail["methods"]["popularity"]["all"]["protocol"]["queries"] == tail["queries"]
+    assert tail["paired_tests"]["new"][0]["rival"] == "popularity"
+    assert beamwood(*arguments, "--tail-of", "interactions") == 0
+    assert "test users with a tail label" in capsys.readouterr().out
 
 
 def write(folder, name, frame):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 
 from beamwood.cli import options as o
+from beamwood.cli.evaluate import tail_rule
 from beamwood.cli.fit import fit_method
 from beamwood.cli.inputs import Source, load_data, load_split, make_config, note, parse_duration, print_json
-from beamwood.cli.measure import as_document, compared, measure, parse_cuts, print_table
+from beamwood.cli.measure import as_document, compared, measure, measure_tail, parse_cuts, print_table
 from beamwood.errors import InputError
 
 __all__ = ["compare", "verdict"]
@@ -27,6 +28,13 @@ def compare(
     split: o.SplitName = "users",
     seed: o.Seed = 2026,
     k: Annotated[str, typer.Option("--k", help="Cuts, as 20,40.")] = "20",
+    tail: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option("--tail", min=0.001, max=0.999, help="Also on labels among this share of the rarest items."),
+    ] = None,
+    tail_of: Annotated[
+        str, typer.Option("--tail-of", help="What --tail is a share of: items or interactions.")
+    ] = "items",
     time_limit: o.TimeLimit = None,
     user_column: o.UserColumn = None,
     item_column: o.ItemColumn = None,
@@ -49,8 +57,8 @@ def compare(
         log, items, user_column, item_column, time_column, weight_column, boundary_column, items_column, unlisted_items
     )
     data = load_split(load_data(source), split, {"seed": seed})
-    cuts = parse_cuts(k, len(data.dataset.items))
-    results, seconds = {}, {}
+    cuts, rule = parse_cuts(k, len(data.dataset.items)), tail_rule(tail, tail_of)
+    results, seconds, rare = {}, {}, {}
     with tempfile.TemporaryDirectory() as scratch:
         for name, module in modules.items():
             began = time.perf_counter()
@@ -58,24 +66,39 @@ def compare(
             retriever = fit_method(module, data, config, out=f"{scratch}/{name}", seed=seed, limit=limit)
             seconds[name] = round(time.perf_counter() - began, 1)
             note(f"{name}: fitted in {seconds[name]} s")
-            results[name] = measure(retriever.searcher, data, cuts)
+            results[name] = measure(retriever.searcher, data, cuts, rule)
+            if tail is not None:
+                rare[name] = measure_tail(retriever.searcher, data, cuts, rule)
     metric = f"f@{cuts[0]}"
     baseline = "dtr" if "dtr" in names else names[-1]
     tests = compared(results, baseline, metric)
     conclusion = verdict(tests, baseline, metric)
+    on_tail = {name: views for name, (_, _, views) in rare.items()}
     if json:
-        print_json(
-            {
-                "methods": {name: as_document(views) for name, views in results.items()},
-                "seconds": seconds,
-                "paired_tests": tests,
-                "conclusion": conclusion,
-                "split": data.rule,
+        document = {
+            "methods": {name: as_document(views) for name, views in results.items()},
+            "seconds": seconds,
+            "paired_tests": tests,
+            "conclusion": conclusion,
+            "split": data.rule,
+        }
+        if rare:
+            described, queries, _ = rare[baseline]
+            document["tail"] = {
+                "rule": described,
+                "queries": queries,
+                "methods": {name: as_document(views) for name, views in on_tail.items()},
+                "paired_tests": compared(on_tail, baseline, metric),
             }
-        )
-    else:
-        print_table(results, cuts)
-        print(conclusion)
+        print_json(document)
+        return
+    print_table(results, cuts)
+    print(conclusion)
+    if rare:
+        described, queries, _ = rare[baseline]
+        print(f"\non the {queries} test users with a tail label; {described}")
+        print_table(on_tail, cuts)
+        print(verdict(compared(on_tail, baseline, metric), baseline, metric))
 
 
 def verdict(tests: Mapping[str, list[dict[str, Any]]], baseline: str, metric: str) -> str:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
+import numpy as np
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import print_json, split_of
+from beamwood.cli.inputs import note, print_json, split_of
 from beamwood.cli.measure import as_document, measure, measure_tail, parse_cuts, print_table
 from beamwood.errors import InputError, nearest
 
-__all__ = ["evaluate"]
+if TYPE_CHECKING:
+    from beamwood.data import Split
+    from beamwood.evaluation.gap import TailGap
+    from beamwood.evaluation.metrics import TailRule
+
+__all__ = ["evaluate", "tail_rule"]
+
+# All items are scored for so many test users at most.
+_GAP_QUERIES = 2000
+# Searchers whose scores are what a softmax was trained on; others' are sums of counts or likelihoods.
+_LOGITS = ("sequence", "sasrec", "two-tower", "tree-din")
 
 
 def evaluate(
@@ -26,22 +38,27 @@ def evaluate(
     tail_of: Annotated[
         str, typer.Option("--tail-of", help="What --tail is a share of: items or interactions.")
     ] = "items",
+    html: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--html", help="Also write one page here; with --tail it draws what the tail is left."),
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Measure on the test part of the log that the retriever was fitted on, which training never saw."""
-    from beamwood.evaluation.metrics import TailRule
     from beamwood.retrieval.retriever import Retriever
 
-    if tail_of not in ("items", "interactions"):
-        raise InputError(f"--tail-of {tail_of!r} is unknown{nearest(tail_of, ['items', 'interactions'])}")
-    rule = TailRule(of=tail_of, share=0.2 if tail is None else tail)
+    rule = tail_rule(tail, tail_of)
     retriever = Retriever.load(folder)
     cuts = parse_cuts(k, len(retriever.items))
     split = split_of(folder, retriever.metadata, log, items)
     views = measure(retriever.searcher, split, cuts, rule)
-    rare = None
+    rare, gap = None, None
     if tail is not None:
         rare = measure_tail(retriever.searcher, split, cuts, rule)
+        gap = measure_gap(retriever.searcher, split, rule)
+    if html is not None:
+        document = {"views": as_document(views)} | ({} if rare is None else {"tail": as_document(rare[2])})
+        write_page(html, retriever.metadata["method"], split.rule, rule.describe(), document, gap)
     if json:
         document = {
             "folder": folder,
@@ -51,6 +68,7 @@ def evaluate(
         }
         if rare is not None:
             document["tail"] = {"rule": rare[0], "queries": rare[1], "views": as_document(rare[2])}
+            document["tail"]["probability_gap"] = None if gap is None else gap.as_dict()
         print_json(document)
         return
     print_table({retriever.metadata["method"]: views}, cuts)
@@ -60,3 +78,56 @@ def evaluate(
     if rare is not None:
         print(f"\non the {rare[1]} test users with a tail label; {rare[0]}")
         print_table({retriever.metadata["method"]: rare[2]}, cuts)
+    if gap is not None:
+        print(
+            f"probability ({gap.made_by}) of a tail item less that of any item, in 1 / number of items, over "
+            f"{len(gap.gaps)} test users: mean {gap.gaps.mean():+.4f}, median {np.median(gap.gaps):+.4f}"
+        )
+
+
+def tail_rule(share: float | None, of: str) -> TailRule:
+    """The rule of --tail and --tail-of; without a share the bottom 20 %."""
+    from beamwood.evaluation.metrics import TailRule
+
+    if of not in ("items", "interactions"):
+        raise InputError(f"--tail-of {of!r} is unknown{nearest(of, ['items', 'interactions'])}")
+    return TailRule(of=of, share=0.2 if share is None else share)
+
+
+def measure_gap(searcher: Any, split: Split, rule: TailRule) -> TailGap | None:
+    """What the tail is left by the retriever, for test users drawn evenly; None for one that knows users alone."""
+    from beamwood.evaluation.gap import tail_gap
+
+    mask = rule.mask(split.train.item_counts)
+    if getattr(searcher, "by_user", False) or not 0 < mask.sum() < len(mask):
+        return None
+    count = len(split.test)
+    rows = np.unique(np.linspace(0, count - 1, min(count, _GAP_QUERIES)).astype(np.int64))
+    return tail_gap(searcher.score, split.test.histories.take(rows), mask, logits=searcher.kind in _LOGITS)
+
+
+def write_page(
+    path: str, method: str, split: str, rule: str, documents: dict[str, dict[str, Any]], gap: TailGap | None
+) -> None:
+    """The tables of both views, of all test users and of those with a tail label, and the gap as a histogram."""
+    import html as escape
+
+    from beamwood.evaluation.page import page, table
+
+    parts = [f"<p>{escape.escape(split)}; {escape.escape(rule)}</p>"]
+    for name, views in documents.items():
+        who = "all test users" if name == "views" else "test users with a tail label"
+        for document in views.values():
+            rows = []
+            for metric, value in document["metrics"].items():
+                low, high = document["interval_95"].get(metric, (None, None))
+                rows.append((metric, f"{value:.4f}", "" if low is None else f"{low:.4f} to {high:.4f}"))
+            consumed = document["protocol"]["consumed"]
+            parts.append(table(f"{who}, {consumed}", ("metric", method, "95 % interval"), rows))
+    if gap is not None:
+        parts += [gap.figure(), f"<p>Probabilities: {escape.escape(gap.made_by)}; {len(gap.gaps)} test users.</p>"]
+    try:
+        Path(path).write_text(page(f"{method} on the test data", parts), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--html {path} cannot be written: {error}") from None
+    note(f"wrote {path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-__all__ = ["line_chart", "page", "table"]
+__all__ = ["histogram", "line_chart", "page", "table"]
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --bar: #2a6f97; --soft: #2a6f9733; }
@@ -61,5 +61,36 @@ def line_chart(name: str, points: Sequence[tuple[float, float]], *, across: str 
         f"<text x='4' y='18'>{high:.4g}</text><text x='4' y='{floor}'>{low:.4g}</text>"
         f"<text x='{_LEFT}' y='{_HEIGHT - 12}'>{across} {min(xs):g}</text>"
         f"<text x='{_WIDTH - 90}' y='{_HEIGHT - 12}'>{across} {max(xs):g}</text></svg>"
+        f"<figcaption>{html.escape(name)}</figcaption></figure>"
+    )
+
+
+def histogram(name: str, edges: Sequence[float], counts: Sequence[int]) -> str:
+    """A figure of `len(counts)` bars between the given edges; 0 is marked where it lies inside."""
+    low, high, most = float(edges[0]), float(edges[-1]), max(1, max(counts))
+    span, floor = (high - low) or 1.0, _HEIGHT - _BOTTOM
+
+    def across(x: float) -> float:
+        return _LEFT + (x - low) / span * (_WIDTH - _LEFT - 12)
+
+    bars = "".join(
+        f"<rect x='{across(float(start)):.1f}' y='{floor - count / most * (floor - 12):.1f}' "
+        f"width='{across(float(stop)) - across(float(start)):.1f}' height='{count / most * (floor - 12):.1f}' "
+        "fill='var(--bar)'/>"
+        for start, stop, count in zip(edges[:-1], edges[1:], counts, strict=True)
+    )
+    zero = (
+        f"<line x1='{across(0):.1f}' y1='12' x2='{across(0):.1f}' y2='{floor}' stroke='currentColor' "
+        "stroke-dasharray='4'/>"
+        if low <= 0 <= high
+        else ""
+    )
+    return (
+        f"<figure><svg viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' "
+        f"aria-label='{html.escape(name)}: {sum(counts)} values from {low:.4g} to {high:.4g}'>{bars}{zero}"
+        f"<line x1='{_LEFT}' y1='{floor}' x2='{_WIDTH}' y2='{floor}' stroke='var(--line)'/>"
+        f"<text x='4' y='18'>{most}</text><text x='4' y='{floor}'>0</text>"
+        f"<text x='{_LEFT}' y='{_HEIGHT - 12}'>{low:.4g}</text>"
+        f"<text x='{_WIDTH - 70}' y='{_HEIGHT - 12}'>{high:.4g}</text></svg>"
         f"<figcaption>{html.escape(name)}</figcaption></figure>"
     )

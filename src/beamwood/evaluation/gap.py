@@ -1,0 +1,78 @@
+"""How much probability a model leaves the tail: mean over tail items minus mean over all, for each query.
+
+Shape legend: Q queries, B queries of a batch, N items.
+Source: LPO4Rec, figure 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.evaluation.page import histogram
+from beamwood.types import BoolArray, FloatArray, IndexArray, ItemLists
+
+__all__ = ["TailGap", "tail_gap"]
+
+_BLOCK_CELLS = 2**22
+_BINS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class TailGap:
+    """`gaps` float64[Q] in units of 1 / N, so that 0 is what a uniform choice leaves and -1 no probability at all.
+
+    `made_by` says in words how probabilities were made from scores.
+    """
+
+    gaps: NDArray[np.float64]
+    made_by: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Quantiles and a histogram, as JSON can hold them."""
+        counts, edges = np.histogram(self.gaps, bins=_BINS)
+        quantiles = np.quantile(self.gaps, [0.05, 0.25, 0.5, 0.75, 0.95])
+        return {
+            "unit": "1 / number of items",
+            "probabilities": self.made_by,
+            "queries": len(self.gaps),
+            "mean": float(self.gaps.mean()),
+            "quantiles": dict(zip(("5%", "25%", "50%", "75%", "95%"), quantiles.tolist(), strict=True)),
+            "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
+        }
+
+    def figure(self) -> str:
+        """The histogram as a part of a page."""
+        counts, edges = np.histogram(self.gaps, bins=_BINS)
+        return histogram("mean tail probability minus mean probability, in 1 / number of items", edges, counts)
+
+
+def tail_gap(
+    score: Callable[[ItemLists, IndexArray], FloatArray], histories: ItemLists, tail_N: BoolArray, *, logits: bool
+) -> TailGap:
+    """The gap of each history, all items scored; `logits`: softmax, else scores of 0 or more over their sum.
+
+    Memory does not depend on the number of histories. Errors: no tail item, or nothing but tail.
+    """
+    num_items = len(tail_N)
+    if not 0 < int(tail_N.sum()) < num_items:
+        raise InputError(f"the tail has {int(tail_N.sum())} of {num_items} items; choose a share between them")
+    height, parts = max(1, _BLOCK_CELLS // num_items), [np.empty(0)]
+    for start in range(0, len(histories), height):
+        rows = np.arange(start, min(start + height, len(histories)))
+        every = np.broadcast_to(np.arange(num_items), (len(rows), num_items))
+        scores = np.asarray(score(histories.take(rows), every), np.float64)
+        if logits:
+            scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        else:
+            # Fillers that only order what has no score are below 0.
+            scores = np.maximum(scores, 0)
+        totals = scores.sum(axis=1)
+        shares = np.divide(scores[:, tail_N].sum(axis=1), totals, out=np.zeros(len(rows)), where=totals > 0)
+        parts.append(shares / tail_N.sum() * num_items - (totals > 0))
+    return TailGap(np.concatenate(parts), "softmax of the scores" if logits else "scores over their sum")
