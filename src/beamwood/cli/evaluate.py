@@ -57,8 +57,8 @@ def evaluate(
         rare = measure_tail(retriever.searcher, split, cuts, rule)
         gap = measure_gap(retriever.searcher, split, rule)
     if html is not None:
-        document = {"views": as_document(views)} | ({} if rare is None else {"tail": as_document(rare[2])})
-        write_page(html, retriever.metadata["method"], split.rule, rule.describe(), document, gap)
+        tables = {"views": as_document(views)} | ({} if rare is None else {"tail": as_document(rare[2])})
+        write_page(html, retriever.metadata["method"], split.rule, rule.describe(), tables, gap)
     if json:
         document = {
             "folder": folder,

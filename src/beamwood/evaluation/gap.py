@@ -49,7 +49,9 @@ class TailGap:
     def figure(self) -> str:
         """The histogram as a part of a page."""
         counts, edges = np.histogram(self.gaps, bins=_BINS)
-        return histogram("mean tail probability minus mean probability, in 1 / number of items", edges, counts)
+        return histogram(
+            "mean tail probability minus mean probability, in 1 / number of items", edges.tolist(), counts.tolist()
+        )
 
 
 def tail_gap(
