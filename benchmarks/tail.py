@@ -1,0 +1,309 @@
+"""Sequence models and preferences for rare items: overall and tail metrics, seeds, paired tests, cost of an epoch.
+
+    python -m benchmarks.tail run --log LOG --out DIR [--variants "a;b"] [--seeds 0,1,2] [--set key=JSON]
+    python -m benchmarks.tail table --out DIR [--against transitions] [--json]
+    python -m benchmarks.tail cost --log LOG [--set key=JSON]
+
+Leave-one-out, the whole catalogue ranked, the history left in and taken out. `run` trains what DIR does not hold yet:
+one JSON a training and its per-user metrics beside it; it can be stopped and started anew. Methods that align or mend
+a fitted model start from the same seed's SASRec. `--prepend FILE` puts that file's extra item before each history,
+which is the form that the published figures were measured on. `cost` times steps and takes peaks of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import in_process, status_kib
+
+CUTS = (5, 10, 20)
+METRICS = ("hit_rate", "ndcg")
+# One form for all, chosen on the validation data of amazon_beauty; see benchmarks/results/tail.md.
+FORM: dict[str, Any] = {
+    "width": 64,
+    "length": 20,
+    "num_blocks": 1,
+    "num_heads": 2,
+    "dropout": 0.5,
+    "learning_rate": 5e-3,
+    "warmup_steps": 100,
+    "batch_size": 128,
+    "max_steps": 1400,
+    "evaluate_every": 175,
+}
+# Alignment goes on from the fitted model for so long.
+ALIGNED: dict[str, Any] = FORM | {"learning_rate": 1e-3, "warmup_steps": 20, "max_steps": 350, "evaluate_every": 70}
+LOOP: dict[str, Any] = {"validation_users": 2000, "monitor": "all/ndcg@20", "patience": 1000}
+ON_TOP: dict[str, Any] = {"max_steps": 600, "evaluate_every": 100}
+PAPER = {"pi": "prob", "tau": 0.1}
+COUNTED = {"popularity": "popularity", "co-occurrence": "cooccurrence", "transitions": "transitions"}
+SCRATCH: dict[str, tuple[str, dict[str, Any]]] = {
+    "sasrec": ("sasrec", FORM),
+    "gru4rec": ("gru4rec", FORM),
+    # A window for each prefix: as many examples a step as the others' positions.
+    "caser": ("caser", FORM | {"length": 10, "batch_size": 704}),
+    "fmlp": ("fmlp", FORM | {"batch_size": 704}),
+}
+FROM: dict[str, tuple[str, dict[str, Any]]] = {
+    "melt": ("melt", ON_TOP),
+    "melt, rarest fifth": ("melt", ON_TOP | {"item_quantile": 0.2}),
+    "cities": ("cities", ON_TOP | {"reach": 8}),
+    "sasrec, trained on": ("lpo4rec", ALIGNED | {"preference": "none", "reweight": False}),
+    "r2rec": ("lpo4rec", ALIGNED | {"preference": "none", "reweight_strength": 2}),
+    "reweighting alone": ("lpo4rec", ALIGNED | {"preference": "none"}),
+    "dpo": ("lpo4rec", ALIGNED | {"preference": "dpo", "beta": 0.1, "reweight": False, "num_negatives": 1}),
+    "s-dpo": ("lpo4rec", ALIGNED | {"preference": "s-dpo", "beta": 1, "reweight": False, "num_negatives": 3}),
+    "simpo": ("lpo4rec", ALIGNED | {"preference": "simpo", "beta": 2, "reweight": False, "num_negatives": 1}),
+    "orpo": ("lpo4rec", ALIGNED | {"preference": "orpo", "strength": 0.1, "reweight": False, "num_negatives": 1}),
+    "lpo4rec": ("lpo4rec", ALIGNED),
+    "lpo4rec, paper's pi": ("lpo4rec", ALIGNED | PAPER),
+    "lpo4rec, logprob": ("lpo4rec", ALIGNED | {"pi": "logprob"}),
+    "lpo4rec, no reweighting": ("lpo4rec", ALIGNED | {"reweight": False}),
+    "lpo4rec, e^2 : 1": ("lpo4rec", ALIGNED | {"reweight_strength": 2}),
+    "lpo4rec, top-K": ("lpo4rec", ALIGNED | {"negatives": "top"}),
+    "lpo4rec, uniform": ("lpo4rec", ALIGNED | {"negatives": "uniform"}),
+}
+FROM |= {f"lpo4rec, lambda {value}": ("lpo4rec", ALIGNED | {"strength": value}) for value in (0.1, 0.3, 1.0, 2.0)}
+FROM |= {f"lpo4rec, tau {value}": ("lpo4rec", ALIGNED | {"tau": value}) for value in (0.1, 0.5, 2.0)}
+FROM |= {f"lpo4rec, K {value}": ("lpo4rec", ALIGNED | {"num_negatives": value}) for value in (1, 3, 30)}
+MAIN = [*COUNTED, "sasrec", "gru4rec", "caser", "melt", "cities", "sasrec, trained on", "r2rec", "dpo", "s-dpo"]
+MAIN += ["simpo", "orpo", "lpo4rec", "lpo4rec, paper's pi"]
+
+
+def split_of(log: str, prepend: str | None = None) -> Any:
+    import polars as pl
+
+    from beamwood.data import Dataset, leave_one_out, read_log
+
+    frame = pl.read_parquet(log).select("user_id", "item_id", "timestamp")
+    if prepend is not None:
+        extra = pl.read_parquet(prepend)
+        user, item = extra.columns[:2]
+        first = extra.select(user_id=user, item_id=item, timestamp=pl.lit(-1, frame.schema["timestamp"]))
+        frame = pl.concat([first.cast(dict(frame.schema)), frame])
+    return leave_one_out(Dataset.from_log(read_log(frame)))
+
+
+def measured(retriever: Any, split: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Per-user metrics of both views, and what is shown and left to the tail."""
+    from beamwood.evaluation.gap import tail_gap
+    from beamwood.evaluation.metrics import TailRule
+    from beamwood.evaluation.protocol import evaluate, evaluate_both
+
+    counts, mask = split.train.item_counts, TailRule().mask(split.train.item_counts)
+    search = retriever.searcher.search
+    views = evaluate_both(search, split.test, ks=CUTS, item_counts=counts, batch_size=1024)
+    names = [f"{metric}@{cut}" for metric in METRICS for cut in CUTS]
+    values = {f"{view}/{name}": result.values[name] for view, result in views.items() for name in names}
+    values["is_tail"] = mask[split.test.labels.items]
+    rows = np.unique(np.linspace(0, len(split.test) - 1, 2000).astype(np.int64))
+    logits = retriever.searcher.kind == "sequence"
+    gap = tail_gap(retriever.searcher.score, split.test.histories.take(rows), mask, logits=logits)
+    valid = evaluate(search, split.valid, ks=CUTS, exclude_consumed=False, batch_size=1024).values
+    rare = mask[split.valid.labels.items]
+    facts = {
+        "overall": views["all"].overall,
+        "gap": gap.as_dict(),
+        "valid": {name: float(valid[name].mean()) for name in names}
+        | {f"tail {name}": float(valid[name][rare].mean()) for name in names},
+    }
+    return values, facts
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from beamwood.methods import load_method
+
+    folder, settings = Path(arguments.out), parsed(arguments.set)
+    folder.mkdir(parents=True, exist_ok=True)
+    split = split_of(arguments.log, arguments.prepend)
+    for seed in [int(part) for part in arguments.seeds.split(",")]:
+        for name in arguments.variants.split(";"):
+            target = folder / f"{name.replace(' ', '_').replace(':', 'to')}-{seed}.json"
+            if target.exists() or (name in COUNTED and seed):
+                continue
+            if name in COUNTED:
+                module = load_method(COUNTED[name])
+                config, options = module.Config(), {}
+            else:
+                method, own = (SCRATCH | FROM)[name]
+                start = {"start": str(folder / f"sasrec-{seed}")} if name in FROM else {}
+                module, options = load_method(method), {"progress": False}
+                config = module.Config(**(LOOP | own | settings | start))
+            began, processor = time.perf_counter(), time.process_time()
+            retriever = module.fit(split, config, seed=seed, **options)
+            seconds, processor = time.perf_counter() - began, time.process_time() - processor
+            if name in SCRATCH:
+                retriever.save(folder / f"{name}-{seed}", overwrite=True)
+            values, facts = measured(retriever, split)
+            np.savez_compressed(target.with_suffix(".npz"), **values)
+            document = {
+                "variant": name,
+                "seed": seed,
+                "seconds": round(seconds, 1),
+                "processor_seconds": round(processor, 1),
+                "peak_mib": round(status_kib("VmHWM") / 1024),
+                "training": retriever.metadata["training"],
+                "config": config.model_dump(mode="json"),
+                **facts,
+            }
+            target.write_text(json.dumps(document) + "\n")
+            shown = {key: document[key] for key in ("variant", "seed", "processor_seconds", "training", "valid")}
+            print(json.dumps(shown), flush=True)
+
+
+def parsed(pairs: list[str]) -> dict[str, Any]:
+    """`key=JSON` pairs."""
+    return {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in pairs)}
+
+
+def cost(arguments: argparse.Namespace) -> None:
+    """Processor seconds of an epoch and the rise of the peak of memory, each method in a process of its own."""
+    from beamwood.methods import load_method
+
+    split = split_of(arguments.log, arguments.prepend)
+    folder = Path(arguments.out)
+    start = folder / "cost-start"
+    if not start.exists():
+        module = load_method("sasrec")
+        config = module.Config(**(LOOP | FORM | parsed(arguments.set) | {"max_steps": 2, "evaluate_every": 2}))
+        module.fit(split, config, progress=False).save(start)
+    results = {}
+    for name in ("sasrec, trained on", "r2rec", "dpo", "s-dpo", "simpo", "orpo", "lpo4rec, no reweighting", "lpo4rec"):
+        own = FROM[name][1] | parsed(arguments.set) | {"start": str(start)}
+        results[name] = in_process(step_cost, arguments.log, arguments.prepend, own, arguments.steps)
+        print(name, json.dumps(results[name]), flush=True)
+
+
+def step_cost(log: str, prepend: str | None, settings: dict[str, Any], steps: int) -> dict[str, float]:
+    """Median processor seconds of a step times the steps of an epoch, and the memory that steps add at the most."""
+    import torch
+
+    from beamwood.methods.lpo4rec import Config, PreferenceTask
+    from beamwood.training.step import train_step
+
+    torch.set_num_threads(1)
+    split = split_of(log, prepend)
+    config = Config(**(LOOP | settings))
+    before = status_kib("VmRSS")
+    task = PreferenceTask(split.train, config, seed=0)
+    order, seconds = np.random.default_rng(0).permutation(task.num_examples), []
+    for step in range(steps):
+        began = time.process_time()
+        batch = task.batch(order[step * config.batch_size : (step + 1) * config.batch_size])
+        train_step(task.loss, [batch], task.model, task.optimizers, step=step, clip_norm=config.clip_norm)
+        seconds.append(time.process_time() - began)
+    per_epoch = -(-task.num_examples // config.batch_size)
+    return {
+        "epoch_s": round(float(np.median(seconds)) * per_epoch, 1),
+        "peak_mib": round((status_kib("VmHWM") - before) / 1024, 1),
+    }
+
+
+def table(arguments: argparse.Namespace) -> None:
+    from beamwood.evaluation.significance import bootstrap_interval, compare
+
+    runs: dict[str, list[tuple[dict[str, Any], dict[str, np.ndarray]]]] = {}
+    for file in sorted(Path(arguments.out).glob("*-*.json")):
+        document = json.loads(file.read_text())
+        runs.setdefault(document["variant"], []).append((document, dict(np.load(file.with_suffix(".npz")))))
+    order = [name for name in [*COUNTED, *SCRATCH, *FROM] if name in runs]
+    tail = next(iter(runs.values()))[0][1]["is_tail"]
+    means = {
+        name: {key: np.mean([values[key] for _, values in seeds], axis=0) for key in seeds[0][1] if key != "is_tail"}
+        for name, seeds in runs.items()
+    }
+    rows, tests = [], []
+    for name in order:
+        row: dict[str, Any] = {"variant": name, "seeds": len(runs[name])}
+        for who, users in (("overall", slice(None)), ("tail", tail)):
+            for key, column in means[name].items():
+                interval = bootstrap_interval(column[users], np.random.default_rng(0))
+                spread = float(np.std([values[key][users].mean() for _, values in runs[name]]))
+                row[f"{who} {key}"] = [interval.mean, (interval.high - interval.low) / 2, spread]
+        documents = [document for document, _ in runs[name]]
+        row["valid"] = {key: float(np.mean([d["valid"][key] for d in documents])) for key in documents[0]["valid"]}
+        row["gap"] = float(np.mean([d["gap"]["mean"] for d in documents]))
+        row["tail_share@10"] = float(np.mean([d["overall"]["tail_share@10"] for d in documents]))
+        row["coverage@10"] = float(np.mean([d["overall"]["coverage@10"] for d in documents]))
+        row["processor_s"] = float(np.mean([d["processor_seconds"] for d in documents]))
+        rows.append(row)
+    for baseline in arguments.against.split(";"):
+        for who, users in (("overall", slice(None)), ("tail", tail)):
+            for view in ("all", "new"):
+                columns = {name: means[name][f"{view}/hit_rate@10"][users] for name in order}
+                for result in compare(columns, baseline, np.random.default_rng(0)):
+                    tests.append({"who": who, "view": view, **result.as_dict()})
+    if arguments.json:
+        print(json.dumps({"rows": rows, "tests": tests, "tail_users": int(tail.sum()), "users": len(tail)}))
+        return
+    print(f"{len(tail)} test users, {int(tail.sum())} with a tail label")
+    show(rows)
+    for test in tests:
+        difference, adjusted = test["difference"], test["adjusted"]["t"]
+        print(
+            f"{test['who']}, {test['view']}, HR@10: {test['baseline']} - {test['rival']}: {difference['mean']:+.4f} "
+            f"({difference['low']:+.4f} to {difference['high']:+.4f}), p {adjusted:.2g}"
+        )
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Tables in Markdown: both views of all users and of tail users, then what is shown and what validation said."""
+    for view, words in (("all", "history left in"), ("new", "history taken out")):
+        for who in ("overall", "tail"):
+            names = [f"{metric}@{cut}" for metric in METRICS for cut in CUTS]
+            heads = [name.replace("hit_rate", "HR").replace("ndcg", "NDCG") for name in names]
+            print(f"\n{who}, {words}\n\n| | seeds | {' | '.join(heads)} |\n|{' --- |' * (len(names) + 2)}")
+            for row in rows:
+                cells = []
+                for name in names:
+                    mean, half, spread = row[f"{who} {view}/{name}"]
+                    extra = f" ± {half:.4f}" if name == "hit_rate@10" else ""
+                    extra += f" (seeds {spread:.4f})" if name == "hit_rate@10" and row["seeds"] > 1 else ""
+                    cells.append(f"{mean:.4f}{extra}")
+                print(f"| {row['variant']} | {row['seeds']} | {' | '.join(cells)} |")
+    print(
+        "\n| | tail's share of shown @10 | coverage @10 | mean gap, in 1/N | valid HR@10 | valid tail HR@10 | CPU s |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for row in rows:
+        valid = row["valid"]
+        print(
+            f"| {row['variant']} | {row['tail_share@10']:.4f} | {row['coverage@10']:.3f} | {row['gap']:+.3f} | "
+            f"{valid['hit_rate@10']:.4f} | {valid['tail hit_rate@10']:.4f} | {row['processor_s']:.0f} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for name, work in (("run", run), ("cost", cost)):
+        command = commands.add_parser(name)
+        command.add_argument("--log", required=True)
+        command.add_argument("--prepend")
+        command.add_argument("--out", required=True)
+        command.add_argument("--set", action="append", default=[], help="key=JSON for all trained methods")
+        command.set_defaults(work=work)
+        if name == "run":
+            command.add_argument("--variants", default=";".join(MAIN))
+            command.add_argument("--seeds", default="0,1,2")
+        else:
+            command.add_argument("--steps", type=int, default=20)
+    tabler = commands.add_parser("table")
+    tabler.add_argument("--out", required=True)
+    tabler.add_argument("--against", default="transitions")
+    tabler.add_argument("--json", action="store_true")
+    tabler.set_defaults(work=table)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    arguments = parser.parse_args()
+    arguments.work(arguments)
+
+
+if __name__ == "__main__":
+    main()
