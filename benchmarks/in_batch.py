@@ -21,7 +21,7 @@ import torch
 
 from beamwood.data import ColumnNames, Dataset, disjoint_users, read_log
 from beamwood.data.split import by_boundary
-from beamwood.evaluation.protocol import evaluate
+from beamwood.evaluation.protocol import evaluate, search_of
 from beamwood.evaluation.significance import bootstrap_interval, compare
 from beamwood.methods.two_tower import Config, TwoTowerTask, fit
 from benchmarks.measure import in_process, timed
@@ -139,8 +139,7 @@ def quality(arguments: argparse.Namespace) -> None:
 
 def judged(searcher: Any, split: Any) -> dict[str, np.ndarray]:
     """NDCG and recall of every test user, training items taken out."""
-    search = searcher.search_users if searcher.by_user else searcher.search
-    result = evaluate(search, split.test, ks=CUTS, exclude_consumed=True, by_user=searcher.by_user)
+    result = evaluate(**search_of(searcher), queries=split.test, ks=CUTS, exclude_consumed=True)
     return {key: column for key, column in result.values.items() if key.split("@")[0] in ("ndcg", "recall")}
 
 

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 
-__all__ = ["BoolArray", "FloatArray", "Hits", "IndexArray", "ItemLists", "Searcher"]
+__all__ = [
+    "Askers",
+    "BoolArray",
+    "FloatArray",
+    "Hits",
+    "IndexArray",
+    "ItemLists",
+    "PersonalSearcher",
+    "Searcher",
+    "needs_users",
+]
 
 IndexArray = NDArray[np.integer[Any]]
 FloatArray = NDArray[np.floating[Any]]
@@ -125,6 +135,26 @@ class ItemLists:
 
 
 @dataclass(frozen=True, slots=True)
+class Askers:
+    """B askers: `users` int64[B] by index (-1 for an unknown one), `histories` one row each."""
+
+    users: NDArray[np.int64]
+    histories: ItemLists
+
+    def __post_init__(self) -> None:
+        if len(self.users) != len(self.histories):
+            raise InputError(f"{len(self.users)} users and {len(self.histories)} histories; give one history a user")
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def take(self, rows: IndexArray) -> Self:
+        """The askers of the given rows."""
+        rows = np.asarray(rows, np.int64)
+        return type(self)(self.users[rows], self.histories.take(rows))
+
+
+@dataclass(frozen=True, slots=True)
 class Hits:
     """What a search found, best first: score descending, ties by item index ascending.
 
@@ -169,3 +199,31 @@ class Searcher(Protocol):
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self: ...
+
+
+@runtime_checkable
+class PersonalSearcher(Searcher, Protocol):
+    """A searcher that may have to know who asks: if `needs_users`, only `search_askers` and `score_askers` answer."""
+
+    @property
+    def needs_users(self) -> bool: ...
+
+    def search_askers(
+        self,
+        askers: Askers,
+        k: int,
+        *,
+        excluded: ItemLists | None = None,
+        allowed: BoolArray | None = None,
+    ) -> Hits:
+        """As `search`, for users and their histories."""
+        ...
+
+    def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
+        """As `score`."""
+        ...
+
+
+def needs_users(searcher: Searcher) -> bool:
+    """Must this searcher know who asks?"""
+    return bool(getattr(searcher, "needs_users", False))

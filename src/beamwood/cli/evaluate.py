@@ -10,7 +10,16 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.inputs import note, print_json, split_of
-from beamwood.cli.measure import as_document, measure, measure_tail, parse_cuts, print_table
+from beamwood.cli.measure import (
+    as_document,
+    measure,
+    measure_sampled,
+    measure_stages,
+    measure_tail,
+    parse_cuts,
+    print_table,
+    stages_in_words,
+)
 from beamwood.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -22,6 +31,8 @@ __all__ = ["evaluate", "tail_rule"]
 
 # All items are scored for so many test users at most.
 _GAP_QUERIES = 2000
+# Of a ranker, which looks at every pair anew.
+_DEAR_GAP_QUERIES = 200
 # Searchers whose scores are what a softmax was trained on; others' are sums of counts or likelihoods.
 _LOGITS = ("sequence", "sasrec", "two-tower", "tree-din")
 
@@ -42,6 +53,10 @@ def evaluate(
         Optional[str],  # noqa: UP045
         typer.Option("--html", help="Also write one page here; with --tail it draws what the tail is left."),
     ] = None,
+    sampled: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--sampled", min=1, help="Also each label among this many drawn items (99 in many papers)."),
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Measure on the test part of the log that the retriever was fitted on, which training never saw."""
@@ -59,6 +74,8 @@ def evaluate(
     if html is not None:
         tables = {"views": as_document(views)} | ({} if rare is None else {"tail": as_document(rare[2])})
         write_page(html, retriever.metadata["method"], split.rule, rule.describe(), tables, gap)
+    among = None if sampled is None else measure_sampled(retriever.searcher, split, cuts, sampled)
+    stages = measure_stages(retriever.searcher, split, cuts)
     if json:
         document = {
             "folder": folder,
@@ -69,6 +86,10 @@ def evaluate(
         if rare is not None:
             document["tail"] = {"rule": rare[0], "queries": rare[1], "views": as_document(rare[2])}
             document["tail"]["probability_gap"] = None if gap is None else gap.as_dict()
+        if among is not None:
+            document["sampled"] = among
+        if stages is not None:
+            document["stages"] = stages.as_dict()
         print_json(document)
         return
     print_table({retriever.metadata["method"]: views}, cuts)
@@ -83,6 +104,13 @@ def evaluate(
             f"probability ({gap.made_by}) of a tail item less that of any item, in 1 / number of items, over "
             f"{len(gap.gaps)} test users: mean {gap.gaps.mean():+.4f}, median {np.median(gap.gaps):+.4f}"
         )
+    if among is not None:
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in among["metrics"].items())
+        print(f"\nsampled protocol: {shown}\n({among['rule']})")
+    if stages is not None:
+        print()
+        for line in stages_in_words(stages):
+            print(line)
 
 
 def tail_rule(share: float | None, of: str) -> TailRule:
@@ -97,12 +125,14 @@ def tail_rule(share: float | None, of: str) -> TailRule:
 def measure_gap(searcher: Any, split: Split, rule: TailRule) -> TailGap | None:
     """What the tail is left by the retriever, for test users drawn evenly; None for one that knows users alone."""
     from beamwood.evaluation.gap import tail_gap
+    from beamwood.types import needs_users
 
     mask = rule.mask(split.train.item_counts)
-    if getattr(searcher, "by_user", False) or not 0 < mask.sum() < len(mask):
+    if needs_users(searcher) or not 0 < mask.sum() < len(mask):
         return None
     count = len(split.test)
-    rows = np.unique(np.linspace(0, count - 1, min(count, _GAP_QUERIES)).astype(np.int64))
+    most = _DEAR_GAP_QUERIES if hasattr(searcher, "scorer") else _GAP_QUERIES
+    rows = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
     return tail_gap(searcher.score, split.test.histories.take(rows), mask, logits=searcher.kind in _LOGITS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["fit", "fit_method"]
 
+METHODS_OF = {
+    "start": "methods that go on from a fitted model (lpo4rec)",
+    "retriever": "two-stage",
+    "ranker": "two-stage",
+}
+
 
 def fit(
     log: o.LogPath,
@@ -25,7 +32,8 @@ def fit(
     method: Annotated[
         str,
         typer.Option(
-            "--method", help="dtr, tdm, jtm, otm, plt, din, sasrec, lpo4rec, two_tower, or a counting method."
+            "--method",
+            help="dtr, tdm, jtm, otm, plt, din, sasrec, lpo4rec, two_tower, ranker, two-stage, or a counting method.",
         ),
     ] = "dtr",
     items: o.Items = None,
@@ -34,6 +42,11 @@ def fit(
     config: Annotated[Optional[str], typer.Option("--config", help="A TOML file of the method's settings.")] = None,  # noqa: UP045
     setting: Annotated[Optional[list[str]], typer.Option("--set", help="One setting, as key=value.")] = None,  # noqa: UP045
     start: Annotated[Optional[str], typer.Option("--from", help="Align a fitted model (method lpo4rec).")] = None,  # noqa: UP045
+    retriever: Annotated[Optional[str], typer.Option("--retriever", help="First stage (method two-stage).")] = None,  # noqa: UP045
+    ranker: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--ranker", help="A fitted ranker as second stage; else one is trained (method two-stage)."),
+    ] = None,
     time_limit: o.TimeLimit = None,
     user_column: o.UserColumn = None,
     item_column: o.ItemColumn = None,
@@ -42,6 +55,7 @@ def fit(
     boundary_column: o.Boundary = None,
     items_column: o.ItemsColumn = None,
     unlisted_items: o.Unlisted = "error",
+    user_table: o.UserTable = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
     overwrite: o.Overwrite = False,
     json: o.Json = False,
@@ -53,30 +67,42 @@ def fit(
     check_output(out, overwrite=overwrite)
     limit = parse_duration(time_limit)
     module = load_method(method)
-    if start is not None and "start" not in module.Config.model_fields:
-        raise InputError(f"--from is for methods that go on from a fitted one (lpo4rec), not for {method}")
-    chosen = make_config(module, config, [*(setting or []), *([] if start is None else [f'start="{start}"'])])
+    folders = {"start": ("--from", start), "retriever": ("--retriever", retriever), "ranker": ("--ranker", ranker)}
+    given = {key: folder for key, (_, folder) in folders.items() if folder is not None}
+    for key in given:
+        if key not in module.Config.model_fields:
+            raise InputError(f"{folders[key][0]} is not for {method}; it is for {METHODS_OF[key]}")
+    chosen = make_config(module, config, [*(setting or []), *(f"{key}={dumps(f)}" for key, f in given.items())])
     source = Source(
-        log, items, user_column, item_column, time_column, weight_column, boundary_column, items_column, unlisted_items
+        log,
+        items,
+        user_column,
+        item_column,
+        time_column,
+        weight_column,
+        boundary_column,
+        items_column,
+        unlisted_items,
+        user_table,
     )
     data = load_split(load_data(source), split, {"seed": seed})
     began = time.perf_counter()
-    retriever = fit_method(
+    fitted = fit_method(
         module, data, chosen, out=out, seed=seed, limit=limit, resume=resume, overwrite=overwrite, source=source
     )
-    retriever.save(out, overwrite=overwrite)
+    fitted.save(out, overwrite=overwrite)
     document = {
         "out": out,
         "method": method,
         "seconds": round(time.perf_counter() - began, 2),
-        "training": retriever.metadata["training"],
-        "data": retriever.metadata["data"],
+        "training": fitted.metadata["training"],
+        "data": fitted.metadata["data"],
     }
     if json:
         print_json(document)
         return
     print(f"saved {method} in {out} after {document['seconds']} s")
-    for name, value in retriever.metadata["training"].items():
+    for name, value in fitted.metadata["training"].items():
         print(f"  {name}: {value}")
     note(f"next: beamwood evaluate {out}")
 

@@ -33,11 +33,13 @@ class Source:
     boundary: str | None = None
     items_column: str | None = None
     unlisted: str = "error"
+    user_table: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {
             "log": str(Path(self.log).resolve()),
             "items": self.items and str(Path(self.items).resolve()),
+            "user_table": self.user_table and str(Path(self.user_table).resolve()),
         }
 
 
@@ -76,7 +78,9 @@ def load_data(source: Source) -> Dataset:
     for line in log.report.lines():
         note(line)
     unlisted: Any = source.unlisted
-    dataset = Dataset.from_log(log, source.items, item_column=source.items_column, unlisted=unlisted)
+    dataset = Dataset.from_log(
+        log, source.items, item_column=source.items_column, unlisted=unlisted, user_table=source.user_table
+    )
     note(f"{len(dataset.users):,} users, {len(dataset.items):,} items")
     return dataset
 

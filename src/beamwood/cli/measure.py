@@ -11,8 +11,19 @@ if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import PerQuery
+    from beamwood.evaluation.stages import StageReport
 
-__all__ = ["as_document", "compared", "measure", "measure_tail", "parse_cuts", "print_table"]
+__all__ = [
+    "as_document",
+    "compared",
+    "measure",
+    "measure_sampled",
+    "measure_stages",
+    "measure_tail",
+    "parse_cuts",
+    "print_table",
+    "stages_in_words",
+]
 
 SHOWN = ("precision", "recall", "f", "ndcg", "hit_rate")
 
@@ -33,26 +44,77 @@ def parse_cuts(text: str, num_items: int) -> tuple[int, ...]:
 
 def measure(searcher: Any, split: Split, cuts: Sequence[int], rule: TailRule | None = None) -> dict[str, PerQuery]:
     """Both views of the test queries: consumed items left in ("all") and taken out ("new")."""
-    from beamwood.evaluation.protocol import evaluate_both
+    from beamwood.evaluation.protocol import evaluate_both, search_of
 
-    by_user = bool(getattr(searcher, "by_user", False))
-    search = searcher.search_users if by_user else searcher.search
-    return evaluate_both(search, split.test, ks=cuts, by_user=by_user, item_counts=split.train.item_counts, tail=rule)
+    counts = split.train.item_counts
+    return evaluate_both(**search_of(searcher), queries=split.test, ks=cuts, item_counts=counts, tail=rule)
 
 
 def measure_tail(
     searcher: Any, split: Split, cuts: Sequence[int], rule: TailRule
 ) -> tuple[str, int, dict[str, PerQuery]]:
     """The rule in words, how many queries have a tail label, and both views of these, judged by those labels alone."""
-    from beamwood.evaluation.protocol import evaluate_both
+    from beamwood.evaluation.protocol import evaluate_both, search_of
     from beamwood.evaluation.tail import tail_queries
 
-    by_user = bool(getattr(searcher, "by_user", False))
     counts = split.train.item_counts
     queries = tail_queries(split.test, counts, rule)
-    search = searcher.search_users if by_user else searcher.search
-    views = evaluate_both(search, queries, ks=cuts, by_user=by_user, item_counts=counts, tail=rule)
+    views = evaluate_both(**search_of(searcher), queries=queries, ks=cuts, item_counts=counts, tail=rule)
     return queries.rule, len(queries), views
+
+
+def measure_sampled(
+    searcher: Any, split: Split, cuts: Sequence[int], num_negatives: int, *, seed: int = 0
+) -> dict[str, Any]:
+    """The sampled protocol on the test queries: rule, means and bootstrap intervals, for JSON."""
+    from beamwood.errors import InputError
+    from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_rule
+    from beamwood.evaluation.significance import bootstrap_interval
+
+    kept = [k for k in cuts if k <= num_negatives + 1]
+    if not kept:
+        raise InputError(f"every cut of --k is above {num_negatives + 1}, the items of a list; choose a smaller --k")
+    lists = Sampled(split.test, split.train.num_items, num_negatives=num_negatives, seed=seed)
+    values = evaluate_sampled(searcher, lists, ks=kept)
+    intervals = {name: bootstrap_interval(column, np.random.default_rng(seed)) for name, column in values.items()}
+    return {
+        "rule": sampled_rule(num_negatives, seed),
+        "metrics": {name: float(column.mean()) for name, column in values.items()},
+        "interval_95": {name: [interval.low, interval.high] for name, interval in intervals.items()},
+    }
+
+
+def measure_stages(searcher: Any, split: Split, cuts: Sequence[int]) -> StageReport | None:
+    """The decomposition of a two-stage searcher's errors on the test queries, None for any other."""
+    from beamwood.evaluation.stages import decompose
+
+    if not hasattr(searcher, "stages"):
+        return None
+    kept = sorted({k for k in (1, *cuts) if k <= searcher.num_candidates})
+    return decompose(searcher, split.test, ks=kept)
+
+
+def stages_in_words(report: StageReport) -> list[str]:
+    """The decomposition for people."""
+    milli = 1000
+    lines = [
+        f"two stages on {report.pairs:,} labels of {report.queries:,} queries, consumed items taken out: the retriever "
+        f"misses {report.miss:.4f} with {report.num_candidates} candidates (ceiling {report.ceiling:.4f})",
+        f"  retrieval {report.retrieval_scored:,.0f} scores and {milli * report.retrieval_seconds:.2f} ms a query, "
+        f"ranking {report.ranking_scored:,.0f} scores and {milli * report.ranking_seconds:.2f} ms",
+    ]
+    for cut in report.cuts:
+        lines.append(
+            f"  at {cut.k}: rank error given a hit {cut.rank_error:.4f}, total error {cut.total_error:.4f}; the "
+            f"retriever's own order {cut.retriever_error:.4f}"
+        )
+        if cut.one_stage_error is not None and cut.one_stage_miss is not None and cut.bound is not None:
+            word = "no worse than" if cut.two_stages_better else "worse than"
+            lines.append(
+                f"    on {report.one_stage_queries} queries two stages are {word} the ranker alone (its error "
+                f"{cut.one_stage_error:.4f}): miss {cut.one_stage_miss:.4f}, bound {cut.bound:.4f}"
+            )
+    return lines
 
 
 def as_document(views: Mapping[str, PerQuery], *, seed: int = 0) -> dict[str, Any]:

@@ -20,6 +20,7 @@ __all__ = [
     "TimeLimit",
     "Unlisted",
     "UserColumn",
+    "UserTable",
     "WeightColumn",
 ]
 
@@ -28,6 +29,7 @@ Text = Optional[str]  # noqa: UP045
 
 LogPath = Annotated[str, typer.Argument(help="The interaction log: Parquet, CSV (.gz, .zst), Arrow or RecBole .inter.")]
 Items = Annotated[Text, typer.Option("--items", help="A table of items, with a 'category' column if there is one.")]
+UserTable = Annotated[Text, typer.Option("--user-table", help="A table of users, for methods with user_columns.")]
 SplitName = Annotated[str, typer.Option("--split", help="users, leave-one-out, time or boundary.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seeds the split, the tree and the training.")]
 UserColumn = Annotated[Text, typer.Option("--user-column", help="Column of user ids.")]

@@ -19,7 +19,7 @@ from beamwood.types import BoolArray, ItemLists
 
 __all__ = ["Dataset", "ItemTable"]
 
-_ITEM_ALIASES = (*(alias for group in ALIASES["item"] for alias in group), "id")
+_TABLE_ALIASES = {role: (*(a for group in ALIASES[role] for a in group), "id") for role in ("item", "user")}
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Dataset:
     """Users' histories, oldest first; ties in time keep the log's order.
 
     `histories` one row a user index; `times` int64 and `in_history` bool (the boundary column) beside its entries.
-    `report`: what was read and noted, JSON-able.
+    `user_table`: columns of users, aligned with the user index. `report`: what was read and noted, JSON-able.
     """
 
     users: Vocabulary
@@ -64,6 +64,7 @@ class Dataset:
     times: NDArray[np.int64] | None = None
     in_history: BoolArray | None = None
     item_table: ItemTable | None = None
+    user_table: pl.DataFrame | None = None
     report: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -74,18 +75,19 @@ class Dataset:
         *,
         item_column: str | None = None,
         unlisted: Literal["error", "keep"] = "error",
+        user_table: Any = None,
     ) -> Dataset:
-        """Sort a log into histories; `items` is an item table (path or frame) or None.
+        """Sort a log into histories; `items` and `user_table` are tables (path or frame) or None.
 
         The catalogue is the items of the log and, where given, of the table; `report` counts those that are in one
-        only. Errors: one user only, an item of the log that the table lacks (unless `unlisted="keep"`), repeated items
-        in the table.
+        only. Users that their table lacks have nulls there. Errors: one user only, an item of the log that the table
+        lacks (unless `unlisted="keep"`), repeated ids in a table.
         """
         frame = log.frame
         users = Vocabulary.of(frame["user"])
         if len(users) < 2:
             raise InputError(f"{log.report.source} has {len(users)} user; splits and comparisons need at least two")
-        table = None if items is None else _read_items(items, item_column, frame["item"].dtype)
+        table = None if items is None else _read_table(items, item_column, frame["item"].dtype, "item")
         ids = frame["item"].unique()
         catalogue = Vocabulary.of(ids if table is None else pl.concat([ids, table["item"]]))
         report: dict[str, Any] = {"log": log.report.as_dict(), "users": len(users), "items": len(catalogue)}
@@ -94,6 +96,11 @@ class Dataset:
             item_table, unlisted_items = _align(table, catalogue, frame["item"], unlisted)
             report["items_not_in_table"] = unlisted_items
             report["items_without_interactions"] = len(catalogue) - len(ids)
+        people = None
+        if user_table is not None:
+            columns = _read_table(user_table, None, frame["user"].dtype, "user")
+            people = pl.DataFrame({"user": users.ids}).join(columns, on="user", how="left", maintain_order="left")
+            report["users_not_in_table"] = int((~users.ids.is_in(columns["user"].implode())).sum())
         codes = {"user": users.encode(frame["user"]), "item": catalogue.encode(frame["item"])}
         coded = pl.DataFrame(codes).hstack([column for column in frame if column.name in ("time", "history")])
         # Two stable sorts of one key take a quarter of the time of one sort of two keys.
@@ -107,6 +114,7 @@ class Dataset:
             times=coded["time"].to_numpy() if "time" in coded.columns else None,
             in_history=coded["history"].to_numpy() if "history" in coded.columns else None,
             item_table=item_table,
+            user_table=people,
             report=report,
         )
 
@@ -142,23 +150,26 @@ def _id_bytes(ids: pl.Series) -> bytes:
     return cells.bin.size().cast(pl.Int64).to_numpy().tobytes() + b"".join(cells.to_list())
 
 
-def _read_items(source: Any, item_column: str | None, dtype: Any) -> pl.DataFrame:
-    """The item table with its id column named `item`, of the log's id type."""
+def _read_table(source: Any, id_column: str | None, dtype: Any, role: Literal["item", "user"]) -> pl.DataFrame:
+    """A table of items or users with its id column named by the role, of the log's id type."""
     table = open_source(source)
     present, name = table.column_names, table.name
     lower = {column.lower(): column for column in reversed(present)}
-    column = item_column or next((lower[alias] for alias in _ITEM_ALIASES if alias in lower), None)
+    column = id_column or next((lower[alias] for alias in _TABLE_ALIASES[role] if alias in lower), None)
     if column is None or column not in present:
-        raise InputError(f"{name} has no item column; it has: {', '.join(present)}. Name it with --items-column")
-    ids_as_given = id_expression(table, column, "item")
+        fix = "Name it with --items-column" if role == "item" else "Call it user_id"
+        raise InputError(f"{name} has no {role} column; it has: {', '.join(present)}. {fix}")
+    ids_as_given = id_expression(table, column, role)
     with reading(name):
-        frame = table.frame.select(ids_as_given, pl.exclude(column, "item")).collect(engine="streaming")
-    ids = frame["item"].cast(dtype, strict=False)
+        frame = table.frame.select(ids_as_given, pl.exclude(column, role)).collect(engine="streaming")
+    ids = frame[role].cast(dtype, strict=False)
     if ids.null_count():
-        raise InputError(f"{name}: {ids.null_count()} item ids are not of type {dtype}, which the log's ids have")
+        raise InputError(f"{name}: {ids.null_count()} {role} ids are not of type {dtype}, which the log's ids have")
     if ids.n_unique() < len(ids):
         repeated = ids.filter(ids.is_duplicated()).unique().head(3).to_list()
-        raise InputError(f"{name} lists {len(ids) - ids.n_unique()} items twice, such as {repeated}; keep one row each")
+        raise InputError(
+            f"{name} lists {len(ids) - ids.n_unique()} {role}s twice, such as {repeated}; keep one row each"
+        )
     return frame.with_columns(ids)
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import METRICS, TailRule, coverage, exposure, gini, metrics_at, relevance, share_of
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
+from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists, needs_users
 
-__all__ = ["VIEWS", "LabelledQueries", "PerQuery", "Search", "UserSearch", "evaluate", "evaluate_both"]
+__all__ = ["VIEWS", "LabelledQueries", "PerQuery", "PersonalSearch", "Search", "evaluate", "evaluate_both", "search_of"]
 
 VIEWS = {"all": "consumed items left in", "new": "consumed items taken out"}
 
@@ -32,17 +32,23 @@ class Search(Protocol):
     ) -> Hits: ...
 
 
-class UserSearch(Protocol):
-    """The `search_users` method of a searcher that knows users by index (matrix factorisation)."""
+class PersonalSearch(Protocol):
+    """The `search_askers` method of a `types.PersonalSearcher`."""
 
     def __call__(
         self,
-        users: NDArray[np.int64],
+        askers: Askers,
         k: int,
         *,
         excluded: ItemLists | None = None,
         allowed: BoolArray | None = None,
     ) -> Hits: ...
+
+
+def search_of(searcher: Any) -> dict[str, Any]:
+    """The arguments `search` and `with_users` of `evaluate` for a searcher of either sort."""
+    with_users = needs_users(searcher)
+    return {"search": searcher.search_askers if with_users else searcher.search, "with_users": with_users}
 
 
 class LabelledQueries(Protocol):
@@ -126,12 +132,12 @@ class _Running:
 
 
 def evaluate(
-    search: Search | UserSearch,
+    search: Search | PersonalSearch,
     queries: LabelledQueries,
     *,
     ks: Sequence[int] = (20, 40),
     exclude_consumed: bool,
-    by_user: bool = False,
+    with_users: bool = False,
     allowed: BoolArray | None = None,
     batch_size: int = 256,
     item_counts: IndexArray | None = None,
@@ -139,8 +145,8 @@ def evaluate(
 ) -> PerQuery:
     """Rank the whole catalogue for every query that has labels and measure every metric at every k.
 
-    `by_user`: the search is asked with user indices instead of histories. With `exclude_consumed` the search must
-    leave out the query's consumed items; labels stay as they are, so a label consumed before counts as a miss.
+    `with_users`: the search is asked with `Askers`, users and histories. With `exclude_consumed` the search must leave
+    out the query's consumed items; labels stay as they are, so a label consumed before counts as a miss.
     `item_counts` int[N], training interactions of each item, adds coverage, the Gini index of exposure, and the tail's
     share under the rule `tail` (default `TailRule()`). Queries without labels are left out and counted. Errors:
     a k outside 1..N, no query with labels, a search that answers with consumed or unknown items.
@@ -155,7 +161,9 @@ def evaluate(
     running = _Running(cuts, None if item_counts is None else len(item_counts))
     for start in range(0, len(judged), batch_size):
         rows = judged[start : start + batch_size]
-        asked: Any = queries.users[rows] if by_user else queries.histories.take(rows)
+        asked: Any = queries.histories.take(rows)
+        if with_users:
+            asked = Askers(queries.users[rows], asked)
         consumed = queries.consumed.take(rows)
         began = time.perf_counter()
         hits = search(asked, cuts[-1], excluded=consumed if exclude_consumed else None, allowed=allowed)
@@ -168,10 +176,10 @@ def evaluate(
 
 
 def evaluate_both(
-    search: Search | UserSearch,
+    search: Search | PersonalSearch,
     queries: LabelledQueries,
     *,
-    by_user: bool = False,
+    with_users: bool = False,
     ks: Sequence[int] = (20, 40),
     allowed: BoolArray | None = None,
     batch_size: int = 256,
@@ -185,7 +193,7 @@ def evaluate_both(
             queries,
             ks=ks,
             exclude_consumed=view == "new",
-            by_user=by_user,
+            with_users=with_users,
             allowed=allowed,
             batch_size=batch_size,
             item_counts=item_counts,

@@ -25,6 +25,8 @@ METHODS = {
     "melt": "beamwood.methods.melt",
     "cities": "beamwood.methods.cities",
     "two_tower": "beamwood.methods.two_tower",
+    "ranker": "beamwood.methods.ranker",
+    "two-stage": "beamwood.methods.two_stage",
     "popularity": "beamwood.methods.popularity",
     "cooccurrence": "beamwood.methods.cooccurrence",
     "transitions": "beamwood.methods.transitions",

@@ -160,7 +160,7 @@ def fit(
         task,
         split,
         config,
-        lambda: task.searcher().search,
+        task.searcher,
         method="cities",
         seed=seed,
         run=run,

@@ -185,7 +185,7 @@ def fit(
         task,
         split,
         config,
-        lambda: task.searcher().search,
+        task.searcher,
         method="melt",
         seed=seed,
         run=run,

@@ -243,7 +243,7 @@ def fit_sequence(
         task,
         split,
         config,
-        lambda: task.searcher().search,
+        task.searcher,
         method=method,
         seed=seed,
         run=run,

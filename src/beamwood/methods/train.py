@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from beamwood.data.split import Split
-from beamwood.evaluation.protocol import Search, UserSearch
 from beamwood.methods.validate import validation
 from beamwood.training.loop import LoopConfig, Renewal, Task, run_loop
 from beamwood.training.run_folder import RunFolder
@@ -20,7 +19,7 @@ def train(
     task: Task[Any],
     split: Split,
     config: BaseModel,
-    search: Callable[[], Search | UserSearch],
+    searcher: Callable[[], Any],
     *,
     method: str,
     seed: int,
@@ -29,12 +28,13 @@ def train(
     resume: bool,
     progress: bool,
     renewal: Renewal | None = None,
-    by_user: bool = False,
+    measure: Callable[[], dict[str, float]] | None = None,
 ) -> dict[str, Any]:
     """Train `task` and leave the weights that are best on `split.valid`; returns what an artefact says of it.
 
-    `config` has the loop's own settings under the loop's names, and `monitor` and `validation_users`; `search()` is the
-    search of the weights as they are then. A resumed run must have the same configuration but for its bounds.
+    `config` has the loop's own settings under the loop's names, and `monitor` and `validation_users`; `searcher()` is
+    that of the weights as they are then; `measure` stands in for validation by full ranking. A resumed run must have
+    the same configuration but for its bounds.
     """
     settings = config.model_dump(mode="json")
     if run is not None and (resume or not run.holds_a_run):
@@ -45,7 +45,7 @@ def train(
     result = run_loop(
         task,
         LoopConfig(monitor=f"valid/{monitor}", **{name: settings[name] for name in shared}),
-        evaluate=validation(search, split.valid, num_users, seed=seed, by_user=by_user),
+        evaluate=measure or validation(searcher, split.valid, num_users, seed=seed),
         renewal=renewal,
         run=run,
         resume=resume,

@@ -53,7 +53,7 @@ def fit_tree(
         task,
         split,
         config,
-        lambda: searcher_of(task, threads=torch.get_num_threads()).search,
+        lambda: searcher_of(task, threads=torch.get_num_threads()),
         method=method,
         seed=seed,
         run=run,

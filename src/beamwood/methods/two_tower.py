@@ -279,8 +279,7 @@ def fit(
     user in training (leave-one-out, time or boundary). Errors: `InputError` there, and on columns that do not exist.
     """
     config = config or Config()
-    by_user = config.user_tower == "mf"
-    if by_user and split.name == "users":
+    if config.user_tower == "mf" and split.name == "users":
         raise InputError(
             "user_tower=mf knows the users of training only, but --split users tests on others; use --split "
             "leave-one-out, time or boundary, or user_tower=mean"
@@ -288,23 +287,17 @@ def fit(
     if config.index == "faiss":
         FaissIndex(np.zeros((1, 2), np.float32))  # says what is missing before the training, not after
     task = TwoTowerTask(split.train, config, seed=seed)
-
-    def search() -> Any:
-        searcher = task.searcher()
-        return searcher.search_users if by_user else searcher.search
-
     training = train(
         task,
         split,
         config,
-        search,
+        task.searcher,
         method="two_tower",
         seed=seed,
         run=run,
         time_limit=time_limit,
         resume=resume,
         progress=progress,
-        by_user=by_user,
     )
     searcher = task.searcher(index=config.index)
     return build_retriever(searcher, split, method="two_tower", config=config, seed=seed, training=training)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from beamwood.data.split import Queries
-from beamwood.evaluation.protocol import Search, UserSearch, evaluate
+from beamwood.evaluation.protocol import evaluate, search_of
 
 __all__ = ["validation"]
 
 
 def validation(
-    search: Callable[[], Search | UserSearch], queries: Queries, num_users: int, *, seed: int, by_user: bool = False
+    searcher: Callable[[], Any], queries: Queries, num_users: int, *, seed: int
 ) -> Callable[[], dict[str, float]]:
-    """A function that measures `search()`, the search of the weights as they are then, on a fixed draw of queries.
+    """A function that measures `searcher()`, that of the weights as they are then, on a fixed draw of queries.
 
     Its metrics are named "all/f@20" (consumed items left in), "new/f@20" (taken out) and so on.
     """
@@ -23,10 +24,10 @@ def validation(
     subset = queries.take(rows)
 
     def measure() -> dict[str, float]:
-        now = search()
+        asked = search_of(searcher())
         metrics: dict[str, float] = {}
         for view in ("all", "new"):
-            result = evaluate(now, subset, ks=(20,), exclude_consumed=view == "new", by_user=by_user, batch_size=1024)
+            result = evaluate(**asked, queries=subset, ks=(20,), exclude_consumed=view == "new", batch_size=1024)
             metrics |= {f"{view}/{name}": value for name, value in result.means().items()}
         return metrics
 

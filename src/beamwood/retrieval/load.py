@@ -20,6 +20,8 @@ SEARCHERS = {
     # Written before there were other encoders.
     "sasrec": ("beamwood.retrieval.sequence", "SequenceSearcher"),
     "two-tower": ("beamwood.retrieval.two_tower", "TwoTowerSearcher"),
+    "ranking": ("beamwood.retrieval.ranked", "RankingSearcher"),
+    "two-stage": ("beamwood.retrieval.ranked", "TwoStageSearcher"),
     "neighbours": ("beamwood.retrieval.neighbours", "NeighbourSearcher"),
 }
 

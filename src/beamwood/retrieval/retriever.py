@@ -15,7 +15,7 @@ from beamwood.artefact import read_artefact, write_artefact
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, nearest
 from beamwood.retrieval.load import restore_searcher
-from beamwood.types import BoolArray, ItemLists, Searcher
+from beamwood.types import Askers, BoolArray, ItemLists, PersonalSearcher, Searcher, needs_users
 
 __all__ = ["Allowed", "Recommendations", "Retriever"]
 
@@ -91,20 +91,21 @@ class Retriever:
         `exclude_seen` leaves the history's own items out. Unknown ids are an `InputError` unless
         `on_unknown="ignore"`, which drops unknown items and answers unknown users as if they had no history.
         """
-        by_user = bool(getattr(self.searcher, "by_user", False))
-        if by_user and histories is not None:
-            raise InputError("this retriever knows users, not histories (matrix factorisation); give users=[...]")
+        searcher, personal = self.searcher, needs_users(self.searcher)
+        if personal and histories is not None:
+            raise InputError("this retriever knows users, not histories alone (it learned a vector each); give users")
         known = self.resolve(histories, users, on_unknown=on_unknown)
         if not 1 <= k <= len(self.items):
             raise InputError(f"k={k} is outside 1..{len(self.items)}, the number of items")
         mask = self.allowed_mask(allowed, on_unknown=on_unknown)
         excluded = known.distinct() if exclude_seen else None
-        if by_user:
+        if personal:
+            assert isinstance(searcher, PersonalSearcher)
             assert self.users is not None
             asked = np.asarray(self.users.encode(list(users or ()), on_unknown=on_unknown), np.int64)
-            hits = self.searcher.search_users(asked, k, excluded=excluded, allowed=mask)  # type: ignore[attr-defined]
+            hits = searcher.search_askers(Askers(asked, known), k, excluded=excluded, allowed=mask)
         else:
-            hits = self.searcher.search(known, k, excluded=excluded, allowed=mask)
+            hits = searcher.search(known, k, excluded=excluded, allowed=mask)
         counts = np.count_nonzero(hits.items >= 0, axis=1)
         flat = hits.items[hits.items >= 0]
         ids = list(self.items.decode(flat))

@@ -14,7 +14,7 @@ from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.transformer import TransformerEncoder
 from beamwood.retrieval.ann import FaissIndex
 from beamwood.retrieval.vector import best_products, products
-from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
+from beamwood.types import Askers, BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
 __all__ = ["TwoTowerSearcher"]
 
@@ -24,7 +24,7 @@ UserTower = Literal["mf", "mean", "sasrec"]
 class TwoTowerSearcher:
     """The k items of the largest inner product with the user's vector, all items scored, or found by faiss.
 
-    `vectors` [N, D]. The user's vector by `tower`: "mf": `arrays["users"]` [U, D], asked with `search_users`; "mean":
+    `vectors` [N, D]. The user's vector by `tower`: "mf": `arrays["users"]` [U, D], asked with `search_askers`; "mean":
     the mean of the history's rows of `arrays["history"]` [N, D]; "sasrec": the encoder's. It is divided by
     `temperature`, and with `normalise` made of length 1 before.
     """
@@ -58,13 +58,13 @@ class TwoTowerSearcher:
         return len(self.vectors)
 
     @property
-    def by_user(self) -> bool:
-        """Is this searcher asked with users instead of histories?"""
+    def needs_users(self) -> bool:
+        """Is this searcher asked with users (matrix factorisation)?"""
         return self.tower == "mf"
 
     def encode(self, histories: ItemLists) -> NDArray[np.float32]:
         """float32[B, D], the vector of each history."""
-        if self.by_user:
+        if self.needs_users:
             raise InputError("matrix factorisation has no vector for a history; ask with users")
         if len(histories.items) and int(histories.items.max()) >= self.num_items:
             raise InputError(f"a history holds item index {int(histories.items.max())} of {self.num_items} items")
@@ -94,18 +94,25 @@ class TwoTowerSearcher:
             return self._ann.search(queries, k, excluded=excluded, allowed=allowed)
         return best_products(queries, self.vectors, k, excluded=excluded, allowed=allowed)
 
-    def search_users(
-        self, users: NDArray[np.int64], k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    def search_askers(
+        self, askers: Askers, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
     ) -> Hits:
-        """The k best items of each user index; -1, an unknown user, has the mean of all users' vectors."""
-        if not self.by_user:
-            raise InputError("this retriever answers histories; ask with histories")
+        """The k best items of each user, or of each history; an unknown user has the mean of all users' vectors."""
+        return self._best(self._vectors(askers), k, excluded, allowed)
+
+    def _vectors(self, askers: Askers) -> NDArray[np.float32]:
+        if not self.needs_users:
+            return self.encode(askers.histories)
         table = self.arrays["users"]
-        users = np.asarray(users, np.int64)
+        users = np.asarray(askers.users, np.int64)
         if users.size and (users.max() >= len(table) or users.min() < -1):
             raise InputError(f"users holds an index outside -1..{len(table) - 1}")
         raw = np.where((users < 0)[:, None], table.mean(axis=0, keepdims=True), table[np.maximum(users, 0)])
-        return self._best(self._scaled(raw), k, excluded, allowed)
+        return self._scaled(raw)
+
+    def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
+        """As `score`, for users."""
+        return products(self._vectors(askers), self.vectors, items_BM)
 
     def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Protocol, TypeVar
+from typing import Any, Literal, NoReturn, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,9 +21,9 @@ from beamwood.training.interrupt import Interrupted, InterruptGuard
 from beamwood.training.progress import TrainingProgress
 from beamwood.training.run_folder import RunFolder, RunLog
 from beamwood.training.schedule import Schedule
-from beamwood.training.step import train_step
+from beamwood.training.step import StepResult, train_step
 
-__all__ = ["LoopConfig", "LoopResult", "Renewal", "Task", "run_loop"]
+__all__ = ["LoopConfig", "LoopResult", "OwnStep", "Renewal", "Task", "run_loop"]
 
 Batch = TypeVar("Batch")
 StoppedBecause = Literal["max_steps", "max_epochs", "patience", "time_limit"]
@@ -88,6 +88,19 @@ class Task(Protocol[Batch]):
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
+        ...
+
+
+@runtime_checkable
+class OwnStep(Protocol):
+    """A task whose step is more than one update of one loss (GuidedRec); a batch goes through whole."""
+
+    def update(self, batch: Any, *, step: int, clip_norm: float | None) -> StepResult:
+        """Update the model on the batch."""
+        ...
+
+    def facts(self) -> dict[str, float]:
+        """What to note of the steps since the last call; part of `state`."""
         ...
 
 
@@ -195,6 +208,8 @@ class _Loop:
         self.task, self.config, self.evaluate, self.log, self.time_limit = task, config, evaluate, log, time_limit
         self.monitor = (config.monitor or "").removeprefix(_PREFIX)
         self.renewal = renewal
+        if isinstance(task, OwnStep) and config.accumulate > 1:
+            raise InputError(f"accumulate={config.accumulate} is not for this method, whose step takes a batch whole")
         if renewal is not None and (evaluate is None or config.max_steps is None):
             raise InputError("a renewal needs evaluate and max_steps: it is measured, and timed by the run's length")
         self.seed = seed
@@ -328,15 +343,18 @@ class _Loop:
         rows = self.order.next()
         parts = np.array_split(rows, min(self.config.accumulate, len(rows)))
         self.task.model.train()
-        result = train_step(
-            self.task.loss,
-            (self.task.batch(part) for part in parts),
-            self.task.model,
-            self.task.optimizers,
-            step=step,
-            shares=[len(part) / len(rows) for part in parts],
-            clip_norm=self.config.clip_norm,
-        )
+        if isinstance(self.task, OwnStep):
+            result = self.task.update(self.task.batch(rows), step=step, clip_norm=self.config.clip_norm)
+        else:
+            result = train_step(
+                self.task.loss,
+                (self.task.batch(part) for part in parts),
+                self.task.model,
+                self.task.optimizers,
+                step=step,
+                shares=[len(part) / len(rows) for part in parts],
+                clip_norm=self.config.clip_norm,
+            )
         self.step = step
         self.loss_sum += result.loss
         self.loss_steps += 1
@@ -355,7 +373,8 @@ class _Loop:
         speed = self.examples / max(seconds - self.examples_since, 1e-9)
         shown.stepped(self.step, loss, speed)
         if self.step % self.config.log_every == 0:
-            self._write({"loss": loss, "lr": rate, "examples_per_second": round(speed, 1)})
+            facts = self.task.facts() if isinstance(self.task, OwnStep) else {}
+            self._write({"loss": loss, "lr": rate, "examples_per_second": round(speed, 1), **facts})
             self.loss_sum, self.loss_steps, self.examples, self.examples_since = 0.0, 0, 0, seconds
 
     def _write(self, values: dict[str, float]) -> None:

@@ -1,0 +1,115 @@
+"""The sampled protocol: a label among drawn others; quicker than full ranking, and another question.
+
+Shape legend: Q queries, P pairs of a query and a label, M negatives of a pair.
+It is no estimate of full ranking: which of two models is better may differ (Krichene and Rendle 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.data.split import Queries
+from beamwood.data.untouched import Untouched
+from beamwood.errors import InputError
+from beamwood.types import Askers, ItemLists, PersonalSearcher, Searcher, needs_users
+
+__all__ = ["Sampled", "evaluate_sampled", "sampled_rule", "sampled_validation"]
+
+# Scores held at a time.
+_BLOCK_CELLS = 2**20
+
+
+class Sampled:
+    """For each label of each query `num_negatives` distinct items that the user has not had, drawn once.
+
+    Neither consumed items nor the query's other labels are drawn. Errors: a user who has had too many items.
+    """
+
+    def __init__(self, queries: Queries, num_items: int, *, num_negatives: int = 99, seed: int = 0) -> None:
+        if not 1 <= num_negatives < num_items:
+            raise InputError(f"num_negatives={num_negatives} is outside 1..{num_items - 1}")
+        self.queries, labels = queries, queries.labels
+        self.rows_P = labels.rows
+        pairs = [np.concatenate([a, b]) for a, b in zip(queries.consumed, labels, strict=True)]
+        untouched = Untouched(ItemLists.from_lists(pairs), num_items)
+        negatives = untouched.distinct(self.rows_P, num_negatives, np.random.default_rng(seed))
+        self.items_PM = np.concatenate([labels.items[:, None].astype(np.int64), negatives], axis=1)
+
+    def ranks(self, searcher: Searcher) -> NDArray[np.int64]:
+        """int64[P], the place of each label among its negatives, 1 the best; an equal score counts against it."""
+        ranks = np.empty(len(self.rows_P), np.int64)
+        block = max(1, _BLOCK_CELLS // self.items_PM.shape[1])
+        for start in range(0, len(ranks), block):
+            part = slice(start, start + block)
+            rows, items = self.rows_P[part], self.items_PM[part]
+            askers = Askers(self.queries.users[rows], self.queries.histories.take(rows))
+            scores = scores_of(searcher, askers, items)
+            if np.isnan(scores).any():
+                raise InputError("a score is NaN; items can only be ordered by numbers")
+            ranks[part] = 1 + (scores[:, 1:] >= scores[:, :1]).sum(axis=1)
+        return ranks
+
+
+def scores_of(searcher: Searcher, askers: Askers, items_BM: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The scores that a searcher of either sort gives."""
+    if needs_users(searcher):
+        assert isinstance(searcher, PersonalSearcher)
+        return searcher.score_askers(askers, items_BM)
+    return searcher.score(askers.histories, items_BM)
+
+
+def evaluate_sampled(
+    searcher: Searcher, sampled: Sampled, *, ks: Sequence[int] = (5, 10, 20)
+) -> dict[str, NDArray[np.float64]]:
+    """float64[Q] by name: hit rate, NDCG and MRR at each k, the mean over a query's labels of each on its own."""
+    ranks, rows = sampled.ranks(searcher), sampled.rows_P
+    num_queries = len(sampled.queries)
+    labels = np.bincount(rows, minlength=num_queries)
+    values = {}
+    for k in sorted(set(ks)):
+        if not 1 <= k <= sampled.items_PM.shape[1]:
+            raise InputError(f"k={k} is outside 1..{sampled.items_PM.shape[1]}, the items of a list")
+        inside = ranks <= k
+        gains = {"hit_rate": inside, "ndcg": inside / np.log2(1 + ranks), "mrr": inside / ranks}
+        for name, gain in gains.items():
+            values[f"{name}@{k}"] = np.bincount(rows, gain, minlength=num_queries)[labels > 0] / labels[labels > 0]
+    return values
+
+
+def sampled_rule(num_negatives: int, seed: int) -> str:
+    """The protocol in words."""
+    return (
+        f"each label among {num_negatives} items that the user has not had, drawn with seed {seed}; an equal score "
+        "counts against the label; not comparable with full ranking"
+    )
+
+
+def sampled_validation(
+    searcher: Callable[[], Any],
+    queries: Queries,
+    num_items: int,
+    *,
+    num_users: int,
+    seed: int,
+    num_negatives: int = 99,
+) -> Callable[[], dict[str, float]]:
+    """A function that measures `searcher()` on fixed lists of a fixed draw of queries; names as "sampled/ndcg@10".
+
+    Where the catalogue leaves a user fewer items than `num_negatives`, everybody's lists are as short as that user's.
+    """
+    rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:num_users])
+    chosen = queries.take(rows)
+    known = chosen.consumed.distinct().lengths + chosen.labels.distinct().lengths
+    left = num_items - int(known.max(initial=0))
+    lists = Sampled(chosen, num_items, num_negatives=max(1, min(num_negatives, left)), seed=seed)
+
+    def measure() -> dict[str, float]:
+        cuts = [k for k in (5, 10, 20) if k <= lists.items_PM.shape[1]]
+        values = evaluate_sampled(searcher(), lists, ks=cuts)
+        return {f"sampled/{name}": float(column.mean()) for name, column in values.items()}
+
+    return measure

@@ -1,0 +1,187 @@
+"""What each of two stages loses: misses of the retriever, errors of the ranker given a hit, and their sum.
+
+Shape legend: Q queries, P pairs of a query and a label, K candidates.
+Source: two-stage bounds, proposition 4.1 and corollary 4.2, here at a cut k (the paper's is 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.data.split import Queries
+from beamwood.errors import InputError
+from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists
+
+__all__ = ["StageReport", "StagesAtCut", "decompose"]
+
+
+class Staged(Protocol):
+    """What `stages` of a two-stage searcher gives."""
+
+    @property
+    def candidates(self) -> Hits: ...
+    @property
+    def hits(self) -> Hits: ...
+    @property
+    def retrieval_seconds(self) -> float: ...
+    @property
+    def ranking_seconds(self) -> float: ...
+
+
+class Stages(Protocol):
+    """A two-stage searcher."""
+
+    @property
+    def num_candidates(self) -> int: ...
+    def stages(
+        self, askers: Askers, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    ) -> Staged: ...
+    def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StagesAtCut:
+    """Of all pairs of a query and a label, at a cut k.
+
+    `rank_error`: share of the retrieved labels that the ranker leaves below place k. `total_error = miss + rank_error
+    (1 - miss)`. `retriever_error`: the same of the retriever's own order, without a ranker. `one_stage_error`: the
+    ranker's over the whole catalogue, on some of the queries; `two_stages_better` where the total on the same queries
+    is no larger, which is where their miss rate is at most `bound = (one_stage - rank_error) / (1 - rank_error)`.
+    """
+
+    k: int
+    rank_error: float
+    total_error: float
+    retriever_error: float
+    one_stage_error: float | None = None
+    one_stage_rank_error: float | None = None
+    one_stage_miss: float | None = None
+    bound: float | None = None
+    two_stages_better: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """The decomposition: `miss` of K candidates, the `ceiling` it sets (recall of a ranker that never errs), costs.
+
+    Seconds and scores are means a query; `one_stage_queries` were also ranked over the whole catalogue.
+    """
+
+    queries: int
+    pairs: int
+    num_candidates: int
+    miss: float
+    ceiling: float
+    cuts: tuple[StagesAtCut, ...]
+    retrieval_scored: float
+    ranking_scored: float
+    retrieval_seconds: float
+    ranking_seconds: float
+    one_stage_queries: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def decompose(
+    searcher: Stages,
+    queries: Queries,
+    *,
+    ks: Sequence[int] = (1, 10, 20),
+    exclude_consumed: bool = True,
+    one_stage_queries: int = 200,
+    seed: int = 0,
+    batch_size: int = 128,
+) -> StageReport:
+    """Measure both stages on queries. Errors: a cut outside 1..K, no query with a label."""
+    cuts = sorted({int(k) for k in ks})
+    if not cuts or cuts[0] < 1 or cuts[-1] > searcher.num_candidates:
+        raise InputError(f"ks={list(ks)} must lie in 1..{searcher.num_candidates}, the number of candidates")
+    judged = queries.take(np.flatnonzero(queries.labels.lengths > 0))
+    if len(judged) == 0:
+        raise InputError(f"none of the {len(queries)} queries has a label; nothing can be measured")
+    chosen = np.random.default_rng(seed).permutation(len(judged))[:one_stage_queries]
+    in_sample = np.zeros(len(judged), bool)
+    in_sample[chosen] = True
+    ranked, retrieved, one_stage = [], [], []
+    scored, seconds = np.zeros(2), np.zeros(2)
+    for start in range(0, len(judged), batch_size):
+        rows = np.arange(start, min(start + batch_size, len(judged)))
+        part = judged.take(rows)
+        excluded = part.consumed if exclude_consumed else None
+        found = searcher.stages(Askers(part.users, part.histories), searcher.num_candidates, excluded=excluded)
+        ranked.append(places(found.hits.items, part.labels))
+        retrieved.append(places(found.candidates.items, part.labels))
+        candidates = found.candidates.scored.sum()
+        scored += [candidates, found.hits.scored.sum() - candidates]
+        seconds += [found.retrieval_seconds, found.ranking_seconds]
+        sampled = part.take(np.flatnonzero(in_sample[rows]))
+        if len(sampled):
+            one_stage.append(catalogue_places(searcher, sampled, exclude_consumed))
+    rank_P, retrieved_P = np.concatenate(ranked), np.concatenate(retrieved)
+    whole_P = np.concatenate(one_stage) if one_stage else None
+    return StageReport(
+        len(judged),
+        len(rank_P),
+        searcher.num_candidates,
+        float((retrieved_P == 0).mean()),
+        float((retrieved_P > 0).mean()),
+        tuple(at_cut(k, rank_P, retrieved_P, in_sample[judged.labels.rows], whole_P) for k in cuts),
+        retrieval_scored=float(scored[0] / len(judged)),
+        ranking_scored=float(scored[1] / len(judged)),
+        retrieval_seconds=float(seconds[0] / len(judged)),
+        ranking_seconds=float(seconds[1] / len(judged)),
+        one_stage_queries=int(in_sample.sum()),
+    )
+
+
+def places(items_BK: NDArray[np.int32], labels: ItemLists) -> NDArray[np.int64]:
+    """int64[P], the place of each label in its query's list, from 1; 0 where it is not there."""
+    same = items_BK[labels.rows] == labels.items[:, None]
+    return np.where(same.any(axis=1), same.argmax(axis=1) + 1, 0)
+
+
+def catalogue_places(searcher: Stages, queries: Queries, exclude_consumed: bool) -> NDArray[np.int64]:
+    """int64[P], the place of each label where the ranker orders every item that is not excluded; 0 for an excluded."""
+    num_items = int(searcher.num_items)  # type: ignore[attr-defined]
+    every = np.broadcast_to(np.arange(num_items, dtype=np.int64), (len(queries), num_items))
+    scores = searcher.score_askers(Askers(queries.users, queries.histories), every).copy()
+    if exclude_consumed:
+        scores[queries.consumed.rows, queries.consumed.items] = -np.inf
+    rows, items = queries.labels.rows, queries.labels.items
+    own = scores[rows, items][:, None]
+    above = (scores[rows] > own) | ((scores[rows] == own) & (np.arange(num_items) < items[:, None]))
+    return np.where(np.isfinite(own[:, 0]), 1 + above.sum(axis=1), 0)
+
+
+def at_cut(
+    k: int,
+    rank_P: NDArray[np.int64],
+    retrieved_P: NDArray[np.int64],
+    sampled_P: BoolArray,
+    whole_S: NDArray[np.int64] | None,
+) -> StagesAtCut:
+    """The errors at one cut; `whole_S` belongs to the pairs of `sampled_P`."""
+    hit = retrieved_P > 0
+    wrong = ~((rank_P > 0) & (rank_P <= k))
+    own_order = float((~(hit & (retrieved_P <= k))).mean())
+    rank_error = share(wrong, hit)
+    if whole_S is None:
+        return StagesAtCut(k, rank_error, float(wrong.mean()), own_order)
+    one_stage = float((~((whole_S > 0) & (whole_S <= k))).mean())
+    error, miss = share(wrong, hit & sampled_P), share(~hit, sampled_P)
+    bound = (one_stage - error) / (1 - error) if error < 1 else -np.inf
+    total = share(wrong, sampled_P)
+    return StagesAtCut(
+        k, rank_error, float(wrong.mean()), own_order, one_stage, error, miss, float(bound), bool(total <= one_stage)
+    )
+
+
+def share(what: BoolArray, among: BoolArray) -> float:
+    """The share of `what` among the given; 0 where there is none."""
+    return float(what[among].mean()) if among.any() else 0.0

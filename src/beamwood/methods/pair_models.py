@@ -1,0 +1,96 @@
+"""The rankers' models by name, built for a data set, and what a step asks them.
+
+Shape legend: B rows, L history length.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from beamwood.data.dataset import Dataset
+from beamwood.data.features import FeatureTable, encode_columns, fit_columns
+from beamwood.data.split import Split
+from beamwood.errors import InputError
+from beamwood.models.din_ranker import DinRanker
+from beamwood.models.graphrec import GraphRec
+from beamwood.models.neumf import NeuMf
+from beamwood.models.pairs import Asked
+from beamwood.retrieval.scorers import PairScorer, restore_scorer
+from beamwood.types import Askers
+
+__all__ = ["AnyPairModel", "PairConfig", "asked", "build_pair_model", "check_users_known", "pair_scorer"]
+
+AnyPairModel = GraphRec | NeuMf | DinRanker
+
+
+class PairConfig(BaseModel):
+    """What a ranker looks at, and its size."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Literal["graphrec", "neumf", "din"] = Field(
+        "graphrec", description="din looks at histories, the others at who"
+    )
+    width: int | None = Field(None, ge=1, description="None: 20 (graphrec), 8 (neumf), 96 (din)")
+    length: int = Field(69, ge=1, description="latest history items that din looks at")
+    attention: tuple[int, ...] = Field((64, 16), min_length=1, description="layers of din's attention")
+    mlp: tuple[int, ...] = Field((200, 80), min_length=1, description="layers of din above it")
+    item_columns: tuple[str, ...] = Field((), description="columns of the item table, as name or name:kind")
+    user_columns: tuple[str, ...] = Field((), description="columns of the user table, as name or name:kind")
+    graph: bool = Field(False, description="graphrec: also the neighbours in the graph of interactions")
+
+
+def build_pair_model(train: Dataset, config: PairConfig, generator: torch.Generator) -> AnyPairModel:
+    """The model of a configuration. Errors: columns of a table that was not given, `graph` for another model."""
+    items = table_features(
+        None if train.item_table is None else train.item_table.frame, config.item_columns, "item_columns", "--items"
+    )
+    users = table_features(train.user_table, config.user_columns, "user_columns", "--user-table")
+    shared: dict[str, Any] = {"item_features": items, "user_features": users, "generator": generator}
+    num_users, num_items = len(train.users), len(train.items)
+    if config.graph and config.model != "graphrec":
+        raise InputError(f"graph=true is for model=graphrec, not for {config.model}")
+    if config.model == "graphrec":
+        graph = train.histories if config.graph else None
+        return GraphRec(num_users, num_items, width=config.width or 20, graph=graph, **shared)
+    if config.model == "neumf":
+        return NeuMf(num_users, num_items, factors=config.width or 8, **shared)
+    return DinRanker(num_items, width=config.width or 96, attention=config.attention, mlp=config.mlp, **shared)
+
+
+def table_features(frame: pl.DataFrame | None, columns: tuple[str, ...], key: str, option: str) -> FeatureTable | None:
+    """The encoded columns of a table and a last row for what is unknown, or None without columns."""
+    if not columns:
+        return None
+    if frame is None:
+        raise InputError(f"{key}={list(columns)} needs a table; give one with {option}")
+    return encode_columns(fit_columns(frame, columns), frame).with_missing_row()
+
+
+def check_users_known(split: Split, config: PairConfig) -> None:
+    """Errors: a model that learns a vector a user, tested on users that training does not have."""
+    if config.model != "din" and split.name == "users":
+        raise InputError(
+            f"model={config.model} knows the users of training only, but --split users tests on others; use --split "
+            "leave-one-out, time or boundary, or model=din"
+        )
+
+
+def asked(askers: Askers, config: PairConfig) -> Asked:
+    """The askers as tensors; models that look at no history get none."""
+    length = config.length if config.model == "din" else 0
+    histories = np.empty((len(askers), 0), np.int64) if length == 0 else askers.histories.padded(length)
+    return Asked(torch.from_numpy(askers.users), torch.from_numpy(histories.astype(np.int64)))
+
+
+def pair_scorer(model: AnyPairModel, config: PairConfig) -> PairScorer:
+    """The torch-free scorer of the weights as they are now."""
+    settings, arrays = model.export()
+    if config.model == "din":
+        settings = settings | {"history_length": config.length}
+    return restore_scorer(settings, {name: array.copy() for name, array in arrays.items()})

@@ -1,0 +1,268 @@
+"""Two stages: a fitted retriever brings candidates, a ranker trained for it orders them.
+
+Shape legend: B examples, K candidates, M negatives, L history length.
+Source: the two-stage bounds, section 5.2: TS trains on all data, H-TS on the pairs that this retriever retrieves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from beamwood.data.dataset import Dataset
+from beamwood.data.examples import Examples, windows
+from beamwood.data.split import Split
+from beamwood.data.untouched import Untouched
+from beamwood.errors import InputError
+from beamwood.methods.assemble import build_retriever
+from beamwood.methods.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
+from beamwood.methods.train import train
+from beamwood.models.pairs import Asked
+from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher, retrieve
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.scorers import PairScorer
+from beamwood.training.run_folder import RunFolder
+from beamwood.types import Askers, IndexArray, ItemLists, Searcher
+
+__all__ = ["TRAINS", "Config", "RetrievedTask", "fit", "two_stage"]
+
+TRAINS = True
+"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+
+_SEARCHED_AT_A_TIME = 1024
+
+
+class Config(PairConfig):
+    """Two stages; the ranker is the study's DIN."""
+
+    retriever: str | None = Field(None, description="folder of the fitted retriever (--retriever); required")
+    ranker: str | None = Field(None, description="folder of a fitted ranker (--ranker); None: one is trained here")
+    num_candidates: int = Field(100, ge=1, description="K: what the retriever brings; the study has 40, 80, 120")
+    training: Literal["all", "harmonised", "weighted"] = Field(
+        "all", description="on all pairs (TS), on those that this retriever retrieves (H-TS), or these above the others"
+    )
+    miss_weight: float = Field(0.3, gt=0, lt=1, description="training=weighted: of a pair that is not retrieved")
+    negatives: Literal["uniform", "candidates"] = Field(
+        "uniform", description="candidates: what this retriever brings beside the target"
+    )
+    num_negatives: int = Field(60, ge=1)
+    max_examples: int = Field(200_000, ge=1, description="pairs to train on, drawn from all; each is searched once")
+    model: Literal["graphrec", "neumf", "din"] = "din"
+    learning_rate: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(0.0, ge=0, description="of AdamW: multiplied by the rate")
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
+    warmup_steps: int = Field(100, ge=0)
+    decay_steps: int | None = Field(None, ge=1)
+    batch_size: int = Field(64, ge=1)
+    max_steps: int = Field(4000, ge=1)
+    evaluate_every: int = Field(250, ge=1)
+    patience: int = Field(8, ge=1)
+    clip_norm: float = Field(5.0, gt=0)
+    validation_users: int = Field(600, ge=1)
+    monitor: str = "new/ndcg@20"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Who asks, `items_BM` int64 with the target first, `log_weight_BM` added to the negatives' scores, `weights_B`."""
+
+    asked: Asked
+    items_BM: Tensor
+    log_weight_BM: Tensor
+    weights_B: Tensor
+
+
+class RetrievedTask:
+    """Pairs of a history and what came next, with what the retriever brings for each where that matters.
+
+    Loss: softmax of the target among its negatives; uniform ones are corrected to stand for all items that the user
+    has not had, the retriever's own stand for themselves.
+    """
+
+    def __init__(self, train: Dataset, config: Config, retriever: Searcher, *, seed: int) -> None:
+        self.config, self.num_items = config, train.num_items
+        self.generator = torch.Generator().manual_seed(seed)
+        examples = windows(train.histories, length=config.length + 1, min_history=1)
+        if len(examples) == 0:
+            raise InputError("no user has two interactions to train on; give a longer log")
+        rows = np.random.default_rng(seed).permutation(len(examples))[: config.max_examples]
+        self.examples = Examples(examples.source, examples.users[rows], examples.start[rows], examples.stop[rows])
+        self.untouched = Untouched(train.histories, train.num_items)
+        self.recall: float | None = None
+        self.candidates_EK: NDArray[np.int32] | None = None
+        self.weights_E = np.ones(len(rows), np.float32)
+        if config.training != "all" or config.negatives == "candidates":
+            self._search(retriever)
+        self.num_examples = len(self.examples)
+        self.model: nn.Module = build_pair_model(train, config, self.generator)
+        self.optimizers = [
+            torch.optim.AdamW(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        ]
+
+    def _search(self, retriever: Searcher) -> None:
+        """Ask the retriever for every example as it will be asked in service: without the history's items."""
+        config, found = self.config, []
+        for start in range(0, len(self.examples), _SEARCHED_AT_A_TIME):
+            rows = np.arange(start, min(start + _SEARCHED_AT_A_TIME, len(self.examples)))
+            askers = Askers(self.examples.users[rows], self.examples.histories(rows))
+            excluded = without(askers.histories, self.examples.targets(rows))
+            k = min(config.num_candidates, self.num_items)
+            found.append(retrieve(retriever, askers, k, excluded=excluded).items)
+        candidates_EK = np.concatenate(found)
+        hit_E = (candidates_EK == self.examples.targets(np.arange(len(self.examples)))[:, None]).any(axis=1)
+        self.recall = float(hit_E.mean())
+        if not hit_E.any():
+            raise InputError("the retriever brings no training pair's target; give one that is better trained")
+        if config.training == "harmonised":
+            kept = np.flatnonzero(hit_E)
+            old = self.examples
+            self.examples = Examples(old.source, old.users[kept], old.start[kept], old.stop[kept])
+            candidates_EK, self.weights_E = candidates_EK[kept], self.weights_E[kept]
+        elif config.training == "weighted":
+            self.weights_E = np.where(hit_E, np.float32(1), np.float32(config.miss_weight))
+        if config.negatives == "candidates":
+            self.candidates_EK = candidates_EK
+
+    def state(self) -> dict[str, Any]:
+        return {"generator": self.generator.get_state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.generator.set_state(state["generator"])
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        """The given pairs with fresh negatives."""
+        users, targets = self.examples.users[rows], self.examples.targets(rows).astype(np.int64)
+        negatives, log_weight = self.negatives(rows, users, targets)
+        return Batch(
+            asked(Askers(users, self.examples.histories(rows)), self.config),
+            torch.from_numpy(np.concatenate([targets[:, None], negatives], axis=1)),
+            torch.from_numpy(log_weight.astype(np.float32)),
+            torch.from_numpy(self.weights_E[rows]),
+        )
+
+    def negatives(
+        self, rows: np.ndarray, users: IndexArray, targets: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """int64[B, M], and what is added to each score; -inf leaves a place out."""
+        num = self.config.num_negatives
+        draws = torch.rand((len(rows), num), generator=self.generator, dtype=torch.float64).numpy()
+        if self.candidates_EK is None:
+            free = self.num_items - self.untouched.lengths[users]
+            correction = np.log(np.maximum(free, 1)) - np.log(num)
+            return self.untouched.draw(users, draws), np.repeat(correction[:, None], num, axis=1)
+        candidates = self.candidates_EK[rows].astype(np.int64)
+        usable = (candidates >= 0) & (candidates != targets[:, None])
+        # Random keys put a random choice of the usable first.
+        keys = torch.rand(candidates.shape, generator=self.generator, dtype=torch.float64).numpy()
+        order = np.argsort(np.where(usable, keys, 2.0), axis=1)[:, :num]
+        chosen, real = np.take_along_axis(candidates, order, axis=1), np.take_along_axis(usable, order, axis=1)
+        return np.where(real, chosen, targets[:, None]), np.where(real, 0.0, -np.inf)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The weighted mean of the softmax losses."""
+        scores = self.model(batch.asked, batch.items_BM)
+        scores = torch.cat([scores[:, :1], scores[:, 1:] + batch.log_weight_BM], dim=1)
+        losses = -torch.log_softmax(scores, dim=1)[:, 0]
+        return (losses * batch.weights_B).sum() / batch.weights_B.sum()
+
+    def scorer(self) -> PairScorer:
+        """The torch-free scorer of the weights as they are now."""
+        return pair_scorer(self.model, self.config)  # type: ignore[arg-type]
+
+
+def without(histories: ItemLists, targets: IndexArray) -> ItemLists:
+    """Each history without its row's target, which may have been had before and must not be excluded."""
+    kept = histories.items != np.asarray(targets)[histories.rows]
+    lengths = np.bincount(histories.rows[kept], minlength=len(histories))
+    return ItemLists(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), histories.items[kept])
+
+
+def two_stage(retriever: Retriever, ranker: Retriever, *, num_candidates: int = 100) -> Retriever:
+    """Put a fitted ranker behind a fitted retriever of the same items.
+
+    Errors: `InputError` where they know other items or users, or `ranker` does not rank.
+    """
+    if not retriever.items.ids.equals(ranker.items.ids):
+        raise InputError("retriever and ranker were fitted on other items; fit both on the same log")
+    if not isinstance(ranker.searcher, RankingSearcher):
+        raise InputError(f"the ranker holds a {ranker.searcher.kind} retriever; fit one with --method ranker")
+    same_users = (
+        retriever.users is not None and ranker.users is not None and retriever.users.ids.equals(ranker.users.ids)
+    )
+    searcher = TwoStageSearcher(retriever.searcher, ranker.searcher.scorer, num_candidates=num_candidates)
+    if searcher.needs_users and not same_users:
+        raise InputError("retriever and ranker were fitted on other users; fit both on the same log")
+    stages = {"retriever": retriever.metadata, "ranker": ranker.metadata}
+    return Retriever(
+        searcher=searcher,
+        items=retriever.items,
+        users=retriever.users,
+        histories=retriever.histories,
+        categories=retriever.categories,
+        metadata={name: value for name, value in retriever.metadata.items() if name in ("data", "source", "split")}
+        | {"method": "two-stage", "config": {"num_candidates": num_candidates}, "training": {}, "stages": stages},
+    )
+
+
+def fit(
+    split: Split,
+    config: Config | None = None,
+    *,
+    seed: int = 0,
+    run: RunFolder | None = None,
+    time_limit: float | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> Retriever:
+    """Train a ranker for the retriever in `config.retriever` (or take `config.ranker`) and put it behind it.
+
+    The weights kept are those whose two stages together are best on `split.valid`. Errors: `InputError` without a
+    retriever, on one fitted on another log or split (it may have seen the test users), on one that brings no target.
+    """
+    config = config or Config()
+    if config.retriever is None:
+        raise InputError("two-stage needs a fitted retriever; give its folder with --retriever")
+    first = fitted_alike(config.retriever, split)
+    if config.ranker is not None:
+        return two_stage(first, fitted_alike(config.ranker, split), num_candidates=config.num_candidates)
+    check_users_known(split, config)
+    task = RetrievedTask(split.train, config, first.searcher, seed=seed)
+
+    def searcher() -> TwoStageSearcher:
+        return TwoStageSearcher(first.searcher, task.scorer(), num_candidates=config.num_candidates)
+
+    training = train(
+        task,
+        split,
+        config,
+        searcher,
+        method="two-stage",
+        seed=seed,
+        run=run,
+        time_limit=time_limit,
+        resume=resume,
+        progress=progress,
+    )
+    if task.recall is not None:
+        training["retrieved_share_of_training_pairs"] = task.recall
+    return build_retriever(searcher(), split, method="two-stage", config=config, seed=seed, training=training)
+
+
+def fitted_alike(folder: str, split: Split) -> Retriever:
+    """A fitted retriever of exactly this data and this split."""
+    fitted = Retriever.load(folder)
+    data = fitted.metadata.get("data", {})
+    if not fitted.items.ids.equals(split.dataset.items.ids) or data.get("fingerprint") != split.dataset.fingerprint():
+        raise InputError(f"{folder} was fitted on another log; fit it on the same one")
+    if data.get("split") != split.rule:
+        raise InputError(
+            f"{folder} was fitted on another split ({data.get('split')}), so it may have learned from this one's test "
+            "users; fit it with the same --split and --seed"
+        )
+    return fitted

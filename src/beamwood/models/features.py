@@ -1,0 +1,77 @@
+"""A vector from encoded columns: each column's own linear map, summed.
+
+Shape legend: R rows, S values a cell, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from beamwood.data.features import FeatureColumn, FeatureTable
+
+__all__ = ["FeatureEncoder", "FeatureRows"]
+
+
+class FeatureEncoder(nn.Module):
+    """[R, D]: the sum over columns of the mean of a cell's category vectors, or of a linear map of its numbers.
+
+    What is unknown has a category vector of its own, and what is missing a mark with a weight; both start at 0.
+    """
+
+    def __init__(
+        self, columns: Sequence[FeatureColumn], width: int, *, std: float = 0.01, generator: torch.Generator | None
+    ) -> None:
+        super().__init__()
+        self.columns = tuple(columns)
+        self.weights = nn.ParameterList()
+        for column in self.columns:
+            weight = torch.empty(column.size, width).normal_(std=std, generator=generator)
+            weight[0 if column.kind == "category" else -1] = 0
+            self.weights.append(nn.Parameter(weight))
+
+    def forward(self, arrays: Mapping[str, Tensor]) -> Tensor:
+        """[.., D] of arrays [.., S] by column name."""
+        total: Tensor | None = None
+        for column, weight in zip(self.columns, self.weights, strict=True):
+            cells = arrays[column.name]
+            if column.kind == "category":
+                real = (cells >= 0).to(weight.dtype)
+                vectors = weight[cells.clamp(min=0)] * real[..., None]
+                part = vectors.sum(dim=-2) / real.sum(dim=-1, keepdim=True).clamp(min=1)
+            else:
+                part = cells @ weight
+            total = part if total is None else total + part
+        assert total is not None, "an encoder has columns"
+        return total
+
+    def export(self) -> dict[str, NDArray[Any]]:
+        """The weights by column name."""
+        pairs = zip(self.columns, self.weights, strict=True)
+        return {column.name: weight.detach().cpu().numpy().astype(np.float32) for column, weight in pairs}
+
+
+class FeatureRows(nn.Module):
+    """The encoder of a stored table, asked by row number; -1 is the last row (all missing)."""
+
+    def __init__(
+        self, table: FeatureTable, width: int, *, std: float = 0.01, generator: torch.Generator | None
+    ) -> None:
+        super().__init__()
+        self.encoder = FeatureEncoder(table.columns, width, std=std, generator=generator)
+        self.names = [column.name for column in table.columns]
+        for place, name in enumerate(self.names):
+            array = table.arrays[name]
+            tensor = torch.from_numpy(array.astype(np.int64) if array.dtype == np.int32 else array)
+            self.register_buffer(f"cells_{place}", tensor, persistent=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """[.., D] of int64[..]."""
+        cells = {name: getattr(self, f"cells_{place}")[rows] for place, name in enumerate(self.names)}
+        vectors: Tensor = self.encoder(cells)
+        return vectors

@@ -1,0 +1,118 @@
+"""GraphRec: users and items meet in one space after a rectifier that keeps both signs.
+
+Shape legend: B rows, M items a row, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from beamwood.data.features import FeatureColumn, FeatureTable
+from beamwood.models.features import FeatureEncoder
+from beamwood.models.pairs import Asked, IdTable
+from beamwood.types import ItemLists
+
+__all__ = ["GraphRec"]
+
+
+class GraphRec(nn.Module):
+    """`s = sum_d relu(a_d) relu(b_d) + relu(-a_d) relu(-b_d)`, `a = W_u x_u + c_u`, `b = W_i x_i + c_i`.
+
+    x is the id, the given columns, and with `graph` (the training histories) the row of the graph's Laplacian: the
+    neighbours and the degree divided by the largest. Context columns add to a. The sum equals `sum_d relu(a_d b_d)`,
+    since a product is positive where both signs agree. Source: GraphRec (Rashed et al. 2019); GuidedRec has ids only.
+    """
+
+    def __init__(
+        self,
+        num_users: int,
+        num_items: int,
+        *,
+        width: int = 20,
+        user_features: FeatureTable | None = None,
+        item_features: FeatureTable | None = None,
+        context_columns: Sequence[FeatureColumn] = (),
+        graph: ItemLists | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.users = IdTable(num_users, width, user_features, generator=generator)
+        self.items = IdTable(num_items, width, item_features, generator=generator)
+        self.user_bias = nn.Parameter(torch.zeros(width))
+        self.item_bias = nn.Parameter(torch.zeros(width))
+        self.context = FeatureEncoder(context_columns, width, generator=generator) if context_columns else None
+        self.user_graph = self.item_graph = None
+        if graph is not None:
+            rows, columns = graph.distinct().rows, graph.distinct().items
+            self.user_graph = NeighbourSum(rows, columns, num_users, num_items, width, generator)
+            order = np.argsort(columns, kind="stable")
+            self.item_graph = NeighbourSum(columns[order], rows[order], num_items, num_users, width, generator)
+
+    def forward(self, asked: Asked, items_BM: Tensor) -> Tensor:
+        """Scores [B, M]."""
+        a_BD = self.user_vectors(asked.users_B)
+        if self.context is not None:
+            a_BD = a_BD + self.context(asked.context)
+        return functional.relu(a_BD[:, None, :] * self.item_vectors(items_BM)).sum(dim=2)
+
+    def user_vectors(self, users: Tensor) -> Tensor:
+        """a [.., D], without the context."""
+        vectors: Tensor = self.users(users) + self.user_bias
+        return vectors if self.user_graph is None else vectors + self.user_graph(users)
+
+    def item_vectors(self, items: Tensor) -> Tensor:
+        """b [.., D]."""
+        vectors: Tensor = self.items(items) + self.item_bias
+        return vectors if self.item_graph is None else vectors + self.item_graph(items)
+
+    @torch.no_grad()
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+        """The scorer's configuration and arrays, everything known of an id folded into its vector."""
+        users = self.user_vectors(torch.arange(-1, self.users.ids.num_embeddings - 1).roll(-1))
+        items = self.item_vectors(torch.arange(self.items.ids.num_embeddings - 1))
+        return {"kind": "graphrec"}, {"users": users.numpy(), "items": items.numpy()}
+
+
+class NeighbourSum(nn.Module):
+    """[.., D]: the sum of the neighbours' vectors plus degree / largest degree times a vector; 0 for row -1."""
+
+    def __init__(
+        self,
+        rows: NDArray[Any],
+        neighbours: NDArray[Any],
+        num_rows: int,
+        num_neighbours: int,
+        width: int,
+        generator: torch.Generator | None,
+    ) -> None:
+        super().__init__()
+        # A further row without neighbours stands for what is unknown.
+        degrees = np.bincount(rows, minlength=num_rows + 1).astype(np.int64)
+        self.register_buffer("indptr", torch.from_numpy(np.concatenate([[0], np.cumsum(degrees)])), persistent=False)
+        self.register_buffer("neighbours", torch.from_numpy(neighbours.astype(np.int64)), persistent=False)
+        share = degrees / max(1, degrees.max(initial=0))
+        self.register_buffer("share", torch.from_numpy(share.astype(np.float32)), persistent=False)
+        self.vectors = nn.Parameter(torch.empty(num_neighbours, width).normal_(std=0.01, generator=generator))
+        self.degree = nn.Parameter(torch.empty(width).normal_(std=0.01, generator=generator))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        indptr, neighbours, share = self.indptr, self.neighbours, self.share
+        assert isinstance(indptr, Tensor)
+        assert isinstance(neighbours, Tensor)
+        assert isinstance(share, Tensor)
+        flat, back = torch.unique(rows, return_inverse=True)
+        flat = torch.where(flat < 0, len(share) - 1, flat)
+        counts = indptr[flat + 1] - indptr[flat]
+        starts = torch.cumsum(counts, 0) - counts
+        places = torch.arange(int(counts.sum()), device=rows.device) + torch.repeat_interleave(
+            indptr[flat] - starts, counts
+        )
+        sums = functional.embedding_bag(neighbours[places], self.vectors, starts, mode="sum")
+        return (sums + share[flat, None] * self.degree)[back]

@@ -1,0 +1,70 @@
+"""What a ranker is asked: who asks, after what, in which context; and which items it shall score.
+
+Shape legend: B rows, L history length, M items a row, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from beamwood.data.features import FeatureTable
+from beamwood.models.features import FeatureRows
+
+__all__ = ["Asked", "IdTable", "PairModel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """B askers: `users_B` int64 (-1 unknown), `histories_BL` int64 (-1 padding on the left), the context's columns."""
+
+    users_B: Tensor
+    histories_BL: Tensor
+    context: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class PairModel(Protocol):
+    """Scores items for askers; `GuidedStep` and the ranking losses train whatever does this."""
+
+    def __call__(self, asked: Asked, items_BM: Tensor) -> Tensor:
+        """Scores [B, M] of int64[B, M] items."""
+        ...
+
+
+class IdTable(nn.Module):
+    """A vector for each id, plus that of its columns; row -1 (an unknown id) has only what columns say: nothing.
+
+    `num_rows` ids; `features` has one row an id and a last one for what is unknown.
+    """
+
+    def __init__(
+        self,
+        num_rows: int,
+        width: int,
+        features: FeatureTable | None = None,
+        *,
+        std: float = 0.01,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.ids = nn.Embedding(num_rows + 1, width)
+        nn.init.normal_(self.ids.weight, std=std, generator=generator)
+        with torch.no_grad():
+            self.ids.weight[-1] = 0
+        self.rows = None if features is None else FeatureRows(features, width, std=std, generator=generator)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """[.., D] of int64[..] in -1 .. num_rows - 1."""
+        last = self.ids.num_embeddings - 1
+        rows = torch.where(rows < 0, last, rows)
+        vectors: Tensor = self.ids(rows)
+        return vectors if self.rows is None else vectors + self.rows(rows)
+
+    def all(self) -> Tensor:
+        """[num_rows + 1, D]."""
+        vectors: Tensor = self(torch.arange(self.ids.num_embeddings))
+        return vectors

@@ -1,0 +1,220 @@
+"""Search with a ranker: over the whole catalogue, or over what a retriever brings.
+
+Shape legend: B rows, M items a row, N items, k results.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import ArtefactError, InputError
+from beamwood.retrieval.load import restore_searcher
+from beamwood.retrieval.scorers import PairScorer, check_pairs, restore_scorer
+from beamwood.retrieval.top_k import check_search, sort_candidates, top_k
+from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists, PersonalSearcher, Searcher, needs_users
+
+__all__ = ["RankingSearcher", "StagedHits", "TwoStageSearcher"]
+
+# Scores of the whole catalogue held at a time (16 MiB).
+_BLOCK_CELLS = 2**22
+
+
+class RankingSearcher:
+    """The k items that a ranker scores highest, every allowed item scored: exact, and as dear as that."""
+
+    kind: ClassVar[str] = "ranking"
+
+    def __init__(self, scorer: PairScorer) -> None:
+        self.scorer = scorer
+
+    @property
+    def num_items(self) -> int:
+        return self.scorer.num_items
+
+    @property
+    def needs_users(self) -> bool:
+        """Does the ranker know users by a vector each?"""
+        return self.scorer.needs_users
+
+    def search(
+        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    ) -> Hits:
+        """The k best items of each row; see `types.Searcher`."""
+        return self.search_askers(_nobody(self, histories), k, excluded=excluded, allowed=allowed)
+
+    def search_askers(
+        self, askers: Askers, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    ) -> Hits:
+        """The k best items of each asker; see `types.PersonalSearcher`."""
+        check_search(len(askers), self.num_items, k, excluded=excluded, allowed=allowed)
+        _check_histories(askers.histories, self.num_items)
+        items_N = np.arange(self.num_items) if allowed is None else np.flatnonzero(allowed)
+        block, parts = max(1, _BLOCK_CELLS // max(1, self.num_items)), []
+        for start in range(0, len(askers), block):
+            rows = np.arange(start, min(start + block, len(askers)))
+            scores = np.full((len(rows), self.num_items), -np.inf, np.float32)
+            scores[:, items_N] = _score(
+                self.scorer, askers.take(rows), np.broadcast_to(items_N, (len(rows), len(items_N)))
+            )
+            parts.append(top_k(scores, k, excluded=None if excluded is None else excluded.take(rows)))
+        return _joined(parts, k)
+
+    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+        """float32[B, M], the score of each given item; -inf where the item index is -1."""
+        return self.score_askers(_nobody(self, histories), items_BM)
+
+    def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
+        """As `score`, for users and their histories."""
+        _check_histories(askers.histories, self.num_items)
+        return _score(self.scorer, askers, items_BM)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return self.scorer.export()
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        return cls(restore_scorer(config, arrays))
+
+
+@dataclass(frozen=True, slots=True)
+class StagedHits:
+    """Both stages of a search: `candidates` in the retriever's order, `hits` in the ranker's, seconds of each."""
+
+    candidates: Hits
+    hits: Hits
+    retrieval_seconds: float
+    ranking_seconds: float
+
+
+class TwoStageSearcher:
+    """The retriever's `num_candidates` best items, ordered anew by the ranker.
+
+    Exclusions and filters act in the retriever. A search for k above `num_candidates` retrieves k. `Hits.scored`
+    counts what both stages scored. Source: two-stage bounds, section 3.
+    """
+
+    kind: ClassVar[str] = "two-stage"
+
+    def __init__(self, retriever: Searcher, scorer: PairScorer, *, num_candidates: int = 100) -> None:
+        if num_candidates < 1:
+            raise InputError(f"num_candidates={num_candidates} is below 1; the study retrieves 40 to 120")
+        if retriever.num_items != scorer.num_items:
+            raise ArtefactError(
+                f"the retriever has {retriever.num_items} items, the ranker {scorer.num_items}; fit both on one log"
+            )
+        self.retriever, self.scorer, self.num_candidates = retriever, scorer, num_candidates
+
+    @property
+    def num_items(self) -> int:
+        return self.retriever.num_items
+
+    @property
+    def needs_users(self) -> bool:
+        """Does either stage know users by a vector each?"""
+        return needs_users(self.retriever) or self.scorer.needs_users
+
+    def stages(
+        self,
+        askers: Askers,
+        k: int,
+        *,
+        excluded: ItemLists | None = None,
+        allowed: BoolArray | None = None,
+    ) -> StagedHits:
+        """What each stage found."""
+        began = time.perf_counter()
+        wanted = min(max(k, self.num_candidates), self.num_items)
+        candidates = retrieve(self.retriever, askers, wanted, excluded=excluded, allowed=allowed)
+        between = time.perf_counter()
+        scores = _score(self.scorer, askers, candidates.items)
+        best = sort_candidates(candidates.items, scores, k)
+        ranked = (candidates.items >= 0).sum(axis=1)
+        hits = Hits(best.items, best.scores, candidates.scored + ranked)
+        return StagedHits(candidates, hits, between - began, time.perf_counter() - between)
+
+    def search(
+        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    ) -> Hits:
+        """The k best items of each row; see `types.Searcher`."""
+        return self.stages(_nobody(self, histories), k, excluded=excluded, allowed=allowed).hits
+
+    def search_askers(
+        self, askers: Askers, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    ) -> Hits:
+        """The k best items of each asker; see `types.PersonalSearcher`."""
+        return self.stages(askers, k, excluded=excluded, allowed=allowed).hits
+
+    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+        """float32[B, M], the ranker's score of each given item, retrieved or not; -inf where the index is -1."""
+        return self.score_askers(_nobody(self, histories), items_BM)
+
+    def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
+        """As `score`, for users and their histories."""
+        _check_histories(askers.histories, self.num_items)
+        return _score(self.scorer, askers, items_BM)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Both stages' own exports, told apart by a prefix."""
+        retriever, arrays = self.retriever.export()
+        ranker, ranker_arrays = self.scorer.export()
+        config = {
+            "num_candidates": self.num_candidates,
+            "retriever": {"kind": self.retriever.kind, "config": retriever},
+            "ranker": ranker,
+        }
+        named = {f"retriever.{name}": array for name, array in arrays.items()}
+        return config, named | {f"ranker.{name}": array for name, array in ranker_arrays.items()}
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        stage = config["retriever"]
+        retriever = restore_searcher(stage["kind"], stage["config"], _of_stage(arrays, "retriever."))
+        scorer = restore_scorer(config["ranker"], _of_stage(arrays, "ranker."))
+        return cls(retriever, scorer, num_candidates=config["num_candidates"])
+
+
+def retrieve(
+    searcher: Searcher, askers: Askers, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+) -> Hits:
+    """What a searcher of either sort finds for the askers."""
+    if needs_users(searcher):
+        assert isinstance(searcher, PersonalSearcher)
+        return searcher.search_askers(askers, k, excluded=excluded, allowed=allowed)
+    return searcher.search(askers.histories, k, excluded=excluded, allowed=allowed)
+
+
+def _of_stage(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _nobody(searcher: Any, histories: ItemLists) -> Askers:
+    if searcher.needs_users:
+        raise InputError("this ranker knows users, not histories alone; ask with users")
+    return Askers(np.full(len(histories), -1, np.int64), histories)
+
+
+def _check_histories(histories: ItemLists, num_items: int) -> None:
+    if len(histories.items) and int(histories.items.max()) >= num_items:
+        raise InputError(f"a history holds item index {int(histories.items.max())} of {num_items} items")
+
+
+def _score(scorer: PairScorer, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
+    items = np.asarray(items_BM, np.int64)
+    check_pairs(scorer, askers, items)
+    scores = scorer.score(askers.users, askers.histories, np.maximum(items, 0))
+    return np.where(items >= 0, scores, np.float32(-np.inf))
+
+
+def _joined(parts: list[Hits], k: int) -> Hits:
+    if not parts:
+        return Hits(np.empty((0, k), np.int32), np.empty((0, k), np.float32), np.empty(0, np.int64))
+    return Hits(
+        np.concatenate([part.items for part in parts]),
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([part.scored for part in parts]),
+    )

@@ -1,0 +1,267 @@
+"""Trained rankers as plain arrays: their scores in numpy.
+
+Shape legend: B rows, L history length, M items a row, D width, A attention width, U users.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import ArtefactError, InputError, nearest
+from beamwood.types import Askers, ItemLists
+
+__all__ = ["SCORERS", "PairScorer", "check_pairs", "restore_scorer"]
+
+Array = NDArray[np.float32]
+Arrays = dict[str, NDArray[Any]]
+# Pairs of candidate and history item whose attention is computed at a time.
+_BLOCK_PAIRS = 2**17
+
+
+class PairScorer(Protocol):
+    """Scores of items for askers; `needs_users`: it looks at who asks, not only at the history."""
+
+    kind: ClassVar[str]
+
+    @property
+    def needs_users(self) -> bool: ...
+
+    @property
+    def num_items(self) -> int: ...
+
+    @property
+    def num_users(self) -> int:
+        """U, 0 where the ranker knows no users."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """D, that of the vector that context columns are mapped to."""
+        ...
+
+    def score(
+        self,
+        users_B: NDArray[np.int64],
+        histories: ItemLists,
+        items_BM: NDArray[np.int64],
+        context_BD: Array | None = None,
+    ) -> Array:
+        """float32[B, M]; users -1 for unknown ones; `context_BD` what the context's columns add."""
+        ...
+
+    def export(self) -> tuple[dict[str, Any], Arrays]: ...
+
+
+class GraphRecScorer:
+    """`sum_d relu(a_d b_d)`; see `models.graphrec`. `users` [U + 1, D], the last for the unknown, `items` [N, D]."""
+
+    kind: ClassVar[str] = "graphrec"
+    needs_users: ClassVar[bool] = True
+
+    def __init__(self, config: dict[str, Any], arrays: Arrays) -> None:
+        self.config, self.arrays = config, arrays
+        self.users, self.items = arrays["users"], arrays["items"]
+
+    @property
+    def num_items(self) -> int:
+        return len(self.items)
+
+    @property
+    def num_users(self) -> int:
+        """U, without the row of the unknown."""
+        return len(self.users) - 1
+
+    @property
+    def width(self) -> int:
+        return int(self.items.shape[1])
+
+    def score(
+        self,
+        users_B: NDArray[np.int64],
+        histories: ItemLists,
+        items_BM: NDArray[np.int64],
+        context_BD: Array | None = None,
+    ) -> Array:
+        """See `PairScorer`."""
+        del histories
+        a_BD = self.users[users_B]
+        if context_BD is not None:
+            a_BD = a_BD + context_BD
+        product: Array = np.maximum(a_BD[:, None, :] * self.items[items_BM], 0).sum(axis=2)
+        return product
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        return self.config, self.arrays
+
+
+class NeuMfScorer:
+    """See `models.neumf`."""
+
+    kind: ClassVar[str] = "neumf"
+    needs_users: ClassVar[bool] = True
+
+    def __init__(self, config: dict[str, Any], arrays: Arrays) -> None:
+        self.config, self.arrays = config, arrays
+        self.hidden = [(arrays[f"hidden.{i}.weight"], arrays[f"hidden.{i}.bias"]) for i in range(config["layers"])]
+        self.output = arrays["output.weight"], arrays["output.bias"]
+
+    @property
+    def num_items(self) -> int:
+        return len(self.arrays["items"])
+
+    @property
+    def num_users(self) -> int:
+        """U, without the row of the unknown."""
+        return len(self.arrays["users"]) - 1
+
+    @property
+    def width(self) -> int:
+        return int(self.arrays["items"].shape[1])
+
+    def score(
+        self,
+        users_B: NDArray[np.int64],
+        histories: ItemLists,
+        items_BM: NDArray[np.int64],
+        context_BD: Array | None = None,
+    ) -> Array:
+        """See `PairScorer`."""
+        del histories
+        arrays = self.arrays
+        product = arrays["product_users"][users_B][:, None, :] * arrays["product_items"][items_BM]
+        users = arrays["users"][users_B]
+        if context_BD is not None:
+            users = users + context_BD
+        items = arrays["items"][items_BM]
+        x = np.concatenate([np.broadcast_to(users[:, None, :], items.shape), items], axis=2)
+        for weight, bias in self.hidden:
+            x = np.maximum(x @ weight.T + bias, 0)
+        weight, bias = self.output
+        scores: Array = (np.concatenate([product, x], axis=2) @ weight.T + bias)[:, :, 0]
+        return scores
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        return self.config, self.arrays
+
+
+class DinRankScorer:
+    """See `models.din_ranker`."""
+
+    kind: ClassVar[str] = "din"
+
+    def __init__(self, config: dict[str, Any], arrays: Arrays) -> None:
+        self.config, self.arrays = config, arrays
+        self.items = arrays["items"]
+        self.attention = self._layers("attention", config["attention"])
+        self.hidden = self._layers("hidden", config["layers"])
+
+    def _layers(self, name: str, count: int) -> list[tuple[Array, Array, Array]]:
+        parts = ("weight", "bias", "slope")
+        return [tuple(self.arrays[f"{name}.{i}.{part}"] for part in parts) for i in range(count)]  # type: ignore[misc]
+
+    @property
+    def num_items(self) -> int:
+        return len(self.items)
+
+    @property
+    def width(self) -> int:
+        return int(self.items.shape[1])
+
+    @property
+    def needs_users(self) -> bool:
+        """Do users have columns?"""
+        return "users" in self.arrays
+
+    @property
+    def num_users(self) -> int:
+        """U where users have columns, else 0."""
+        return len(self.arrays["users"]) - 1 if "users" in self.arrays else 0
+
+    @property
+    def history_length(self) -> int:
+        return int(self.config["history_length"])
+
+    def score(
+        self,
+        users_B: NDArray[np.int64],
+        histories: ItemLists,
+        items_BM: NDArray[np.int64],
+        context_BD: Array | None = None,
+    ) -> Array:
+        """See `PairScorer`."""
+        history_BL = histories.padded(self.history_length)
+        about_BD = self.arrays["users"][users_B] if "users" in self.arrays else None
+        if context_BD is not None:
+            about_BD = context_BD if about_BD is None else about_BD + context_BD
+        scores = np.empty(items_BM.shape, np.float32)
+        rows = max(1, _BLOCK_PAIRS // max(1, items_BM.shape[1] * history_BL.shape[1]))
+        for start in range(0, len(items_BM), rows):
+            part = slice(start, start + rows)
+            scores[part] = self._block(history_BL[part], items_BM[part], None if about_BD is None else about_BD[part])
+        return scores
+
+    def _block(self, history_BL: NDArray[np.int32], items_BM: NDArray[np.int64], about_BD: Array | None) -> Array:
+        a_BLD = np.where(history_BL[:, :, None] >= 0, self.items[history_BL], np.float32(0))
+        w_BMD = self.items[items_BM]
+        z_BMD = self._weights(a_BLD, w_BMD, history_BL >= 0) @ a_BLD
+        parts = [z_BMD, w_BMD, z_BMD * w_BMD]
+        if about_BD is not None:
+            parts.append(np.broadcast_to(about_BD[:, None, :], w_BMD.shape))
+        x = np.concatenate(parts, axis=2)
+        for weight, bias, slope in self.hidden:
+            x = _prelu(x @ weight.T + bias, slope)
+        scores: Array = (x @ self.arrays["output.weight"].T + self.arrays["output.bias"])[:, :, 0]
+        return scores
+
+    def _weights(self, a_BLD: Array, w_BMD: Array, present_BL: NDArray[np.bool_]) -> Array:
+        weight, bias, slope = self.attention[0]
+        by_a, by_product, by_w = np.split(weight, 3, axis=1)
+        folded_BMAD = by_product * w_BMD[:, :, None, :] + by_a
+        size, num_items, hidden, width = folded_BMAD.shape
+        x = a_BLD @ folded_BMAD.reshape(size, num_items * hidden, width).transpose(0, 2, 1)
+        x = x.reshape(size, -1, num_items, hidden).transpose(0, 2, 1, 3) + (w_BMD @ by_w.T + bias)[:, :, None, :]
+        x = _prelu(x, slope)
+        for weight, bias, slope in self.attention[1:]:
+            x = _prelu(x @ weight.T + bias, slope)
+        weights: Array = (x @ self.arrays["attention_out.weight"].T + self.arrays["attention_out.bias"])[:, :, :, 0]
+        return weights * present_BL[:, None, :]
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        return self.config, self.arrays
+
+
+SCORERS: dict[str, Any] = {
+    "graphrec": GraphRecScorer,
+    "neumf": NeuMfScorer,
+    "din": DinRankScorer,
+}
+
+
+def restore_scorer(config: dict[str, Any], arrays: Arrays) -> PairScorer:
+    """The scorer of what `export` gave. Errors: an unknown kind, a missing array."""
+    kind = config.get("kind")
+    if kind not in SCORERS:
+        raise ArtefactError(f"scorer kind '{kind}' is unknown{nearest(str(kind), SCORERS)}; a newer beamwood wrote it?")
+    try:
+        scorer: PairScorer = SCORERS[kind](config, arrays)
+    except KeyError as missing:
+        raise ArtefactError(f"the scorer '{kind}' lacks the array {missing}; save the artefact again") from None
+    return scorer
+
+
+def _prelu(x: Array, slope: Array) -> Array:
+    return np.where(x >= 0, x, x * slope)
+
+
+def check_pairs(scorer: PairScorer, askers: Askers, items_BM: NDArray[np.int64]) -> None:
+    """Errors: items of another number of rows, an item index outside -1 .. N - 1, a user outside -1 .. U - 1."""
+    if items_BM.ndim != 2 or len(items_BM) != len(askers):
+        raise InputError(f"items has shape {items_BM.shape}; give one row for each of {len(askers)} askers")
+    users = askers.users
+    if len(users) and (users.min() < -1 or (scorer.needs_users and users.max() >= scorer.num_users)):
+        raise InputError(f"users holds an index outside -1..{scorer.num_users - 1}")
+    if items_BM.size and (items_BM.max() >= scorer.num_items or items_BM.min() < -1):
+        raise InputError(f"items holds an index outside -1..{scorer.num_items - 1}")

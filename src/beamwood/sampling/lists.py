@@ -1,0 +1,110 @@
+"""Lists to rank: some of a user's items, then as many items that he never touched.
+
+Shape legend: B lists, K items a list, N items.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from beamwood.data.examples import Examples, windows
+from beamwood.data.untouched import Untouched
+from beamwood.errors import InputError
+from beamwood.types import Askers, IndexArray, ItemLists
+
+__all__ = ["FutureListSampler", "ListSampler", "Lists"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Who asks, `items_BK` int64 (the positives first) and `labels_BK` float32."""
+
+    askers: Askers
+    items_BK: NDArray[np.int64]
+    labels_BK: NDArray[np.float32]
+
+
+class ListSampler:
+    """For each user `num_positives` of his items and `num_negatives` others, both with replacement.
+
+    An epoch draws as many positives as there are interactions, from all users alike (those who have an item and lack
+    another): with fewer, the study's check points by epoch would not come out. Source: GuidedRec, section 5.3: 5 and 5.
+    """
+
+    def __init__(self, histories: ItemLists, num_items: int, *, num_positives: int = 5, num_negatives: int = 5) -> None:
+        self.histories, self.num_positives, self.num_negatives = histories, num_positives, num_negatives
+        self.untouched = Untouched(histories, num_items)
+        lengths = self.untouched.lengths
+        self.users = np.flatnonzero((lengths > 0) & (lengths < num_items))
+        if len(self.users) == 0:
+            raise InputError("no user has an item and lacks another; there is no list to rank")
+
+        self._lists = max(len(self.users), -(-len(histories.items) // num_positives))
+
+    def __len__(self) -> int:
+        return self._lists
+
+    def sample(self, rows_B: IndexArray, generator: torch.Generator) -> Lists:
+        """A list of each given row's user; nobody's history is shown."""
+        users = self.users[np.asarray(rows_B) % len(self.users)]
+        start, length = self.histories.indptr[users], self.histories.lengths[users]
+        askers = Askers(users, ItemLists.empty(len(users)))
+        return drawn(self, askers, self.histories.items, start, length, generator)
+
+
+class FutureListSampler:
+    """For each position of each history `num_positives` of the next `horizon` items and `num_negatives` others.
+
+    The asker's history is the `length` items before the position; the negatives are none of the user's items.
+    """
+
+    def __init__(
+        self,
+        histories: ItemLists,
+        num_items: int,
+        *,
+        length: int,
+        horizon: int = 10,
+        num_positives: int = 5,
+        num_negatives: int = 5,
+    ) -> None:
+        self.num_positives, self.num_negatives, self.horizon = num_positives, num_negatives, horizon
+        self.untouched = Untouched(histories, num_items)
+        examples = windows(histories, length=length + 1, min_history=1)
+        kept = np.flatnonzero(self.untouched.lengths[examples.users] < num_items)
+        if len(kept) == 0:
+            raise InputError("no user has two interactions to train on and lacks an item; give a longer log")
+        self.histories = histories
+        self.examples = Examples(histories, examples.users[kept], examples.start[kept], examples.stop[kept])
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def sample(self, rows_B: IndexArray, generator: torch.Generator) -> Lists:
+        """A list at each given position."""
+        users, stop = self.examples.users[rows_B], self.examples.stop[rows_B]
+        ahead = np.minimum(self.histories.indptr[users + 1] - stop, self.horizon)
+        askers = Askers(users, self.examples.histories(rows_B))
+        return drawn(self, askers, self.histories.items, stop, ahead, generator)
+
+
+def drawn(
+    sampler: ListSampler | FutureListSampler,
+    askers: Askers,
+    items: NDArray[np.int32],
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+    generator: torch.Generator,
+) -> Lists:
+    """Lists whose positives are among `items[start:start + length]`."""
+    num_positives, num_negatives = sampler.num_positives, sampler.num_negatives
+    draws = torch.rand((len(askers), num_positives + num_negatives), generator=generator).double().numpy()
+    place = np.minimum((draws[:, :num_positives] * length[:, None]).astype(np.int64), length[:, None] - 1)
+    positives = items[start[:, None] + place].astype(np.int64)
+    negatives = sampler.untouched.draw(askers.users, draws[:, num_positives:])
+    labels = np.repeat(np.array([1, 0], np.float32), [num_positives, num_negatives])
+    return Lists(askers, np.concatenate([positives, negatives], axis=1), np.tile(labels, (len(askers), 1)))

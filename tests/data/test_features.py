@@ -1,0 +1,76 @@
+"""Columns of tables as arrays: known answers, and what is unknown or missing."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.data.features import encode_columns, fit_columns
+from beamwood.errors import InputError
+
+FRAME = pl.DataFrame(
+    {
+        "genre": ["a|b", "b", None, ""],
+        "year": [1990.0, None, 2010.0, float("nan")],
+        "vector": [[1.0, 2.0], [3.0, 4.0], None, [0.0, 1.0]],
+        "age": [1, 2, 3, 4],
+        "tags": [["x"], ["y", "x"], [], None],
+    }
+)
+
+
+def test_kinds_are_found_and_can_be_said():
+    columns = fit_columns(FRAME, ["genre", "year", "vector", "age:category", "tags"])
+    assert [column.kind for column in columns] == ["category", "number", "vector", "category", "category"]
+    assert columns[0].values == ("a", "b")
+    assert (columns[1].mean, columns[1].deviation) == (2000.0, 10.0)
+    assert columns[2].width == 2
+    assert columns[3].values == ("1", "2", "3", "4")
+
+
+def test_encoding_by_hand():
+    columns = fit_columns(FRAME, ["genre", "year", "vector"])
+    arrays = encode_columns(columns, FRAME).arrays
+    assert arrays["genre"].tolist() == [[1, 2], [2, -1], [0, -1], [0, -1]]
+    assert arrays["year"].tolist() == [[-1, 0], [0, 1], [1, 0], [0, 1]]
+    assert arrays["vector"].tolist() == [[1, 2, 0], [3, 4, 0], [0, 0, 1], [0, 1, 0]]
+
+
+def test_what_training_did_not_know_is_unknown():
+    columns = fit_columns(FRAME, ["genre", "year"])
+    new = pl.DataFrame({"genre": ["c|a", "z"], "year": ["2020", "?"]})
+    arrays = encode_columns(columns, new).arrays
+    assert arrays["genre"].tolist() == [[0, 1], [0, -1]]
+    assert arrays["year"].tolist() == [[2, 0], [0, 1]]
+
+
+def test_a_missing_row():
+    table = encode_columns(fit_columns(FRAME, ["genre", "year", "vector"]), FRAME).with_missing_row()
+    assert len(table) == 5
+    assert table.take(np.array([4])).arrays["genre"].tolist() == [[0, -1]]
+    assert table.arrays["year"][-1].tolist() == [0, 1]
+    assert table.arrays["vector"][-1].tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["gener"], "no column 'gener'.*'genre'"),
+        (["genre:numbr"], "kind 'numbr' is unknown.*number"),
+        (["genre", "genre"], "one column twice"),
+        (["genre:vector"], "holds lists of numbers"),
+        (["genre:number"], "holds no number"),
+    ],
+)
+def test_wrong_columns(names, message):
+    with pytest.raises(InputError, match=message):
+        fit_columns(FRAME, names)
+
+
+def test_wrong_rows():
+    columns = fit_columns(FRAME, ["vector"])
+    with pytest.raises(InputError, match="row 0 has 3 numbers, training had 2"):
+        encode_columns(columns, pl.DataFrame({"vector": [[1.0, 2.0, 3.0]]}))
+    with pytest.raises(InputError, match="no column 'vector'"):
+        encode_columns(columns, pl.DataFrame({"other": [1]}))
+    with pytest.raises(InputError, match="vectors of lengths"):
+        fit_columns(pl.DataFrame({"v": [[1.0], [1.0, 2.0]]}), ["v"])

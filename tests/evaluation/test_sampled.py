@@ -1,0 +1,95 @@
+"""The sampled protocol against loops; its lists are fixed, fair and without known items."""
+
+import numpy as np
+import pytest
+
+from beamwood.data.split import Queries
+from beamwood.errors import InputError
+from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_validation
+from beamwood.types import Askers, ItemLists
+
+NUM_ITEMS = 30
+QUERIES = Queries(
+    users=np.array([4, 9, 7]),
+    histories=ItemLists.from_lists([[1, 2], [3], [5, 6, 7]]),
+    labels=ItemLists.from_lists([[0, 8], [4], [9]]),
+    consumed=ItemLists.from_lists([[1, 2, 29], [3], [5, 6, 7]]),
+)
+
+
+class Table:
+    """Scores by user and item; by history, where it is not asked with users."""
+
+    kind = "table"
+    num_items = NUM_ITEMS
+
+    def __init__(self, needs_users=True, constant=False):
+        self.needs_users, self.constant = needs_users, constant
+
+    def score_askers(self, askers, items):
+        assert isinstance(askers, Askers)
+        values = np.sin(askers.users[:, None] * 31.0 + items * 7.0)
+        return np.zeros(items.shape, np.float32) if self.constant else values.astype(np.float32)
+
+    def score(self, histories, items):
+        assert not self.needs_users
+        return np.cos(histories.lengths[:, None] * 3.0 + items).astype(np.float32)
+
+    def search(self): ...
+    def search_askers(self): ...
+    def export(self): ...
+    @classmethod
+    def restore(cls): ...
+
+
+def test_lists_hold_nothing_that_is_known():
+    lists = Sampled(QUERIES, NUM_ITEMS, num_negatives=20, seed=3)
+    assert lists.rows_P.tolist() == [0, 0, 1, 2]
+    for row, items in zip(lists.rows_P, lists.items_PM, strict=True):
+        known = set(QUERIES.consumed[row].tolist()) | set(QUERIES.labels[row].tolist())
+        assert len(set(items[1:])) == 20
+        assert not set(items[1:]) & known
+        assert items[0] in QUERIES.labels[row]
+    again = Sampled(QUERIES, NUM_ITEMS, num_negatives=20, seed=3)
+    assert np.array_equal(again.items_PM, lists.items_PM)
+    assert not np.array_equal(Sampled(QUERIES, NUM_ITEMS, num_negatives=20, seed=4).items_PM, lists.items_PM)
+
+
+@pytest.mark.parametrize("needs_users", [True, False])
+def test_values_equal_a_loop(needs_users):
+    searcher, lists = Table(needs_users), Sampled(QUERIES, NUM_ITEMS, num_negatives=19)
+    values = evaluate_sampled(searcher, lists, ks=(1, 5, 20))
+    for query in range(3):
+        for k in (1, 5, 20):
+            gains = {"hit_rate": [], "ndcg": [], "mrr": []}
+            for row in np.flatnonzero(lists.rows_P == query):
+                items = lists.items_PM[row][None, :]
+                asked = Askers(QUERIES.users[[query]], QUERIES.histories.take([query]))
+                scores = (
+                    searcher.score_askers(asked, items) if needs_users else searcher.score(asked.histories, items)
+                )[0]
+                rank = 1 + sum(s >= scores[0] for s in scores[1:])
+                gains["hit_rate"].append(rank <= k)
+                gains["ndcg"].append((rank <= k) / np.log2(1 + rank))
+                gains["mrr"].append((rank <= k) / rank)
+            for name, parts in gains.items():
+                assert np.isclose(values[f"{name}@{k}"][query], np.mean(parts))
+
+
+def test_a_constant_score_earns_nothing():
+    values = evaluate_sampled(Table(constant=True), Sampled(QUERIES, NUM_ITEMS, num_negatives=9), ks=(5,))
+    assert all((column == 0).all() for column in values.values())
+
+
+def test_validation_names_its_metrics():
+    measure = sampled_validation(lambda: Table(), QUERIES, NUM_ITEMS, num_users=2, seed=0)
+    assert "sampled/ndcg@10" in measure()  # 99 are more than are left: shorter lists
+    with pytest.raises(InputError, match="row 0 has only 25 of 30 items left"):
+        Sampled(QUERIES, NUM_ITEMS, num_negatives=28)
+
+
+def test_wrong_input():
+    with pytest.raises(InputError, match=r"num_negatives=30 is outside 1..29"):
+        Sampled(QUERIES, NUM_ITEMS, num_negatives=30)
+    with pytest.raises(InputError, match=r"k=12 is outside 1..11"):
+        evaluate_sampled(Table(), Sampled(QUERIES, NUM_ITEMS, num_negatives=10), ks=(12,))

@@ -1,0 +1,112 @@
+"""The decomposition: proposition 4.1 as an identity, corollary 4.2 against the errors themselves, and loops."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beamwood.data.split import Queries
+from beamwood.errors import InputError
+from beamwood.evaluation.stages import decompose
+from beamwood.retrieval.ranked import TwoStageSearcher
+from beamwood.retrieval.top_k import top_k
+from beamwood.types import Askers, ItemLists
+
+NUM_ITEMS = 20
+
+
+class Random:
+    """A retriever and a ranker whose scores are fixed noise by user."""
+
+    kind = "random"
+    needs_users = True
+    num_items, num_users, width = NUM_ITEMS, 50, 1
+
+    def __init__(self, seed):
+        self.table = np.random.default_rng(seed).random((50, NUM_ITEMS)).astype(np.float32)
+
+    def search_askers(self, askers, k, *, excluded=None, allowed=None):
+        return top_k(self.table[askers.users], k, excluded=excluded, allowed=allowed)
+
+    def score_askers(self, askers, items): ...
+    def search(self): ...
+    def export(self): ...
+    @classmethod
+    def restore(cls): ...
+
+    def score(self, users, histories, items, context=None):
+        return np.take_along_axis(self.table[users], items, axis=1)
+
+
+def case(seed):
+    rng = np.random.default_rng(seed)
+    users = np.sort(rng.permutation(50)[:12])
+    rows = [rng.permutation(NUM_ITEMS) for _ in users]
+    queries = Queries(
+        users,
+        ItemLists.from_lists([row[:3] for row in rows]),
+        ItemLists.from_lists([np.sort(row[3 : 3 + rng.integers(0, 4)]) for row in rows]),
+        ItemLists.from_lists([row[:3] for row in rows]),
+    )
+    return queries, Random(seed + 1), Random(seed + 2)
+
+
+@given(seed=st.integers(0, 10_000), num_candidates=st.integers(2, 20), k=st.integers(1, 5))
+def test_the_parts_make_the_whole(seed, num_candidates, k):
+    queries, retriever, ranker = case(seed)
+    if not queries.labels.lengths.any():
+        return
+    searcher = TwoStageSearcher(retriever, ranker, num_candidates=num_candidates)
+    report = decompose(searcher, queries, ks=[min(k, num_candidates)], seed=seed, one_stage_queries=6)
+    cut = report.cuts[0]
+    assert np.isclose(cut.total_error, report.miss + cut.rank_error * (1 - report.miss))
+    assert np.isclose(report.ceiling, 1 - report.miss)
+    if report.one_stage_queries and cut.one_stage_rank_error is not None:
+        total = cut.one_stage_miss + cut.one_stage_rank_error * (1 - cut.one_stage_miss)
+        assert cut.two_stages_better == (total <= cut.one_stage_error + 1e-12)
+        if cut.one_stage_rank_error < 1 and abs(total - cut.one_stage_error) > 1e-9:
+            assert cut.two_stages_better == (cut.one_stage_miss <= cut.bound)
+
+
+def test_errors_in_loops():
+    queries, retriever, ranker = case(3)
+    searcher = TwoStageSearcher(retriever, ranker, num_candidates=6)
+    report = decompose(searcher, queries, ks=(1, 3), one_stage_queries=100)
+    missed, wrong, own, alone, pairs = 0, 0, 0, 0, 0
+    for query, user in enumerate(queries.users):
+        free = [i for i in range(NUM_ITEMS) if i not in queries.consumed[query]]
+        retrieved = sorted(free, key=lambda i, u=user: -retriever.table[u, i])[:6]
+        ranked = sorted(retrieved, key=lambda i, u=user: -ranker.table[u, i])
+        whole = sorted(free, key=lambda i, u=user: -ranker.table[u, i])
+        for label in queries.labels[query]:
+            pairs += 1
+            missed += label not in retrieved
+            wrong += label not in ranked[:3]
+            own += label not in retrieved[:3]
+            alone += label not in whole[:3]
+    cut = report.cuts[1]
+    assert report.pairs == pairs
+    assert np.allclose(
+        [report.miss, cut.total_error, cut.retriever_error, cut.one_stage_error],
+        np.array([missed, wrong, own, alone]) / pairs,
+    )
+    assert report.ranking_scored == 6
+    assert report.retrieval_seconds > 0
+
+
+def test_a_ranker_behind_everything_is_the_ranker():
+    queries, retriever, ranker = case(5)
+    searcher = TwoStageSearcher(retriever, ranker, num_candidates=NUM_ITEMS)
+    askers = Askers(queries.users, queries.histories)
+    hits = searcher.search_askers(askers, 5, excluded=queries.consumed)
+    best = top_k(ranker.table[queries.users], 5, excluded=queries.consumed)
+    assert np.array_equal(hits.items, best.items)
+    report = decompose(searcher, queries, ks=[1], one_stage_queries=100)
+    assert report.miss == 0
+    assert report.cuts[0].total_error == report.cuts[0].one_stage_error
+
+
+def test_wrong_cuts():
+    queries, retriever, ranker = case(0)
+    with pytest.raises(InputError, match=r"must lie in 1..4"):
+        decompose(TwoStageSearcher(retriever, ranker, num_candidates=4), queries, ks=(1, 5))

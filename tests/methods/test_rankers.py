@@ -1,0 +1,268 @@
+"""Rankers and two stages: every model and loss trains, resumes bit for bit, answers without torch and errs clearly."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import beamwood
+from beamwood.cli.main import main
+from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.evaluation.sampled import Sampled, evaluate_sampled
+from beamwood.methods import cooccurrence, popularity, ranker, two_stage
+from beamwood.training.run_folder import RunFolder
+from beamwood.types import Askers
+
+LOSSES = (
+    "guided",
+    "logistic",
+    "pairwise-logistic",
+    "bpr",
+    "list-mle",
+    "softmax",
+    "approx-ndcg",
+    "gumbel-ndcg",
+    "neural-sort",
+)
+SMALL = {"width": 6, "length": 8, "attention": (6, 4), "mlp": (8, 4), "batch_size": 16, "validation_users": 30}
+STAGES = SMALL | {"num_candidates": 30, "num_negatives": 6, "max_examples": 400, "decay_steps": 100}
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("market")
+    planted = make_market(MarketConfig(num_users=300, num_items=150, min_events=10, max_events=30), seed=1)
+    planted.log.write_parquet(folder / "log.parquet")
+    planted.item_frame.write_parquet(folder / "items.parquet")
+    users = planted.log["user_id"].unique().sort()
+    ages, cities = np.arange(len(users)) % 60, [("a", "b", None)[n % 3] for n in range(len(users))]
+    table = pl.DataFrame({"user_id": users, "age": ages, "city": cities})
+    table[1:].write_parquet(folder / "users.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dataset(market):
+    return Dataset.from_log(
+        read_log(market / "log.parquet"), market / "items.parquet", user_table=market / "users.parquet"
+    )
+
+
+@pytest.fixture(scope="module")
+def first(market, dataset):
+    """A fitted retriever for each of two splits."""
+    for split in (leave_one_out(dataset), disjoint_users(dataset)):
+        cooccurrence.fit(split).save(market / f"first-{split.name}")
+    return {name: str(market / f"first-{name}") for name in ("leave-one-out", "users")}
+
+
+def arrays(retriever):
+    return retriever.searcher.export()[1]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("model", ["graphrec", "neumf", "din"])
+def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, model, loss):
+    split = disjoint_users(dataset) if model == "din" else leave_one_out(dataset)
+    columns = {"item_columns": ("category",), "user_columns": ("age", "city")} if loss == "guided" else {}
+    config = ranker.Config(**SMALL, **columns, model=model, loss=loss, max_steps=6, evaluate_every=3, log_every=4)
+    whole = ranker.fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    ranker.fit(split, config.model_copy(update={"max_steps": 3}), run=RunFolder(tmp_path / "parts"), progress=False)
+    resumed = ranker.fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    ours, theirs = arrays(whole), arrays(resumed)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole.save(tmp_path / "saved")
+    loaded = beamwood.load(tmp_path / "saved")
+    by_user = model != "din" or bool(columns)
+    asked = {"users": [3, 7]} if by_user else {"histories": [[1, 2, 3], []]}
+    assert loaded.recommend(**asked, k=9) == whole.recommend(**asked, k=9)
+    if by_user:
+        with pytest.raises(InputError, match="knows users"):
+            loaded.recommend(histories=[[1]], k=3)
+
+
+@pytest.mark.parametrize("training", ["all", "harmonised", "weighted"])
+@pytest.mark.parametrize("negatives", ["uniform", "candidates"])
+def test_two_stages_resume_and_answer(dataset, first, tmp_path, training, negatives):
+    split = disjoint_users(dataset)
+    options = STAGES | {"training": training, "negatives": negatives, "max_steps": 6, "evaluate_every": 3}
+    config = two_stage.Config(**options, retriever=first["users"])
+    whole = two_stage.fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    half = config.model_copy(update={"max_steps": 3})
+    two_stage.fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
+    resumed = two_stage.fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    ours, theirs = arrays(whole), arrays(resumed)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole.save(tmp_path / "saved")
+    loaded = beamwood.load(tmp_path / "saved")
+    assert loaded.recommend(histories=[[1, 2, 3], []], k=9) == whole.recommend(histories=[[1, 2, 3], []], k=9)
+
+
+def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
+    split = disjoint_users(dataset)
+    searcher = beamwood.load(first["users"]).searcher
+    tasks = {
+        name: two_stage.RetrievedTask(
+            split.train, two_stage.Config(**STAGES, training=name, negatives="candidates"), searcher, seed=0
+        )
+        for name in ("all", "harmonised", "weighted")
+    }
+    every, kept = tasks["all"].examples, tasks["harmonised"].examples
+    rows = np.arange(len(every))
+    hits = []
+    for row in rows:
+        history, target = every.histories(rows[row : row + 1]), every.targets(rows[row : row + 1])[0]
+        found = searcher.search(history, 30, excluded=two_stage.without(history, [target])).items[0]
+        hits.append(target in found)
+    assert np.array_equal(kept.stop, every.stop[hits])
+    assert np.isclose(tasks["harmonised"].recall, np.mean(hits))
+    assert np.array_equal(tasks["weighted"].weights_E, np.where(hits, np.float32(1), np.float32(0.3)))
+    batch = tasks["harmonised"].batch(np.arange(20))
+    targets = kept.targets(np.arange(20))
+    assert batch.items_BM[:, 0].tolist() == targets.tolist()
+    real = batch.log_weight_BM == 0
+    assert not ((batch.items_BM[:, 1:] == batch.items_BM[:, :1]) & real).any()
+    for row in range(20):
+        own = set(tasks["harmonised"].candidates_EK[row].tolist())
+        assert set(batch.items_BM[row, 1:][real[row]].tolist()) <= own
+
+
+def test_uniform_negatives_stand_for_all_others(dataset, first):
+    """E[sum of exp(s + log weight)] over draws is the sum over the items that the user has not had."""
+    split = disjoint_users(dataset)
+    searcher = beamwood.load(first["users"]).searcher
+    task = two_stage.RetrievedTask(split.train, two_stage.Config(**STAGES), searcher, seed=0)
+    scores = np.random.default_rng(0).normal(size=split.train.num_items)
+    sums = []
+    for _ in range(3000):
+        batch = task.batch(np.array([5]))
+        sums.append(np.exp(scores[batch.items_BM[0, 1:].numpy()] + batch.log_weight_BM[0].numpy()).sum())
+    user = task.examples.users[5]
+    others = np.setdiff1d(np.arange(split.train.num_items), split.train.histories[user])
+    assert abs(np.mean(sums) / np.exp(scores[others]).sum() - 1) < 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["guided", "softmax"])
+def test_a_ranker_learns_the_market(dataset, loss):
+    split = leave_one_out(dataset)
+    config = ranker.Config(loss=loss, max_epochs=30, evaluate_every=500)
+    lists = Sampled(split.test, split.train.num_items, num_negatives=60, seed=0)
+    ours = evaluate_sampled(ranker.fit(split, config, progress=False).searcher, lists, ks=(10,))["ndcg@10"].mean()
+    popular = evaluate_sampled(popularity.fit(split).searcher, lists, ks=(10,))["ndcg@10"].mean()
+    assert ours > popular + 0.02
+
+
+def test_the_command_line(market, first, tmp_path, capsys):
+    log = [str(market / "log.parquet"), "--items", str(market / "items.parquet")]
+    settings = [part for key, value in STAGES.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    out = str(tmp_path / "stages")
+    assert main(["fit", *log, "--method", "cooccurrence", "--seed", "2026", "--out", str(tmp_path / "first")]) == 0
+    fit = ["fit", *log, "--method", "two-stage", "--out", out, *settings, "--set", "max_steps=4"]
+    assert main([*fit, "--retriever", str(tmp_path / "first")]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", out, "--json", "--k", "5,10", "--sampled", "20"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    stages = document["stages"]
+    assert [cut["k"] for cut in stages["cuts"]] == [1, 5, 10]
+    for cut in stages["cuts"]:
+        assert np.isclose(cut["total_error"], stages["miss"] + cut["rank_error"] * (1 - stages["miss"]))
+    assert 0 <= document["sampled"]["metrics"]["ndcg@10"] <= 1
+    assert main(["evaluate", out]) == 0
+    assert "rank error given a hit" in capsys.readouterr().out
+    assert main(["recommend", out, "--history", "1,2,3", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)[0]["items"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "two-stage"], "needs a fitted retriever; give its folder with --retriever"),
+        (["--method", "dtr", "--retriever", "x"], "--retriever is not for dtr; it is for two-stage"),
+        (["--method", "ranker", "--split", "users"], "knows the users of training only"),
+        (["--method", "ranker", "--split", "leave-one-out", "--set", "monitor=new/f@20"], "does not fit validation"),
+        (["--method", "ranker", "--split", "leave-one-out", "--set", "user_columns=['age']"], "with --user-table"),
+        (["--method", "ranker", "--split", "leave-one-out", "--set", "item_columns=['prize']"], "no column 'prize'"),
+        (
+            ["--method", "ranker", "--split", "leave-one-out", "--set", "model=neumf", "--set", "graph=true"],
+            "graph=true is for",
+        ),
+        (
+            ["--method", "two-stage", "--split", "leave-one-out", "--retriever", "{first}"],
+            "was fitted on another split",
+        ),
+    ],
+)
+def test_wrong_input(market, first, tmp_path, capsys, arguments, message):
+    arguments = [part.replace("{first}", first["users"]) for part in arguments]
+    log = [str(market / "log.parquet"), "--items", str(market / "items.parquet"), "--out", str(tmp_path / "out")]
+    capsys.readouterr()
+    assert main(["fit", *log, *arguments]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
+    split = leave_one_out(dataset)
+    model = ranker.fit(split, ranker.Config(max_steps=40, evaluate_every=20), progress=False)
+    model.save(tmp_path / "ranker")
+    config = two_stage.Config(retriever=first["leave-one-out"], ranker=str(tmp_path / "ranker"), num_candidates=25)
+    both = two_stage.fit(split, config)
+    part = split.test.take(np.arange(20))
+    askers = Askers(part.users, part.histories)
+    found = both.searcher.stages(askers, 10, excluded=part.consumed)
+    scores = model.searcher.score_askers(askers, found.candidates.items)
+    best = np.take_along_axis(found.candidates.items, np.argsort(-scores, axis=1, kind="stable")[:, :10], axis=1)
+    assert [set(a) for a in best.tolist()] == [set(a) for a in found.hits.items.tolist()]
+    with pytest.raises(InputError, match="fit one with --method ranker"):
+        two_stage.two_stage(beamwood.load(first["users"]), beamwood.load(first["users"]))
+    other = popularity.fit(
+        leave_one_out(Dataset.from_log(read_log(pl.DataFrame({"user": [1, 1, 1, 2], "item": [1, 2, 3, 1]}))))
+    )
+    with pytest.raises(InputError, match="fitted on other items"):
+        two_stage.two_stage(other, model)
+
+
+def test_two_stages_answer_without_torch(dataset, first, tmp_path):
+    split = disjoint_users(dataset)
+    config = two_stage.Config(**STAGES, retriever=first["users"], max_steps=2)
+    two_stage.fit(split, config, progress=False).save(tmp_path / "saved")
+    code = (
+        "import sys, beamwood; r = beamwood.load(sys.argv[1]); r.recommend(histories=[[1, 2]], k=3); "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "saved")], check=True)
+
+
+def shared():
+    folder = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2].parent / "shared")) / "data" / "ml100k"
+    if not folder.is_dir():
+        pytest.skip("the data set ml100k is not beside the checkout (../shared)")
+    return folder
+
+
+@pytest.mark.real_data
+@pytest.mark.slow
+def test_the_check_points_of_a_faithful_run(tmp_path):
+    """GuidedRec on ML-100K: predicted and true NDCG, surrogate and logistic loss, means of epochs 1 and 20."""
+    split = leave_one_out(Dataset.from_log(read_log(shared() / "interactions.parquet")))
+    task = ranker.GuidedTask(split.train, ranker.Config(), seed=0)
+    rng, seen = np.random.default_rng(0), {}
+    for epoch in range(1, 21):
+        order = rng.permutation(task.num_examples)
+        for start in range(0, len(order), 25):
+            task.update(task.batch(order[start : start + 25]), step=1, clip_norm=None)
+        seen[epoch] = task.facts()
+    expected = {1: (0.88, 0.935, 0.51, 0.605), 20: (0.968, 0.969, 0.012, 0.526)}
+    tolerance = {1: (0.02, 0.01, 0.06, 0.01), 20: (0.01, 0.01, 0.005, 0.01)}
+    for epoch, values in expected.items():
+        for name, value, allowed in zip(seen[epoch], values, tolerance[epoch], strict=True):
+            assert abs(seen[epoch][name] - value) < allowed, (epoch, name, seen[epoch][name])

@@ -1,0 +1,184 @@
+"""Models of pairs: by hand, against plain twins, and their torch-free scorers; unknown users and missing columns."""
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from beamwood.data.features import encode_columns, fit_columns
+from beamwood.errors import ArtefactError
+from beamwood.models.din_ranker import DinRanker
+from beamwood.models.features import FeatureEncoder
+from beamwood.models.graphrec import GraphRec
+from beamwood.models.neumf import NeuMf
+from beamwood.models.pairs import Asked
+from beamwood.retrieval.scorers import restore_scorer
+from beamwood.types import ItemLists
+
+USERS, ITEMS, LENGTH = 7, 11, 5
+HISTORIES = ItemLists.from_lists([[3, 4], [], [1, 2, 3, 4, 5, 6], [10]])
+
+
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+def features(rows, seed):
+    rng = np.random.default_rng(seed)
+    frame = pl.DataFrame(
+        {
+            "kind": [None if r == 1 else "ab"[r % 2] + ("|c" if r % 3 == 0 else "") for r in range(rows)],
+            "size": [None if r == 2 else float(x) for r, x in enumerate(rng.normal(size=rows))],
+            "given": [rng.normal(size=3).tolist() for _ in range(rows)],
+        }
+    )
+    return encode_columns(fit_columns(frame, frame.columns), frame).with_missing_row()
+
+
+def models(with_columns):
+    columns = {"user_features": features(USERS, 1), "item_features": features(ITEMS, 2)} if with_columns else {}
+    graph = ItemLists.from_lists([[0, 1, 1], [2], [], [5, 6, 7], [0], [10], [3]])
+    built = {
+        "graphrec": GraphRec(USERS, ITEMS, width=6, generator=generator(), **columns),
+        "graphrec, graph": GraphRec(USERS, ITEMS, width=6, graph=graph, generator=generator(), **columns),
+        "neumf": NeuMf(USERS, ITEMS, factors=4, layers=(8, 6, 3), generator=generator(), **columns),
+        "din": DinRanker(ITEMS, width=6, attention=(5, 4), mlp=(8, 3), generator=generator(), **columns),
+    }
+    for model in built.values():
+        with torch.no_grad():  # far from the start, so that no term hides
+            for parameter in model.parameters():
+                parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator()))
+    return built
+
+
+@pytest.mark.parametrize("with_columns", [False, True])
+@pytest.mark.parametrize("name", ["graphrec", "graphrec, graph", "neumf", "din"])
+def test_the_torch_free_scorer_equals_the_model(name, with_columns):
+    model = models(with_columns)[name].eval()
+    users, items = np.array([0, 6, -1, 3]), np.random.default_rng(0).integers(0, ITEMS, (4, 9))
+    asked = Asked(torch.from_numpy(users), torch.from_numpy(HISTORIES.padded(LENGTH).astype(np.int64)))
+    expected = model(asked, torch.from_numpy(items)).detach().numpy()
+    config, arrays = model.export()
+    scorer = restore_scorer(config | {"history_length": LENGTH}, arrays)
+    np.testing.assert_allclose(scorer.score(users, HISTORIES, items), expected, rtol=2e-4, atol=2e-5)
+    assert scorer.num_items == ITEMS
+    assert scorer.needs_users == (name != "din" or with_columns)
+    assert not scorer.needs_users or scorer.num_users == USERS
+
+
+def test_graphrec_keeps_both_signs():
+    model = models(False)["graphrec"]
+    asked = Asked(torch.tensor([2, 5]), torch.empty((2, 0), dtype=torch.int64))
+    items = torch.tensor([[0, 1, 2], [3, 4, 10]])
+    a = (model.users(asked.users_B) + model.user_bias)[:, None, :]
+    b = model.items(items) + model.item_bias
+    both = torch.relu(a) * torch.relu(b) + torch.relu(-a) * torch.relu(-b)
+    torch.testing.assert_close(model(asked, items), both.sum(dim=2))
+
+
+def test_graph_features_in_loops():
+    model = models(False)["graphrec, graph"]
+    graph = model.user_graph
+    neighbours = {0: [0, 1], 1: [2], 3: [5, 6, 7]}
+    vectors = graph(torch.tensor([[0, 1], [3, 2]]))
+    for place, user in (((0, 0), 0), ((0, 1), 1), ((1, 0), 3)):
+        expected = graph.vectors[neighbours[user]].sum(dim=0) + len(neighbours[user]) / 3 * graph.degree
+        torch.testing.assert_close(vectors[place], expected)
+    assert torch.equal(vectors[1, 1], torch.zeros(6))
+    assert torch.equal(graph(torch.tensor([-1])), torch.zeros((1, 6)))
+
+
+def test_neumf_by_hand():
+    model = models(False)["neumf"]
+    scores = model(Asked(torch.tensor([1]), torch.empty((1, 0), dtype=torch.int64)), torch.tensor([[4]]))
+    product = model.product_users.ids.weight[1] * model.product_items.ids.weight[4]
+    x = torch.cat([model.mlp_users.ids.weight[1], model.mlp_items.ids.weight[4]])
+    for layer in model.hidden:
+        x = torch.relu(layer.weight @ x + layer.bias)
+    expected = model.output.weight[0] @ torch.cat([product, x]) + model.output.bias[0]
+    torch.testing.assert_close(scores[0, 0], expected)
+
+
+def test_din_attention_equals_the_plain_concatenation():
+    model = models(False)["din"]
+    a, w = torch.randn(2, 4, 6, generator=generator()), torch.randn(2, 3, 6, generator=generator())
+    present = torch.tensor([[False, True, True, True], [True, True, True, True]])
+    x = torch.cat(
+        [
+            a[:, None].expand(2, 3, 4, 6),
+            a[:, None] * w[:, :, None],
+            w[:, :, None].expand(2, 3, 4, 6),
+        ],
+        dim=3,
+    )
+    for layer, act in zip(model.attention, model.attention_acts, strict=True):
+        x = layer(x)
+        x = torch.where(x >= 0, x, x * act.weight)
+    expected = model.attention_out(x).squeeze(3) * present[:, None, :]
+    torch.testing.assert_close(model.weights(a, w, present), expected)
+
+
+def test_din_does_not_look_at_padding():
+    model = models(False)["din"].eval()
+    items = torch.tensor([[1, 2, 3]])
+    short = Asked(torch.tensor([-1]), torch.tensor([[4, 5]]))
+    padded = Asked(torch.tensor([-1]), torch.tensor([[-1, -1, 4, 5]]))
+    torch.testing.assert_close(model(short, items), model(padded, items))
+
+
+def test_an_unknown_user_has_what_nobody_knows():
+    model = models(True)["graphrec"]
+    table = model.users
+    missing = table.rows(torch.tensor([USERS]))
+    torch.testing.assert_close(table(torch.tensor([-1])), table.ids.weight[-1:] + missing)
+
+
+def test_context_adds_to_the_asker():
+    frame = pl.DataFrame({"hour": [0, 5, 9], "device": ["tv", "phone", None]})
+    columns = fit_columns(frame, ["hour", "device"])
+    cells = {
+        name: torch.from_numpy(a.astype(np.int64) if a.dtype == np.int32 else a)
+        for name, a in encode_columns(columns, frame).arrays.items()
+    }
+    users, items = np.array([0, 1, 2]), np.array([[1, 2], [3, 4], [5, 6]])
+    histories = ItemLists.from_lists([[1], [2, 3], []])
+    for build in (GraphRec, NeuMf, None):
+        if build is None:
+            model = DinRanker(
+                ITEMS, width=6, attention=(5, 4), mlp=(8, 3), context_columns=columns, generator=generator()
+            ).eval()
+        else:
+            model = build(USERS, ITEMS, context_columns=columns, generator=generator())
+        asked = Asked(torch.from_numpy(users), torch.from_numpy(histories.padded(LENGTH).astype(np.int64)), cells)
+        expected = model(asked, torch.from_numpy(items)).detach().numpy()
+        config, arrays = model.export()
+        context = model.context(cells).detach().numpy()
+        scorer = restore_scorer(config | {"history_length": LENGTH}, arrays)
+        assert scorer.width == context.shape[1]
+        np.testing.assert_allclose(scorer.score(users, histories, items, context), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_encoder_in_loops():
+    frame = pl.DataFrame({"kind": ["a|b", "b", None], "size": [1.0, None, 3.0]})
+    columns = fit_columns(frame, ["kind", "size"])
+    encoder = FeatureEncoder(columns, 4, std=1.0, generator=generator())
+    arrays = encode_columns(columns, frame).arrays
+    got = encoder({"kind": torch.from_numpy(arrays["kind"].astype(np.int64)), "size": torch.from_numpy(arrays["size"])})
+    kinds, sizes = encoder.weights
+    expected = torch.stack(
+        [
+            (kinds[1] + kinds[2]) / 2 - sizes[0],
+            kinds[2] + sizes[1],
+            kinds[0] + sizes[0],
+        ]
+    )
+    torch.testing.assert_close(got, expected)
+
+
+def test_a_damaged_scorer_says_so():
+    config, arrays = models(False)["neumf"].export()
+    del arrays["output.bias"]
+    with pytest.raises(ArtefactError, match=r"lacks the array 'output.bias'"):
+        restore_scorer(config, arrays)
+    with pytest.raises(ArtefactError, match="kind 'neumv' is unknown"):
+        restore_scorer(config | {"kind": "neumv"}, arrays)

@@ -1,0 +1,52 @@
+"""Proposition 4.3: a target is found exactly where its margin is not negative; and where it is lost."""
+
+import numpy as np
+import pytest
+
+from beamwood.errors import InputError
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.theory.margin import target_margins
+from beamwood.types import ItemLists
+from din_cases import random_case
+
+
+@pytest.fixture(params=[(2, False), (4, False), (16, False), (4, True)])
+def case(request):
+    branching, by_path = request.param
+    tree, weights, _ = random_case(2, num_items=150, branching=branching, num_rows=1)
+    rng = np.random.default_rng(0)
+    histories = ItemLists.from_lists([rng.integers(0, 150, n) for n in rng.integers(0, 14, 40)])
+    labels = ItemLists.from_lists([np.sort(rng.permutation(150)[:12]) for _ in range(40)])
+    return TreeSearcher(weights, tree, beam_width=7, by_path=by_path), histories, labels
+
+
+def test_a_target_is_found_where_its_margin_is_not_negative(case):
+    searcher, histories, labels = case
+    margins = target_margins(searcher, histories, labels)
+    beam = searcher.search(histories, 7)
+    found = (beam.items[labels.rows] == labels.items[:, None]).any(axis=1)
+    assert found.any()
+    assert not found.all()
+    assert np.array_equal(margins.found, found)
+    assert np.array_equal(margins.margin >= 0, found)
+    assert np.array_equal(margins.lost_on == 0, found)
+
+
+def test_the_level_of_the_loss_is_the_first_negative_one(case):
+    searcher, histories, labels = case
+    margins = target_margins(searcher, histories, labels)
+    for row, level in enumerate(margins.lost_on):
+        before = margins.by_level[row, : level - 1] if level else margins.by_level[row]
+        assert (before >= 0).all()
+        assert level == 0 or margins.by_level[row, level - 1] < 0
+
+
+def test_a_wide_beam_loses_nothing(case):
+    searcher, histories, labels = case
+    assert target_margins(searcher, histories, labels, beam_width=200).found.all()
+
+
+def test_wrong_rows(case):
+    searcher, histories, labels = case
+    with pytest.raises(InputError, match="40 histories and 39 rows of labels"):
+        target_margins(searcher, histories, labels.take(np.arange(39)))
