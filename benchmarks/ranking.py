@@ -1,0 +1,210 @@
+"""Ranking losses and GuidedRec on one model and log: quality over seeds, and what a step costs.
+
+    python -m benchmarks.ranking run --log LOG --out DIR [--variants "a;b"] [--seeds 0,1,2] [--epochs 100]
+    python -m benchmarks.ranking table --out DIR [--baseline logistic] [--json]
+    python -m benchmarks.ranking speed [--json]
+
+Leave-one-out; each label among 99 drawn items and over the whole catalogue; the epoch is chosen on validation items.
+`run` trains what DIR does not hold yet, one JSON and one file of per-user metrics a training, and can be started anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CUTS = (5, 10, 20)
+GUIDED: dict[str, dict[str, Any]] = {
+    "guided": {},
+    "guided, no logloss": {"with_logloss": False},
+    "guided, leaky": {"leaky": True},
+    "guided, mlp": {"surrogate": "mlp"},
+    "guided, nfm1": {"surrogate": "nfm1"},
+    "guided, nfm2": {"surrogate": "nfm2"},
+}
+LOSSES = (
+    "logistic",
+    "pairwise-logistic",
+    "bpr",
+    "list-mle",
+    "softmax",
+    "approx-ndcg",
+    "gumbel-ndcg",
+    "neural-sort",
+)
+# The GuidedRec study decays weights for its own losses; the rivals' decay is that of its logistic loss.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "popularity": {},
+    **{loss: {"loss": loss} for loss in LOSSES},
+    **{name: {"loss": "guided"} | options for name, options in GUIDED.items()},
+    "neumf": {"model": "neumf", "loss": "logistic", "weight_decay": 1e-4},
+    "neumf, guided": {"model": "neumf", "loss": "guided"},
+}
+
+
+def judged(searcher: Any, split: Any, lists: Any) -> dict[str, np.ndarray]:
+    """Per-user metrics of both protocols on the test items."""
+    from beamwood.evaluation.protocol import evaluate, search_of
+    from beamwood.evaluation.sampled import evaluate_sampled
+
+    values = {f"sampled/{name}": column for name, column in evaluate_sampled(searcher, lists, ks=CUTS).items()}
+    whole = evaluate(**search_of(searcher), queries=split.test, ks=CUTS, exclude_consumed=True).values
+    return values | {f"full/{name}": whole[name] for k in CUTS for name in (f"hit_rate@{k}", f"ndcg@{k}")}
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from beamwood.data import Dataset, leave_one_out, read_log
+    from beamwood.evaluation.sampled import Sampled
+    from beamwood.methods import popularity, ranker
+    from benchmarks.measure import one_thread
+
+    one_thread()
+    folder = Path(arguments.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    split = leave_one_out(Dataset.from_log(read_log(arguments.log)))
+    settings = {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in arguments.set)}
+    for seed in [int(part) for part in arguments.seeds.split(",")]:
+        # As the study's repeats: a new training and new lists.
+        lists = Sampled(split.test, split.train.num_items, num_negatives=99, seed=seed)
+        for name in arguments.variants.split(";"):
+            target = folder / f"{name.replace(' ', '_')}-{seed}.json"
+            if target.exists():
+                continue
+            began = time.process_time()
+            if name == "popularity":
+                retriever, config = popularity.fit(split), {}
+            else:
+                options = {"max_epochs": arguments.epochs, "patience": arguments.patience} | VARIANTS[name] | settings
+                chosen = ranker.Config(**options)
+                retriever, config = ranker.fit(split, chosen, seed=seed, progress=False), chosen.model_dump(mode="json")
+            seconds = time.process_time() - began
+            values = judged(retriever.searcher, split, lists)
+            np.savez_compressed(target.with_suffix(".npz"), **values)
+            document = {
+                "variant": name,
+                "seed": seed,
+                "processor_seconds": round(seconds, 1),
+                "training": retriever.metadata["training"],
+                "config": config,
+                "test": {key: float(column.mean()) for key, column in values.items()},
+            }
+            target.write_text(json.dumps(document) + "\n")
+            shown = {key: document["test"][key] for key in ("sampled/hit_rate@10", "sampled/ndcg@10")}
+            print(json.dumps({"variant": name, "seed": seed, "s": round(seconds), **shown}), flush=True)
+
+
+def table(arguments: argparse.Namespace) -> None:
+    from scipy import stats
+
+    folder = Path(arguments.out)
+    found: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+    steps: dict[str, list[int]] = {}
+    for file in sorted(folder.glob("*.json")):
+        document = json.loads(file.read_text())
+        name = document["variant"]
+        found.setdefault(name, {})[document["seed"]] = dict(np.load(file.with_suffix(".npz")))
+        steps.setdefault(name, []).append(document["training"].get("best_step", 0))
+    keys = ["sampled/hit_rate@10", "sampled/ndcg@10", "full/hit_rate@10", "full/ndcg@10"]
+    rows = []
+    for name in (name for name in VARIANTS if name in found):
+        row: dict[str, Any] = {"variant": name, "seeds": len(found[name]), "best_step": float(np.median(steps[name]))}
+        for key in keys:
+            means = [float(values[key].mean()) for values in found[name].values()]
+            spread = float(np.std(means, ddof=1)) if len(means) > 1 else None
+            row[key] = [float(np.mean(means)), spread]
+            base = found.get(arguments.baseline, {})
+            shared = sorted(set(base) & set(found[name]))
+            if name != arguments.baseline and shared:
+                # Users are the pairs; a user's value is the mean over the seeds that both have.
+                ours = np.mean([found[name][seed][key] for seed in shared], axis=0)
+                theirs = np.mean([base[seed][key] for seed in shared], axis=0)
+                row[f"{key} p"] = float(stats.ttest_rel(ours, theirs).pvalue)
+        rows.append(row)
+    if arguments.json:
+        print(json.dumps({"rows": rows, "baseline": arguments.baseline}))
+        return
+    print("| | seeds | best step | " + " | ".join(keys) + " |\n| --- | --- | --- |" + " --- |" * len(keys))
+    for row in rows:
+        cells = []
+        for key in keys:
+            mean, spread = row[key]
+            p = row.get(f"{key} p")
+            cells.append(
+                f"{mean:.4f}" + ("" if spread is None else f" ± {spread:.4f}") + ("" if p is None else f" (p {p:.2g})")
+            )
+        print(f"| {row['variant']} | {row['seeds']} | {row['best_step']:,.0f} | " + " | ".join(cells) + " |")
+
+
+def step_cost(name: str, repeats: int) -> dict[str, float]:
+    import polars as pl
+    import torch
+
+    from beamwood.data import Dataset, read_log
+    from beamwood.methods.ranker import Config, GuidedTask, ListTask
+    from beamwood.training.step import train_step
+    from benchmarks.measure import timed
+
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    log = pl.DataFrame({"user": rng.integers(0, 943, 100_000), "item": rng.integers(0, 1682, 100_000)})
+    config = Config(**VARIANTS[name])
+    task = (GuidedTask if config.loss == "guided" else ListTask)(Dataset.from_log(read_log(log)), config, seed=0)
+
+    def steps() -> None:
+        for _ in range(200):
+            batch = task.batch(rng.integers(0, task.num_examples, config.batch_size))
+            if isinstance(task, GuidedTask):
+                task.update(batch, step=1, clip_norm=None)
+            else:
+                train_step(task.loss, [batch], task.model, task.optimizers, step=1)
+
+    return {key: value / 200 if key != "peak_mib" else value for key, value in timed(steps, repeats=repeats).items()}
+
+
+def speed(arguments: argparse.Namespace) -> None:
+    from benchmarks.measure import in_process
+
+    rows = {name: in_process(step_cost, name, arguments.repeats) for name in VARIANTS if name != "popularity"}
+    base = rows["logistic"]["processor_s"]
+    if arguments.json:
+        print(json.dumps({name: row | {"ratio": row["processor_s"] / base} for name, row in rows.items()}))
+        return
+    print("| | ms a step | to logistic |\n| --- | --- | --- |")
+    for name, row in rows.items():
+        print(f"| {name} | {1000 * row['processor_s']:.2f} | {row['processor_s'] / base:.2f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    runner = commands.add_parser("run")
+    runner.add_argument("--log", required=True)
+    runner.add_argument("--out", required=True)
+    runner.add_argument("--variants", default=";".join(VARIANTS))
+    runner.add_argument("--seeds", default="0,1,2,3,4")
+    runner.add_argument("--epochs", type=int, default=200)
+    runner.add_argument("--patience", type=int, default=20)
+    runner.add_argument("--set", action="append", default=[], help="key=JSON for all trained ones")
+    runner.set_defaults(work=run)
+    tabler = commands.add_parser("table")
+    tabler.add_argument("--out", required=True)
+    tabler.add_argument("--baseline", default="logistic")
+    tabler.add_argument("--json", action="store_true")
+    tabler.set_defaults(work=table)
+    timer = commands.add_parser("speed")
+    timer.add_argument("--repeats", type=int, default=7)
+    timer.add_argument("--json", action="store_true")
+    timer.set_defaults(work=speed)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    arguments = parser.parse_args()
+    arguments.work(arguments)
+
+
+if __name__ == "__main__":
+    main()
