@@ -16,7 +16,7 @@ from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
-from beamwood.methods import cooccurrence, popularity, ranker, two_stage
+from beamwood.methods import cooccurrence, load_method, popularity, ranker, two_stage
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import Askers
 
@@ -229,6 +229,33 @@ def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
     )
     with pytest.raises(InputError, match="fitted on other items"):
         two_stage.two_stage(other, model)
+
+
+TREE = {"width": 4, "attention_hidden": 4, "windows": (4, 2, 1), "mlp": (8, 4), "min_history": 2}
+RETRIEVERS = {
+    "dtr": TREE,
+    "plt": TREE,
+    "sasrec": {"width": 8, "length": 8},
+    "two_tower": {"width": 4, "user_tower": "mf"},
+    "transitions": {},
+    "popularity": {},
+}
+
+
+@pytest.mark.parametrize("method", RETRIEVERS)
+def test_any_retriever_can_come_first(dataset, tmp_path, method):
+    split = leave_one_out(dataset)
+    module = load_method(method)
+    steps = {"max_steps": 2} if RETRIEVERS[method] else {}
+    module.fit(split, module.Config(**RETRIEVERS[method], **steps)).save(tmp_path / "first")
+    config = two_stage.Config(**STAGES, retriever=str(tmp_path / "first"), training="harmonised", max_steps=2)
+    both = two_stage.fit(split, config, progress=False)
+    both.save(tmp_path / "both")
+    loaded = beamwood.load(tmp_path / "both")
+    allowed = list(range(0, 150, 3))
+    found = loaded.recommend(users=[3, 7], k=5, allowed=allowed)
+    assert found == both.recommend(users=[3, 7], k=5, allowed=allowed)
+    assert {item for row in found.item_ids for item in row} <= set(allowed)
 
 
 def test_two_stages_answer_without_torch(dataset, first, tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from beamwood.errors import InputError
 from beamwood.retrieval.tree import TreeSearcher
+from beamwood.theory.diagnostics import diagnose
 from beamwood.theory.margin import target_margins
 from beamwood.types import ItemLists
 from din_cases import random_case
@@ -44,6 +45,13 @@ def test_the_level_of_the_loss_is_the_first_negative_one(case):
 def test_a_wide_beam_loses_nothing(case):
     searcher, histories, labels = case
     assert target_margins(searcher, histories, labels, beam_width=200).found.all()
+
+
+def test_the_report_sums_them_up(case):
+    searcher, histories, labels = case
+    report, margins = diagnose(searcher, histories, labels, k=5), target_margins(searcher, histories, labels)
+    assert report.margin["found"] == margins.found.mean()
+    assert report.margin["q50"] == np.median(margins.margin[np.isfinite(margins.margin)])
 
 
 def test_wrong_rows(case):

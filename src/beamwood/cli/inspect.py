@@ -39,12 +39,14 @@ def inspect(
     retriever = Retriever.load(folder)
     document = description(folder, retriever)
     report = None
-    if isinstance(retriever.searcher, TreeSearcher) and users > 0:
+    # Of two stages the first may have a tree.
+    searcher = getattr(retriever.searcher, "retriever", retriever.searcher)
+    if isinstance(searcher, TreeSearcher) and users > 0:
         from beamwood.theory.diagnostics import diagnose
 
         histories, labels, words = queries(folder, retriever, users, log, items)
         document["queries"] = words
-        report = diagnose(retriever.searcher, histories, labels, widths=parse_widths(widths))
+        report = diagnose(searcher, histories, labels, widths=parse_widths(widths))
         document["diagnostics"] = report.as_dict()
     elif html is not None:
         raise InputError(f"--html writes the diagnostics of a tree; {folder} has none, or --users is 0")
@@ -153,6 +155,12 @@ def beam_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
     return head, rows
 
 
+def margin_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
+    """The table of the labels' margins."""
+    words = {"found": "found"} | {name: f"{name[1:]} %" for name in report.margin if name != "found"}
+    return [words[name] for name in report.margin], [[f"{value:.4f}" for value in report.margin.values()]]
+
+
 def show(document: dict[str, Any], report: TreeReport | None) -> None:
     """The document for people."""
     from rich.console import Console
@@ -170,7 +178,12 @@ def show(document: dict[str, Any], report: TreeReport | None) -> None:
     if report is None:
         return
     console = Console(width=140)
-    for title, (head, rows) in (("levels", level_rows(report)), ("beam against exact search", beam_rows(report))):
+    tables = {
+        "levels": level_rows(report),
+        "margin of the labels in the beam (a label is lost below 0)": margin_rows(report),
+        "beam against exact search": beam_rows(report),
+    }
+    for title, (head, rows) in tables.items():
         table = Table(title=title, title_justify="left")
         for name in head:
             table.add_column(name)
@@ -184,6 +197,7 @@ def diagnostics_page(folder: str, report: TreeReport, words: str) -> str:
     from beamwood.evaluation.page import line_chart, page, table
 
     parts = [table(f"Levels, {words}", *level_rows(report)), table("Beam against exact search", *beam_rows(report))]
+    parts.insert(1, table("Margin of the labels in the beam (a label is lost below 0)", *margin_rows(report)))
     series = {
         "recall of the labels by level": [(float(level.level), level.recall) for level in report.levels],
         "heap violations by level": [

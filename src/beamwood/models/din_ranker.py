@@ -90,13 +90,13 @@ class DinRanker(nn.Module):
         by_a, by_product, by_w = torch.split(first.weight, width, dim=1)
         size, num_items = w_BMD.shape[:2]
         folded = by_product * w_BMD[:, :, None, :] + by_a
-        x = torch.bmm(folded.reshape(size, -1, width), a_BLD.transpose(1, 2))
-        x = x.view(size, num_items, first.out_features, -1).transpose(2, 3)
-        x = x + functional.linear(w_BMD, by_w, first.bias)[:, :, None, :]
-        x = _prelu(x, self.attention_acts[0])
+        # [B, L, M A]: as the product leaves it, for the parts that follow are large and only read once.
+        x = torch.bmm(a_BLD, folded.reshape(size, -1, width).transpose(1, 2))
+        x = x + functional.linear(w_BMD, by_w, first.bias).view(size, 1, -1)
+        x = _prelu(x.view(size, -1, num_items, first.out_features), self.attention_acts[0])
         for layer, act in zip(self.attention[1:], self.attention_acts[1:], strict=True):
             x = _prelu(layer(x), act)
-        weights: Tensor = self.attention_out(x).squeeze(3) * present_BL[:, None, :]
+        weights: Tensor = self.attention_out(x).squeeze(3).transpose(1, 2) * present_BL[:, None, :]
         return weights
 
     @torch.no_grad()
@@ -150,4 +150,4 @@ def _layers(sizes: Sequence[int], generator: torch.Generator | None) -> nn.Modul
 def _prelu(x: Tensor, act: nn.Module) -> Tensor:
     """PReLU over the last dimension, which torch expects to be the second."""
     assert isinstance(act, nn.PReLU)
-    return torch.where(x >= 0, x, x * act.weight)
+    return functional.prelu(x.reshape(-1, x.shape[-1]), act.weight).view(x.shape)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.kernels.din import DinWeights
 from beamwood.kernels.search import DinSearch
 from beamwood.retrieval.tree import TreeSearcher
+from beamwood.theory.margin import cut_at, target_margins
 from beamwood.theory.sampling import kl_divergence, level_log_softmax, path_log_q
 from beamwood.tree import Shape
 from beamwood.types import FloatArray, ItemLists
@@ -74,13 +74,17 @@ class BeamReport:
 
 @dataclass(frozen=True, slots=True)
 class TreeReport:
-    """The diagnostics of one tree on some queries; `exact` is brute force over all leaves."""
+    """The diagnostics of one tree on some queries; `exact` is brute force over all leaves.
+
+    `margin`: quantiles over labels of the margin g_f in the beam, "q05" to "q95", and "found", the share at 0 or above.
+    """
 
     queries: int
     k: int
     beam_width: int
     tolerance: float
     levels: tuple[LevelReport, ...]
+    margin: dict[str, float]
     beams: tuple[BeamReport, ...]
     exact: BeamReport
 
@@ -113,7 +117,18 @@ def diagnose(
         beams.append(compared(width, hits.items, hits.scores, hits.scored, exact.items, exact.scores, labels))
     whole = compared(searcher.num_items, exact.items, exact.scores, exact.scored, exact.items, exact.scores, labels)
     levels = level_reports(searcher, histories, labels, tolerance, rng)
-    return TreeReport(len(histories), k, searcher.beam_width, tolerance, tuple(levels), tuple(beams), whole)
+    margin = margin_quantiles(searcher, histories, labels)
+    return TreeReport(len(histories), k, searcher.beam_width, tolerance, tuple(levels), margin, tuple(beams), whole)
+
+
+def margin_quantiles(searcher: TreeSearcher, histories: ItemLists, labels: ItemLists) -> dict[str, float]:
+    """How clearly targets are found or lost; quantiles are over the margins that have a rival."""
+    margins = target_margins(searcher, histories, labels)
+    known = margins.margin[np.isfinite(margins.margin)]
+    found = {"found": float(margins.found.mean())}
+    if len(known) == 0:
+        return found
+    return found | {f"q{100 * q:02.0f}": float(np.quantile(known, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
 
 
 def compared(
@@ -168,23 +183,6 @@ def level_reports(
         reports.append(LevelReport(level, shape.level_size(level), recall, recall_above - recall, **facts))
         recall_above = recall
     return reports
-
-
-def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:
-    """The scorer and the shape of a tree that ends on `level`."""
-    shape = searcher.tree.shape
-    above = Shape(shape.root_fanout, shape.branching, level)
-    weights = searcher.weights
-    return (
-        DinWeights(
-            nodes=weights.nodes[: above.num_nodes],
-            attention_in=weights.attention_in,
-            attention_out=weights.attention_out,
-            windows=weights.windows,
-            layers=weights.layers,
-        ),
-        above,
-    )
 
 
 def whole_level(searcher: TreeSearcher, leaves_BL: NDArray[np.int32], level: int) -> FloatArray:

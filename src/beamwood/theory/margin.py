@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
+from beamwood.kernels.din import DinWeights
 from beamwood.kernels.search import DinSearch
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.theory.diagnostics import cut_at
+from beamwood.tree import Shape
 from beamwood.types import BoolArray, ItemLists
 
-__all__ = ["TargetMargins", "target_margins"]
+__all__ = ["TargetMargins", "cut_at", "target_margins"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +67,20 @@ def target_margins(
     until = np.arange(1, shape.depth + 1)[None, :] <= np.where(lost_on == 0, shape.depth, lost_on)[:, None]
     margin = np.where(until, by_level, np.inf).min(axis=1)
     return TargetMargins(by_level, margin, lost_on, lost_on == 0)
+
+
+def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:
+    """The scorer and the shape of a tree that ends on `level`."""
+    shape = searcher.tree.shape
+    above = Shape(shape.root_fanout, shape.branching, level)
+    weights = searcher.weights
+    return (
+        DinWeights(
+            nodes=weights.nodes[: above.num_nodes],
+            attention_in=weights.attention_in,
+            attention_out=weights.attention_out,
+            windows=weights.windows,
+            layers=weights.layers,
+        ),
+        above,
+    )
