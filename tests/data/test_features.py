@@ -74,3 +74,8 @@ def test_wrong_rows():
         encode_columns(columns, pl.DataFrame({"other": [1]}))
     with pytest.raises(InputError, match="vectors of lengths"):
         fit_columns(pl.DataFrame({"v": [[1.0], [1.0, 2.0]]}), ["v"])
+
+
+def test_a_constant_column_says_nothing_and_breaks_nothing():
+    column = fit_columns(pl.DataFrame({"size": [7.0, 7.0]}), ["size"])
+    assert encode_columns(column, pl.DataFrame({"size": [7.0, 9.0]})).arrays["size"].tolist() == [[0, 0], [2, 0]]

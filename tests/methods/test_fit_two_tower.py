@@ -86,17 +86,14 @@ def test_item_columns_reach_the_tower(dataset):
     split = disjoint_users(dataset)
     config = Config(**SMALL, item_columns=("category", "price", "vector"))
     task = TwoTowerTask(split.train, config, seed=0)
-    tower = task.model.items
-    assert tower.dense_of.shape == (90, 4)  # price, whether it is missing, and two given numbers
-    assert tower.dense_of[3, 1] == 1
-    assert tower.dense_of[:, 1].sum() == 1
-    assert abs(tower.dense_of[:, 0].mean()) < 1e-5
-    assert torch.equal(tower.category_of - 1, torch.from_numpy(dataset.item_table.categories).long())
+    kind, price, vector = task.model.items.rows.encoder.weights
     with torch.no_grad():
-        before = task.model.all_item_vectors()
-        tower.dense.weight += 1
-        assert not np.allclose(task.model.all_item_vectors(), before)
-    with pytest.raises(InputError, match="'colour', which the item table lacks; it has"):
+        for weight in (kind, price, vector):
+            before = task.model.all_item_vectors()
+            weight += 1
+            assert not np.allclose(task.model.all_item_vectors(), before)
+    assert task.model.all_item_vectors().shape == (90, 8)
+    with pytest.raises(InputError, match="no column 'colour'"):
         TwoTowerTask(split.train, Config(**SMALL, item_columns=("colour",)), seed=0)
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.data.dataset import Dataset
-from beamwood.data.features import FeatureTable, encode_columns, fit_columns
 from beamwood.data.split import Split
 from beamwood.errors import InputError
+from beamwood.methods.columns import item_features, user_features
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
@@ -47,10 +46,7 @@ class PairConfig(BaseModel):
 
 def build_pair_model(train: Dataset, config: PairConfig, generator: torch.Generator) -> AnyPairModel:
     """The model of a configuration. Errors: columns of a table that was not given, `graph` for another model."""
-    items = table_features(
-        None if train.item_table is None else train.item_table.frame, config.item_columns, "item_columns", "--items"
-    )
-    users = table_features(train.user_table, config.user_columns, "user_columns", "--user-table")
+    items, users = item_features(train, config.item_columns), user_features(train, config.user_columns)
     shared: dict[str, Any] = {"item_features": items, "user_features": users, "generator": generator}
     num_users, num_items = len(train.users), len(train.items)
     if config.graph and config.model != "graphrec":
@@ -61,15 +57,6 @@ def build_pair_model(train: Dataset, config: PairConfig, generator: torch.Genera
     if config.model == "neumf":
         return NeuMf(num_users, num_items, factors=config.width or 8, **shared)
     return DinRanker(num_items, width=config.width or 96, attention=config.attention, mlp=config.mlp, **shared)
-
-
-def table_features(frame: pl.DataFrame | None, columns: tuple[str, ...], key: str, option: str) -> FeatureTable | None:
-    """The encoded columns of a table and a last row for what is unknown, or None without columns."""
-    if not columns:
-        return None
-    if frame is None:
-        raise InputError(f"{key}={list(columns)} needs a table; give one with {option}")
-    return encode_columns(fit_columns(frame, columns), frame).with_missing_row()
 
 
 def check_users_known(split: Split, config: PairConfig) -> None:

@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from beamwood.data.dataset import Dataset, ItemTable
+from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.losses.softmax import catalogue_softmax, weighted_softmax
 from beamwood.methods.assemble import build_retriever
+from beamwood.methods.columns import item_features
 from beamwood.methods.train import train
+from beamwood.models.pairs import IdTable
 from beamwood.models.sasrec import SasRec
-from beamwood.models.two_tower import ItemFeatures, ItemTower, MeanTower, TwoTower, UserTable
+from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
 from beamwood.retrieval.ann import FaissIndex
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.two_tower import TwoTowerSearcher
@@ -51,9 +53,7 @@ class Config(BaseModel):
     dropout: float = Field(0.2, ge=0, lt=1, description="of user_tower=sasrec")
     normalise: bool = Field(False, description="score by directions alone; then set temperature to about 0.1")
     temperature: float = Field(1.0, gt=0)
-    item_columns: tuple[str, ...] = Field(
-        (), description="columns of the item table: category, numbers, lists of numbers"
-    )
+    item_columns: tuple[str, ...] = Field((), description="columns of the item table, as name or name:kind")
     correction: Literal["sampled", "program"] = "sampled"
     form: Literal["resampled", "weighted", "corrected"] = Field("resampled", description="of BIR")
     draw: Literal["systematic", "independent"] = Field("systematic", description="of BIR and XIR")
@@ -230,37 +230,9 @@ def build_model(train: Dataset, config: Config, generator: torch.Generator) -> T
             dropout=config.dropout,
             generator=generator,
         )
-    items = ItemTower(num_items, config.width, item_features(train.item_table, config.item_columns), generator)
+    columns = item_features(train, config.item_columns)
+    items = IdTable(num_items, config.width, columns, std=0.1, generator=generator)
     return TwoTower(users, items, normalise=config.normalise, temperature=config.temperature)
-
-
-def item_features(table: ItemTable | None, columns: tuple[str, ...]) -> ItemFeatures | None:
-    """The named columns of the item table: `category`, numbers, or lists of numbers of one length."""
-    if not columns:
-        return None
-    if table is None:
-        raise InputError(f"item_columns={list(columns)} needs an item table; give one with --items")
-    categories, numbers, vectors = None, [], []
-    for name in columns:
-        if name not in table.frame.columns:
-            known = ", ".join(table.frame.columns)
-            raise InputError(f"item_columns names '{name}', which the item table lacks; it has: {known}")
-        column = table.frame[name]
-        if name == "category":
-            categories = table.categories
-        elif column.dtype.is_numeric():
-            numbers.append(column.cast(float).fill_null(float("nan")).to_numpy())
-        elif column.dtype.is_nested() and column.drop_nulls().list.len().n_unique() == 1:
-            width = int(column.drop_nulls().list.len()[0])
-            rows = [np.zeros(width) if row is None else np.asarray(row, float) for row in column.to_list()]
-            vectors.append(np.stack(rows))
-        else:
-            raise InputError(f"item column '{name}' of type {column.dtype} is no number and no list of equal length")
-    return ItemFeatures(
-        categories,
-        np.stack(numbers, axis=1) if numbers else None,
-        np.concatenate(vectors, axis=1) if vectors else None,
-    )
 
 
 def fit(

@@ -36,7 +36,7 @@ class PairModel(Protocol):
 
 
 class IdTable(nn.Module):
-    """A vector for each id, plus that of its columns; row -1 (an unknown id) has only what columns say: nothing.
+    """A vector for each id, plus what its columns say; row -1 is what is unknown, with every column missing.
 
     `num_rows` ids; `features` has one row an id and a last one for what is unknown.
     """
@@ -63,6 +63,11 @@ class IdTable(nn.Module):
         rows = torch.where(rows < 0, last, rows)
         vectors: Tensor = self.ids(rows)
         return vectors if self.rows is None else vectors + self.rows(rows)
+
+    @property
+    def num_rows(self) -> int:
+        """How many ids there are, without what is unknown."""
+        return self.ids.num_embeddings - 1
 
     def all(self) -> Tensor:
         """[num_rows + 1, D]."""
