@@ -31,15 +31,16 @@ FORM: dict[str, Any] = {
     "length": 20,
     "num_blocks": 1,
     "num_heads": 2,
-    "dropout": 0.5,
-    "learning_rate": 5e-3,
+    "dropout": 0.2,
+    "learning_rate": 1e-2,
+    "weight_decay": 0.3,
     "warmup_steps": 100,
     "batch_size": 128,
-    "max_steps": 1400,
-    "evaluate_every": 175,
+    "max_steps": 2100,
+    "evaluate_every": 350,
 }
 # Alignment goes on from the fitted model for so long.
-ALIGNED: dict[str, Any] = FORM | {"learning_rate": 1e-3, "warmup_steps": 20, "max_steps": 350, "evaluate_every": 70}
+ALIGNED: dict[str, Any] = FORM | {"learning_rate": 1e-3, "warmup_steps": 20, "max_steps": 350, "evaluate_every": 175}
 LOOP: dict[str, Any] = {"validation_users": 2000, "monitor": "all/ndcg@20", "patience": 1000}
 ON_TOP: dict[str, Any] = {"max_steps": 600, "evaluate_every": 100}
 PAPER = {"pi": "prob", "tau": 0.1}
