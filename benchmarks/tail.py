@@ -51,6 +51,10 @@ SCRATCH: dict[str, tuple[str, dict[str, Any]]] = {
     # A window for each prefix: as many examples a step as the others' positions.
     "caser": ("caser", FORM | {"length": 10, "batch_size": 704}),
     "fmlp": ("fmlp", FORM | {"batch_size": 704}),
+    "sasrec, no decay": ("sasrec", FORM | {"weight_decay": 0.0, "dropout": 0.5}),
+    "sasrec, prior 0.5": ("sasrec", FORM | {"prior_power": 0.5}),
+    "r2rec, from scratch": ("lpo4rec", FORM | {"preference": "none", "reweight_strength": 2}),
+    "lpo4rec, from scratch": ("lpo4rec", FORM),
 }
 FROM: dict[str, tuple[str, dict[str, Any]]] = {
     "melt": ("melt", ON_TOP),
@@ -74,6 +78,14 @@ FROM: dict[str, tuple[str, dict[str, Any]]] = {
 FROM |= {f"lpo4rec, lambda {value}": ("lpo4rec", ALIGNED | {"strength": value}) for value in (0.1, 0.3, 1.0, 2.0)}
 FROM |= {f"lpo4rec, tau {value}": ("lpo4rec", ALIGNED | {"tau": value}) for value in (0.1, 0.5, 2.0)}
 FROM |= {f"lpo4rec, K {value}": ("lpo4rec", ALIGNED | {"num_negatives": value}) for value in (1, 3, 30)}
+FROM |= {
+    f"sasrec, trained on, prior {value}": (
+        "lpo4rec",
+        ALIGNED | {"preference": "none", "reweight": False, "prior_power": value},
+    )
+    for value in (0.25, 0.5, 1.0)
+}
+FROM |= {"lpo4rec, prior 0.5": ("lpo4rec", ALIGNED | {"prior_power": 0.5, "reweight": False})}
 MAIN = [*COUNTED, "sasrec", "gru4rec", "caser", "melt", "cities", "sasrec, trained on", "r2rec", "dpo", "s-dpo"]
 MAIN += ["simpo", "orpo", "lpo4rec", "lpo4rec, paper's pi"]
 

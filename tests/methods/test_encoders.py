@@ -101,3 +101,23 @@ def test_the_sampled_loss_goes_to_the_full_one(split):
         exact = full.cross_entropy(queries, targets)
         assert torch.allclose(many.cross_entropy(queries, targets), exact, atol=0.05)
         assert not torch.allclose(few.cross_entropy(queries, targets), exact, atol=0.05)
+
+
+@pytest.mark.parametrize("sampled", [None, 20])
+def test_the_prior_is_added_to_the_logits(split, sampled):
+    config = load_method("sasrec").Config(**SMALL, sampled_negatives=sampled)
+    tasks = [
+        SequenceTask(split.train, config.model_copy(update={"prior_power": power}), seed=0) for power in (0.0, 0.7)
+    ]
+    queries = torch.randn(9, 8, generator=torch.Generator().manual_seed(1))
+    targets = torch.arange(9)
+    plain, with_prior = (task.cross_entropy(queries, targets) for task in tasks)
+    counts = torch.from_numpy(np.maximum(split.train.item_counts, 1)).float()
+    logits = queries @ tasks[1].model.items.weight.T + 0.7 * torch.log(counts / counts.sum())
+    if sampled is None:
+        exact = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+        assert torch.allclose(with_prior, exact, atol=1e-5)
+    assert not torch.allclose(plain, with_prior, atol=1e-3)
+    # Answers are of the vectors alone.
+    ours, theirs = (task.searcher().export()[1] for task in tasks)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)

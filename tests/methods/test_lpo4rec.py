@@ -131,3 +131,6 @@ def test_wrong_starts(split, fitted, tmp_path):
         PreferenceTask(split.train, Config(**SMALL, start=str(fitted), encoder="gru4rec"), seed=0)
     with pytest.raises(InputError, match="exact probabilities"):
         PreferenceTask(split.train, Config(**SMALL, sampled_negatives=5), seed=0)
+    for wrong in ({"preference": "orpo"}, {"pi": "prob"}):
+        with pytest.raises(InputError, match="leaves no probabilities"):
+            PreferenceTask(split.train, Config(**SMALL, prior_power=1, **wrong), seed=0)

@@ -66,6 +66,11 @@ class PreferenceTask(SequenceTask):
     def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
         if config.sampled_negatives is not None:
             raise InputError("sampled_negatives is not for preference losses, which compare exact probabilities")
+        of_logits = config.preference in ("none", "dpo", "s-dpo", "simpo") or config.pi == "logit"
+        if config.prior_power and (config.preference == "orpo" or not of_logits):
+            raise InputError(
+                "prior_power leaves no probabilities to compare; use pi=logit and another preference than orpo"
+            )
         super().__init__(train, config, seed=seed)
         rule = TailRule(of=config.tail_of, share=config.tail_share)
         self.tail_N = torch.from_numpy(rule.mask(train.item_counts))

@@ -54,6 +54,9 @@ class Config(BaseModel):
     sampled_negatives: int | None = Field(
         None, ge=1, description="uniform negatives that a step's examples share, with log q; None: the whole catalogue"
     )
+    prior_power: float = Field(
+        0.0, ge=0, description="train with this times ln(frequency) added to each item's logit, and answer without it"
+    )
     horizon: int = Field(1, ge=0, description="how far ahead a position's target is drawn; 1: the next, 0: no bound")
     learning_rate: float = Field(3e-3, gt=0)
     weight_decay: float = Field(0.0, ge=0)
@@ -101,6 +104,8 @@ class SequenceTask:
         if len(self.users) == 0:
             raise InputError("no user has two interactions to train on; give a longer log")
         self.num_examples = len(self.users)
+        frequency = np.maximum(train.item_counts, 1)
+        self.prior_N = torch.from_numpy(config.prior_power * np.log(frequency / frequency.sum())).float()
         self.optimizers = [
             torch.optim.AdamW(
                 self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.98)
@@ -152,8 +157,16 @@ class SequenceTask:
         return self.cross_entropy(self.model(batch.items_BL)[real], batch.targets_BL[real]).mean()
 
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor) -> Tensor:
-        """[X], the softmax loss over the catalogue, or over the target and the step's negatives."""
+        """[X], the softmax loss over the catalogue, or over the target and the step's negatives.
+
+        With a prior, of the logits plus the prior: what is frequent anyway need not be said by the vectors, so that
+        answers favour rare items. Source: Menon et al., "Long-tail learning via logit adjustment", equation 10.
+        """
         vectors, count = self.model.output_weight, self.config.sampled_negatives
+        if self.config.prior_power:
+            # The prior is a coordinate more, on which every query has 1.
+            vectors = torch.cat([vectors, self.prior_N[:, None]], dim=1)
+            queries_XD = torch.nn.functional.pad(queries_XD, (0, 1), value=1.0)
         if count is None:
             return catalogue_softmax(queries_XD, vectors, targets_X)
         negatives = torch.randint(len(vectors), (count,), generator=self.generator)
