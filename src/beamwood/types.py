@@ -23,6 +23,7 @@ __all__ = [
     "ItemLists",
     "PersonalSearcher",
     "Searcher",
+    "is_personal",
     "needs_users",
 ]
 
@@ -136,14 +137,22 @@ class ItemLists:
 
 @dataclass(frozen=True, slots=True)
 class Askers:
-    """B askers: `users` int64[B] by index (-1 for an unknown one), `histories` one row each."""
+    """B askers: `users` int64[B] by index (-1 for an unknown one), `histories` one row each.
+
+    `context`: a polars frame of one row each, the circumstances in which they ask, or None where nothing is known.
+    """
 
     users: NDArray[np.int64]
     histories: ItemLists
+    context: Any = None
 
     def __post_init__(self) -> None:
         if len(self.users) != len(self.histories):
             raise InputError(f"{len(self.users)} users and {len(self.histories)} histories; give one history a user")
+        if self.context is not None and len(self.context) != len(self.users):
+            raise InputError(
+                f"the context has {len(self.context)} rows for {len(self.users)} askers; give one row each"
+            )
 
     def __len__(self) -> int:
         return len(self.users)
@@ -151,7 +160,8 @@ class Askers:
     def take(self, rows: IndexArray) -> Self:
         """The askers of the given rows."""
         rows = np.asarray(rows, np.int64)
-        return type(self)(self.users[rows], self.histories.take(rows))
+        context = None if self.context is None else self.context[rows]
+        return type(self)(self.users[rows], self.histories.take(rows), context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +213,16 @@ class Searcher(Protocol):
 
 @runtime_checkable
 class PersonalSearcher(Searcher, Protocol):
-    """A searcher that may have to know who asks: if `needs_users`, only `search_askers` and `score_askers` answer."""
+    """A searcher that may have to know who asks: if `needs_users`, only `search_askers` and `score_askers` answer.
+
+    With `uses_context` it also looks at the askers' circumstances.
+    """
 
     @property
     def needs_users(self) -> bool: ...
+
+    @property
+    def uses_context(self) -> bool: ...
 
     def search_askers(
         self,
@@ -222,6 +238,11 @@ class PersonalSearcher(Searcher, Protocol):
     def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
         """As `score`."""
         ...
+
+
+def is_personal(searcher: Searcher) -> bool:
+    """Is this searcher to be asked with `Askers`, for who they are or for their circumstances?"""
+    return needs_users(searcher) or bool(getattr(searcher, "uses_context", False))
 
 
 def needs_users(searcher: Searcher) -> bool:

@@ -21,7 +21,7 @@ class Table:
     """Scores by user and item; by history, where it is not asked with users."""
 
     kind = "table"
-    num_items = NUM_ITEMS
+    num_items, uses_context = NUM_ITEMS, False
 
     def __init__(self, needs_users=True, constant=False):
         self.needs_users, self.constant = needs_users, constant

@@ -231,6 +231,48 @@ def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
         two_stage.two_stage(other, model)
 
 
+@pytest.fixture(scope="module")
+def by_device(tmp_path_factory):
+    """People take even items on one device and odd ones on the other, and nothing else matters."""
+    folder, rng = tmp_path_factory.mktemp("device"), np.random.default_rng(0)
+    users = np.repeat(np.arange(150), 14)
+    device = rng.integers(0, 2, len(users))
+    items = 2 * rng.integers(0, 20, len(users)) + device
+    frame = pl.DataFrame({"user": users, "item": items, "time": np.arange(len(users)), "device": device})
+    frame.with_columns(pl.Series("device", np.where(device == 0, "phone", "tv"))).write_parquet(folder / "log.parquet")
+    return folder
+
+
+def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
+    log = [str(by_device / "log.parquet"), "--split", "leave-one-out"]
+    assert main(["fit", *log, "--method", "popularity", "--out", str(tmp_path / "first")]) == 0
+    settings = ["width=8", "length=4", "attention=[8]", "mlp=[16]", "num_candidates=40", "context_columns=['device']"]
+    settings += ["max_steps=150", "evaluate_every=75", "num_negatives=20", "learning_rate=0.01"]
+    out = str(tmp_path / "both")
+    fit = ["fit", *log, "--method", "two-stage", "--retriever", str(tmp_path / "first"), "--out", out]
+    assert main([*fit, *(part for setting in settings for part in ("--set", setting))]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", out, "--k", "10,20", "--json"]) == 0
+    # Half of the items can be ruled out: 20 of 40 hold every label.
+    assert json.loads(capsys.readouterr().out)["views"]["all"]["metrics"]["hit_rate@20"] > 0.95
+    for device, rest in (("phone", 0), ("tv", 1)):
+        ask = ["recommend", out, "--history", "1,2,3,4", "--context", f"device={device}", "--include-seen", "--json"]
+        assert main([*ask, "-k", "15"]) == 0
+        found = json.loads(capsys.readouterr().out)[0]["items"]
+        assert np.mean([item % 2 == rest for item in found]) > 0.9
+    loaded = beamwood.load(out)
+    either = loaded.recommend(users=[1, 2], k=5)
+    assert len(either.item_ids) == 2  # nothing known of the circumstances
+    with pytest.raises(InputError, match=r"column 'devise'.*'device'"):
+        loaded.recommend(users=[1], k=5, context={"devise": ["tv"]})
+    with pytest.raises(InputError, match="1 rows for 2 askers"):
+        loaded.recommend(users=[1, 2], k=5, context={"device": ["tv"]})
+    with pytest.raises(InputError, match="looks at no context"):
+        beamwood.load(tmp_path / "first").recommend(users=[1], k=5, context={"device": ["tv"]})
+    assert main(["recommend", out, "--user", "1", "--context", "device"]) == 2
+    assert "write --context column=value" in capsys.readouterr().err
+
+
 TREE = {"width": 4, "attention_hidden": 4, "windows": (4, 2, 1), "mlp": (8, 4), "min_history": 2}
 RETRIEVERS = {
     "dtr": TREE,

@@ -12,7 +12,7 @@ from beamwood.models.features import FeatureEncoder
 from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
 from beamwood.models.pairs import Asked
-from beamwood.retrieval.scorers import restore_scorer
+from beamwood.retrieval.scorers import context_of, restore_scorer
 from beamwood.types import ItemLists
 
 USERS, ITEMS, LENGTH = 7, 11, 5
@@ -156,6 +156,10 @@ def test_context_adds_to_the_asker():
         scorer = restore_scorer(config | {"history_length": LENGTH}, arrays)
         assert scorer.width == context.shape[1]
         np.testing.assert_allclose(scorer.score(users, histories, items, context), expected, rtol=1e-4, atol=1e-6)
+        encoder = context_of(scorer)
+        np.testing.assert_allclose(encoder.encode(frame, 3), context, rtol=1e-5, atol=1e-7)
+        nothing = pl.DataFrame({"hour": [None], "device": [None]}, schema={"hour": pl.Int64, "device": pl.String})
+        np.testing.assert_allclose(encoder.encode(None, 1), encoder.encode(nothing, 1))
 
 
 def test_encoder_in_loops():

@@ -84,6 +84,7 @@ def fit(
         items_column,
         unlisted_items,
         user_table,
+        tuple(name.partition(":")[0] for name in getattr(chosen, "context_columns", ())),
     )
     data = load_split(load_data(source), split, {"seed": seed})
     began = time.perf_counter()

@@ -34,6 +34,7 @@ class Source:
     items_column: str | None = None
     unlisted: str = "error"
     user_table: str | None = None
+    context: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {
@@ -73,7 +74,7 @@ def load_data(source: Source) -> Dataset:
         raise InputError(
             f"--unlisted-items {source.unlisted!r} is unknown{nearest(source.unlisted, ['error', 'keep'])}"
         )
-    columns = ColumnNames(source.user, source.item, source.time, source.weight, source.boundary)
+    columns = ColumnNames(source.user, source.item, source.time, source.weight, source.boundary, tuple(source.context))
     log = read_log(source.log, columns=columns)
     for line in log.report.lines():
         note(line)

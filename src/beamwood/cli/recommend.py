@@ -23,6 +23,10 @@ def recommend(
     category: Annotated[Optional[list[str]], typer.Option("--category", help="Only items of this category.")] = None,  # noqa: UP045
     allowed_items: Annotated[Optional[str], typer.Option("--allowed-items", help="A file of item ids.")] = None,  # noqa: UP045
     include_seen: Annotated[bool, typer.Option("--include-seen", help="Also items of the history.")] = False,
+    context: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--context", help="A circumstance of the asking, as column=value, where the model looks at it."),
+    ] = None,
     on_unknown: Annotated[str, typer.Option("--on-unknown", help="error or ignore.")] = "error",
     json: o.Json = False,
 ) -> None:
@@ -49,6 +53,8 @@ def recommend(
             raise InputError(f"{folder} keeps no users; give --history")
         asked = {"users": retriever.users.parse_all(names)}
         labels = names
+    if context:
+        asked["context"] = {name: [value] * len(labels) for name, value in map(parse_pair, context)}
     found = retriever.recommend(k=k, exclude_seen=not include_seen, allowed=allowed, on_unknown=on_unknown, **asked)
     if json:
         rows = zip(labels, found.item_ids, found.scores, strict=True)
@@ -58,6 +64,14 @@ def recommend(
         print(label)
         for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1):
             print(f"  {rank:>3}  {item}  {score:.4f}")
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Name and value of "name=value"."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise InputError(f"--context {text!r} has no '='; write --context column=value")
+    return name.strip(), value.strip()
 
 
 def read_lines(path: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 
 __all__ = ["ALIASES", "ColumnNames", "find_column"]
 
@@ -29,13 +29,17 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """The columns to read; for None an alias is looked for, and no time or weight is read where there is none."""
+    """The columns to read; for None an alias is looked for, and no time or weight is read where there is none.
+
+    `context`: columns that say in which circumstances an item was taken, such as the device; read as they are.
+    """
 
     user: str | None = None
     item: str | None = None
     time: str | None = None
     weight: str | None = None
     boundary: str | None = None
+    context: tuple[str, ...] = ()
 
     def resolve(self, there: Sequence[str], source: str) -> dict[str, str]:
         """The column of each role that is known; user and item always are. Errors: those of `find_column`."""
@@ -50,6 +54,9 @@ class ColumnNames:
                     f"{source} has no {role} column; it has: {', '.join(there)}. Name it with --{role}-column "
                     f"(known by themselves: {known})"
                 )
+        for name in self.context:
+            if name not in there:
+                raise InputError(f"{source} has no column '{name}' for the context{nearest(name, there)}")
         return found
 
 

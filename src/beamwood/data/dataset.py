@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.columns import ALIASES
-from beamwood.data.log import Log, id_expression
+from beamwood.data.log import CONTEXT, Log, id_expression
 from beamwood.data.source import open_source, reading
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
@@ -54,7 +54,8 @@ class ItemTable:
 class Dataset:
     """Users' histories, oldest first; ties in time keep the log's order.
 
-    `histories` one row a user index; `times` int64 and `in_history` bool (the boundary column) beside its entries.
+    `histories` one row a user index; beside its entries `times` int64, `in_history` bool (the boundary column) and
+    `context`, the log's columns of circumstances.
     `user_table`: columns of users, aligned with the user index. `report`: what was read and noted, JSON-able.
     """
 
@@ -63,6 +64,7 @@ class Dataset:
     histories: ItemLists
     times: NDArray[np.int64] | None = None
     in_history: BoolArray | None = None
+    context: pl.DataFrame | None = None
     item_table: ItemTable | None = None
     user_table: pl.DataFrame | None = None
     report: dict[str, Any] = field(default_factory=dict)
@@ -102,7 +104,9 @@ class Dataset:
             people = pl.DataFrame({"user": users.ids}).join(columns, on="user", how="left", maintain_order="left")
             report["users_not_in_table"] = int((~users.ids.is_in(columns["user"].implode())).sum())
         codes = {"user": users.encode(frame["user"]), "item": catalogue.encode(frame["item"])}
-        coded = pl.DataFrame(codes).hstack([column for column in frame if column.name in ("time", "history")])
+        circumstances = [name for name in frame.columns if name.startswith(CONTEXT)]
+        beside = [name for name in frame.columns if name in ("time", "history")] + circumstances
+        coded = pl.DataFrame(codes).hstack([frame[name] for name in beside])
         # Two stable sorts of one key take a quarter of the time of one sort of two keys.
         for key in ("time", "user"):
             coded = coded.sort(key, maintain_order=True) if key in coded.columns else coded
@@ -113,6 +117,7 @@ class Dataset:
             histories=ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), coded["item"].to_numpy()),
             times=coded["time"].to_numpy() if "time" in coded.columns else None,
             in_history=coded["history"].to_numpy() if "history" in coded.columns else None,
+            context=coded.select(pl.col(circumstances).name.map(_plain)) if circumstances else None,
             item_table=item_table,
             user_table=people,
             report=report,
@@ -128,8 +133,14 @@ class Dataset:
         return np.bincount(self.histories.items, minlength=len(self.items)).astype(np.int64)
 
     def with_histories(self, histories: ItemLists) -> Dataset:
-        """The same users and items with other histories, without times."""
-        return replace(self, histories=histories, times=None, in_history=None)
+        """The same users and items with other histories, without times and context."""
+        return replace(self, histories=histories, times=None, in_history=None, context=None)
+
+    def keeping(self, entries: NDArray[np.int64], lengths: NDArray[np.int64]) -> Dataset:
+        """The same users and items with the given entries of their histories, `lengths` of them a user, in order."""
+        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        part = self.with_histories(ItemLists(indptr, self.histories.items[entries]))
+        return part if self.context is None else replace(part, context=self.context[entries])
 
     def fingerprint(self) -> str:
         """sha256 of ids, histories and times: equal for equal content, whatever file it came from."""
@@ -140,6 +151,10 @@ class Dataset:
         for array in (self.histories.indptr, self.histories.items, self.times, self.in_history):
             digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix(CONTEXT)
 
 
 def _id_bytes(ids: pl.Series) -> bytes:

@@ -21,10 +21,11 @@ from beamwood.data.source import Source, open_source, reading
 from beamwood.data.times import time_expression
 from beamwood.errors import InputError
 
-__all__ = ["ColumnNames", "Log", "ReadReport", "id_expression", "read_log"]
+__all__ = ["CONTEXT", "ColumnNames", "Log", "ReadReport", "id_expression", "read_log"]
 
 # The one way to write a whole number: "007" and "+7" are other ids than 7.
 _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
+CONTEXT = "context."
 _HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false", "0"]
 
 
@@ -54,7 +55,10 @@ class ReadReport:
 
 @dataclass(frozen=True)
 class Log:
-    """`frame` has the columns user, item, and time (Int64), weight (Float32), history (Boolean) where known."""
+    """`frame` has the columns user, item, and time (Int64), weight (Float32), history (Boolean) where known.
+
+    Columns of the context are there as "context." and their name.
+    """
 
     frame: pl.DataFrame
     report: ReadReport = field(repr=False)
@@ -68,8 +72,8 @@ def read_log(source: Any, *, columns: ColumnNames | None = None) -> Log:
     rows and the fix: columns that are missing or ambiguous, no rows, null ids, times, weights or boundaries that cannot
     be read.
     """
-    table = open_source(source)
-    chosen = (columns or ColumnNames()).resolve(table.column_names, table.name)
+    table, columns = open_source(source), columns or ColumnNames()
+    chosen = columns.resolve(table.column_names, table.name)
     with reading(table.name):
         rows = int(table.frame.select(pl.len()).collect(engine="streaming").item())
     if rows == 0:
@@ -83,6 +87,7 @@ def read_log(source: Any, *, columns: ColumnNames | None = None) -> Log:
         used.append(_weight_expression(table, chosen["weight"]))
     if "boundary" in chosen:
         used.append(_boundary_expression(table, chosen["boundary"]))
+    used += [pl.col(name).alias(f"{CONTEXT}{name}") for name in dict.fromkeys(columns.context)]
     with reading(table.name):
         frame = table.frame.select(e for e in used if e is not None).collect(engine="streaming")
     return Log(frame, ReadReport(table.name, rows, chosen, _count_duplicates(frame), time_kind))

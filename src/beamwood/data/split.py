@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.dataset import Dataset
@@ -20,13 +21,15 @@ __all__ = ["SPLITS", "Queries", "Split", "by_boundary", "by_time", "disjoint_use
 class Queries:
     """What a retriever is asked: who (`users` int64[Q]), with what `histories`, to find which distinct `labels`.
 
-    `consumed` is what "consumed items taken out" takes out.
+    `consumed` is what "consumed items taken out" takes out. `context`: one row a query, the circumstances of its first
+    label, where the log has such columns.
     """
 
     users: NDArray[np.int64]
     histories: ItemLists
     labels: ItemLists
     consumed: ItemLists
+    context: pl.DataFrame | None = None
 
     def __len__(self) -> int:
         return len(self.users)
@@ -34,7 +37,9 @@ class Queries:
     def take(self, rows: IndexArray) -> Self:
         """The queries of the given rows."""
         rows = np.asarray(rows, np.int64)
-        return type(self)(self.users[rows], self.histories.take(rows), self.labels.take(rows), self.consumed.take(rows))
+        context = None if self.context is None else self.context[rows]
+        histories, labels, consumed = (part.take(rows) for part in (self.histories, self.labels, self.consumed))
+        return type(self)(self.users[rows], histories, labels, consumed, context)
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
             histories=histories.slices(np.maximum(start, stop - history_length), stop),
             labels=histories.slices(stop, end).distinct(),
             consumed=histories.slices(start, stop),
+            context=_context(dataset, stop),
         )
 
     train_users = np.zeros(num_users, bool)
@@ -116,11 +122,11 @@ def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
 
     def queries(held_out: NDArray[np.int64]) -> Queries:
         past = histories.slices(start, held_out)
-        return Queries(users, past, histories.slices(held_out, held_out + 1), past)
+        return Queries(users, past, histories.slices(held_out, held_out + 1), past, _context(dataset, held_out))
 
     stops = histories.indptr[1:].copy()
     stops[users] -= 2
-    train = dataset.with_histories(histories.slices(histories.indptr[:-1], stops))
+    train = _between(dataset, histories.indptr[:-1], stops)
     report = {"queries": len(users), "users_with_fewer_than_3": len(dataset.users) - len(users)}
     rule = (
         "leave-one-out: a user's last item is the test label, the one before the validation label; neither is "
@@ -157,9 +163,9 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
             raise InputError("no user has events on both sides of a time cut; use another split or other shares")
         history = histories.slices(start[users], start[users] + past[users])
         labels = histories.slices(start[users] + past[users], start[users] + future[users]).distinct()
-        return Queries(users, history, labels, history)
+        return Queries(users, history, labels, history, _context(dataset, start[users] + past[users]))
 
-    train = dataset.with_histories(histories.slices(start, start + before[0]))
+    train = _between(dataset, start, start + before[0])
     valid, test = queries(before[0], before[1]), queries(before[1], before[2])
     rule = (
         f"by time: events before {cuts[0]} train, from there to {cuts[1]} validate, later ones test; "
@@ -194,23 +200,25 @@ def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1)
         lengths = np.bincount(rows[chosen], minlength=len(histories))
         return ItemLists(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), histories.items[chosen])
 
-    train, seen = part(inside & ~validates), part(inside)
-    valid_labels, test_labels = part(validates).distinct(), part(~inside).distinct()
-
-    def queries(past: ItemLists, labels: ItemLists) -> Queries:
+    def queries(past: ItemLists, wanted: NDArray[np.bool_]) -> Queries:
+        labels = part(wanted).distinct()
         users = np.flatnonzero((labels.lengths > 0) & (past.lengths > 0))
         if len(users) == 0:
             raise InputError("no user has both history and future rows; check the boundary column")
-        return Queries(users, past.take(users), labels.take(users), past.take(users))
+        entries = np.flatnonzero(wanted)
+        first = entries[np.searchsorted(rows[entries], users)]
+        return Queries(users, past.take(users), labels.take(users), past.take(users), _context(dataset, first))
 
-    valid, test = queries(train, valid_labels), queries(seen, test_labels)
+    trains = inside & ~validates
+    train = dataset.keeping(np.flatnonzero(trains), np.bincount(rows[trains], minlength=len(histories)))
+    valid, test = queries(train.histories, validates), queries(part(inside), ~inside)
     rule = (
         f"by the boundary column: its history rows train but for {valid_share:.0%} of each user's, drawn with seed "
         f"{seed}, which validate; the others test. Times play no part"
     )
-    report = {"train_events": len(train.items), "valid_queries": len(valid), "test_queries": len(test)}
+    report = {"train_events": len(train.histories.items), "valid_queries": len(valid), "test_queries": len(test)}
     options = {"seed": seed, "valid_share": valid_share}
-    return Split(dataset, dataset.with_histories(train), valid, test, "boundary", rule, options, report)
+    return Split(dataset, train, valid, test, "boundary", rule, options, report)
 
 
 SPLITS: dict[str, Callable[..., Split]] = {
@@ -240,7 +248,19 @@ def _middles(dataset: Dataset) -> NDArray[np.int64]:
 def _only(dataset: Dataset, users: NDArray[np.bool_]) -> Dataset:
     """The data set with the other users' histories empty."""
     indptr = dataset.histories.indptr
-    return dataset.with_histories(dataset.histories.slices(indptr[:-1], np.where(users, indptr[1:], indptr[:-1])))
+    return _between(dataset, indptr[:-1], np.where(users, indptr[1:], indptr[:-1]))
+
+
+def _between(dataset: Dataset, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Dataset:
+    """The data set with the entries `starts:stops` of each user."""
+    lengths = stops - starts
+    ends = np.cumsum(lengths)
+    entries = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+    return dataset.keeping(entries, lengths)
+
+
+def _context(dataset: Dataset, entries: NDArray[np.int64]) -> pl.DataFrame | None:
+    return None if dataset.context is None else dataset.context[entries]
 
 
 def _count_before(dataset: Dataset, cut: int) -> NDArray[np.int64]:

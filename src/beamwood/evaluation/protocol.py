@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import METRICS, TailRule, coverage, exposure, gini, metrics_at, relevance, share_of
-from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists, needs_users
+from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists, is_personal
 
 __all__ = ["VIEWS", "LabelledQueries", "PerQuery", "PersonalSearch", "Search", "evaluate", "evaluate_both", "search_of"]
 
@@ -47,7 +47,7 @@ class PersonalSearch(Protocol):
 
 def search_of(searcher: Any) -> dict[str, Any]:
     """The arguments `search` and `with_users` of `evaluate` for a searcher of either sort."""
-    with_users = needs_users(searcher)
+    with_users = is_personal(searcher)
     return {"search": searcher.search_askers if with_users else searcher.search, "with_users": with_users}
 
 
@@ -163,7 +163,8 @@ def evaluate(
         rows = judged[start : start + batch_size]
         asked: Any = queries.histories.take(rows)
         if with_users:
-            asked = Askers(queries.users[rows], asked)
+            context = getattr(queries, "context", None)
+            asked = Askers(queries.users[rows], asked, None if context is None else context[rows])
         consumed = queries.consumed.take(rows)
         began = time.perf_counter()
         hits = search(asked, cuts[-1], excluded=consumed if exclude_consumed else None, allowed=allowed)

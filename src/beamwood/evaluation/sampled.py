@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from beamwood.data.split import Queries
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
-from beamwood.types import Askers, ItemLists, PersonalSearcher, Searcher, needs_users
+from beamwood.types import Askers, ItemLists, PersonalSearcher, Searcher, is_personal
 
 __all__ = ["Sampled", "evaluate_sampled", "sampled_rule", "sampled_validation"]
 
@@ -46,7 +46,8 @@ class Sampled:
         for start in range(0, len(ranks), block):
             part = slice(start, start + block)
             rows, items = self.rows_P[part], self.items_PM[part]
-            askers = Askers(self.queries.users[rows], self.queries.histories.take(rows))
+            asked = self.queries.take(rows)
+            askers = Askers(asked.users, asked.histories, asked.context)
             scores = scores_of(searcher, askers, items)
             if np.isnan(scores).any():
                 raise InputError("a score is NaN; items can only be ordered by numbers")
@@ -56,7 +57,7 @@ class Sampled:
 
 def scores_of(searcher: Searcher, askers: Askers, items_BM: NDArray[np.int64]) -> NDArray[np.float32]:
     """The scores that a searcher of either sort gives."""
-    if needs_users(searcher):
+    if is_personal(searcher):
         assert isinstance(searcher, PersonalSearcher)
         return searcher.score_askers(askers, items_BM)
     return searcher.score(askers.histories, items_BM)

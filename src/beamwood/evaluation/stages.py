@@ -114,7 +114,9 @@ def decompose(
         rows = np.arange(start, min(start + batch_size, len(judged)))
         part = judged.take(rows)
         excluded = part.consumed if exclude_consumed else None
-        found = searcher.stages(Askers(part.users, part.histories), searcher.num_candidates, excluded=excluded)
+        found = searcher.stages(
+            Askers(part.users, part.histories, part.context), searcher.num_candidates, excluded=excluded
+        )
         ranked.append(places(found.hits.items, part.labels))
         retrieved.append(places(found.candidates.items, part.labels))
         candidates = found.candidates.scored.sum()
@@ -150,7 +152,7 @@ def catalogue_places(searcher: Stages, queries: Queries, exclude_consumed: bool)
     """int64[P], the place of each label where the ranker orders every item that is not excluded; 0 for an excluded."""
     num_items = int(searcher.num_items)  # type: ignore[attr-defined]
     every = np.broadcast_to(np.arange(num_items, dtype=np.int64), (len(queries), num_items))
-    scores = searcher.score_askers(Askers(queries.users, queries.histories), every).copy()
+    scores = searcher.score_askers(Askers(queries.users, queries.histories, queries.context), every).copy()
     if exclude_consumed:
         scores[queries.consumed.rows, queries.consumed.items] = -np.inf
     rows, items = queries.labels.rows, queries.labels.items

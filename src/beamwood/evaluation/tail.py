@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
@@ -29,6 +30,7 @@ class TailQueries:
     consumed: ItemLists
     rule: str
     of_queries: int = field(default=0)
+    context: pl.DataFrame | None = None
 
     def __len__(self) -> int:
         return len(self.users)
@@ -46,6 +48,12 @@ def tail_queries(queries: LabelledQueries, counts_N: IndexArray, rule: TailRule 
     if len(rows) == 0:
         raise InputError(f"no query has a tail label ({rule.describe()}); raise the share of the tail")
     parts: dict[str, Any] = {name: getattr(queries, name).take(rows) for name in ("histories", "consumed")}
+    context = getattr(queries, "context", None)
     return TailQueries(
-        queries.users[rows], labels=tail.take(rows), rule=rule.describe(), of_queries=len(labels), **parts
+        queries.users[rows],
+        labels=tail.take(rows),
+        rule=rule.describe(),
+        of_queries=len(labels),
+        context=None if context is None else context[rows],
+        **parts,
     )

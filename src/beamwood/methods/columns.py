@@ -1,16 +1,18 @@
-"""Columns of the item and the user table, encoded for a model."""
+"""Columns of items, users and circumstances, encoded for a model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
+import torch
 
 from beamwood.data.dataset import Dataset
 from beamwood.data.features import FeatureTable, encode_columns, fit_columns
 from beamwood.errors import InputError
 
-__all__ = ["item_features", "user_features"]
+__all__ = ["context_features", "item_features", "tensors", "user_features"]
 
 
 def item_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
@@ -25,6 +27,27 @@ def item_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None
 def user_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
     """As `item_features`, of users."""
     return encoded(train.user_table, columns, "user_columns", "--user-table")
+
+
+def context_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
+    """The columns named of the circumstances, one row an entry of the histories; None without columns.
+
+    Errors: a log that was read without these columns.
+    """
+    if not columns:
+        return None
+    if train.context is None:
+        names = tuple(name.partition(":")[0] for name in columns)
+        raise InputError(
+            f"context_columns={list(columns)} needs columns of the log; read it with ColumnNames(context={names})"
+        )
+    return encode_columns(fit_columns(train.context, columns), train.context)
+
+
+def tensors(table: FeatureTable) -> dict[str, torch.Tensor]:
+    """The encoded rows for a model."""
+    cells = {name: a.astype(np.int64) if a.dtype == np.int32 else a for name, a in table.arrays.items()}
+    return {name: torch.from_numpy(array) for name, array in cells.items()}
 
 
 def encoded(frame: pl.DataFrame | None, columns: Sequence[str], key: str, option: str) -> FeatureTable | None:

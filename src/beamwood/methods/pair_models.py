@@ -5,13 +5,16 @@ Shape legend: B rows, L history length.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
 from beamwood.data.dataset import Dataset
+from beamwood.data.features import FeatureColumn
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.methods.columns import item_features, user_features
@@ -44,10 +47,13 @@ class PairConfig(BaseModel):
     graph: bool = Field(False, description="graphrec: also the neighbours in the graph of interactions")
 
 
-def build_pair_model(train: Dataset, config: PairConfig, generator: torch.Generator) -> AnyPairModel:
+def build_pair_model(
+    train: Dataset, config: PairConfig, generator: torch.Generator, context: Sequence[FeatureColumn] = ()
+) -> AnyPairModel:
     """The model of a configuration. Errors: columns of a table that was not given, `graph` for another model."""
     items, users = item_features(train, config.item_columns), user_features(train, config.user_columns)
-    shared: dict[str, Any] = {"item_features": items, "user_features": users, "generator": generator}
+    shared: dict[str, Any] = {"item_features": items, "user_features": users}
+    shared |= {"generator": generator, "context_columns": context}
     num_users, num_items = len(train.users), len(train.items)
     if config.graph and config.model != "graphrec":
         raise InputError(f"graph=true is for model=graphrec, not for {config.model}")
@@ -68,11 +74,11 @@ def check_users_known(split: Split, config: PairConfig) -> None:
         )
 
 
-def asked(askers: Askers, config: PairConfig) -> Asked:
-    """The askers as tensors; models that look at no history get none."""
+def asked(askers: Askers, config: PairConfig, context: Mapping[str, Tensor] | None = None) -> Asked:
+    """The askers as tensors, `context` encoded; models that look at no history get none."""
     length = config.length if config.model == "din" else 0
     histories = np.empty((len(askers), 0), np.int64) if length == 0 else askers.histories.padded(length)
-    return Asked(torch.from_numpy(askers.users), torch.from_numpy(histories.astype(np.int64)))
+    return Asked(torch.from_numpy(askers.users), torch.from_numpy(histories.astype(np.int64)), dict(context or {}))
 
 
 def pair_scorer(model: AnyPairModel, config: PairConfig) -> PairScorer:

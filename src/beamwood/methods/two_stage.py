@@ -21,6 +21,7 @@ from beamwood.data.split import Split
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
 from beamwood.methods.assemble import build_retriever
+from beamwood.methods.columns import context_features, tensors
 from beamwood.methods.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
 from beamwood.methods.train import train
 from beamwood.models.pairs import Asked
@@ -53,6 +54,9 @@ class Config(PairConfig):
     )
     num_negatives: int = Field(60, ge=1)
     max_examples: int = Field(200_000, ge=1, description="pairs to train on, drawn from all; each is searched once")
+    context_columns: tuple[str, ...] = Field(
+        (), description="columns of the log that say in which circumstances an item was taken, as name or name:kind"
+    )
     model: Literal["graphrec", "neumf", "din"] = "din"
     learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.0, ge=0, description="of AdamW: multiplied by the rate")
@@ -100,7 +104,9 @@ class RetrievedTask:
         if config.training != "all" or config.negatives == "candidates":
             self._search(retriever)
         self.num_examples = len(self.examples)
-        self.model: nn.Module = build_pair_model(train, config, self.generator)
+        self.context = context_features(train, config.context_columns)
+        columns = () if self.context is None else self.context.columns
+        self.model: nn.Module = build_pair_model(train, config, self.generator, columns)
         self.optimizers = [
             torch.optim.AdamW(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
         ]
@@ -139,8 +145,9 @@ class RetrievedTask:
         """The given pairs with fresh negatives."""
         users, targets = self.examples.users[rows], self.examples.targets(rows).astype(np.int64)
         negatives, log_weight = self.negatives(rows, users, targets)
+        context = None if self.context is None else tensors(self.context.take(self.examples.stop[rows]))
         return Batch(
-            asked(Askers(users, self.examples.histories(rows)), self.config),
+            asked(Askers(users, self.examples.histories(rows)), self.config, context),
             torch.from_numpy(np.concatenate([targets[:, None], negatives], axis=1)),
             torch.from_numpy(log_weight.astype(np.float32)),
             torch.from_numpy(self.weights_E[rows]),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from beamwood.data.features import FeatureColumn, FeatureTable
-from beamwood.models.features import FeatureEncoder
+from beamwood.models.features import FeatureEncoder, exported
 from beamwood.models.pairs import Asked, IdTable
 
 __all__ = ["DinRanker"]
@@ -115,7 +115,8 @@ class DinRanker(nn.Module):
         for name, layer in (("attention_out", self.attention_out), ("output", self.output)):
             arrays |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
         config = {"kind": "din", "attention": len(self.attention), "layers": len(self.hidden)}
-        return config, {name: part.detach().numpy() for name, part in arrays.items()}
+        columns, weights = exported(self.context)
+        return config | columns, {name: part.detach().numpy() for name, part in arrays.items()} | weights
 
 
 class _Columns(nn.Module):

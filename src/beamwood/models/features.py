@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from beamwood.data.features import FeatureColumn, FeatureTable
 
-__all__ = ["FeatureEncoder", "FeatureRows"]
+__all__ = ["FeatureEncoder", "FeatureRows", "exported"]
 
 
 class FeatureEncoder(nn.Module):
@@ -50,10 +50,14 @@ class FeatureEncoder(nn.Module):
         assert total is not None, "an encoder has columns"
         return total
 
-    def export(self) -> dict[str, NDArray[Any]]:
-        """The weights by column name."""
-        pairs = zip(self.columns, self.weights, strict=True)
-        return {column.name: weight.detach().cpu().numpy().astype(np.float32) for column, weight in pairs}
+
+def exported(encoder: FeatureEncoder | None) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+    """A context's columns for a scorer's configuration, and its weights as "context." and the column's name."""
+    if encoder is None:
+        return {}, {}
+    pairs = zip(encoder.columns, encoder.weights, strict=True)
+    weights = {f"context.{column.name}": weight.detach().cpu().numpy().astype(np.float32) for column, weight in pairs}
+    return {"context": [column.model_dump(mode="json") for column in encoder.columns]}, weights
 
 
 class FeatureRows(nn.Module):

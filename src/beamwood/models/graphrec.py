@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from beamwood.data.features import FeatureColumn, FeatureTable
-from beamwood.models.features import FeatureEncoder
+from beamwood.models.features import FeatureEncoder, exported
 from beamwood.models.pairs import Asked, IdTable
 from beamwood.types import ItemLists
 
@@ -77,7 +77,8 @@ class GraphRec(nn.Module):
         """The scorer's configuration and arrays, everything known of an id folded into its vector."""
         users = self.user_vectors(torch.arange(-1, self.users.ids.num_embeddings - 1).roll(-1))
         items = self.item_vectors(torch.arange(self.items.ids.num_embeddings - 1))
-        return {"kind": "graphrec"}, {"users": users.numpy(), "items": items.numpy()}
+        columns, weights = exported(self.context)
+        return {"kind": "graphrec"} | columns, {"users": users.numpy(), "items": items.numpy()} | weights
 
 
 class NeighbourSum(nn.Module):

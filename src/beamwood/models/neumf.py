@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from beamwood.data.features import FeatureColumn, FeatureTable
-from beamwood.models.features import FeatureEncoder
+from beamwood.models.features import FeatureEncoder, exported
 from beamwood.models.pairs import Asked, IdTable
 
 __all__ = ["NeuMf"]
@@ -81,4 +81,6 @@ class NeuMf(nn.Module):
         for place, layer in enumerate(self.hidden):
             assert isinstance(layer, nn.Linear)
             arrays |= {f"hidden.{place}.weight": layer.weight, f"hidden.{place}.bias": layer.bias}
-        return {"kind": "neumf", "layers": len(self.hidden)}, {name: part.numpy() for name, part in arrays.items()}
+        columns, weights = exported(self.context)
+        plain = {name: part.numpy() for name, part in arrays.items()}
+        return {"kind": "neumf", "layers": len(self.hidden)} | columns, plain | weights

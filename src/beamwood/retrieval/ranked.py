@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.load import restore_searcher
-from beamwood.retrieval.scorers import PairScorer, check_pairs, restore_scorer
+from beamwood.retrieval.scorers import ContextEncoder, PairScorer, check_pairs, context_of, restore_scorer
 from beamwood.retrieval.top_k import check_search, sort_candidates, top_k
 from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists, PersonalSearcher, Searcher, needs_users
 
@@ -31,10 +31,16 @@ class RankingSearcher:
 
     def __init__(self, scorer: PairScorer) -> None:
         self.scorer = scorer
+        self._context = context_of(scorer)
 
     @property
     def num_items(self) -> int:
         return self.scorer.num_items
+
+    @property
+    def uses_context(self) -> bool:
+        """Does the ranker look at the askers' circumstances?"""
+        return self._context is not None
 
     @property
     def needs_users(self) -> bool:
@@ -59,7 +65,7 @@ class RankingSearcher:
             rows = np.arange(start, min(start + block, len(askers)))
             scores = np.full((len(rows), self.num_items), -np.inf, np.float32)
             scores[:, items_N] = _score(
-                self.scorer, askers.take(rows), np.broadcast_to(items_N, (len(rows), len(items_N)))
+                self.scorer, self._context, askers.take(rows), np.broadcast_to(items_N, (len(rows), len(items_N)))
             )
             parts.append(top_k(scores, k, excluded=None if excluded is None else excluded.take(rows)))
         return _joined(parts, k)
@@ -71,7 +77,7 @@ class RankingSearcher:
     def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
         """As `score`, for users and their histories."""
         _check_histories(askers.histories, self.num_items)
-        return _score(self.scorer, askers, items_BM)
+        return _score(self.scorer, self._context, askers, items_BM)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return self.scorer.export()
@@ -108,6 +114,12 @@ class TwoStageSearcher:
                 f"the retriever has {retriever.num_items} items, the ranker {scorer.num_items}; fit both on one log"
             )
         self.retriever, self.scorer, self.num_candidates = retriever, scorer, num_candidates
+        self._context = context_of(scorer)
+
+    @property
+    def uses_context(self) -> bool:
+        """Does the ranker look at the askers' circumstances?"""
+        return self._context is not None
 
     @property
     def num_items(self) -> int:
@@ -131,7 +143,7 @@ class TwoStageSearcher:
         wanted = min(max(k, self.num_candidates), self.num_items)
         candidates = retrieve(self.retriever, askers, wanted, excluded=excluded, allowed=allowed)
         between = time.perf_counter()
-        scores = _score(self.scorer, askers, candidates.items)
+        scores = _score(self.scorer, self._context, askers, candidates.items)
         best = sort_candidates(candidates.items, scores, k)
         ranked = (candidates.items >= 0).sum(axis=1)
         hits = Hits(best.items, best.scores, candidates.scored + ranked)
@@ -156,7 +168,7 @@ class TwoStageSearcher:
     def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
         """As `score`, for users and their histories."""
         _check_histories(askers.histories, self.num_items)
-        return _score(self.scorer, askers, items_BM)
+        return _score(self.scorer, self._context, askers, items_BM)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Both stages' own exports, told apart by a prefix."""
@@ -203,10 +215,13 @@ def _check_histories(histories: ItemLists, num_items: int) -> None:
         raise InputError(f"a history holds item index {int(histories.items.max())} of {num_items} items")
 
 
-def _score(scorer: PairScorer, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
+def _score(
+    scorer: PairScorer, encoder: ContextEncoder | None, askers: Askers, items_BM: IndexArray
+) -> NDArray[np.float32]:
     items = np.asarray(items_BM, np.int64)
     check_pairs(scorer, askers, items)
-    scores = scorer.score(askers.users, askers.histories, np.maximum(items, 0))
+    context_BD = None if encoder is None else encoder.encode(askers.context, len(askers))
+    scores = scorer.score(askers.users, askers.histories, np.maximum(items, 0), context_BD)
     return np.where(items >= 0, scores, np.float32(-np.inf))
 
 

@@ -15,7 +15,7 @@ from beamwood.artefact import read_artefact, write_artefact
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, nearest
 from beamwood.retrieval.load import restore_searcher
-from beamwood.types import Askers, BoolArray, ItemLists, PersonalSearcher, Searcher, needs_users
+from beamwood.types import Askers, BoolArray, ItemLists, PersonalSearcher, Searcher, is_personal, needs_users
 
 __all__ = ["Allowed", "Recommendations", "Retriever"]
 
@@ -84,26 +84,32 @@ class Retriever:
         exclude_seen: bool = True,
         allowed: Allowed | None = None,
         on_unknown: str = "error",
+        context: Mapping[str, Sequence[Any]] | None = None,
     ) -> Recommendations:
         """The k best items for each history (item ids, oldest first) or each known user.
 
         `allowed`: item ids, {"category": name or names}, or bool[N] by item index; the filter acts inside the search.
         `exclude_seen` leaves the history's own items out. Unknown ids are an `InputError` unless
-        `on_unknown="ignore"`, which drops unknown items and answers unknown users as if they had no history.
+        `on_unknown="ignore"`, which drops unknown items and answers unknown users as if they had no history. `context`:
+        by column a value a row, where the retriever looks at circumstances; what is left out counts as missing.
         """
-        searcher, personal = self.searcher, needs_users(self.searcher)
-        if personal and histories is not None:
+        searcher = self.searcher
+        if needs_users(searcher) and histories is not None:
             raise InputError("this retriever knows users, not histories alone (it learned a vector each); give users")
         known = self.resolve(histories, users, on_unknown=on_unknown)
         if not 1 <= k <= len(self.items):
             raise InputError(f"k={k} is outside 1..{len(self.items)}, the number of items")
         mask = self.allowed_mask(allowed, on_unknown=on_unknown)
         excluded = known.distinct() if exclude_seen else None
-        if personal:
+        if context is not None and not getattr(searcher, "uses_context", False):
+            raise InputError("this retriever looks at no context; leave context out")
+        if is_personal(searcher):
             assert isinstance(searcher, PersonalSearcher)
-            assert self.users is not None
-            asked = np.asarray(self.users.encode(list(users or ()), on_unknown=on_unknown), np.int64)
-            hits = searcher.search_askers(Askers(asked, known), k, excluded=excluded, allowed=mask)
+            asked = np.full(len(known), -1, np.int64)
+            if users is not None and self.users is not None:
+                asked = np.asarray(self.users.encode(list(users), on_unknown=on_unknown), np.int64)
+            frame = None if context is None else pl.DataFrame(dict(context), strict=False)
+            hits = searcher.search_askers(Askers(asked, known, frame), k, excluded=excluded, allowed=mask)
         else:
             hits = searcher.search(known, k, excluded=excluded, allowed=mask)
         counts = np.count_nonzero(hits.items >= 0, axis=1)

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.data.features import FeatureColumn, encode_columns
 from beamwood.errors import ArtefactError, InputError, nearest
 from beamwood.types import Askers, ItemLists
 
-__all__ = ["SCORERS", "PairScorer", "check_pairs", "restore_scorer"]
+__all__ = ["SCORERS", "ContextEncoder", "PairScorer", "check_pairs", "context_of", "restore_scorer"]
 
 Array = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
@@ -25,6 +27,9 @@ class PairScorer(Protocol):
     """Scores of items for askers; `needs_users`: it looks at who asks, not only at the history."""
 
     kind: ClassVar[str]
+
+    config: dict[str, Any]
+    arrays: Arrays
 
     @property
     def needs_users(self) -> bool: ...
@@ -233,6 +238,38 @@ class DinRankScorer:
         return self.config, self.arrays
 
 
+class ContextEncoder:
+    """What the columns of the circumstances add, [B, D]; the twin of `models.features.FeatureEncoder`."""
+
+    def __init__(self, columns: list[dict[str, Any]], arrays: Arrays) -> None:
+        self.columns = tuple(FeatureColumn(**column) for column in columns)
+        self.weights = [arrays[f"context.{column.name}"] for column in self.columns]
+
+    def encode(self, frame: pl.DataFrame | None, num_rows: int) -> Array:
+        """float32[B, D]; None, and a column that the frame lacks, are missing throughout.
+
+        Errors: a column that the ranker does not look at.
+        """
+        given = pl.DataFrame() if frame is None else frame
+        known = [column.name for column in self.columns]
+        for name in given.columns:
+            if name not in known:
+                raise InputError(f"the context has a column '{name}'{nearest(name, known)}")
+        total = np.zeros((num_rows, self.weights[0].shape[1]), np.float32)
+        for column, weight in zip(self.columns, self.weights, strict=True):
+            if column.name not in given.columns:
+                total += weight[0 if column.kind == "category" else -1]
+                continue
+            cells = encode_columns([column], given).arrays[column.name]
+            if column.kind != "category":
+                total += cells @ weight
+                continue
+            real = cells >= 0
+            sums = (weight[np.maximum(cells, 0)] * real[:, :, None]).sum(axis=1)
+            total += sums / np.maximum(real.sum(axis=1), 1)[:, None]
+        return total
+
+
 SCORERS: dict[str, Any] = {
     "graphrec": GraphRecScorer,
     "neumf": NeuMfScorer,
@@ -265,3 +302,9 @@ def check_pairs(scorer: PairScorer, askers: Askers, items_BM: NDArray[np.int64])
         raise InputError(f"users holds an index outside -1..{scorer.num_users - 1}")
     if items_BM.size and (items_BM.max() >= scorer.num_items or items_BM.min() < -1):
         raise InputError(f"items holds an index outside -1..{scorer.num_items - 1}")
+
+
+def context_of(scorer: PairScorer) -> ContextEncoder | None:
+    """The encoder of the circumstances that the scorer looks at, None where it looks at none."""
+    columns = getattr(scorer, "config", {}).get("context")
+    return ContextEncoder(columns, scorer.arrays) if columns else None

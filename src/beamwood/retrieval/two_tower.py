@@ -62,6 +62,11 @@ class TwoTowerSearcher:
         """Is this searcher asked with users (matrix factorisation)?"""
         return self.tower == "mf"
 
+    @property
+    def uses_context(self) -> bool:
+        """Never: the towers know ids, histories and item columns."""
+        return False
+
     def encode(self, histories: ItemLists) -> NDArray[np.float32]:
         """float32[B, D], the vector of each history."""
         if self.needs_users:
