@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import beamwood
 from beamwood.cli.main import main
@@ -118,20 +119,56 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
     rows = np.arange(len(every))
     hits = []
     for row in rows:
-        history, target = every.histories(rows[row : row + 1]), every.targets(rows[row : row + 1])[0]
-        found = searcher.search(history, 30, excluded=two_stage.without(history, [target])).items[0]
-        hits.append(target in found)
-    assert np.array_equal(kept.stop, every.stop[hits])
+        history, targets = every.histories(rows[row : row + 1]), tasks["all"].targets(rows[row : row + 1])
+        found = searcher.search(history, 30, excluded=two_stage.without(history, targets)).items[0]
+        hits.append(np.isin(targets[0], found))
+    hits = np.array(hits)
+    assert np.array_equal(kept.stop, every.stop[hits.any(axis=1)])
+    assert np.array_equal(tasks["harmonised"].weights_ET, hits[hits.any(axis=1)])
     assert np.isclose(tasks["harmonised"].recall, np.mean(hits))
-    assert np.array_equal(tasks["weighted"].weights_E, np.where(hits, np.float32(1), np.float32(0.3)))
+    assert np.array_equal(tasks["weighted"].weights_ET, np.where(hits, np.float32(1), np.float32(0.3)))
     batch = tasks["harmonised"].batch(np.arange(20))
-    targets = kept.targets(np.arange(20))
-    assert batch.items_BM[:, 0].tolist() == targets.tolist()
-    real = batch.log_weight_BM == 0
-    assert not ((batch.items_BM[:, 1:] == batch.items_BM[:, :1]) & real).any()
+    assert batch.items_BC[:, :8].tolist() == tasks["harmonised"].targets(np.arange(20)).tolist()
+    real, negatives = batch.log_weight_BM == 0, batch.items_BC[:, 8:]
     for row in range(20):
         own = set(tasks["harmonised"].candidates_EK[row].tolist())
-        assert set(batch.items_BM[row, 1:][real[row]].tolist()) <= own
+        drawn = set(negatives[row][real[row]].tolist())
+        assert drawn <= own
+        assert not drawn & set(batch.items_BC[row, :8].tolist())
+
+
+def test_targets_are_what_came_soon_after(dataset, first):
+    split = disjoint_users(dataset)
+    config = two_stage.Config(**STAGES, horizon=5, num_targets=3)
+    task = two_stage.RetrievedTask(split.train, config, beamwood.load(first["users"]).searcher, seed=0)
+    ends = split.train.histories.indptr[task.examples.users + 1]
+    for row, (stop, end) in enumerate(zip(task.examples.stop, ends, strict=True)):
+        ahead = set(range(stop, min(end, stop + 5)))
+        places = task.places_ET[row].tolist()
+        assert set(places) <= ahead
+        assert len(set(places)) == min(3, len(ahead))
+    offsets = (task.places_ET - task.examples.stop[:, None])[ends - task.examples.stop >= 5]
+    assert np.abs(np.bincount(offsets.ravel(), minlength=5) / offsets.size - 0.2).max() < 0.05
+
+
+def test_the_loss_in_loops(dataset, first):
+    split = disjoint_users(dataset)
+    config = two_stage.Config(**STAGES, training="weighted", negatives="candidates")
+    task = two_stage.RetrievedTask(split.train, config, beamwood.load(first["users"]).searcher, seed=0)
+    batch = task.batch(np.arange(12))
+    batch.log_weight_BM[3] = -torch.inf  # a row that has no negative
+    scores = task.model(batch.asked, batch.items_BC).detach()
+    total, weight = 0.0, 0.0
+    for row in range(12):
+        rivals = [s.item() for s, w in zip(scores[row, 8:], batch.log_weight_BM[row], strict=True) if w == 0]
+        for target in range(8 if rivals else 0):
+            own, share = scores[row, target].item(), batch.weights_BT[row, target].item()
+            total += share * -np.log(np.exp(own) / (np.exp(own) + np.exp(rivals).sum()))
+            weight += share
+    loss = task.loss(batch)
+    assert np.isclose(loss.item(), total / weight, rtol=1e-5)
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in task.model.parameters() if p.grad is not None)
 
 
 def test_uniform_negatives_stand_for_all_others(dataset, first):
@@ -143,7 +180,7 @@ def test_uniform_negatives_stand_for_all_others(dataset, first):
     sums = []
     for _ in range(3000):
         batch = task.batch(np.array([5]))
-        sums.append(np.exp(scores[batch.items_BM[0, 1:].numpy()] + batch.log_weight_BM[0].numpy()).sum())
+        sums.append(np.exp(scores[batch.items_BC[0, 8:].numpy()] + batch.log_weight_BM[0].numpy()).sum())
     user = task.examples.users[5]
     others = np.setdiff1d(np.arange(split.train.num_items), split.train.histories[user])
     assert abs(np.mean(sums) / np.exp(scores[others]).sum() - 1) < 0.03
@@ -198,6 +235,10 @@ def test_the_command_line(market, first, tmp_path, capsys):
             ["--method", "two-stage", "--split", "leave-one-out", "--retriever", "{first}"],
             "was fitted on another split",
         ),
+        (
+            ["--method", "two-stage", "--retriever", "{first}", "--set", "context_columns=['timestamp']"],
+            "needs horizon=1",
+        ),
     ],
 )
 def test_wrong_input(market, first, tmp_path, capsys, arguments, message):
@@ -247,7 +288,14 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
     log = [str(by_device / "log.parquet"), "--split", "leave-one-out"]
     assert main(["fit", *log, "--method", "popularity", "--out", str(tmp_path / "first")]) == 0
     settings = ["width=8", "length=4", "attention=[8]", "mlp=[16]", "num_candidates=40", "context_columns=['device']"]
-    settings += ["max_steps=150", "evaluate_every=75", "num_negatives=20", "learning_rate=0.01"]
+    settings += [
+        "max_steps=150",
+        "evaluate_every=75",
+        "num_negatives=20",
+        "learning_rate=0.01",
+        "horizon=1",
+        "num_targets=1",
+    ]
     out = str(tmp_path / "both")
     fit = ["fit", *log, "--method", "two-stage", "--retriever", str(tmp_path / "first"), "--out", out]
     assert main([*fit, *(part for setting in settings for part in ("--set", setting))]) == 0

@@ -1,6 +1,6 @@
 """Two stages: a fitted retriever brings candidates, a ranker trained for it orders them.
 
-Shape legend: B examples, K candidates, M negatives, L history length.
+Shape legend: B examples, T targets, K candidates, M negatives, L history length.
 Source: the two-stage bounds, section 5.2: TS trains on all data, H-TS on the pairs that this retriever retrieves.
 """
 
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import softplus
 
 from beamwood.data.dataset import Dataset
 from beamwood.data.examples import Examples, windows
@@ -53,7 +54,9 @@ class Config(PairConfig):
         "uniform", description="candidates: what this retriever brings beside the target"
     )
     num_negatives: int = Field(60, ge=1)
-    max_examples: int = Field(200_000, ge=1, description="pairs to train on, drawn from all; each is searched once")
+    horizon: int = Field(10, ge=1, description="targets are among the next so many items; the study's own: 1")
+    num_targets: int = Field(8, ge=1, description="drawn for each history; the study's own: 1")
+    max_examples: int = Field(200_000, ge=1, description="histories to train on, drawn from all; each is searched once")
     context_columns: tuple[str, ...] = Field(
         (), description="columns of the log that say in which circumstances an item was taken, as name or name:kind"
     )
@@ -74,16 +77,17 @@ class Config(PairConfig):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Who asks, `items_BM` int64 with the target first, `log_weight_BM` added to the negatives' scores, `weights_B`."""
+    """Who asks; `items_BC` int64, T targets and M negatives; `log_weight_BM` added to the negatives' scores;
+    `weights_BT` of each pair of a history and a target."""
 
     asked: Asked
-    items_BM: Tensor
+    items_BC: Tensor
     log_weight_BM: Tensor
-    weights_B: Tensor
+    weights_BT: Tensor
 
 
 class RetrievedTask:
-    """Pairs of a history and what came next, with what the retriever brings for each where that matters.
+    """Pairs of a history and what came soon after, with what the retriever brings for each where that matters.
 
     Loss: softmax of the target among its negatives; uniform ones are corrected to stand for all items that the user
     has not had, the retriever's own stand for themselves.
@@ -97,10 +101,11 @@ class RetrievedTask:
             raise InputError("no user has two interactions to train on; give a longer log")
         rows = np.random.default_rng(seed).permutation(len(examples))[: config.max_examples]
         self.examples = Examples(examples.source, examples.users[rows], examples.start[rows], examples.stop[rows])
+        self.places_ET = self._places(np.random.default_rng(seed + 1))
         self.untouched = Untouched(train.histories, train.num_items)
         self.recall: float | None = None
         self.candidates_EK: NDArray[np.int32] | None = None
-        self.weights_E = np.ones(len(rows), np.float32)
+        self.weights_ET = np.ones(self.places_ET.shape, np.float32)
         if config.training != "all" or config.negatives == "candidates":
             self._search(retriever)
         self.num_examples = len(self.examples)
@@ -111,27 +116,43 @@ class RetrievedTask:
             torch.optim.AdamW(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
         ]
 
+    def _places(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """int64[E, T], the entries of the histories that are the targets: different ones while there are enough."""
+        examples, config = self.examples, self.config
+        ahead = np.minimum(examples.source.indptr[examples.users + 1] - examples.stop, config.horizon)
+        steps = np.argsort(rng.random((len(examples), config.horizon)), axis=1)
+        # Those beyond the end go last, in which places the others start over.
+        steps = np.take_along_axis(steps, np.argsort(steps >= ahead[:, None], axis=1, kind="stable"), axis=1)
+        turn = np.arange(config.num_targets)[None, :] % ahead[:, None]
+        return examples.stop[:, None] + np.take_along_axis(steps, turn, axis=1)
+
+    def targets(self, rows: IndexArray) -> NDArray[np.int64]:
+        """int64[B, T], the target items of the given examples."""
+        return self.examples.source.items[self.places_ET[rows]].astype(np.int64)
+
     def _search(self, retriever: Searcher) -> None:
         """Ask the retriever for every example as it will be asked in service: without the history's items."""
         config, found = self.config, []
         for start in range(0, len(self.examples), _SEARCHED_AT_A_TIME):
             rows = np.arange(start, min(start + _SEARCHED_AT_A_TIME, len(self.examples)))
             askers = Askers(self.examples.users[rows], self.examples.histories(rows))
-            excluded = without(askers.histories, self.examples.targets(rows))
+            excluded = without(askers.histories, self.targets(rows))
             k = min(config.num_candidates, self.num_items)
             found.append(retrieve(retriever, askers, k, excluded=excluded).items)
         candidates_EK = np.concatenate(found)
-        hit_E = (candidates_EK == self.examples.targets(np.arange(len(self.examples)))[:, None]).any(axis=1)
-        self.recall = float(hit_E.mean())
-        if not hit_E.any():
+        targets_ET = self.targets(np.arange(len(self.examples)))
+        hit_ET = np.stack([(candidates_EK == column[:, None]).any(axis=1) for column in targets_ET.T], axis=1)
+        self.recall = float(hit_ET.mean())
+        if not hit_ET.any():
             raise InputError("the retriever brings no training pair's target; give one that is better trained")
         if config.training == "harmonised":
-            kept = np.flatnonzero(hit_E)
+            kept = np.flatnonzero(hit_ET.any(axis=1))
             old = self.examples
             self.examples = Examples(old.source, old.users[kept], old.start[kept], old.stop[kept])
-            candidates_EK, self.weights_E = candidates_EK[kept], self.weights_E[kept]
+            self.places_ET, self.weights_ET = self.places_ET[kept], hit_ET[kept].astype(np.float32)
+            candidates_EK = candidates_EK[kept]
         elif config.training == "weighted":
-            self.weights_E = np.where(hit_E, np.float32(1), np.float32(config.miss_weight))
+            self.weights_ET = np.where(hit_ET, np.float32(1), np.float32(config.miss_weight))
         if config.negatives == "candidates":
             self.candidates_EK = candidates_EK
 
@@ -142,15 +163,15 @@ class RetrievedTask:
         self.generator.set_state(state["generator"])
 
     def batch(self, rows: np.ndarray) -> Batch:
-        """The given pairs with fresh negatives."""
-        users, targets = self.examples.users[rows], self.examples.targets(rows).astype(np.int64)
+        """The given histories and their targets with fresh negatives."""
+        users, targets = self.examples.users[rows], self.targets(rows)
         negatives, log_weight = self.negatives(rows, users, targets)
         context = None if self.context is None else tensors(self.context.take(self.examples.stop[rows]))
         return Batch(
             asked(Askers(users, self.examples.histories(rows)), self.config, context),
-            torch.from_numpy(np.concatenate([targets[:, None], negatives], axis=1)),
+            torch.from_numpy(np.concatenate([targets, negatives], axis=1)),
             torch.from_numpy(log_weight.astype(np.float32)),
-            torch.from_numpy(self.weights_E[rows]),
+            torch.from_numpy(self.weights_ET[rows]),
         )
 
     def negatives(
@@ -164,28 +185,34 @@ class RetrievedTask:
             correction = np.log(np.maximum(free, 1)) - np.log(num)
             return self.untouched.draw(users, draws), np.repeat(correction[:, None], num, axis=1)
         candidates = self.candidates_EK[rows].astype(np.int64)
-        usable = (candidates >= 0) & (candidates != targets[:, None])
+        usable = candidates >= 0
+        for column in targets.T:
+            usable &= candidates != column[:, None]
         # Random keys put a random choice of the usable first.
         keys = torch.rand(candidates.shape, generator=self.generator, dtype=torch.float64).numpy()
         order = np.argsort(np.where(usable, keys, 2.0), axis=1)[:, :num]
         chosen, real = np.take_along_axis(candidates, order, axis=1), np.take_along_axis(usable, order, axis=1)
-        return np.where(real, chosen, targets[:, None]), np.where(real, 0.0, -np.inf)
+        return np.where(real, chosen, targets[:, :1]), np.where(real, 0.0, -np.inf)
 
     def loss(self, batch: Batch) -> Tensor:
         """The weighted mean of the softmax losses."""
-        scores = self.model(batch.asked, batch.items_BM)
-        scores = torch.cat([scores[:, :1], scores[:, 1:] + batch.log_weight_BM], dim=1)
-        losses = -torch.log_softmax(scores, dim=1)[:, 0]
-        return (losses * batch.weights_B).sum() / batch.weights_B.sum()
+        scores = self.model(batch.asked, batch.items_BC)
+        targets_BT, negatives_BM = torch.split(scores, [self.config.num_targets, batch.log_weight_BM.shape[1]], dim=1)
+        # A row without a usable negative teaches nothing; logsumexp of nothing would have the gradient NaN.
+        some = torch.isfinite(batch.log_weight_BM).any(dim=1, keepdim=True)
+        rivals_BM = torch.where(some, negatives_BM + batch.log_weight_BM, torch.zeros_like(negatives_BM))
+        losses = softplus(torch.logsumexp(rivals_BM, dim=1, keepdim=True) - targets_BT)
+        weights = batch.weights_BT * some
+        return (losses * weights).sum() / weights.sum().clamp(min=1e-12)
 
     def scorer(self) -> PairScorer:
         """The torch-free scorer of the weights as they are now."""
         return pair_scorer(self.model, self.config)  # type: ignore[arg-type]
 
 
-def without(histories: ItemLists, targets: IndexArray) -> ItemLists:
-    """Each history without its row's target, which may have been had before and must not be excluded."""
-    kept = histories.items != np.asarray(targets)[histories.rows]
+def without(histories: ItemLists, targets_BT: IndexArray) -> ItemLists:
+    """Each history without its row's targets, which may have been had before and must not be excluded."""
+    kept = (histories.items[:, None] != np.asarray(targets_BT)[histories.rows]).all(axis=1)
     lengths = np.bincount(histories.rows[kept], minlength=len(histories))
     return ItemLists(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), histories.items[kept])
 
@@ -239,6 +266,10 @@ def fit(
     if config.ranker is not None:
         return two_stage(first, fitted_alike(config.ranker, split), num_candidates=config.num_candidates)
     check_users_known(split, config)
+    if config.context_columns and (config.horizon > 1 or config.num_targets > 1):
+        raise InputError(
+            "context_columns needs horizon=1 and num_targets=1: circumstances belong to the next event alone"
+        )
     task = RetrievedTask(split.train, config, first.searcher, seed=seed)
 
     def searcher() -> TwoStageSearcher:
