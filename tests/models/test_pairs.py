@@ -43,6 +43,7 @@ def models(with_columns):
         "graphrec, graph": GraphRec(USERS, ITEMS, width=6, graph=graph, generator=generator(), **columns),
         "neumf": NeuMf(USERS, ITEMS, factors=4, layers=(8, 6, 3), generator=generator(), **columns),
         "din": DinRanker(ITEMS, width=6, attention=(5, 4), mlp=(8, 3), generator=generator(), **columns),
+        "din, one layer": DinRanker(ITEMS, width=6, attention=(5,), mlp=(8, 3), generator=generator(), **columns),
     }
     for model in built.values():
         with torch.no_grad():  # far from the start, so that no term hides
@@ -52,7 +53,7 @@ def models(with_columns):
 
 
 @pytest.mark.parametrize("with_columns", [False, True])
-@pytest.mark.parametrize("name", ["graphrec", "graphrec, graph", "neumf", "din"])
+@pytest.mark.parametrize("name", ["graphrec", "graphrec, graph", "neumf", "din", "din, one layer"])
 def test_the_torch_free_scorer_equals_the_model(name, with_columns):
     model = models(with_columns)[name].eval()
     users, items = np.array([0, 6, -1, 3]), np.random.default_rng(0).integers(0, ITEMS, (4, 9))
@@ -62,7 +63,7 @@ def test_the_torch_free_scorer_equals_the_model(name, with_columns):
     scorer = restore_scorer(config | {"history_length": LENGTH}, arrays)
     np.testing.assert_allclose(scorer.score(users, HISTORIES, items), expected, rtol=2e-4, atol=2e-5)
     assert scorer.num_items == ITEMS
-    assert scorer.needs_users == (name != "din" or with_columns)
+    assert scorer.needs_users == (not name.startswith("din") or with_columns)
     assert not scorer.needs_users or scorer.num_users == USERS
 
 
@@ -99,8 +100,12 @@ def test_neumf_by_hand():
     torch.testing.assert_close(scores[0, 0], expected)
 
 
-def test_din_attention_equals_the_plain_concatenation():
-    model = models(False)["din"]
+@pytest.mark.parametrize("layers", [(5, 4), (5,)])
+def test_din_attention_equals_the_plain_concatenation(layers):
+    model = DinRanker(ITEMS, width=6, attention=layers, mlp=(8, 3), generator=generator())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator()))
     a, w = torch.randn(2, 4, 6, generator=generator()), torch.randn(2, 3, 6, generator=generator())
     present = torch.tensor([[False, True, True, True], [True, True, True, True]])
     x = torch.cat(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from beamwood.data.features import FeatureColumn, FeatureTable
+from beamwood.kernels.attention import attention_weights
 from beamwood.models.features import FeatureEncoder, exported
 from beamwood.models.pairs import Asked, IdTable
 
@@ -83,9 +84,17 @@ class DinRanker(nn.Module):
         """Attention weights [B, M, L], 0 where the history entry is absent.
 
         `W [a ; a * w ; w] = (W_p diag(w) + W_a) a + W_w w`: one matrix a candidate, a pair costs D A, not 3 D A.
+        With one layer the native kernel does it, which keeps nothing of size B M L A.
         """
-        first = self.attention[0]
+        first, act = self.attention[0], self.attention_acts[0]
         assert isinstance(first, nn.Linear)
+        assert isinstance(act, nn.PReLU)
+        if len(self.attention) == 1:
+            out = self.attention_out
+            linear = out.weight.new_ones(1)
+            return attention_weights(
+                a_BLD, w_BMD, present_BL, first.weight, first.bias, act.weight, out.weight, out.bias, linear
+            )
         width = w_BMD.shape[2]
         by_a, by_product, by_w = torch.split(first.weight, width, dim=1)
         size, num_items = w_BMD.shape[:2]
@@ -93,7 +102,7 @@ class DinRanker(nn.Module):
         # [B, L, M A]: as the product leaves it, for the parts that follow are large and only read once.
         x = torch.bmm(a_BLD, folded.reshape(size, -1, width).transpose(1, 2))
         x = x + functional.linear(w_BMD, by_w, first.bias).view(size, 1, -1)
-        x = _prelu(x.view(size, -1, num_items, first.out_features), self.attention_acts[0])
+        x = _prelu(x.view(size, -1, num_items, first.out_features), act)
         for layer, act in zip(self.attention[1:], self.attention_acts[1:], strict=True):
             x = _prelu(layer(x), act)
         weights: Tensor = self.attention_out(x).squeeze(3).transpose(1, 2) * present_BL[:, None, :]
