@@ -77,6 +77,16 @@ def test_graphrec_keeps_both_signs():
     torch.testing.assert_close(model(asked, items), both.sum(dim=2))
 
 
+def test_graphrec_scores_the_catalogue_by_products():
+    config, weights = models(False)["graphrec"].export()
+    scorer = restore_scorer(config, weights)
+    users = np.array([0, 3, -1])
+    every = np.broadcast_to(np.arange(ITEMS), (3, ITEMS))
+    nobody = ItemLists.empty(3)
+    expected = scorer.score(users, nobody, every.copy())
+    np.testing.assert_allclose(scorer.score(users, nobody, every), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_graph_features_in_loops():
     model = models(False)["graphrec, graph"]
     graph = model.user_graph

@@ -20,7 +20,7 @@ from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists, Perso
 
 __all__ = ["RankingSearcher", "StagedHits", "TwoStageSearcher"]
 
-# Scores of the whole catalogue held at a time (16 MiB).
+# Numbers held at a time for the whole catalogue (16 MiB).
 _BLOCK_CELLS = 2**22
 
 
@@ -60,7 +60,8 @@ class RankingSearcher:
         check_search(len(askers), self.num_items, k, excluded=excluded, allowed=allowed)
         _check_histories(askers.histories, self.num_items)
         items_N = np.arange(self.num_items) if allowed is None else np.flatnonzero(allowed)
-        block, parts = max(1, _BLOCK_CELLS // max(1, self.num_items)), []
+        # A ranker may hold a vector for each pair that it scores.
+        block, parts = max(1, _BLOCK_CELLS // max(1, self.num_items * self.scorer.width)), []
         for start in range(0, len(askers), block):
             rows = np.arange(start, min(start + block, len(askers)))
             scores = np.full((len(rows), self.num_items), -np.inf, np.float32)
@@ -221,8 +222,11 @@ def _score(
     items = np.asarray(items_BM, np.int64)
     check_pairs(scorer, askers, items)
     context_BD = None if encoder is None else encoder.encode(askers.context, len(askers))
-    scores = scorer.score(askers.users, askers.histories, np.maximum(items, 0), context_BD)
-    return np.where(items >= 0, scores, np.float32(-np.inf))
+    missing = items < 0
+    # Without a missing place the items go through as they are: a row for all stays one row.
+    known = np.where(missing, 0, items) if missing.any() else items
+    scores = scorer.score(askers.users, askers.histories, known, context_BD)
+    return np.where(missing, np.float32(-np.inf), scores)
 
 
 def _joined(parts: list[Hits], k: int) -> Hits:
