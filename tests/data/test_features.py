@@ -37,7 +37,7 @@ def test_encoding_by_hand():
 
 def test_what_training_did_not_know_is_unknown():
     columns = fit_columns(FRAME, ["genre", "year"])
-    new = pl.DataFrame({"genre": ["c|a", "z"], "year": ["2020", "?"]})
+    new = pl.DataFrame({"genre": ["c|a", "z"], "year": ["2020", None]})
     arrays = encode_columns(columns, new).arrays
     assert arrays["genre"].tolist() == [[0, 1], [0, -1]]
     assert arrays["year"].tolist() == [[2, 0], [0, 1]]
@@ -58,7 +58,7 @@ def test_a_missing_row():
         (["genre:numbr"], "kind 'numbr' is unknown.*number"),
         (["genre", "genre"], "one column twice"),
         (["genre:vector"], "holds lists of numbers"),
-        (["genre:number"], "holds no number"),
+        (["genre:number"], "values that are no numbers, such as 'a.b'.*genre:category"),
     ],
 )
 def test_wrong_columns(names, message):
@@ -67,6 +67,11 @@ def test_wrong_columns(names, message):
 
 
 def test_wrong_rows():
+    years = fit_columns(FRAME, ["year"])
+    with pytest.raises(InputError, match="column 'year' holds 1 values that are no numbers, such as 'x'"):
+        encode_columns(years, pl.DataFrame({"year": ["1999", "x"]}))
+    with pytest.raises(InputError, match="holds no number"):
+        fit_columns(pl.DataFrame({"size": [None, float("nan")]}, schema={"size": pl.Float64}), ["size"])
     columns = fit_columns(FRAME, ["vector"])
     with pytest.raises(InputError, match="row 0 has 3 numbers, training had 2"):
         encode_columns(columns, pl.DataFrame({"vector": [[1.0, 2.0, 3.0]]}))

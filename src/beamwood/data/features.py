@@ -150,8 +150,15 @@ def _cells(series: pl.Series) -> pl.Series:
 
 
 def _finite(series: pl.Series) -> NDArray[np.float64]:
-    values = series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    return np.asarray(values, np.float64)
+    """The numbers of a column, NaN where there is none. Errors: a value that is no number."""
+    numbers = series.cast(pl.Float64, strict=False)
+    wrong = series.filter(numbers.is_null() & series.is_not_null())
+    if len(wrong):
+        raise InputError(
+            f"column '{series.name}' holds {len(wrong)} values that are no numbers, such as {wrong[0]!r}; mend them, or "
+            f"take the column as {series.name}:category"
+        )
+    return np.asarray(numbers.fill_null(np.nan).to_numpy(), np.float64)
 
 
 def _categories(column: FeatureColumn, series: pl.Series) -> NDArray[np.int32]:
