@@ -155,8 +155,8 @@ def _finite(series: pl.Series) -> NDArray[np.float64]:
     wrong = series.filter(numbers.is_null() & series.is_not_null())
     if len(wrong):
         raise InputError(
-            f"column '{series.name}' holds {len(wrong)} values that are no numbers, such as {wrong[0]!r}; mend them, or "
-            f"take the column as {series.name}:category"
+            f"column '{series.name}' holds {len(wrong)} values that are no numbers, such as {wrong[0]!r}; mend them, "
+            f"or take the column as {series.name}:category"
         )
     return np.asarray(numbers.fill_null(np.nan).to_numpy(), np.float64)
 
