@@ -19,7 +19,6 @@ from torch.nn.functional import softplus
 from beamwood.data.dataset import Dataset
 from beamwood.data.examples import Examples, windows
 from beamwood.data.split import Split
-from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import context_features, tensors
@@ -89,8 +88,8 @@ class Batch:
 class RetrievedTask:
     """Pairs of a history and what came soon after, with what the retriever brings for each where that matters.
 
-    Loss: softmax of the target among its negatives; uniform ones are corrected to stand for all items that the user
-    has not had, the retriever's own stand for themselves.
+    Loss: softmax of the target among its negatives; uniform ones are corrected to stand for all items but the
+    targets, the retriever's own stand for themselves.
     """
 
     def __init__(self, train: Dataset, config: Config, retriever: Searcher, *, seed: int) -> None:
@@ -102,7 +101,6 @@ class RetrievedTask:
         rows = np.random.default_rng(seed).permutation(len(examples))[: config.max_examples]
         self.examples = Examples(examples.source, examples.users[rows], examples.start[rows], examples.stop[rows])
         self.places_ET = self._places(np.random.default_rng(seed + 1))
-        self.untouched = Untouched(train.histories, train.num_items)
         self.recall: float | None = None
         self.candidates_EK: NDArray[np.int32] | None = None
         self.weights_ET = np.ones(self.places_ET.shape, np.float32)
@@ -165,7 +163,7 @@ class RetrievedTask:
     def batch(self, rows: np.ndarray) -> Batch:
         """The given histories and their targets with fresh negatives."""
         users, targets = self.examples.users[rows], self.targets(rows)
-        negatives, log_weight = self.negatives(rows, users, targets)
+        negatives, log_weight = self.negatives(rows, targets)
         context = None if self.context is None else tensors(self.context.take(self.examples.stop[rows]))
         return Batch(
             asked(Askers(users, self.examples.histories(rows)), self.config, context),
@@ -174,16 +172,17 @@ class RetrievedTask:
             torch.from_numpy(self.weights_ET[rows]),
         )
 
-    def negatives(
-        self, rows: np.ndarray, users: IndexArray, targets: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def negatives(self, rows: np.ndarray, targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """int64[B, M], and what is added to each score; -inf leaves a place out."""
         num = self.config.num_negatives
         draws = torch.rand((len(rows), num), generator=self.generator, dtype=torch.float64).numpy()
         if self.candidates_EK is None:
-            free = self.num_items - self.untouched.lengths[users]
-            correction = np.log(np.maximum(free, 1)) - np.log(num)
-            return self.untouched.draw(users, draws), np.repeat(correction[:, None], num, axis=1)
+            # Items that the user has had are negatives too: they are not what came next.
+            drawn = np.minimum((draws * self.num_items).astype(np.int64), self.num_items - 1)
+            real = (drawn[:, :, None] != targets[:, None, :]).all(axis=2)
+            others = self.num_items - 1 - (np.diff(np.sort(targets, axis=1), axis=1) > 0).sum(axis=1)
+            correction = np.log(np.maximum(others, 1)) - np.log(np.maximum(real.sum(axis=1), 1))
+            return drawn, np.where(real, correction[:, None], -np.inf)
         candidates = self.candidates_EK[rows].astype(np.int64)
         usable = candidates >= 0
         for column in targets.T:
