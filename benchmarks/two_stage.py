@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "TS": {"training": "all"},
-    "H-TS": {"training": "harmonised"},
-    "weighted": {"training": "weighted"},
+    "TS": {"training": "all", "negatives": "uniform"},
+    "H-TS": {"training": "harmonised", "negatives": "uniform"},
+    "weighted": {"training": "weighted", "negatives": "uniform"},
+    "TS, unseen": {"training": "all", "negatives": "unseen"},
+    "H-TS, unseen": {"training": "harmonised", "negatives": "unseen"},
     "own candidates": {"training": "all", "negatives": "candidates"},
     "H-TS, own candidates": {"training": "harmonised", "negatives": "candidates"},
 }
@@ -71,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
                 if target.exists():
                     continue
                 began = time.process_time()
-                if fitted is None or name != "TS":
+                if fitted is None or not name.startswith("TS"):
                     options = {"num_candidates": width, "retriever": arguments.retriever} | VARIANTS[name] | settings
                     config = two_stage.Config(**options)
                     fitted = two_stage.fit(split, config, seed=seed, progress=False)

@@ -90,7 +90,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, model, los
 
 
 @pytest.mark.parametrize("training", ["all", "harmonised", "weighted"])
-@pytest.mark.parametrize("negatives", ["uniform", "candidates"])
+@pytest.mark.parametrize("negatives", ["unseen", "uniform", "candidates"])
 def test_two_stages_resume_and_answer(dataset, first, tmp_path, training, negatives):
     split = disjoint_users(dataset)
     options = STAGES | {"training": training, "negatives": negatives, "max_steps": 6, "evaluate_every": 3}
@@ -171,17 +171,19 @@ def test_the_loss_in_loops(dataset, first):
     assert all(torch.isfinite(p.grad).all() for p in task.model.parameters() if p.grad is not None)
 
 
-def test_uniform_negatives_stand_for_all_others(dataset, first):
-    """E[sum of exp(s + log weight)] over draws is the sum over the items that are no targets."""
+@pytest.mark.parametrize("negatives", ["uniform", "unseen"])
+def test_drawn_negatives_stand_for_all_others(dataset, first, negatives):
+    """E[sum of exp(s + log weight)] over draws is the sum over what could have been drawn."""
     split = disjoint_users(dataset)
     searcher = beamwood.load(first["users"]).searcher
-    task = two_stage.RetrievedTask(split.train, two_stage.Config(**STAGES), searcher, seed=0)
+    task = two_stage.RetrievedTask(split.train, two_stage.Config(**STAGES, negatives=negatives), searcher, seed=0)
     scores = np.random.default_rng(0).normal(size=split.train.num_items)
     sums = []
     for _ in range(3000):
         batch = task.batch(np.array([5]))
         sums.append(np.exp(scores[batch.items_BC[0, 8:].numpy()] + batch.log_weight_BM[0].numpy()).sum())
-    others = np.setdiff1d(np.arange(split.train.num_items), task.targets(np.array([5])))
+    had = task.targets(np.array([5])) if negatives == "uniform" else split.train.histories[task.examples.users[5]]
+    others = np.setdiff1d(np.arange(split.train.num_items), had)
     assert abs(np.mean(sums) / np.exp(scores[others]).sum() - 1) < 0.03
 
 

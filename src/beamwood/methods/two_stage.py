@@ -19,6 +19,7 @@ from torch.nn.functional import softplus
 from beamwood.data.dataset import Dataset
 from beamwood.data.examples import Examples, windows
 from beamwood.data.split import Split
+from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import context_features, tensors
@@ -49,8 +50,10 @@ class Config(PairConfig):
         "all", description="on all pairs (TS), on those that this retriever retrieves (H-TS), or these above the others"
     )
     miss_weight: float = Field(0.3, gt=0, lt=1, description="training=weighted: of a pair that is not retrieved")
-    negatives: Literal["uniform", "candidates"] = Field(
-        "uniform", description="candidates: what this retriever brings beside the target"
+    negatives: Literal["unseen", "uniform", "candidates"] = Field(
+        "unseen",
+        description="drawn from what the user has not had, from all items, or what this retriever brings beside the "
+        "targets; unseen learns for answers without consumed items, uniform for answers with them",
     )
     num_negatives: int = Field(60, ge=1)
     horizon: int = Field(10, ge=1, description="targets are among the next so many items; the study's own: 1")
@@ -88,8 +91,8 @@ class Batch:
 class RetrievedTask:
     """Pairs of a history and what came soon after, with what the retriever brings for each where that matters.
 
-    Loss: softmax of the target among its negatives; uniform ones are corrected to stand for all items but the
-    targets, the retriever's own stand for themselves.
+    Loss: softmax of the target among its negatives; drawn ones are corrected to stand for all that could have been
+    drawn (all items but the targets, or all that the user has not had), the retriever's own stand for themselves.
     """
 
     def __init__(self, train: Dataset, config: Config, retriever: Searcher, *, seed: int) -> None:
@@ -98,7 +101,13 @@ class RetrievedTask:
         examples = windows(train.histories, length=config.length + 1, min_history=1)
         if len(examples) == 0:
             raise InputError("no user has two interactions to train on; give a longer log")
-        rows = np.random.default_rng(seed).permutation(len(examples))[: config.max_examples]
+        self.untouched = Untouched(train.histories, train.num_items) if config.negatives == "unseen" else None
+        usable = np.arange(len(examples))
+        if self.untouched is not None:
+            usable = np.flatnonzero(self.untouched.lengths[examples.users] < train.num_items)
+            if len(usable) == 0:
+                raise InputError("every user has had every item, so nothing is unseen; set negatives=uniform")
+        rows = np.random.default_rng(seed).permutation(usable)[: config.max_examples]
         self.examples = Examples(examples.source, examples.users[rows], examples.start[rows], examples.stop[rows])
         self.places_ET = self._places(np.random.default_rng(seed + 1))
         self.recall: float | None = None
@@ -177,7 +186,12 @@ class RetrievedTask:
         num = self.config.num_negatives
         draws = torch.rand((len(rows), num), generator=self.generator, dtype=torch.float64).numpy()
         if self.candidates_EK is None:
-            # Items that the user has had are negatives too: they are not what came next.
+            if self.untouched is not None:
+                free = self.untouched.num_items - self.untouched.lengths[self.examples.users[rows]]
+                correction = np.log(free) - np.log(num)
+                return self.untouched.draw(self.examples.users[rows], draws), np.repeat(
+                    correction[:, None], num, axis=1
+                )
             drawn = np.minimum((draws * self.num_items).astype(np.int64), self.num_items - 1)
             real = (drawn[:, :, None] != targets[:, None, :]).all(axis=2)
             others = self.num_items - 1 - (np.diff(np.sort(targets, axis=1), axis=1) > 0).sum(axis=1)
