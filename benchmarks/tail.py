@@ -55,6 +55,7 @@ SCRATCH: dict[str, tuple[str, dict[str, Any]]] = {
     "sasrec, prior 0.5": ("sasrec", FORM | {"prior_power": 0.5}),
     "r2rec, from scratch": ("lpo4rec", FORM | {"preference": "none", "reweight_strength": 2}),
     "lpo4rec, from scratch": ("lpo4rec", FORM),
+    "lpo4rec, paper's pi, from scratch": ("lpo4rec", FORM | PAPER),
     "reweighting alone, from scratch": ("lpo4rec", FORM | {"preference": "none"}),
     "lpo4rec, no reweighting, from scratch": ("lpo4rec", FORM | {"reweight": False}),
 }
