@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["fit", "fit_method"]
 
 METHODS_OF = {
-    "start": "methods that go on from a fitted model (lpo4rec)",
+    "start": "methods that go on from a fitted model (lpo4rec, melt, cities)",
     "retriever": "two-stage",
     "ranker": "two-stage",
 }
@@ -33,7 +33,8 @@ def fit(
         str,
         typer.Option(
             "--method",
-            help="dtr, tdm, jtm, otm, plt, din, sasrec, lpo4rec, two_tower, ranker, two-stage, or a counting method.",
+            help="Trees: dtr, tdm, jtm, otm, plt, din. Sequences: sasrec, gru4rec, caser, fmlp, lpo4rec, melt, cities. "
+            "Others: two_tower, ranker, two-stage, popularity, cooccurrence, transitions.",
         ),
     ] = "dtr",
     items: o.Items = None,
@@ -41,7 +42,9 @@ def fit(
     seed: o.Seed = 2026,
     config: Annotated[Optional[str], typer.Option("--config", help="A TOML file of the method's settings.")] = None,  # noqa: UP045
     setting: Annotated[Optional[list[str]], typer.Option("--set", help="One setting, as key=value.")] = None,  # noqa: UP045
-    start: Annotated[Optional[str], typer.Option("--from", help="Align a fitted model (method lpo4rec).")] = None,  # noqa: UP045
+    start: Annotated[
+        Optional[str], typer.Option("--from", help="Go on from a fitted model (lpo4rec, melt, cities).")
+    ] = None,  # noqa: UP045
     retriever: Annotated[Optional[str], typer.Option("--retriever", help="First stage (method two-stage).")] = None,  # noqa: UP045
     ranker: Annotated[
         Optional[str],  # noqa: UP045
