@@ -43,7 +43,8 @@ def fit(
     config: Annotated[Optional[str], typer.Option("--config", help="A TOML file of the method's settings.")] = None,  # noqa: UP045
     setting: Annotated[Optional[list[str]], typer.Option("--set", help="One setting, as key=value.")] = None,  # noqa: UP045
     start: Annotated[
-        str | None, typer.Option("--from", help="Go on from a fitted model (lpo4rec, melt, cities).")
+        Optional[str],  # noqa: UP045
+        typer.Option("--from", help="Go on from a fitted model (lpo4rec, melt, cities)."),
     ] = None,
     retriever: Annotated[Optional[str], typer.Option("--retriever", help="First stage (method two-stage).")] = None,  # noqa: UP045
     ranker: Annotated[
