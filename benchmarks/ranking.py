@@ -2,10 +2,12 @@
 
     python -m benchmarks.ranking run --log LOG --out DIR [--variants "a;b"] [--seeds 0,1,2] [--epochs 100]
     python -m benchmarks.ranking table --out DIR [--baseline logistic] [--json]
+    python -m benchmarks.ranking selection --log LOG [--variants "a;b"] [--seeds 0] [--epochs 100]
     python -m benchmarks.ranking speed [--json]
 
 Leave-one-out; each label among 99 drawn items and over the whole catalogue; the epoch is chosen on validation items.
 `run` trains what DIR does not hold yet, one JSON and one file of per-user metrics a training, and can be started anew.
+`selection` says what choosing the epoch on the test items, as the study's program does, would have added.
 """
 
 from __future__ import annotations
@@ -97,6 +99,43 @@ def run(arguments: argparse.Namespace) -> None:
             target.write_text(json.dumps(document) + "\n")
             shown = {key: document["test"][key] for key in ("sampled/hit_rate@10", "sampled/ndcg@10")}
             print(json.dumps({"variant": name, "seed": seed, "s": round(seconds), **shown}), flush=True)
+
+
+def selection(arguments: argparse.Namespace) -> None:
+    from beamwood.data import Dataset, leave_one_out, read_log
+    from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_validation
+    from beamwood.methods import ranker
+    from beamwood.methods.train import train
+
+    split = leave_one_out(Dataset.from_log(read_log(arguments.log)))
+    for seed in [int(part) for part in arguments.seeds.split(",")]:
+        lists = Sampled(split.test, split.train.num_items, num_negatives=99, seed=seed)
+        for name in arguments.variants.split(";"):
+            config = ranker.Config(max_epochs=arguments.epochs, patience=10_000, **VARIANTS[name])
+            kind = ranker.GuidedTask if config.loss == "guided" else ranker.ListTask
+            task, seen = kind(split.train, config, seed=seed), []
+            valid = sampled_validation(task.searcher, split.valid, split.train.num_items, num_users=1000, seed=seed)
+
+            def measure(task: Any = task, seen: Any = seen, valid: Any = valid, lists: Any = lists) -> dict[str, float]:
+                metrics = valid()
+                test = evaluate_sampled(task.searcher(), lists, ks=(10,))
+                seen.append(
+                    (metrics["sampled/ndcg@10"], float(test["hit_rate@10"].mean()), float(test["ndcg@10"].mean()))
+                )
+                return metrics
+
+            options: dict[str, Any] = {"run": None, "time_limit": None, "resume": False, "progress": False}
+            train(task, split, config, task.searcher, method="ranker", seed=seed, measure=measure, **options)
+            values = np.array(seen)
+            chosen = values[values[:, 0].argmax()]
+            document = {
+                "variant": name,
+                "seed": seed,
+                "measurements": len(values),
+                "chosen on validation": {"hit_rate@10": chosen[1], "ndcg@10": chosen[2]},
+                "best on test": {"hit_rate@10": values[:, 1].max(), "ndcg@10": values[:, 2].max()},
+            }
+            print(json.dumps(document), flush=True)
 
 
 def table(arguments: argparse.Namespace) -> None:
@@ -197,6 +236,12 @@ def main() -> None:
     tabler.add_argument("--baseline", default="logistic")
     tabler.add_argument("--json", action="store_true")
     tabler.set_defaults(work=table)
+    selector = commands.add_parser("selection")
+    selector.add_argument("--log", required=True)
+    selector.add_argument("--variants", default="logistic;guided")
+    selector.add_argument("--seeds", default="0")
+    selector.add_argument("--epochs", type=int, default=100)
+    selector.set_defaults(work=selection)
     timer = commands.add_parser("speed")
     timer.add_argument("--repeats", type=int, default=7)
     timer.add_argument("--json", action="store_true")
