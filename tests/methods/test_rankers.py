@@ -314,7 +314,7 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
     assert len(either.item_ids) == 2  # nothing known of the circumstances
     with pytest.raises(InputError, match=r"column 'devise'.*'device'"):
         loaded.recommend(users=[1], k=5, context={"devise": ["tv"]})
-    with pytest.raises(InputError, match="1 rows for 2 askers"):
+    with pytest.raises(InputError, match="'device' needs a list of 2 values"):
         loaded.recommend(users=[1, 2], k=5, context={"device": ["tv"]})
     with pytest.raises(InputError, match="looks at no context"):
         beamwood.load(tmp_path / "first").recommend(users=[1], k=5, context={"device": ["tv"]})

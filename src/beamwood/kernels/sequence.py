@@ -5,6 +5,7 @@ Shape legend: B rows, L history length, D width, N items.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -20,7 +21,7 @@ _BLOCK_ROWS = 64
 _EPSILON = 1e-5
 
 
-class PlainEncoder:
+class PlainEncoder(ABC):
     """A history's vector from plain arrays, named as the parameters of the encoder's model.
 
     `sizes`: what the arrays do not say, the other arguments of `__init__`. Raises `ArtefactError` where an array is
@@ -81,8 +82,9 @@ class PlainEncoder:
         """How many blocks the arrays hold."""
         return len({name.split(".")[1] for name in self.arrays if name.startswith("blocks.")})
 
+    @abstractmethod
     def _encode(self, items_BL: IndexArray) -> FloatArray:
-        raise NotImplementedError
+        """float32[B, D] of rows that are not all empty."""
 
 
 def normalised(x: FloatArray, weight: FloatArray, bias: FloatArray) -> NDArray[np.float32]:

@@ -5,14 +5,13 @@ Source: Zhou et al., "Filter-enhanced MLP is All You Need for Sequential Recomme
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from beamwood.data.split import Split
 from beamwood.methods import sasrec
 from beamwood.retrieval.retriever import Retriever
-from beamwood.training.run_folder import RunFolder
 
 __all__ = ["TRAINS", "Config", "fit"]
 
@@ -29,17 +28,9 @@ class Config(sasrec.Config):
     batch_size: int = Field(256, ge=1, description="prefixes a step")
 
 
-def fit(
-    split: Split,
-    config: Config | None = None,
-    *,
-    seed: int = 0,
-    run: RunFolder | None = None,
-    time_limit: float | None = None,
-    resume: bool = False,
-    progress: bool = True,
-) -> Retriever:
-    """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`."""
-    return sasrec.fit(
-        split, config or Config(), seed=seed, run=run, time_limit=time_limit, resume=resume, progress=progress
-    )
+def fit(split: Split, config: Config | None = None, **options: Any) -> Retriever:
+    """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`.
+
+    `options`: those of `methods.sasrec.fit`, with the same errors.
+    """
+    return sasrec.fit(split, config or Config(), **options)

@@ -6,6 +6,7 @@ Source: "GuidedRec" (Rashed et al. 2021), sections 4-5; the rivals' losses as in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,6 +48,16 @@ Loss = Literal[
     "gumbel-ndcg",
     "neural-sort",
 ]
+
+
+# Those that need nothing but scores and labels.
+_PLAIN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "logistic": ranking.logistic,
+    "pairwise-logistic": ranking.pairwise_logistic,
+    "softmax": ranking.list_softmax,
+    "approx-ndcg": ranking.approx_ndcg,
+    "neural-sort": ranking.neural_sort,
+}
 
 
 class Config(PairConfig):
@@ -142,14 +153,7 @@ class ListTask:
             return ranking.list_mle(scores, labels, self.generator)
         if loss == "gumbel-ndcg":
             return ranking.gumbel_approx_ndcg(scores, labels, self.generator)
-        plain = {
-            "logistic": ranking.logistic,
-            "pairwise-logistic": ranking.pairwise_logistic,
-            "softmax": ranking.list_softmax,
-            "approx-ndcg": ranking.approx_ndcg,
-            "neural-sort": ranking.neural_sort,
-        }
-        return plain[loss](scores, labels)
+        return _PLAIN[loss](scores, labels)
 
     def searcher(self) -> RankingSearcher:
         """A searcher of the weights as they are now."""

@@ -6,6 +6,8 @@ Source: the two-stage bounds, section 5.2: TS trains on all data, H-TS on the pa
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -269,7 +271,8 @@ def fit(
 ) -> Retriever:
     """Train a ranker for the retriever in `config.retriever` (or take `config.ranker`) and put it behind it.
 
-    The weights kept are those whose two stages together are best on `split.valid`. Errors: `InputError` without a
+    The weights kept are those whose two stages together are best on `split.valid`. `time_limit` in seconds covers the
+    searches for the training histories too, which are not cut short. Errors: `InputError` without a
     retriever, on one fitted on another log or split (it may have seen the test users), on one that brings no target.
     """
     config = config or Config()
@@ -283,7 +286,12 @@ def fit(
         raise InputError(
             "context_columns needs horizon=1 and num_targets=1: circumstances belong to the next event alone"
         )
+    began = time.monotonic()
+    if progress and (config.training != "all" or config.negatives == "candidates"):
+        print("asking the retriever for the training histories, before the first step", file=sys.stderr, flush=True)
     task = RetrievedTask(split.train, config, first.searcher, seed=seed)
+    if time_limit is not None:
+        time_limit = max(1.0, time_limit - (time.monotonic() - began))
 
     def searcher() -> TwoStageSearcher:
         return TwoStageSearcher(first.searcher, task.scorer(), num_candidates=config.num_candidates)

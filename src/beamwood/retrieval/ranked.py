@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.scorers import ContextEncoder, PairScorer, check_pairs, context_of, restore_scorer
-from beamwood.retrieval.top_k import check_search, sort_candidates, top_k
+from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates, top_k
 from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists, PersonalSearcher, Searcher, needs_users
 
 __all__ = ["RankingSearcher", "StagedHits", "TwoStageSearcher"]
@@ -69,7 +69,7 @@ class RankingSearcher:
                 self.scorer, self._context, askers.take(rows), np.broadcast_to(items_N, (len(rows), len(items_N)))
             )
             parts.append(top_k(scores, k, excluded=None if excluded is None else excluded.take(rows)))
-        return _joined(parts, k)
+        return join_hits(parts, k)
 
     def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
@@ -227,13 +227,3 @@ def _score(
     known = np.where(missing, 0, items) if missing.any() else items
     scores = scorer.score(askers.users, askers.histories, known, context_BD)
     return np.where(missing, np.float32(-np.inf), scores)
-
-
-def _joined(parts: list[Hits], k: int) -> Hits:
-    if not parts:
-        return Hits(np.empty((0, k), np.int32), np.empty((0, k), np.float32), np.empty(0, np.int64))
-    return Hits(
-        np.concatenate([part.items for part in parts]),
-        np.concatenate([part.scores for part in parts]),
-        np.concatenate([part.scored for part in parts]),
-    )

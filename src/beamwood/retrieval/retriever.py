@@ -108,6 +108,9 @@ class Retriever:
             asked = np.full(len(known), -1, np.int64)
             if users is not None and self.users is not None:
                 asked = np.asarray(self.users.encode(list(users), on_unknown=on_unknown), np.int64)
+            for name, values in (context or {}).items():
+                if isinstance(values, str) or len(values) != len(known):
+                    raise InputError(f"the context's column '{name}' needs a list of {len(known)} values, one a row")
             frame = None if context is None else pl.DataFrame(dict(context), strict=False)
             hits = searcher.search_askers(Askers(asked, known, frame), k, excluded=excluded, allowed=mask)
         else:

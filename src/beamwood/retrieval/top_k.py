@@ -5,13 +5,15 @@ Shape legend: B rows of a batch, N items, M candidates a row, k results asked fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
-__all__ = ["check_search", "mask_scores", "sort_candidates", "top_k"]
+__all__ = ["check_search", "join_hits", "mask_scores", "sort_candidates", "top_k"]
 
 # Copies of this many cells are held at a time (16 MiB): a larger block gains no speed.
 _BLOCK_CELLS = 2**22
@@ -75,7 +77,7 @@ def top_k(
         block_BN = scores_BN[rows].astype(np.float32) + np.float32(0.0)
         mask_scores(block_BN, excluded=None if excluded is None else excluded.take(rows), allowed=allowed)
         parts.append(_best_of(block_BN, k))
-    return _joined(parts, k)
+    return join_hits(parts, k)
 
 
 def sort_candidates(items_BM: IndexArray, scores_BM: FloatArray, k: int) -> Hits:
@@ -134,7 +136,8 @@ def _place_in_row(rows: NDArray[np.int64], num_rows: int) -> NDArray[np.int64]:
     return np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def _joined(parts: list[Hits], k: int) -> Hits:
+def join_hits(parts: Sequence[Hits], k: int) -> Hits:
+    """The rows of several `Hits` of k places, one after the other."""
     if not parts:
         return Hits(np.empty((0, k), np.int32), np.empty((0, k), np.float32), np.empty(0, np.int64))
     return Hits(

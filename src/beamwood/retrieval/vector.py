@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.retrieval.top_k import check_search, sort_candidates, top_k
+from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates, top_k
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
 __all__ = ["best_products", "products"]
@@ -51,13 +51,7 @@ def best_products(
             k,
         )
         parts.append(Hits(merged.items, merged.scores, sum(hits.scored for hits in blocks)))  # type: ignore[arg-type]
-    if not parts:
-        return Hits(np.empty((0, k), np.int32), np.empty((0, k), np.float32), np.empty(0, np.int64))
-    return Hits(
-        np.concatenate([part.items for part in parts]),
-        np.concatenate([part.scores for part in parts]),
-        np.concatenate([part.scored for part in parts]),
-    )
+    return join_hits(parts, k)
 
 
 def block_hits(
