@@ -34,7 +34,8 @@ TRAINED: dict[str, tuple[str, dict[str, Any]]] = {
     "dtr-t": ("dtr", {"negatives": "tree", "num_negatives": 20}),
     "dtr-t-rl": ("dtr", {"negatives": "tree", "num_negatives": 20, "labels": "rectified"}),
     "dtr-u, 1 update": ("dtr", {"tree_updates": 1, "max_instances": 10}),
-    "dtr-u, pifa start": ("dtr", {"tree": "pifa"}),
+    "dtr-u, category start": ("dtr", {"tree": "category"}),
+    "dtr-u, random start": ("dtr", {"tree": "random"}),
 } | {f"dtr-u, branching {branching}": ("dtr", {"branching": branching}) for branching in (2, 4, 8, 32)}
 
 

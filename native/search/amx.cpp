@@ -12,7 +12,6 @@ namespace beamwood::amx {
 namespace {
 
 constexpr int TILE = TileMatrix::TILE;
-constexpr int COLUMN_TILES = BLOCK / 16;
 
 // The tile intrinsics do not tell the compiler which memory they read.
 BEAMWOOD_INLINE void fence() { asm volatile("" ::: "memory"); }
@@ -90,19 +89,27 @@ void tile_transposed(const float* from, int stride, int depth, int rows, TileMat
 
 void build(const Model& model, AmxModel& amx) {
     const Dense& attention = model.attention_in;
-    amx.group = 16 / std::gcd(16, attention.outputs);
-    amx.group_tiles = amx.group * attention.outputs / 16;
-    amx.depth_tiles = (model.width + 3 + 31) / 32;
-    amx.small_slopes = std::all_of(attention.slope.data(), attention.slope.data() + attention.stride,
-                                   [](float slope) { return 0 <= slope && slope <= 1; });
+    const int width = model.width;
+    amx.rows = round_up(attention.outputs, 4);
+    amx.group = 16 / std::gcd(16, amx.rows);
+    amx.group_tiles = amx.group * amx.rows / 16;
+    amx.depth_tiles = (width + 3 + 31) / 32;
     const int depth = 32 * amx.depth_tiles;
-    amx.w_p.resize(static_cast<std::size_t>(attention.outputs) * depth);
-    amx.w_w.resize(static_cast<std::size_t>(attention.outputs) * depth);
+    amx.outs.resize(amx.rows);
+    amx.slopes.resize(attention.stride);
+    amx.w_p.resize(static_cast<std::size_t>(attention.outputs + 1) * depth);
+    amx.w_w.resize(static_cast<std::size_t>(attention.outputs + 1) * depth);
+    float* linear_p = amx.w_p.data() + static_cast<std::size_t>(attention.outputs) * depth;
+    float* linear_w = amx.w_w.data() + static_cast<std::size_t>(attention.outputs) * depth;
     for (int a = 0; a < attention.outputs; ++a) {
-        for (int d = 0; d < model.width; ++d) {
+        amx.outs[a] = model.attention_out[a] * (1 - attention.slope[a]);
+        amx.slopes[a] = model.attention_out[a] * attention.slope[a];
+        for (int d = 0; d < width; ++d) {
             const std::size_t at = static_cast<std::size_t>(a) * depth + d;
-            amx.w_p[at] = attention.weight[static_cast<std::size_t>(model.width + d) * attention.stride + a];
-            amx.w_w[at] = attention.weight[static_cast<std::size_t>(2 * model.width + d) * attention.stride + a];
+            amx.w_p[at] = attention.weight[static_cast<std::size_t>(width + d) * attention.stride + a];
+            amx.w_w[at] = attention.weight[static_cast<std::size_t>(2 * width + d) * attention.stride + a];
+            linear_p[d] += amx.slopes[a] * amx.w_p[at];
+            linear_w[d] += amx.slopes[a] * amx.w_w[at];
         }
     }
     for (std::size_t i = 1; i + 1 < model.layers.size(); ++i) {
@@ -114,27 +121,42 @@ void build(const Model& model, AmxModel& amx) {
     }
 }
 
+// The high half of each value, and what it leaves: three of them hold a float32 exactly.
+BEAMWOOD_INLINE IntVec take_half(Vec& left) {
+    const IntVec bits = reinterpret_cast<IntVec>(left) & static_cast<std::int32_t>(0xffff0000);
+    left -= reinterpret_cast<Vec>(bits);
+    return bits >> 16;
+}
+
 void prepare(const Model& model, const AmxModel& amx, const float* nodes, const History& history,
              const Workspace& space, AmxWorkspace& tiles) {
     const Dense& attention = model.attention_in;
     const int width = model.width, depth_tiles = amx.depth_tiles, depth = 32 * depth_tiles;
+    const std::size_t tile_step = static_cast<std::size_t>(depth_tiles) * 2 * TILE;
     Aligned<float>& a_row = tiles.row;
-    Aligned<std::int32_t>& parts = tiles.constants;  // [3][stride]
+    Aligned<std::int32_t>& parts = tiles.constants;  // [3][stride + a vector for what is linear]
+    const int parts_stride = attention.stride + LANES;
     for (std::size_t u = 0; u < history.nodes.size(); ++u) {
         std::copy_n(nodes + static_cast<std::size_t>(history.nodes[u]) * width, width, a_row.data());
-        // The constant in three parts, exact: each meets a 1 among the node's inputs.
+        // The constant in three parts: each meets a 1 among the node's inputs.
+        Vec linear{};
         for (int a = 0; a < attention.stride; a += LANES) {
             Vec left = load(space.constant.data() + u * attention.stride + a);
+            linear += left * load(amx.slopes.data() + a);
             for (int part = 0; part < 3; ++part) {
-                const IntVec bits = reinterpret_cast<IntVec>(left) & static_cast<std::int32_t>(0xffff0000);
-                left -= reinterpret_cast<Vec>(bits);
-                const IntVec half = bits >> 16;
-                std::memcpy(parts.data() + part * attention.stride + a, &half, sizeof half);
+                const IntVec half = take_half(left);
+                std::memcpy(parts.data() + part * parts_stride + a, &half, sizeof half);
             }
         }
-        for (int a = 0; a < attention.outputs; ++a) {
-            const std::size_t row = u * attention.outputs + a;
-            std::uint16_t* tile = tiles.folded.data() + row / 16 * depth_tiles * 2 * TILE + row % 16 * 32;
+        Vec left = splat(_mm512_reduce_add_ps(reinterpret_cast<__m512>(linear)) + model.attention_out_bias);
+        for (int part = 0; part < 3; ++part) {
+            const IntVec half = take_half(left);
+            std::memcpy(parts.data() + part * parts_stride + attention.stride, &half, sizeof half);
+        }
+        for (int a = 0; a <= attention.outputs; ++a) {
+            const bool is_linear = a == attention.outputs;
+            const std::size_t row = is_linear ? u : u * amx.rows + a;
+            std::uint16_t* tile = (is_linear ? tiles.linear : tiles.folded).data() + row / 16 * tile_step + row % 16 * 32;
             const float* w_p = amx.w_p.data() + static_cast<std::size_t>(a) * depth;
             const float* w_w = amx.w_w.data() + static_cast<std::size_t>(a) * depth;
             for (int kt = 0; kt < depth_tiles; ++kt) {
@@ -145,8 +167,8 @@ void prepare(const Model& model, const AmxModel& amx, const float* nodes, const 
             }
             for (int part = 0; part < 3; ++part) {
                 const int d = width + part;
-                tile[d / 32 * 2 * TILE + d % 32] =
-                    static_cast<std::uint16_t>(parts[static_cast<std::size_t>(part) * attention.stride + a]);
+                tile[d / 32 * 2 * TILE + d % 32] = static_cast<std::uint16_t>(
+                    parts[static_cast<std::size_t>(part) * parts_stride + (is_linear ? attention.stride : a)]);
             }
         }
     }
@@ -157,98 +179,118 @@ void prepare(const Model& model, const AmxModel& amx, const float* nodes, const 
     }
 }
 
-// Adds to tile SUMS the products of one tile of folded rows with a column tile; a tile's number must be a literal.
-#define BEAMWOOD_ATTEND(SUMS, HIGH, LOW)                                                \
-    do {                                                                                \
-        const std::uint16_t* column = nodes;                                            \
-        _tile_zero(SUMS);                                                               \
-        for (int kt = 0; kt < depth_tiles; ++kt, folded += 2 * TILE, column += 2 * TILE) { \
-            _tile_loadd(2, column, 64);                                                 \
-            _tile_loadd(HIGH, folded, 64);                                              \
-            _tile_dpbf16ps(SUMS, HIGH, 2);                                              \
-            if (!split) continue;                                                       \
-            _tile_loadd(3, column + TILE, 64);                                          \
-            _tile_dpbf16ps(SUMS, HIGH, 3);                                              \
-            _tile_loadd(LOW, folded + TILE, 64);                                        \
-            _tile_dpbf16ps(SUMS, LOW, 2);                                               \
-        }                                                                               \
+// Tile SUMS = a tile of rows times a column tile; tiles' numbers must be literals. The column's hi and lo stay in tiles 6 and 7
+// from a `fresh` one on if it is one tile deep.
+#define BEAMWOOD_MULTIPLY(SUMS, HIGH, LOW)                                   \
+    do {                                                                     \
+        _tile_zero(SUMS);                                                    \
+        for (int kt = 0; kt < depth_tiles; ++kt, rows += 2 * TILE, column += 2 * TILE) { \
+            if (fresh || depth_tiles > 1) {                                  \
+                _tile_loadd(6, column, 64);                                  \
+                if (split) _tile_loadd(7, column + TILE, 64);                \
+            }                                                                \
+            _tile_loadd(HIGH, rows, 64);                                     \
+            _tile_dpbf16ps(SUMS, HIGH, 6);                                   \
+            if (!split) continue;                                            \
+            _tile_dpbf16ps(SUMS, HIGH, 7);                                   \
+            _tile_loadd(LOW, rows + TILE, 64);                               \
+            _tile_dpbf16ps(SUMS, LOW, 6);                                    \
+        }                                                                    \
     } while (false)
 
-// Products of `row_tiles` tiles of folded rows with one column tile, into `sums` [row tiles][16][16]. Tiles: 0 and 1
-// sums, 2 and 3 a column tile's hi and lo, 4-7 folded rows. A tile is stored while the next is computed.
-void attend_tiles(const std::uint16_t* folded, int row_tiles, const std::uint16_t* nodes, int depth_tiles, bool split,
-                  float* sums) {
-    fence();
-    BEAMWOOD_ATTEND(0, 4, 5);
-    int tile = 1;
-    for (; tile + 1 < row_tiles; tile += 2, sums += 512) {
-        BEAMWOOD_ATTEND(1, 6, 7);
-        _tile_stored(0, sums, 64);
-        BEAMWOOD_ATTEND(0, 4, 5);
-        _tile_stored(1, sums + 256, 64);
-    }
-    if (tile < row_tiles) {
-        BEAMWOOD_ATTEND(1, 6, 7);
-        _tile_stored(1, sums + 256, 64);
-    }
-    _tile_stored(0, sums, 64);
-    fence();
+BEAMWOOD_INLINE Vec relu(Vec x) {
+    return reinterpret_cast<Vec>(_mm512_max_ps(_mm512_setzero_ps(), reinterpret_cast<__m512>(x)));
 }
 
-// PReLU where the slope is in 0..1: two instructions instead of three.
-BEAMWOOD_INLINE Vec prelu_by_max(Vec x, Vec slope) {
-    return reinterpret_cast<Vec>(_mm512_max_ps(reinterpret_cast<__m512>(x), reinterpret_cast<__m512>(slope * x)));
-}
+// Adds out_a relu(row a), tile by tile of the folded rows, to the weights of 16 nodes for one history node after another.
+class Weigher {
+  public:
+    Weigher(const Model& model, const AmxModel& amx)
+        : outs_(amx.outs.data()), quads_(amx.rows / 4), slope_(splat(model.attention_out_slope)) {}
 
-// act_out(bias + sum over a of out_a act(sums_a)) for U history nodes, whose `sums` [hidden][16] follow each other, into
-// rows of `to`. Several at once share the loads of slopes and outs.
-template <bool BY_MAX, int U>
-BEAMWOOD_INLINE void weigh(const Model& model, const float* sums, float* to) {
-    const int hidden = model.attention_in.outputs;
-    const float* slopes = model.attention_in.slope.data();
-    const float* outs = model.attention_out.data();
-    Vec weight[U];
-#pragma GCC unroll 4
-    for (int u = 0; u < U; ++u) weight[u] = splat(model.attention_out_bias);
-    for (int a = 0; a < hidden; ++a) {
-        const Vec slope = splat(slopes[a]), out = splat(outs[a]);
-#pragma GCC unroll 4
-        for (int u = 0; u < U; ++u) {
-            const Vec x = load(sums + (static_cast<std::size_t>(u) * hidden + a) * 16);
-            weight[u] += out * (BY_MAX ? prelu_by_max(x, slope) : prelu(x, slope));
+    // The next tile is the first of a group; `weights` [history nodes][BLOCK] hold what is linear in the node.
+    void start(float* weights) {
+        weights_ = weights;
+        quad_ = 0;
+        clear();
+    }
+
+    BEAMWOOD_INLINE void take(const float* sums) {
+        for (int i = 0; i < 4; ++i, sums += 64) {
+            const float* out = outs_ + 4 * quad_;
+            a_ += splat(out[0]) * relu(load(sums));
+            b_ += splat(out[1]) * relu(load(sums + 16));
+            c_ += splat(out[2]) * relu(load(sums + 32));
+            d_ += splat(out[3]) * relu(load(sums + 48));
+            if (++quad_ < quads_) continue;
+            beamwood::amx::store(weights_, prelu(load(weights_) + ((a_ + b_) + (c_ + d_)), slope_));
+            weights_ += BLOCK;
+            quad_ = 0;
+            clear();
         }
     }
-#pragma GCC unroll 4
-    for (int u = 0; u < U; ++u) beamwood::amx::store(to + u * BLOCK, prelu(weight[u], splat(model.attention_out_slope)));
-}
+
+  private:
+    void clear() { a_ = b_ = c_ = d_ = Vec{}; }
+
+    const float* outs_;
+    float* weights_ = nullptr;
+    int quads_, quad_ = 0;
+    Vec slope_, a_{}, b_{}, c_{}, d_{};
+};
 
 // Attention weights of `column_tiles` tiles of nodes, into the rows of `values` behind the nodes.
-template <bool BY_MAX>
 void attend(const Model& model, const AmxModel& amx, int num_history, int column_tiles, bool split, AmxWorkspace& tiles) {
-    const std::size_t node_step = static_cast<std::size_t>(amx.depth_tiles) * 2 * TILE;
-    const std::size_t group_step = static_cast<std::size_t>(amx.group_tiles) * amx.depth_tiles * 2 * TILE;
-    const int hidden = model.attention_in.outputs;
+    const int depth_tiles = amx.depth_tiles;
+    const std::size_t step = static_cast<std::size_t>(depth_tiles) * 2 * TILE;
     float* values = tiles.values.data() + static_cast<std::size_t>(model.width) * BLOCK;
-    const std::uint16_t* folded = tiles.folded.data();
-    // The tiles work one step ahead of the vectors, so that neither waits for the other.
-    const int groups = (num_history + amx.group - 1) / amx.group;
-    const int steps = groups * column_tiles;
-    for (int step = 0; step <= steps; ++step) {
-        if (step < steps) {
-            const int group = step / column_tiles, ct = step % column_tiles;
-            const int rows = std::min(amx.group, num_history - group * amx.group) * hidden;
-            attend_tiles(folded + group * group_step, (rows + 15) / 16, tiles.nodes.data() + ct * node_step,
-                         amx.depth_tiles, split, tiles.sums.data() + (step & 1) * amx.group_tiles * 256);
+    for (int ct = 0; ct < column_tiles; ++ct) {
+        for (int tile = 0; tile * 16 < num_history; ++tile) {
+            const std::uint16_t* rows = tiles.linear.data() + tile * step;
+            const std::uint16_t* column = tiles.nodes.data() + ct * step;
+            const bool fresh = tile == 0;
+            fence();
+            BEAMWOOD_MULTIPLY(0, 2, 3);
+            _tile_stored(0, values + static_cast<std::size_t>(tile) * 16 * BLOCK + ct * 16, BLOCK * sizeof(float));
+            fence();
         }
-        if (step == 0) continue;
-        const int group = (step - 1) / column_tiles, ct = (step - 1) % column_tiles;
-        const float* sums = tiles.sums.data() + ((step - 1) & 1) * amx.group_tiles * 256;
-        const int end = std::min((group + 1) * amx.group, num_history);
-        int u = group * amx.group;
-        float* to = values + static_cast<std::size_t>(u) * BLOCK + ct * 16;
-        for (; u + 4 <= end; u += 4, sums += 4 * hidden * 16, to += 4 * BLOCK) weigh<BY_MAX, 4>(model, sums, to);
-        for (; u < end; ++u, sums += hidden * 16, to += BLOCK) weigh<BY_MAX, 1>(model, sums, to);
     }
+    // While the products of one tile are computed the sums of the one before are stored, and those before that weighed.
+    Weigher weigher(model, amx);
+    float* sums = tiles.sums.data();
+    float *weights[2] = {}, *next = nullptr;
+    int turn = 0;
+    const auto behind = [&](bool store) {
+        if (store) {
+            fence();
+            if (turn & 1) _tile_stored(0, sums, 64);
+            else _tile_stored(1, sums + 256, 64);
+            fence();
+        }
+        if (turn > 1) {
+            if (weights[turn & 1]) weigher.start(weights[turn & 1]);
+            weigher.take(sums + (turn & 1) * 256);
+        }
+        weights[turn++ & 1] = next;
+    };
+    for (int first = 0; first < num_history; first += amx.group) {
+        const std::uint16_t* folded = tiles.folded.data() + first / amx.group * amx.group_tiles * step;
+        const int row_tiles = (std::min(amx.group, num_history - first) * amx.rows + 15) / 16;
+        for (int ct = 0; ct < column_tiles; ++ct) {
+            next = values + static_cast<std::size_t>(first) * BLOCK + ct * 16;
+            for (int tile = 0; tile < row_tiles; ++tile, next = nullptr) {
+                const std::uint16_t* rows = folded + tile * step;
+                const std::uint16_t* column = tiles.nodes.data() + ct * step;
+                const bool fresh = tile == 0;
+                fence();
+                if (turn & 1) BEAMWOOD_MULTIPLY(1, 4, 5);
+                else BEAMWOOD_MULTIPLY(0, 2, 3);
+                behind(turn > 0);
+            }
+        }
+    }
+    behind(true);
+    behind(false);
 }
 
 // Rows [0, depth) of `values` for `column_tiles` tiles, split, as pair tiles.
@@ -302,40 +344,50 @@ BEAMWOOD_INLINE void multiply_tiles(const std::uint16_t* rows, std::ptrdiff_t ro
     fence();
 }
 
-// `values` [outputs to a whole tile][BLOCK] = act(matrix inputs + bias).
-template <int R, int C>
-void dense_tiles(const Dense& layer, const TileMatrix& matrix, int depth_tiles, int row_tile, int column_tile, bool split,
-                 AmxWorkspace& tiles) {
-    const std::ptrdiff_t column_step = static_cast<std::ptrdiff_t>(depth_tiles) * 2 * TILE;
-    float* sums = tiles.sums.data();
-    multiply_tiles<R, C>(matrix.tile(row_tile, 0), static_cast<std::ptrdiff_t>(matrix.depth_tiles) * 2 * TILE,
-                         tiles.inputs.data() + column_tile * column_step, column_step, depth_tiles, split, sums);
-    for (int r = 0; r < R; ++r) {
-        const int last = std::min(16, layer.outputs - (row_tile + r) * 16);
+// Products that wait to be finished: where they stand among row and column tiles, and how many of each.
+struct Products {
+    int row_tile = 0, column_tile = 0, rows = 0, columns = 0;
+    const float* sums = nullptr;
+};
+
+// `values` [outputs to a whole tile][BLOCK] = act(sums + bias).
+void finish(const Dense& layer, const Products& products, float* values) {
+    for (int r = 0; r < products.rows; ++r) {
+        const int first = (products.row_tile + r) * 16, last = std::min(16, layer.outputs - first);
         for (int row = 0; row < last; ++row) {
-            const int out = (row_tile + r) * 16 + row;
-            const Vec bias = splat(layer.bias[out]), slope = splat(layer.slope[out]);
-            for (int c = 0; c < C; ++c)
+            const Vec bias = splat(layer.bias[first + row]), slope = splat(layer.slope[first + row]);
+            float* to = values + static_cast<std::size_t>(first + row) * BLOCK + products.column_tile * 16;
+            for (int c = 0; c < products.columns; ++c)
                 beamwood::amx::store(
-                    tiles.values.data() + static_cast<std::size_t>(out) * BLOCK + (column_tile + c) * 16,
-                    prelu(load(sums + (r * C + c) * 256 + row * 16) + bias, slope));
+                    to + c * 16, prelu(load(products.sums + (r * products.columns + c) * 256 + row * 16) + bias, slope));
         }
     }
 }
 
 void dense(const Dense& layer, const TileMatrix& matrix, int depth, int column_tiles, bool split, AmxWorkspace& tiles) {
     const int depth_tiles = (depth + 31) / 32;
+    const std::ptrdiff_t row_step = static_cast<std::ptrdiff_t>(matrix.depth_tiles) * 2 * TILE;
+    const std::ptrdiff_t column_step = static_cast<std::ptrdiff_t>(depth_tiles) * 2 * TILE;
     tile_inputs(tiles.values.data(), depth, depth_tiles, column_tiles, tiles.inputs);
+    // Finished while the next products are computed.
+    Products waiting;
+    float* sums = tiles.sums.data();
     for (int row_tile = 0; row_tile < matrix.row_tiles; row_tile += 2) {
-        const bool two_rows = row_tile + 1 < matrix.row_tiles;
+        const int rows = std::min(2, matrix.row_tiles - row_tile);
         for (int ct = 0; ct < column_tiles; ct += 2) {
-            const bool two_columns = ct + 1 < column_tiles;
-            if (two_rows && two_columns) dense_tiles<2, 2>(layer, matrix, depth_tiles, row_tile, ct, split, tiles);
-            else if (two_rows) dense_tiles<2, 1>(layer, matrix, depth_tiles, row_tile, ct, split, tiles);
-            else if (two_columns) dense_tiles<1, 2>(layer, matrix, depth_tiles, row_tile, ct, split, tiles);
-            else dense_tiles<1, 1>(layer, matrix, depth_tiles, row_tile, ct, split, tiles);
+            const int columns = std::min(2, column_tiles - ct);
+            const std::uint16_t* from = matrix.tile(row_tile, 0);
+            const std::uint16_t* inputs = tiles.inputs.data() + ct * column_step;
+            if (rows == 2 && columns == 2) multiply_tiles<2, 2>(from, row_step, inputs, column_step, depth_tiles, split, sums);
+            else if (rows == 2) multiply_tiles<2, 1>(from, row_step, inputs, column_step, depth_tiles, split, sums);
+            else if (columns == 2) multiply_tiles<1, 2>(from, row_step, inputs, column_step, depth_tiles, split, sums);
+            else multiply_tiles<1, 1>(from, row_step, inputs, column_step, depth_tiles, split, sums);
+            finish(layer, waiting, tiles.values.data());
+            waiting = {row_tile, ct, rows, columns, sums};
+            sums = tiles.sums.data() + (sums == tiles.sums.data() ? 4 * 256 : 0);
         }
     }
+    finish(layer, waiting, tiles.values.data());
 }
 
 void score_block(const Model& model, const AmxModel& amx, int num_history, int count, bool split, const Workspace& space,
@@ -345,8 +397,7 @@ void score_block(const Model& model, const AmxModel& amx, int num_history, int c
     for (int d = width; d < width + 3; ++d)
         std::fill_n(tiles.values.data() + static_cast<std::size_t>(d) * BLOCK, BLOCK, 1.0f);
     tile_inputs(tiles.values.data(), width + 3, amx.depth_tiles, column_tiles, tiles.nodes);
-    if (amx.small_slopes) attend<true>(model, amx, num_history, column_tiles, split, tiles);
-    else attend<false>(model, amx, num_history, column_tiles, split, tiles);
+    attend(model, amx, num_history, column_tiles, split, tiles);
     int depth = width + num_history;
     const float* last = space.first.data();
     for (std::size_t i = 0; i + 1 < model.layers.size(); ++i) {

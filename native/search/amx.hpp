@@ -36,21 +36,25 @@ struct TileMatrix {
 
 struct AmxModel {
     std::vector<TileMatrix> layers;  // those between the first, which depends on the user, and the last
+    int rows = 0;          // A in whole quads of rows, zeros beyond A
     int group = 1;         // history nodes attended to together: the fewest whose rows fill whole tiles
     int group_tiles = 1;   // row tiles of a group
     int depth_tiles = 0;   // tiles over a node's D values and three 1s, which carry the constant
-    bool small_slopes = false;  // the attention's slopes are all in 0..1
-    Aligned<float> w_p, w_w;    // [A][32 depth_tiles], blocks of attention_in, zeros beyond D
+    // out act(x) = out slope x + out (1 - slope) relu(x): what is linear is one row more for each history node.
+    Aligned<float> outs;        // [rows], out (1 - slope)
+    Aligned<float> slopes;      // [stride of attention_in], out slope
+    Aligned<float> w_p, w_w;    // [A + 1][32 depth_tiles], blocks of attention_in, zeros beyond D; the linear row last
 };
 
 struct AmxWorkspace {
-    Halves folded;       // [U A / 16][depth tiles][hi, lo][16 rows][32]: A rows for each history node, without gaps
+    Halves folded;       // [U rows / 16][depth tiles][hi, lo][16 rows][32]: `rows` for each history node, without gaps
+    Halves linear;       // [U / 16][depth tiles][hi, lo][16 rows][32]: one row for each
     TileMatrix first;    // the first layer for D + U inputs
     Halves nodes;        // [BLOCK / 16][depth tiles][hi, lo][16 pairs of rows][16 nodes][2]
     Halves inputs;       // the same for a layer's inputs
     Aligned<float> sums;    // tiles as they come out
     Aligned<float> row;  // [32 depth_tiles], a history node, zeros beyond D
-    Aligned<std::int32_t> constants;  // [3][stride of attention_in], a constant's three parts
+    Aligned<std::int32_t> constants;  // [3][stride of attention_in + 16], a constant's three parts, the linear row's last
     Aligned<float> values;  // [D + U or widest][BLOCK]: nodes and weights, then each layer's outputs
 
     AmxWorkspace(const Model& model, const AmxModel& amx);

@@ -71,15 +71,17 @@ Worker::Worker(const Model& model, const TreeShape& shape, const SearchKernels& 
     if (amx_) amx_space_ = std::make_unique<AmxWorkspace>(model, *amx_);
 }
 
-// Asks for the rows of a level's nodes, `numbers` / `below`: they lie anywhere in a table far larger than the caches.
-void Worker::prefetch(int level, const std::int32_t* numbers, std::size_t count, std::int64_t below) const {
+// Adds the cache lines of a level's nodes, `numbers` / `below`, to those that are asked for while the user is folded in: they
+// lie anywhere in a table far larger than the caches. Asked for at once they would keep the folding's own loads waiting.
+void Worker::look_ahead(int level, const std::int32_t* numbers, std::size_t count, std::int64_t below) {
     const std::size_t bytes = model_.width * sizeof(float);
     const char* table = reinterpret_cast<const char*>(model_.nodes) + shape_.level_offset(level) * bytes;
+    std::uintptr_t last = 0;
     for (std::size_t i = 0; i < count; ++i) {
         if (numbers[i] < 0) continue;
-        const char* row = table + numbers[i] / below * bytes;
-        for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at);
-        __builtin_prefetch(row + bytes - 1);
+        const std::uintptr_t row = reinterpret_cast<std::uintptr_t>(table + numbers[i] / below * bytes);
+        for (std::uintptr_t line = row / 64 * 64; line < row + bytes; line += 64)
+            if (line != last) ahead_.push_back(reinterpret_cast<const char*>(last = line));
     }
 }
 
@@ -107,11 +109,12 @@ void Worker::enter(const Query& query, int level) {
     }
     level_nodes_ = model_.nodes + shape_.level_offset(level) * model_.width;
     // A whole level is read in order, which needs no help.
-    if (nodes_.size() <= 4096) prefetch(level, nodes_.data(), nodes_.size(), 1);
-    kernels_.prepare(model_, level_nodes_, history_, space_);
+    ahead_.clear();
+    if (nodes_.size() <= 4096) look_ahead(level, nodes_.data(), nodes_.size(), 1);
     // The next level's history is known now, and wanted before that level's nodes are.
     if (level < shape_.depth)
-        prefetch(level + 1, query.history, model_.history_length, shape_.leaves_below(level + 1));
+        look_ahead(level + 1, query.history, model_.history_length, shape_.leaves_below(level + 1));
+    kernels_.prepare(model_, level_nodes_, history_, ahead_, space_);
 }
 
 // The children in `nodes_` of the parents in `nodes_`, ascending, that have something to return below them.

@@ -52,7 +52,7 @@ public:
 
 private:
     void enter(const Query& query, int level);
-    void prefetch(int level, const std::int32_t* numbers, std::size_t count, std::int64_t below) const;
+    void look_ahead(int level, const std::int32_t* numbers, std::size_t count, std::int64_t below);
     void open_children(int level, const std::int32_t* live, const Query& query);
     // Leaves in `keys_` the k best of `nodes_`, in no order.
     void choose(std::int64_t k, bool final);
@@ -76,6 +76,7 @@ private:
     std::vector<std::pair<std::int32_t, std::int32_t>> entries_;
     std::vector<std::int32_t> slot_of_position_;
     const float* level_nodes_ = nullptr;
+    std::vector<const char*> ahead_;
     std::vector<std::int32_t> nodes_, next_, subset_;
     std::vector<float> scores_, subset_scores_, sums_;
     std::vector<std::uint64_t> keys_;

@@ -124,7 +124,8 @@ void combine(const float* values, const float* matrix, int depth, int stride, co
     for (; column < stride; column += LANES) over.template operator()<1>(column);
 }
 
-void prepare(const Model& model, const float* nodes, const History& history, Workspace& space) {
+void prepare(const Model& model, const float* nodes, const History& history, const std::vector<const char*>& ahead,
+             Workspace& space) {
     const Dense& attention = model.attention_in;
     const Dense& layer = model.layers.front();
     const int width = model.width, stride = attention.stride;
@@ -134,7 +135,8 @@ void prepare(const Model& model, const float* nodes, const History& history, Wor
     const float* w_w = w_p + block;
     std::memset(space.first.data() + static_cast<std::size_t>(width) * layer.stride, 0,
                 history.nodes.size() * layer.stride * sizeof(float));
-    for (std::size_t u = 0; u < history.nodes.size(); ++u) {
+    for (std::size_t u = 0, line = 0; u < history.nodes.size(); ++u) {
+        for (; line < ahead.size() * (u + 1) / history.nodes.size(); ++line) __builtin_prefetch(ahead[line]);
         const float* a = nodes + static_cast<std::size_t>(history.nodes[u]) * width;
         combine(a, w_a, width, stride, attention.bias.data(), space.constant.data() + u * stride);
         float* folded = space.folded.data() + u * block;

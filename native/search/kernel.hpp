@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "common/dispatch.hpp"
 #include "search/model.hpp"
@@ -9,8 +10,10 @@
 namespace beamwood {
 
 struct SearchKernels {
-    // Folds a user's history on one level, whose nodes start at `nodes` [., D], into `space`.
-    void (*prepare)(const Model& model, const float* nodes, const History& history, Workspace& space);
+    // Folds a user's history on one level, whose nodes start at `nodes` [., D], into `space`, and meanwhile asks for the
+    // cache lines `ahead`.
+    void (*prepare)(const Model& model, const float* nodes, const History& history, const std::vector<const char*>& ahead,
+                    Workspace& space);
     // Scores `count` nodes of that level for the user of `space`; `wanted` are their numbers within the level.
     void (*score)(const Model& model, const float* nodes, int num_history, const std::int32_t* wanted,
                   std::int64_t count, Workspace& space, float* scores);

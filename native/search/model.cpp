@@ -38,13 +38,14 @@ AmxWorkspace::AmxWorkspace(const Model& model, const AmxModel& amx) {
     const std::size_t groups = (length + amx.group - 1) / amx.group;
     const std::size_t most = std::max<std::size_t>(width + length, model.widest);
     const std::size_t column_tiles = BLOCK / 16, pair_tile = 2 * TileMatrix::TILE;
-    folded.resize(groups * amx.group_tiles * amx.depth_tiles * 2 * TileMatrix::TILE);
+    folded.resize(groups * amx.group_tiles * amx.depth_tiles * pair_tile);
+    linear.resize((length + 15) / 16 * amx.depth_tiles * pair_tile);
     first.resize(model.layers.front().outputs, static_cast<int>(width + length));
     nodes.resize(column_tiles * amx.depth_tiles * pair_tile);
     inputs.resize(column_tiles * ((most + 31) / 32) * pair_tile);
-    sums.resize(256 * std::max<std::size_t>(2 * amx.group_tiles, 4));
+    sums.resize(256 * 8);
     row.resize(32 * amx.depth_tiles);
-    constants.resize(static_cast<std::size_t>(3) * model.attention_in.stride);
+    constants.resize(static_cast<std::size_t>(3) * (model.attention_in.stride + 16));
     // A tile's rows are written whole, past a layer's end.
     values.resize((most + 32) * BLOCK);
 }

@@ -1,8 +1,10 @@
 """Every tree retriever keeps the contract of a trained method; updates of the tree do what they say."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -94,6 +96,8 @@ def test_learns_the_market(large_split, method, changes):
         warmup_steps=20,
         batch_size=128,
         learning_rate=0.01,
+        # Those that the market was made from.
+        **({} if method == "din" else {"tree": "category"}),
     )
     retriever = load_method(method).fit(split, config, progress=False)
     popular = load_method("popularity").fit(split)
@@ -214,6 +218,24 @@ def test_starts_make_trees_of_all_items(split, start):
     config = configured("dtr", {"tree": start})
     tree = start_tree(split.train, config, np.random.default_rng(0))
     assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(split.train.num_items))
+
+
+def test_a_start_from_categories_needs_them(split):
+    bare = replace(split.train, item_table=None)
+    with pytest.raises(InputError, match="tree=pifa"):
+        start_tree(bare, configured("dtr", {"tree": "category"}), np.random.default_rng(0))
+
+
+def test_items_of_one_taste_start_side_by_side():
+    """With histories of even or of odd items only, k-means on histories parts even from odd items at the root."""
+    rng = np.random.default_rng(5)
+    rows = [(u, 2 * int(i) + u % 2, t) for u in range(80) for t, i in enumerate(rng.permutation(16)[:10])]
+    log = read_log(pl.DataFrame(rows, schema=["user_id", "item_id", "timestamp"], orient="row"))
+    train = Dataset.from_log(log)
+    tree = start_tree(train, configured("dtr", {"branching": 2}), rng)
+    odd = np.array([int(i) % 2 for i in train.items.ids])
+    half = tree.leaf_of_item >= tree.shape.capacity // 2
+    assert (half == odd[0]).tolist() in [(odd == 0).tolist(), (odd == 1).tolist()]
 
 
 def test_an_estimator_is_kept_and_its_own_training_is_resumed(split, tmp_path, monkeypatch):

@@ -44,11 +44,14 @@ def test_pifa_is_the_direction_of_the_sum():
     rng = np.random.default_rng(3)
     features = sparse.random(200, 40, 0.1, random_state=4, format="csr")
     targets = rng.integers(0, 9, 200)
-    vectors = pifa_vectors(features, targets, 10, rng, width=4000)
+    halves = [(features[part], targets[part]) for part in (slice(0, 90), slice(90, 200))]
+    vectors = pifa_vectors(halves, 40, 10, rng, width=4000)
     sums = np.stack([np.asarray(features[targets == item].sum(axis=0))[0] for item in range(10)])
     unit = sums[:9] / np.linalg.norm(sums[:9], axis=1, keepdims=True)
     assert np.allclose(vectors[:9] @ vectors[:9].T, unit @ unit.T, atol=0.1)
     assert not vectors[9].any()
+    with pytest.raises(InputError, match="3 targets and 40 features"):
+        pifa_vectors([(features, targets[:3])], 40, 10, rng)
 
 
 def test_flat_tree_has_one_level():

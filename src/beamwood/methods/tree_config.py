@@ -15,12 +15,13 @@ class TreeConfig(BaseModel):
     """How a tree retriever is built and trained; the defaults were chosen on validation data of `ml1m`.
 
     The papers' own values where ours differ: branching 2, targets 1, horizon 1, batch_size 100, learning_rate 1e-3 with
-    schedule "exponential", warmup_steps 5000, decay_steps 15000 and floor 1e-6, unit_coordinate False, norm "batch".
+    schedule "exponential", warmup_steps 5000, decay_steps 15000 and floor 1e-6, unit_coordinate False, norm "batch",
+    and tree "category" where the items have categories.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    tree: str = Field("category", description="category, random, pifa, kmeans, or a folder with a tree to start from")
+    tree: str = Field("pifa", description="pifa, category, random, kmeans, or a folder with a tree to start from")
     vectors: str | None = Field(None, description="tree=kmeans: folder of a fitted method whose item vectors to use")
     branching: int = Field(16, ge=2, le=256)
     width: int = Field(24, ge=1)

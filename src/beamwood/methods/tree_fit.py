@@ -63,11 +63,9 @@ def fit_tree(
         renewal=TreeRenewal(task, config, seed=seed) if config.tree_updates else None,
     )
     lengths = split.train.histories.lengths
-    table = split.train.item_table
-    categories = table is not None and bool((table.categories >= 0).any())
     training |= {
         "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.min_history))),
         "tree_updates": task.renewals,
-        "tree_start": "random (no categories)" if config.tree == "category" and not categories else config.tree,
+        "tree_start": config.tree,
     }
     return build_retriever(searcher_of(task), split, method=method, config=config, seed=seed, training=training)

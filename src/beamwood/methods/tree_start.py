@@ -17,28 +17,32 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tree
 from beamwood.tree.pifa import pifa_vectors
-from beamwood.types import FloatArray, Searcher
+from beamwood.types import FloatArray, IndexArray, Searcher
 
 __all__ = ["fit_estimator", "load_fitted", "start_tree"]
 
-STARTS = ("category", "random", "pifa", "kmeans", "flat")
+STARTS = ("pifa", "category", "random", "kmeans", "flat")
+# Instances that PIFA vectors are made of at least, and how many at a time.
+_INSTANCES, _BLOCK = 200_000, 16_384
 
 
 def start_tree(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> Tree:
     """The first tree, by the name `config.tree`.
 
-    "category" where the item table has any category, else "random" (which is logged in the artefact as such);
-    "pifa": k-means on the histories that items follow; "kmeans": on the vectors of the fitted method `config.vectors`;
-    "flat": none; else the folder of a fitted tree retriever over the same items.
+    "pifa": balanced k-means on the histories that items follow; "category": by the item table's categories; "random";
+    "kmeans": on the vectors of the fitted method `config.vectors`; "flat": none; else the folder of a fitted tree
+    retriever over the same items. Errors: `InputError` where what the start needs is missing.
     """
     num_items, branching = len(train.items), config.branching
     if config.tree == "flat":
         return flat_tree(num_items)
     if config.tree == "category":
         table = train.item_table
-        if table is not None and bool((table.categories >= 0).any()):
-            return category_tree(table.categories, rng, branching=branching)
-        return random_tree(num_items, rng, branching=branching)
+        if table is None or not bool((table.categories >= 0).any()):
+            raise InputError(
+                "tree=category needs items with a category; give --items with that column, or use tree=pifa"
+            )
+        return category_tree(table.categories, rng, branching=branching)
     if config.tree == "random":
         return random_tree(num_items, rng, branching=branching)
     if config.tree == "pifa":
@@ -78,14 +82,21 @@ def item_vectors(folder: str, train: Dataset) -> FloatArray:
 
 
 def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> FloatArray:
-    """PIFA vectors: an instance's features are its history items, each once over the history's length."""
-    examples = windows(train.histories, length=sum(config.windows) + 1, min_history=1)
-    # Every instance would count each pair of near items many times over; one in eight says the same.
-    rows = np.arange(0, len(examples), 8)
-    histories = examples.histories(rows)
-    weights = np.repeat(1 / np.maximum(histories.lengths, 1), histories.lengths).astype(np.float32)
-    features = sparse.csr_matrix((weights, histories.items, histories.indptr), (len(rows), len(train.items)))
-    return pifa_vectors(features, examples.targets(rows), len(train.items), rng)
+    """PIFA vectors: an instance's features are its history items, each once over the history's length.
+
+    Of a long log evenly spread instances, ten an item in the mean: neighbouring windows say nearly the same.
+    """
+    examples, num_items = windows(train.histories, length=sum(config.windows) + 1, min_history=1), len(train.items)
+    rows = np.arange(0, len(examples), max(1, len(examples) // max(_INSTANCES, 10 * num_items)))
+
+    def block(rows: IndexArray) -> tuple[sparse.csr_matrix, IndexArray]:
+        histories = examples.histories(rows)
+        weights = np.repeat(1 / np.maximum(histories.lengths, 1), histories.lengths).astype(np.float32)
+        shape = (len(rows), num_items)
+        return sparse.csr_matrix((weights, histories.items, histories.indptr), shape), examples.targets(rows)
+
+    blocks = (block(rows[start : start + _BLOCK]) for start in range(0, len(rows), _BLOCK))
+    return pifa_vectors(blocks, num_items, num_items, rng)
 
 
 def fit_estimator(
