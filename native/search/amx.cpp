@@ -136,6 +136,22 @@ void prepare(const Model& model, const AmxModel& amx, const float* nodes, const 
     Aligned<float>& a_row = tiles.row;
     Aligned<std::int32_t>& parts = tiles.constants;  // [3][stride + a vector for what is linear]
     const int parts_stride = attention.stride + LANES;
+    std::size_t ones[3];  // where in a tile's row a part stands
+    for (int part = 0; part < 3; ++part) ones[part] = (width + part) / 32 * 2 * TILE + (width + part) % 32;
+    // Row `a` of the blocks with the history node of `a_row` folded in, and its constant, as a row of `to`.
+    const auto fold = [&](int a, std::size_t row, std::uint16_t* to, int constant) {
+        std::uint16_t* tile = to + row / 16 * tile_step + row % 16 * 32;
+        const float* w_p = amx.w_p.data() + static_cast<std::size_t>(a) * depth;
+        const float* w_w = amx.w_w.data() + static_cast<std::size_t>(a) * depth;
+        for (int kt = 0; kt < depth_tiles; ++kt) {
+            const int d = kt * 32;
+            store_row(tile + kt * 2 * TILE, tile + kt * 2 * TILE + TILE,
+                      load(w_w + d) + load(w_p + d) * load(a_row.data() + d),
+                      load(w_w + d + 16) + load(w_p + d + 16) * load(a_row.data() + d + 16));
+        }
+        const std::int32_t* part = parts.data() + constant;
+        for (int i = 0; i < 3; ++i, part += parts_stride) tile[ones[i]] = static_cast<std::uint16_t>(*part);
+    };
     for (std::size_t u = 0; u < history.nodes.size(); ++u) {
         std::copy_n(nodes + static_cast<std::size_t>(history.nodes[u]) * width, width, a_row.data());
         // The constant in three parts: each meets a 1 among the node's inputs.
@@ -153,24 +169,8 @@ void prepare(const Model& model, const AmxModel& amx, const float* nodes, const 
             const IntVec half = take_half(left);
             std::memcpy(parts.data() + part * parts_stride + attention.stride, &half, sizeof half);
         }
-        for (int a = 0; a <= attention.outputs; ++a) {
-            const bool is_linear = a == attention.outputs;
-            const std::size_t row = is_linear ? u : u * amx.rows + a;
-            std::uint16_t* tile = (is_linear ? tiles.linear : tiles.folded).data() + row / 16 * tile_step + row % 16 * 32;
-            const float* w_p = amx.w_p.data() + static_cast<std::size_t>(a) * depth;
-            const float* w_w = amx.w_w.data() + static_cast<std::size_t>(a) * depth;
-            for (int kt = 0; kt < depth_tiles; ++kt) {
-                const int d = kt * 32;
-                store_row(tile + kt * 2 * TILE, tile + kt * 2 * TILE + TILE,
-                          load(w_w + d) + load(w_p + d) * load(a_row.data() + d),
-                          load(w_w + d + 16) + load(w_p + d + 16) * load(a_row.data() + d + 16));
-            }
-            for (int part = 0; part < 3; ++part) {
-                const int d = width + part;
-                tile[d / 32 * 2 * TILE + d % 32] = static_cast<std::uint16_t>(
-                    parts[static_cast<std::size_t>(part) * parts_stride + (is_linear ? attention.stride : a)]);
-            }
-        }
+        for (int a = 0; a < attention.outputs; ++a) fold(a, u * amx.rows + a, tiles.folded.data(), a);
+        fold(attention.outputs, u, tiles.linear.data(), attention.stride);
     }
     const int inputs = width + static_cast<int>(history.nodes.size());
     if (model.layers.size() > 1) {

@@ -79,7 +79,8 @@ void Worker::look_ahead(int level, const std::int32_t* numbers, std::size_t coun
     std::uintptr_t last = 0;
     for (std::size_t i = 0; i < count; ++i) {
         if (numbers[i] < 0) continue;
-        const std::uintptr_t row = reinterpret_cast<std::uintptr_t>(table + numbers[i] / below * bytes);
+        const std::int64_t node = below == 1 ? numbers[i] : numbers[i] / below;
+        const std::uintptr_t row = reinterpret_cast<std::uintptr_t>(table + node * bytes);
         for (std::uintptr_t line = row / 64 * 64; line < row + bytes; line += 64)
             if (line != last) ahead_.push_back(reinterpret_cast<const char*>(last = line));
     }

@@ -48,10 +48,19 @@ void attend(const Model& model, int num_history, Workspace& space, int column) {
     constexpr int R = ROWS_WITH<V>;
     const Dense& layer = model.attention_in;
     const int width = model.width, stride = layer.stride;
+    const float* w_p = layer.weight.data() + static_cast<std::size_t>(width) * stride;
+    const float* w_w = w_p + static_cast<std::size_t>(width) * stride;
     const float* nodes = space.inputs.data() + column;
+    float* folded = space.folded.data();
     for (int u = 0; u < num_history; ++u) {
-        const float* folded = space.folded.data() + static_cast<std::size_t>(u) * width * stride;
+        const float* a = space.history.data() + static_cast<std::size_t>(u) * width;
         const float* constant = space.constant.data() + static_cast<std::size_t>(u) * stride;
+        // Anew for each block of nodes: it then comes from the nearest cache, and does not wait to be multiplied.
+        for (int d = 0; d < width; ++d) {
+            const Vec value = splat(a[d]);
+            for (int at = d * stride; at < (d + 1) * stride; at += LANES)
+                store(folded + at, load(w_w + at) + value * load(w_p + at));
+        }
         Vec weight[V];
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) weight[v] = splat(model.attention_out_bias);
@@ -128,28 +137,19 @@ void prepare(const Model& model, const float* nodes, const History& history, con
              Workspace& space) {
     const Dense& attention = model.attention_in;
     const Dense& layer = model.layers.front();
-    const int width = model.width, stride = attention.stride;
-    const std::size_t block = static_cast<std::size_t>(width) * stride;
-    const float* w_a = attention.weight.data();
-    const float* w_p = w_a + block;
-    const float* w_w = w_p + block;
+    const int width = model.width;
     std::memset(space.first.data() + static_cast<std::size_t>(width) * layer.stride, 0,
                 history.nodes.size() * layer.stride * sizeof(float));
-    for (std::size_t u = 0, line = 0; u < history.nodes.size(); ++u) {
-        for (; line < ahead.size() * (u + 1) / history.nodes.size(); ++line) __builtin_prefetch(ahead[line]);
-        const float* a = nodes + static_cast<std::size_t>(history.nodes[u]) * width;
-        combine(a, w_a, width, stride, attention.bias.data(), space.constant.data() + u * stride);
-        float* folded = space.folded.data() + u * block;
-        for (int d = 0; d < width; ++d) {
-            const Vec value = splat(a[d]);
-            const std::size_t row = static_cast<std::size_t>(d) * stride;
-            for (int column = 0; column < stride; column += LANES)
-                store(folded + row + column, load(w_w + row + column) + value * load(w_p + row + column));
-        }
+    for (std::size_t u = 0; u < history.nodes.size(); ++u) {
+        float* a = space.history.data() + u * width;
+        std::memcpy(a, nodes + static_cast<std::size_t>(history.nodes[u]) * width, width * sizeof(float));
+        combine(a, attention.weight.data(), width, attention.stride, attention.bias.data(),
+                space.constant.data() + u * attention.stride);
     }
-    for (std::size_t entry = 0; entry < history.slots.size(); ++entry) {
+    for (std::size_t entry = 0, line = 0; entry < history.slots.size(); ++entry) {
+        for (; line < ahead.size() * (entry + 1) / history.slots.size(); ++line) __builtin_prefetch(ahead[line]);
         const int u = history.slots[entry];
-        const float* a = nodes + static_cast<std::size_t>(history.nodes[u]) * width;
+        const float* a = space.history.data() + static_cast<std::size_t>(u) * width;
         const float* part = layer.weight.data() + static_cast<std::size_t>(history.windows[entry]) * width * layer.stride;
         float* row = space.first.data() + static_cast<std::size_t>(width + u) * layer.stride;
         combine(a, part, width, layer.stride, row, row);

@@ -24,8 +24,9 @@ Workspace::Workspace(const Model& model) {
     const std::size_t length = model.history_length, width = model.width;
     const std::size_t stride = model.attention_in.stride;
     const Dense& layer = model.layers.front();
-    folded.resize(length * width * stride);
+    history.resize(length * width);
     constant.resize(length * stride);
+    folded.resize(width * stride);
     first.resize((width + length) * layer.stride);
     inputs.resize((width + length) * BLOCK);
     for (auto& output : outputs) output.resize(static_cast<std::size_t>(model.widest) * BLOCK);

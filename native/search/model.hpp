@@ -6,9 +6,9 @@
 //     weight_l = act(v . act((W_p diag(a_l) + W_w') w + (W_a a_l + b)) + b_out)
 //     hidden   = act(sum over l of weight_l (W_t(l) a_l) + W_w w + b_1)        then the rest of the MLP.
 //
-// So a user on a level is: `folded` = W_p diag(a) + W_w', `constant` = W_a a + b, and `first` rows W_t(l) a_l. History
-// entries with the same node share their attention weight, so their `first` rows are added up and the node is attended
-// to once, whatever its windows.
+// So a user on a level is: the nodes a_l, `constant` = W_a a + b, and `first` rows W_t(l) a_l; `folded` = W_p diag(a) + W_w'
+// is made from the node when it is needed. History entries with the same node share their attention weight, so their
+// `first` rows are added up and the node is attended to once, whatever its windows.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +57,9 @@ struct History {
 };
 
 struct Workspace {
-    Aligned<float> folded;    // [U][D][stride of attention_in]
+    Aligned<float> history;   // [U][D]
     Aligned<float> constant;  // [U][stride of attention_in]
+    Aligned<float> folded;    // [D][stride of attention_in], of one history node
     Aligned<float> first;     // [D + U][stride of layer 0]: W_w transposed, then a row for each history node
     Aligned<float> inputs;    // [D + U][BLOCK]: nodes transposed, then their attention weights
     Aligned<float> outputs[2];  // [widest][BLOCK]
