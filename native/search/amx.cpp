@@ -33,25 +33,36 @@ void configure() {
     _tile_loadconfig(&shapes);
 }
 
+constexpr std::int32_t HIGH_HALF = static_cast<std::int32_t>(0xffff0000);
+
+// Bits whose high half is the value rounded to bf16; the low half says nothing.
+BEAMWOOD_INLINE IntVec rounded(Vec value) { return reinterpret_cast<IntVec>(value) + 0x8000; }
+
 // The value rounded to bf16, as a float32.
-BEAMWOOD_INLINE Vec high_part(Vec value) {
-    const IntVec bits = reinterpret_cast<IntVec>(value);
-    return reinterpret_cast<Vec>((bits + 0x8000) & static_cast<std::int32_t>(0xffff0000));
+BEAMWOOD_INLINE Vec high_part(Vec value) { return reinterpret_cast<Vec>(rounded(value) & HIGH_HALF); }
+
+// The high halves of two vectors as pairs (even, odd).
+BEAMWOOD_INLINE IntVec pairs(IntVec even, IntVec odd) {
+    const __m512i low = _mm512_srli_epi32(reinterpret_cast<__m512i>(even), 16);
+    return reinterpret_cast<IntVec>(_mm512_mask_blend_epi16(0xaaaaaaaa, low, reinterpret_cast<__m512i>(odd)));
 }
 
-// Two float32 vectors that already are bf16, as pairs (even, odd) of halves.
-BEAMWOOD_INLINE IntVec pairs(Vec even, Vec odd) {
-    typedef std::uint32_t Unsigned __attribute__((vector_size(BEAMWOOD_VECTOR_BYTES)));
-    return reinterpret_cast<IntVec>((reinterpret_cast<Unsigned>(even) >> 16) | reinterpret_cast<Unsigned>(odd));
+// Pairs of two vectors' bf16, and of what these leave of them.
+BEAMWOOD_INLINE void split_pairs(Vec even, Vec odd, IntVec& high, IntVec& low) {
+    const IntVec even_bits = rounded(even), odd_bits = rounded(odd);
+    high = pairs(even_bits, odd_bits);
+    low = pairs(rounded(even - reinterpret_cast<Vec>(even_bits & HIGH_HALF)),
+                rounded(odd - reinterpret_cast<Vec>(odd_bits & HIGH_HALF)));
 }
 
 BEAMWOOD_INLINE void store(std::uint16_t* to, IntVec value) { std::memcpy(to, &value, sizeof value); }
 
 // Rows 2 p and 2 p + 1 of 16 columns, split, as row p of a pair tile and of the `lo` tile behind it.
 BEAMWOOD_INLINE void store_pairs(std::uint16_t* tile, int p, Vec even, Vec odd) {
-    const Vec even_high = high_part(even), odd_high = high_part(odd);
-    store(tile + p * 32, pairs(even_high, odd_high));
-    store(tile + TILE + p * 32, pairs(high_part(even - even_high), high_part(odd - odd_high)));
+    IntVec high, low;
+    split_pairs(even, odd, high, low);
+    store(tile + p * 32, high);
+    store(tile + TILE + p * 32, low);
 }
 
 // 32 values, split, as 32 halves in order at `to` and their `lo` at `to_low`.
@@ -72,10 +83,9 @@ void tile_transposed(const float* from, int stride, int depth, int rows, TileMat
             const Vec zero{};
             const Vec x = 2 * pair < depth ? load(even) : zero;
             const Vec y = 2 * pair + 1 < depth ? load(even + stride) : zero;
-            const Vec x_high = high_part(x), y_high = high_part(y);
+            IntVec high_pairs, low_pairs;
+            split_pairs(x, y, high_pairs, low_pairs);
             alignas(64) std::int32_t high[16], low[16];
-            const IntVec high_pairs = pairs(x_high, y_high);
-            const IntVec low_pairs = pairs(high_part(x - x_high), high_part(y - y_high));
             std::memcpy(high, &high_pairs, sizeof high);
             std::memcpy(low, &low_pairs, sizeof low);
             std::uint16_t* tile = to.tile(row_tile, pair / 16) + pair % 16 * 2;
@@ -123,7 +133,7 @@ void build(const Model& model, AmxModel& amx) {
 
 // The high half of each value, and what it leaves: three of them hold a float32 exactly.
 BEAMWOOD_INLINE IntVec take_half(Vec& left) {
-    const IntVec bits = reinterpret_cast<IntVec>(left) & static_cast<std::int32_t>(0xffff0000);
+    const IntVec bits = reinterpret_cast<IntVec>(left) & HIGH_HALF;
     left -= reinterpret_cast<Vec>(bits);
     return bits >> 16;
 }

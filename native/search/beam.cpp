@@ -169,6 +169,10 @@ void Worker::choose(std::int64_t k, bool final) {
     keys_.resize(count);
     for (std::int64_t i = 0; i < count; ++i) keys_[i] = key_of(scores_[i], nodes_[i]);
     keep_best(keys_, k);
+    if (final) return;
+    nodes_.clear();
+    for (const std::uint64_t key : keys_) nodes_.push_back(node_of(key));
+    std::sort(nodes_.begin(), nodes_.end());
 }
 
 // Chooses as float32 scores would. Let the k-th largest tile score be the cut, and let tile scores be within e of
@@ -198,7 +202,8 @@ void Worker::choose_exactly(std::int64_t k, bool final) {
     if (count <= k && !final) margin = -1;  // all are kept, unscored
     else {
         const std::int64_t sample = std::min(count, SAMPLE + (final ? k : 0));
-        std::nth_element(by_distance_.begin(), by_distance_.begin() + (sample - 1), by_distance_.end());
+        std::nth_element(by_distance_.begin(), by_distance_.begin() + (sample - 1), by_distance_.end(),
+                         [](const auto& one, const auto& other) { return one.first < other.first; });
         margin = by_distance_[sample - 1].first;
         while (true) {
             const auto near = std::partition(by_distance_.begin() + rescored, by_distance_.end(),
@@ -215,13 +220,18 @@ void Worker::choose_exactly(std::int64_t k, bool final) {
     for (std::int64_t i = 0; i < rescored; ++i)
         keys_.push_back(key_of(subset_scores_[i], nodes_[by_distance_[i].second]));
     if (final) return keep_best(keys_, k);
-    std::int64_t certain = 0;
-    for (std::int64_t i = rescored; i < count; ++i) certain += scores_[by_distance_[i].second] > cut;
-    keep_best(keys_, k - certain);
-    for (std::int64_t i = rescored; i < count; ++i) {
-        const std::int32_t at = by_distance_[i].second;
-        if (scores_[at] > cut) keys_.push_back(key_of(scores_[at], nodes_[at]));
-    }
+    // What was not scored anew is in or out by its tile score.
+    for (std::int64_t i = 0; i < rescored; ++i)
+        scores_[by_distance_[i].second] = -std::numeric_limits<float>::infinity();
+    next_.clear();
+    for (std::int64_t i = 0; i < count; ++i)
+        if (scores_[i] > cut) next_.push_back(nodes_[i]);
+    keep_best(keys_, k - static_cast<std::int64_t>(next_.size()));
+    subset_.clear();
+    for (const std::uint64_t key : keys_) subset_.push_back(node_of(key));
+    std::sort(subset_.begin(), subset_.end());
+    nodes_.resize(next_.size() + subset_.size());
+    std::merge(next_.begin(), next_.end(), subset_.begin(), subset_.end(), nodes_.begin());
 }
 
 void Worker::write_out(std::int64_t k, std::int32_t* leaves, float* scores) {
@@ -248,9 +258,6 @@ std::int64_t Worker::beam(const Query& query, std::int64_t beam_width, std::int6
         scored += static_cast<std::int64_t>(nodes_.size());
         choose(final ? k : beam_width, final);
         if (final) break;
-        nodes_.clear();
-        for (const std::uint64_t key : keys_) nodes_.push_back(node_of(key));
-        std::sort(nodes_.begin(), nodes_.end());
         keys_.clear();
     }
     write_out(k, leaves, scores);

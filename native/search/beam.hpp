@@ -54,7 +54,7 @@ private:
     void enter(const Query& query, int level);
     void look_ahead(int level, const std::int32_t* numbers, std::size_t count, std::int64_t below);
     void open_children(int level, const std::int32_t* live, const Query& query);
-    // Leaves in `keys_` the k best of `nodes_`, in no order.
+    // Chooses the k best of `nodes_`: on the last level into `keys_`, in no order, else `nodes_` is left with them.
     void choose(std::int64_t k, bool final);
     void choose_exactly(std::int64_t k, bool final);
     // The beam over path scores: `beam` with `by_path`.
