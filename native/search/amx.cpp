@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "common/level.hpp"
+#include "search/table.hpp"
 
 namespace beamwood::amx {
 namespace {
@@ -138,8 +139,9 @@ BEAMWOOD_INLINE IntVec take_half(Vec& left) {
     return bits >> 16;
 }
 
-void prepare(const Model& model, const AmxModel& amx, const float* nodes, const History& history,
-             const Workspace& space, AmxWorkspace& tiles) {
+// The history's nodes folded into the attention's rows, and those rows' linear parts.
+void fold_history(const Model& model, const AmxModel& amx, const float* nodes, const History& history,
+                  const Workspace& space, AmxWorkspace& tiles) {
     const Dense& attention = model.attention_in;
     const int width = model.width, depth_tiles = amx.depth_tiles, depth = 32 * depth_tiles;
     const std::size_t tile_step = static_cast<std::size_t>(depth_tiles) * 2 * TILE;
@@ -182,7 +184,12 @@ void prepare(const Model& model, const AmxModel& amx, const float* nodes, const 
         for (int a = 0; a < attention.outputs; ++a) fold(a, u * amx.rows + a, tiles.folded.data(), a);
         fold(attention.outputs, u, tiles.linear.data(), attention.stride);
     }
-    const int inputs = width + static_cast<int>(history.nodes.size());
+}
+
+void prepare(const Model& model, const AmxModel& amx, const float* nodes, const History& history,
+             const Workspace& space, AmxWorkspace& tiles) {
+    if (!space.table) fold_history(model, amx, nodes, history, space, tiles);
+    const int inputs = model.width + static_cast<int>(history.nodes.size());
     if (model.layers.size() > 1) {
         const Dense& layer = model.layers.front();
         tile_transposed(space.first.data(), layer.stride, inputs, layer.outputs, tiles.first, (inputs + 31) / 32);
@@ -400,14 +407,18 @@ void dense(const Dense& layer, const TileMatrix& matrix, int depth, int column_t
     finish(layer, waiting, tiles.values.data());
 }
 
-void score_block(const Model& model, const AmxModel& amx, int num_history, int count, bool split, const Workspace& space,
-                 AmxWorkspace& tiles, float* scores) {
+void score_block(const Model& model, const AmxModel& amx, int num_history, const std::int32_t* wanted, int count,
+                 bool split, const Workspace& space, AmxWorkspace& tiles, float* scores) {
     const int width = model.width, column_tiles = (count + 15) / 16;
-    // Three rows of 1 behind the node's meet the constant; attention then writes its weights there.
-    for (int d = width; d < width + 3; ++d)
-        std::fill_n(tiles.values.data() + static_cast<std::size_t>(d) * BLOCK, BLOCK, 1.0f);
-    tile_inputs(tiles.values.data(), width + 3, amx.depth_tiles, column_tiles, tiles.nodes);
-    attend(model, amx, num_history, column_tiles, split, tiles);
+    if (space.table) {
+        look_up(space, num_history, wanted, count, tiles.values.data() + static_cast<std::size_t>(width) * BLOCK);
+    } else {
+        // Three rows of 1 behind the node's meet the constant; attention then writes its weights there.
+        for (int d = width; d < width + 3; ++d)
+            std::fill_n(tiles.values.data() + static_cast<std::size_t>(d) * BLOCK, BLOCK, 1.0f);
+        tile_inputs(tiles.values.data(), width + 3, amx.depth_tiles, column_tiles, tiles.nodes);
+        attend(model, amx, num_history, column_tiles, split, tiles);
+    }
     int depth = width + num_history;
     const float* last = space.first.data();
     for (std::size_t i = 0; i + 1 < model.layers.size(); ++i) {
@@ -440,7 +451,7 @@ void score(const Model& model, const AmxModel& amx, const float* nodes, int num_
             const float* node = nodes + static_cast<std::size_t>(wanted[begin + std::min(column, count - 1)]) * width;
             for (int d = 0; d < width; ++d) tiles.values[static_cast<std::size_t>(d) * BLOCK + column] = node[d];
         }
-        score_block(model, amx, num_history, count, split, space, tiles, scores + begin);
+        score_block(model, amx, num_history, wanted + begin, count, split, space, tiles, scores + begin);
     }
     _tile_release();
 }

@@ -109,6 +109,12 @@ void Worker::enter(const Query& query, int level) {
         history_.windows.push_back(model_.window_of[position]);
     }
     level_nodes_ = model_.nodes + shape_.level_offset(level) * model_.width;
+    const Aligned<float>& table = model_.tables[level];
+    space_.table = table.size() > 0;
+    space_.table_rows.clear();
+    if (space_.table)
+        for (const std::int32_t node : history_.nodes)
+            space_.table_rows.push_back(table.data() + node * shape_.level_size(level));
     // A whole level is read in order, which needs no help.
     ahead_.clear();
     if (nodes_.size() <= 4096) look_ahead(level, nodes_.data(), nodes_.size(), 1);

@@ -59,10 +59,11 @@ Dense checked_layer(const LayerArrays& arrays, int inputs, const std::string& na
 class Searcher {
 public:
     Searcher(Array<float, 2> nodes, std::vector<LayerArrays> layers, Array<std::int64_t, 1> windows,
-             ShapeNumbers shape, const std::string& level, const std::string& precision, bool by_path)
+             ShapeNumbers shape, const std::string& level, const std::string& precision, bool by_path, int table_nodes)
         : nodes_(nodes), by_path_(by_path), kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))) {
         set_shape(shape);
         set_model(layers, windows);
+        set_tables(table_nodes);
         if (precision == "float32") precision_ = Precision::float32;
         else if (precision == "exact") precision_ = Precision::exact;
         else if (precision == "bf16") precision_ = Precision::bf16;
@@ -166,6 +167,18 @@ private:
         require(inputs == 1, "the last layer must have one output");
     }
 
+    void set_tables(int most) {
+        require(0 <= most && most < (1 << 14), "table_nodes must be in 0..16383");
+        Workspace space(model_);
+        model_.tables.resize(shape_.depth + 1);
+        for (int j = 1; j <= shape_.depth && shape_.level_size(j) <= most; ++j) {
+            const int size = static_cast<int>(shape_.level_size(j));
+            Aligned<float> table(static_cast<std::size_t>(size) * size);
+            kernels_.tabulate(model_, model_.nodes + shape_.level_offset(j) * model_.width, size, space, table.data());
+            model_.tables[j] = std::move(table);
+        }
+    }
+
     void check_leaves(const std::int32_t* leaves, std::size_t count, std::int32_t least, const char* name) const {
         const std::int64_t capacity = shape_.level_size(shape_.depth);
         for (std::size_t i = 0; i < count; ++i)
@@ -242,9 +255,9 @@ private:
 void register_search(nb::module_& module) {
     nb::class_<Searcher>(module, "Searcher", "Searches a tree with a DIN scorer; see beamwood.kernels.search.")
         .def(nb::init<Array<float, 2>, std::vector<LayerArrays>, Array<std::int64_t, 1>, ShapeNumbers,
-                      const std::string&, const std::string&, bool>(),
+                      const std::string&, const std::string&, bool, int>(),
              nb::arg("nodes").noconvert(), nb::arg("layers").noconvert(), nb::arg("windows").noconvert(),
-             nb::arg("shape"), nb::arg("level"), nb::arg("precision"), nb::arg("by_path"))
+             nb::arg("shape"), nb::arg("level"), nb::arg("precision"), nb::arg("by_path"), nb::arg("table_nodes"))
         .def("beam", &Searcher::beam, nb::arg("history").noconvert(), nb::arg("beam_width"), nb::arg("k"),
              nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert(), nb::arg("threads"))
         .def("exact", &Searcher::exact, nb::arg("history").noconvert(), nb::arg("k"), nb::arg("live").noconvert(),

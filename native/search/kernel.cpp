@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/level.hpp"
+#include "search/table.hpp"
 
 namespace beamwood::BEAMWOOD_LEVEL {
 namespace {
@@ -112,6 +113,15 @@ BEAMWOOD_INLINE void over_columns(int count, Work&& work) {
     }
 }
 
+// `inputs` [D][BLOCK] = the wanted nodes, to whole vectors. Columns past the end repeat the last node; they are not read.
+void gather(const float* nodes, const std::int32_t* wanted, int count, int width, float* inputs) {
+    const int columns = (count + LANES - 1) / LANES * LANES;
+    for (int column = 0; column < columns; ++column) {
+        const float* node = nodes + static_cast<std::size_t>(wanted[column < count ? column : count - 1]) * width;
+        for (int d = 0; d < width; ++d) inputs[d * BLOCK + column] = node[d];
+    }
+}
+
 // `to` [stride] = `from` + values times `matrix` [depth][stride]. Many vectors at once hide the latency of their sums.
 void combine(const float* values, const float* matrix, int depth, int stride, const float* from, float* to) {
     const auto over = [&]<int V>(int column) {
@@ -143,6 +153,7 @@ void prepare(const Model& model, const float* nodes, const History& history, con
     for (std::size_t u = 0; u < history.nodes.size(); ++u) {
         float* a = space.history.data() + u * width;
         std::memcpy(a, nodes + static_cast<std::size_t>(history.nodes[u]) * width, width * sizeof(float));
+        if (space.table) continue;
         combine(a, attention.weight.data(), width, attention.stride, attention.bias.data(),
                 space.constant.data() + u * attention.stride);
     }
@@ -162,14 +173,12 @@ void score(const Model& model, const float* nodes, int num_history, const std::i
     for (std::int64_t begin = 0; begin < total; begin += BLOCK) {
         const int count = static_cast<int>(total - begin < BLOCK ? total - begin : BLOCK);
         float* inputs = space.inputs.data();
-        const int columns = (count + LANES - 1) / LANES * LANES;
-        for (int column = 0; column < columns; ++column) {
-            // Columns past the end repeat the last node; their scores are not read.
-            const float* node =
-                nodes + static_cast<std::size_t>(wanted[begin + (column < count ? column : count - 1)]) * width;
-            for (int d = 0; d < width; ++d) inputs[d * BLOCK + column] = node[d];
+        gather(nodes, wanted + begin, count, width, inputs);
+        if (space.table) {
+            look_up(space, num_history, wanted + begin, count, inputs + static_cast<std::size_t>(width) * BLOCK);
+        } else {
+            over_columns(count, [&]<int V>(int column) { attend<V>(model, num_history, space, column); });
         }
-        over_columns(count, [&]<int V>(int column) { attend<V>(model, num_history, space, column); });
         const float* from = inputs;
         const float* matrix = space.first.data();
         int depth = width + num_history;
@@ -188,10 +197,31 @@ void score(const Model& model, const float* nodes, int num_history, const std::i
     }
 }
 
+void tabulate(const Model& model, const float* nodes, int size, Workspace& space, float* table) {
+    const int width = model.width, length = model.history_length;
+    History history;
+    std::int32_t wanted[BLOCK];
+    for (int first = 0; first < size; first += length) {
+        history.nodes.clear();
+        for (int node = first; node < size && node < first + length; ++node) history.nodes.push_back(node);
+        prepare(model, nodes, history, {}, space);
+        const int num_history = static_cast<int>(history.nodes.size());
+        for (int begin = 0; begin < size; begin += BLOCK) {
+            const int count = size - begin < BLOCK ? size - begin : BLOCK;
+            for (int i = 0; i < count; ++i) wanted[i] = begin + i;
+            gather(nodes, wanted, count, width, space.inputs.data());
+            over_columns(count, [&]<int V>(int column) { attend<V>(model, num_history, space, column); });
+            for (int u = 0; u < num_history; ++u)
+                std::memcpy(table + static_cast<std::size_t>(first + u) * size + begin,
+                            space.inputs.data() + static_cast<std::size_t>(width + u) * BLOCK, count * sizeof(float));
+        }
+    }
+}
+
 }  // namespace
 
 const SearchKernels* search_kernels() {
-    static constexpr SearchKernels table{prepare, score};
+    static constexpr SearchKernels table{prepare, score, tabulate};
     return &table;
 }
 

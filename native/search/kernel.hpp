@@ -17,6 +17,9 @@ struct SearchKernels {
     // Scores `count` nodes of that level for the user of `space`; `wanted` are their numbers within the level.
     void (*score)(const Model& model, const float* nodes, int num_history, const std::int32_t* wanted,
                   std::int64_t count, Workspace& space, float* scores);
+    // `table` [size, size]: the attention weight of each node of a level as history (rows) for each as candidate, equal to
+    // what `score` computes, bit for bit.
+    void (*tabulate)(const Model& model, const float* nodes, int size, Workspace& space, float* table);
 };
 
 BEAMWOOD_DECLARE_KERNELS(SearchKernels, search_kernels)

@@ -47,6 +47,9 @@ struct Model {
     float attention_out_bias = 0, attention_out_slope = 0;
     std::vector<Dense> layers;
     int widest = 0;  // the largest stride of the layers
+    // By level, [size, size]: the attention weight of each node as history for each as candidate, which no user changes.
+    // Empty for levels of more nodes than the caller wants to keep them for.
+    std::vector<Aligned<float>> tables;
 };
 
 // The present entries of a history on one level; nodes ascending, each once.
@@ -56,6 +59,7 @@ struct History {
     std::vector<std::int32_t> windows;     // [entries]
 };
 
+// For one user on one level.
 struct Workspace {
     Aligned<float> history;   // [U][D]
     Aligned<float> constant;  // [U][stride of attention_in]
@@ -63,6 +67,8 @@ struct Workspace {
     Aligned<float> first;     // [D + U][stride of layer 0]: W_w transposed, then a row for each history node
     Aligned<float> inputs;    // [D + U][BLOCK]: nodes transposed, then their attention weights
     Aligned<float> outputs[2];  // [widest][BLOCK]
+    std::vector<const float*> table_rows;  // [U]: where the level has a table, each history node's row
+    bool table = false;
 
     explicit Workspace(const Model& model);
 };

@@ -67,15 +67,18 @@ def masked_case(seed, num_rows, **sizes):
     mlp=st.sampled_from([(), (7,), (128, 64, 24), (17, 33), (3, 3, 3, 3)]),
     variant=st.sampled_from(VARIANTS or [("float32", "generic")]),
     beam_width=st.integers(1, 70),
+    table_nodes=st.sampled_from([0, 60, 512]),
 )
-def test_every_shape_equals_the_twin(seed, num_items, branching, width, hidden, windows, mlp, variant, beam_width):
+def test_every_shape_equals_the_twin(
+    seed, num_items, branching, width, hidden, windows, mlp, variant, beam_width, table_nodes
+):
     tree, weights, histories, live, excluded = masked_case(
         seed, 4, num_items=num_items, branching=branching, width=width, hidden=hidden, windows=windows, mlp=mlp
     )
     # Random scorers of odd shapes condition worse than trained ones: float32 itself is off by more than 1e-5 there.
     tolerance = 5e-5
     precision, level = variant
-    search = DinSearch(weights, tree.shape, precision=precision, level=level)
+    search = DinSearch(weights, tree.shape, precision=precision, level=level, table_nodes=table_nodes)
     assert search.is_native
     k = min(beam_width, 20)
     got = search.beam(histories, beam_width=beam_width, k=k, live=live, excluded=excluded)
@@ -109,6 +112,26 @@ def test_the_top_150_of_a_thousand_users():
         rows = np.union1d(differ, np.arange(20))
         part, twin = (Found(f.leaves[rows], f.scores[rows], f.scored[rows]) for f in (got, expected))
         assert_same_up_to_ties(tree, weights, histories[rows], part, twin)
+
+
+@native_only
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_tables_of_attention_change_no_bit(variant):
+    precision, level = variant
+    tree, weights, histories = random_case(7, num_items=700, num_rows=30, width=24, hidden=36, windows=WINDOWS)
+    arguments = {"beam_width": 40, "k": 40, "live": tree.live_counts}
+    kept, anew = (
+        DinSearch(weights, tree.shape, precision=precision, level=level, table_nodes=most).beam(histories, **arguments)
+        for most in (1024, 0)
+    )
+    assert np.array_equal(kept.leaves, anew.leaves)
+    assert np.array_equal(kept.scores, anew.scores)
+
+
+def test_tables_have_a_bound():
+    tree, weights, _ = random_case(7, num_items=20, num_rows=1)
+    with pytest.raises(InputError, match="table_nodes"):
+        DinSearch(weights, tree.shape, table_nodes=1 << 20)
 
 
 @amx_only
@@ -260,6 +283,7 @@ def test_the_native_edge_checks_for_itself():
         "v2" if "v2" in LIVE["levels"] else "generic",
         "float32",
         False,
+        8,
     ]
     history = np.ascontiguousarray(histories, np.int32)
     searcher = module.Searcher(*good)
@@ -280,6 +304,8 @@ def test_the_native_edge_checks_for_itself():
         (3, (2, 2, 60)),
         (4, "v9"),
         (5, "float16"),
+        (7, -1),
+        (7, 1 << 20),
     ]
     for place, bad in bad_arguments:
         with pytest.raises((ValueError, TypeError)):

@@ -31,8 +31,9 @@ class DinSearch:
     `threads`: how many rows are searched at once. `precision`: "float32"; "exact" gives the answers of float32, on AMX
     by way of split bf16; "bf16" rounds the products and may change results (native with AMX only). `level` forces an
     instruction set of the native core. `by_path`: the score of a leaf is the log-probability of the path to it, each
-    step's probability the sigmoid of the scorer's value (PLT), always in float32. Raises `InputError` for nodes that
-    do not fit the shape or unknown choices.
+    step's probability the sigmoid of the scorer's value (PLT), always in float32. `table_nodes`: on levels of at most
+    that many nodes the attention of each node to each is computed once and kept (4 bytes a pair; native only), which
+    changes no bit of a float32 score. Raises `InputError` for nodes that do not fit the shape or unknown choices.
     """
 
     def __init__(
@@ -44,7 +45,10 @@ class DinSearch:
         precision: str = "exact",
         level: str | None = None,
         by_path: bool = False,
+        table_nodes: int = 512,
     ) -> None:
+        if not 0 <= table_nodes < 1 << 14:
+            raise InputError(f"table_nodes={table_nodes} is outside 0..16383")
         if precision not in PRECISIONS:
             raise InputError(f"precision={precision!r} is unknown{nearest(precision, PRECISIONS)}")
         if threads < 1:
@@ -59,7 +63,7 @@ class DinSearch:
         self._core: Any = None
         module = native()
         if module is not None:
-            self._core = _core(module, weights, shape, native_level(level), precision, by_path)
+            self._core = _core(module, weights, shape, native_level(level), precision, by_path, table_nodes)
         elif precision == "bf16":
             raise InputError("precision='bf16' needs the native core; use 'exact'")
 
@@ -188,7 +192,9 @@ def _padded(found: Found, k: int) -> Found:
     return Found(np.pad(found.leaves, more, constant_values=-1), scores, found.scored)
 
 
-def _core(module: Any, weights: DinWeights, shape: Shape, level: str, precision: str, by_path: bool) -> Any:
+def _core(
+    module: Any, weights: DinWeights, shape: Shape, level: str, precision: str, by_path: bool, table_nodes: int
+) -> Any:
     """The native searcher, which keeps the arrays of `weights` alive."""
     if not hasattr(module, "Searcher"):
         return None
@@ -204,4 +210,5 @@ def _core(module: Any, weights: DinWeights, shape: Shape, level: str, precision:
         level,
         precision if use_amx else "float32",
         by_path,
+        table_nodes,
     )
