@@ -58,6 +58,7 @@ def test_training_with_summed_labels_misses_what_rectified_labels_find(market):
     misses = {}
     for labels in ("summed", "rectified"):
         config = Config(
+            tree="category",
             branching=2,
             width=8,
             attention_hidden=8,
