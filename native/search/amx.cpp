@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "common/level.hpp"
-#include "search/table.hpp"
+#include "search/columns.hpp"
 
 namespace beamwood::amx {
 namespace {
@@ -441,16 +441,10 @@ void score_block(const Model& model, const AmxModel& amx, int num_history, const
 
 void score(const Model& model, const AmxModel& amx, const float* nodes, int num_history, const std::int32_t* wanted,
            std::int64_t total, bool split, const Workspace& space, AmxWorkspace& tiles, float* scores) {
-    const int width = model.width;
     configure();
     for (std::int64_t begin = 0; begin < total; begin += BLOCK) {
         const int count = static_cast<int>(std::min<std::int64_t>(BLOCK, total - begin));
-        const int columns = (count + 15) / 16 * 16;
-        for (int column = 0; column < columns; ++column) {
-            // Columns past the end repeat the last node; their scores are not read.
-            const float* node = nodes + static_cast<std::size_t>(wanted[begin + std::min(column, count - 1)]) * width;
-            for (int d = 0; d < width; ++d) tiles.values[static_cast<std::size_t>(d) * BLOCK + column] = node[d];
-        }
+        gather(nodes, wanted + begin, count, model.width, tiles.values.data());
         score_block(model, amx, num_history, wanted + begin, count, split, space, tiles, scores + begin);
     }
     _tile_release();

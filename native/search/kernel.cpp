@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/level.hpp"
-#include "search/table.hpp"
+#include "search/columns.hpp"
 
 namespace beamwood::BEAMWOOD_LEVEL {
 namespace {
@@ -110,15 +110,6 @@ BEAMWOOD_INLINE void over_columns(int count, Work&& work) {
     if constexpr (COLUMNS > 2) {
         if (left == 2) work.template operator()<2>(column);
         if (left == 3) work.template operator()<3>(column);
-    }
-}
-
-// `inputs` [D][BLOCK] = the wanted nodes, to whole vectors. Columns past the end repeat the last node; they are not read.
-void gather(const float* nodes, const std::int32_t* wanted, int count, int width, float* inputs) {
-    const int columns = (count + LANES - 1) / LANES * LANES;
-    for (int column = 0; column < columns; ++column) {
-        const float* node = nodes + static_cast<std::size_t>(wanted[column < count ? column : count - 1]) * width;
-        for (int d = 0; d < width; ++d) inputs[d * BLOCK + column] = node[d];
     }
 }
 
