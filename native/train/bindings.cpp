@@ -1,9 +1,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <stdexcept>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "common/cpu.hpp"
 #include "train/attention.hpp"
@@ -132,6 +136,36 @@ void register_train(nb::module_& module) {
         },
         array("scores"), array("less"), array("masked"), array("starts"), nb::arg("draws"), array("counts"),
         nb::arg("threads") = 1, nb::arg("level") = "");
+    module.def(
+        "drawn_softmax",
+        [](Array<float, 2> scores, Array<const float, 1> less, Array<const bool, 2> masked,
+           Array<const float, 1> positive, Array<const float, 2> starts,
+           const std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, float>>& parts,
+           Array<float, 1> losses, Array<float, 1> own, Array<std::int64_t, 1> drawn, int threads,
+           const std::string& level) {
+            const std::size_t rows = scores.shape(0), columns = scores.shape(1);
+            require(less.shape(0) == columns && drawn.shape(0) == columns, "less or drawn does not fit scores");
+            require(masked.shape(0) == rows && masked.shape(1) == columns, "masked does not fit scores");
+            require(positive.shape(0) == rows && losses.shape(0) == rows && own.shape(0) == rows,
+                    "positive, losses or own does not fit scores");
+            require(starts.shape(0) == rows && starts.shape(1) == parts.size(), "starts does not fit scores and parts");
+            std::vector<DrawnPart> checked;
+            std::int64_t covered = 0;
+            for (const auto& [first, stop, draws, share] : parts) {
+                require(first == covered && stop > first && stop <= std::int64_t(columns), "parts must cover scores");
+                require(draws >= 1 && draws < (std::int64_t(1) << 24), "draws must be in 1..2^24");
+                checked.push_back({first, stop, draws, share});
+                covered = stop;
+            }
+            require(covered == std::int64_t(columns), "parts must cover scores");
+            const ResampleKernels* kernels = BEAMWOOD_PICK_KERNELS(resample_kernels, choose_level(level));
+            nb::gil_scoped_release release;
+            kernels->softmax(std::int64_t(rows), std::int64_t(columns), scores.data(), less.data(), masked.data(),
+                             positive.data(), starts.data(), checked.data(), int(checked.size()), losses.data(),
+                             own.data(), drawn.data(), threads);
+        },
+        array("scores"), array("less"), array("masked"), array("positive"), array("starts"), nb::arg("parts"),
+        array("losses"), array("own"), array("drawn"), nb::arg("threads") = 1, nb::arg("level") = "");
     module.def(
         "nearest_better",
         [](Array<const float, 2> scores, Array<const std::int32_t, 1> items, Array<const std::int64_t, 1> places,

@@ -32,47 +32,177 @@ BEAMWOOD_INLINE Vec exp_of(Vec x) {
     return x < lowest ? Vec{} : p * scale;
 }
 
+constexpr int CHAINS = 16, ABREAST = CHAINS / LANES;
+
+typedef signed char ByteVec __attribute__((vector_size(LANES)));
+
+BEAMWOOD_INLINE Vec larger(Vec a, Vec b) { return a > b ? a : b; }
+
+BEAMWOOD_INLINE float largest(Vec x) {
+    float top = x[0];
+    for (int lane = 1; lane < LANES; ++lane) top = x[lane] > top ? x[lane] : top;
+    return top;
+}
+
+// What one worker needs for one row: scores, weights and counts, each with room for whole chains.
+struct Row {
+    std::vector<float> scores, weights;
+    std::vector<std::int32_t> counts;
+    std::int64_t padded = 0;
+
+    explicit Row(std::int64_t columns) {
+        const std::int64_t room = (columns + CHAINS - 1) / CHAINS * CHAINS;
+        scores.resize(room), weights.resize(room), counts.resize(room);
+    }
+
+    // Weights exp(score - less), the largest 1; false where no candidate can be drawn.
+    bool weigh(std::int64_t columns, const float* from, const float* less, const bool* masked) {
+        padded = (columns + CHAINS - 1) / CHAINS * CHAINS;
+        float *__restrict s = scores.data(), *__restrict w = weights.data();
+        const float infinite = std::numeric_limits<float>::infinity();
+        const std::int64_t whole = columns / LANES * LANES;
+        Vec top = splat(-infinite);
+        for (std::int64_t c = 0; c < whole; c += LANES) {
+            ByteVec bytes;
+            std::memcpy(&bytes, masked + c, sizeof bytes);
+            const Vec score = load(from + c), less_c = load(less + c);
+            const Vec x = __builtin_convertvector(bytes, IntVec) != 0 ? splat(-infinite) : score - less_c;
+            store(s + c, score);
+            store(w + c, x);
+            top = larger(x, top);
+        }
+        float highest = largest(top);
+        for (std::int64_t c = whole; c < padded; ++c) {
+            s[c] = c < columns ? from[c] : 0.0f;
+            w[c] = c < columns && !masked[c] ? from[c] - less[c] : -infinite;
+            highest = w[c] > highest ? w[c] : highest;
+        }
+        if (!(highest > -infinite)) return false;
+        for (std::int64_t c = 0; c < padded; c += LANES) store(w + c, exp_of(load(w + c) - splat(highest)));
+        return true;
+    }
+
+    // Counts of `draws` draws by the weights; false where these are no numbers. Every chain sums in the same order in
+    // both passes, so that places rise along the row and a weight of 0 is never drawn.
+    bool draw(std::int64_t draws, float start) {
+        const float* __restrict w = weights.data();
+        std::int32_t* __restrict to = counts.data();
+        Vec sum[ABREAST] = {}, base[ABREAST];
+        for (std::int64_t c = 0; c < padded; c += CHAINS)
+            for (int v = 0; v < ABREAST; ++v) sum[v] += load(w + c + v * LANES);
+        float total = 0;
+        for (int chain = 0; chain < CHAINS; ++chain) {
+            base[chain / LANES][chain % LANES] = total;
+            total += sum[chain / LANES][chain % LANES];
+        }
+        if (!(total > 0 && total < std::numeric_limits<float>::infinity())) return false;
+        const Vec scale = splat(static_cast<float>(draws) / total), shift = splat(start);
+        const Vec most = splat(static_cast<float>(draws));
+        auto place = [&](Vec x) {
+            const Vec at = x * scale + shift;
+            return __builtin_convertvector(at < most ? at : most, IntVec);
+        };
+        IntVec before[ABREAST];
+        Vec running[ABREAST] = {};
+        for (int v = 0; v < ABREAST; ++v) before[v] = place(base[v]);
+        for (std::int64_t c = 0; c < padded; c += CHAINS)
+            for (int v = 0; v < ABREAST; ++v) {
+                running[v] += load(w + c + v * LANES);
+                const IntVec now = place(base[v] + running[v]), count = now - before[v];
+                std::memcpy(to + c + v * LANES, &count, sizeof count);
+                before[v] = now;
+            }
+        // What rounding leaves over goes to the best.
+        const std::int64_t left = draws - before[ABREAST - 1][LANES - 1];
+        if (left > 0) to[std::find(w, w + padded, 1.0f) - w] += static_cast<std::int32_t>(left);
+        return true;
+    }
+
+    // The softmax of a positive against the draws: weights become each candidate's part, and the sum is returned.
+    // `top`: what was taken from every exponent.
+    float share(float positive, float& top) {
+        const float* __restrict s = scores.data();
+        const std::int32_t* __restrict n = counts.data();
+        float* __restrict w = weights.data();
+        auto counted = [&](std::int64_t c) {
+            IntVec count;
+            std::memcpy(&count, n + c, sizeof count);
+            return count;
+        };
+        Vec highest = splat(positive);
+        for (std::int64_t c = 0; c < padded; c += LANES) {
+            const Vec score = load(s + c);
+            highest = larger(counted(c) > 0 ? score : highest, highest);
+        }
+        top = largest(highest);
+        Vec total{};
+        for (std::int64_t c = 0; c < padded; c += LANES) {
+            const IntVec count = counted(c);
+            const Vec part = exp_of(load(s + c) - splat(top)) * __builtin_convertvector(count, Vec);
+            const Vec kept = count > 0 ? part : Vec{};
+            store(w + c, kept);
+            total += kept;
+        }
+        float sum = 0;
+        for (int lane = 0; lane < LANES; ++lane) sum += total[lane];
+        return sum;
+    }
+};
+
 void systematic(std::int64_t rows, std::int64_t columns, const float* scores, const float* less, const bool* masked,
                 const float* starts, std::int64_t draws, float* counts, int threads) {
     if (columns == 0) return;
-    const std::int64_t padded = (columns + LANES - 1) / LANES * LANES;
-    std::vector<float> weights(padded * std::max(threads, 1));
-    std::vector<double> sums(padded * std::max(threads, 1));
+    std::vector<Row> workers(std::max(threads, 1), Row(columns));
     parallel_rows(rows, std::max(threads, 1), [&](int worker, std::int64_t row) {
-        float* __restrict w = &weights[worker * padded];
-        double* __restrict s = &sums[worker * padded];
-        const float* from = scores + row * columns;
-        const bool* none = masked + row * columns;
-        const float infinite = std::numeric_limits<float>::infinity();
-        float top = -infinite;
-        for (std::int64_t c = 0; c < columns; ++c) {
-            w[c] = none[c] ? -infinite : from[c] - less[c];
-            top = w[c] > top ? w[c] : top;
-        }
-        float* __restrict to = counts + row * columns;
-        if (!(top > -infinite)) {
-            std::fill_n(to, columns, 0.0f);
-            return;
-        }
-        std::fill(w + columns, w + padded, -infinite);
-        for (std::int64_t c = 0; c < padded; c += LANES) store(w + c, exp_of(load(w + c) - splat(top)));
-        double total = 0;
-        for (std::int64_t c = 0; c < columns; ++c) s[c] = total += w[c];
-        const double scale = draws / total, start = starts[row];
-        std::int64_t last = columns - 1;
-        while (w[last] == 0) --last;
-        for (std::int64_t c = 0; c < columns; ++c) s[c] = std::floor(s[c] * scale + start);
-        // Whatever rounding says, all draws are made by the last candidate that can be drawn.
-        for (std::int64_t c = last; c < columns; ++c) s[c] = static_cast<double>(draws);
-        to[0] = static_cast<float>(s[0]);
-        for (std::int64_t c = 1; c < columns; ++c) to[c] = static_cast<float>(s[c] - s[c - 1]);
+        Row& r = workers[worker];
+        const std::int64_t first = row * columns;
+        const bool some = r.weigh(columns, scores + first, less, masked + first) && r.draw(draws, starts[row]);
+        for (std::int64_t c = 0; c < columns; ++c) counts[first + c] = some ? static_cast<float>(r.counts[c]) : 0.0f;
     });
+}
+
+void softmax(std::int64_t rows, std::int64_t columns, float* scores, const float* less, const bool* masked,
+             const float* positive, const float* starts, const DrawnPart* parts, int num_parts, float* losses,
+             float* own, std::int64_t* drawn, int threads) {
+    threads = std::max(threads, 1);
+    std::vector<Row> workers(threads, Row(columns));
+    std::vector<std::vector<std::int64_t>> tallies(threads, std::vector<std::int64_t>(columns, 0));
+    parallel_rows(rows, threads, [&](int worker, std::int64_t row) {
+        Row& r = workers[worker];
+        float loss = 0, kept = 0;
+        for (int p = 0; p < num_parts; ++p) {
+            const DrawnPart& part = parts[p];
+            const std::int64_t first = row * columns + part.first, width = part.stop - part.first;
+            float* __restrict gradient = scores + first;
+            float top = positive[row], sum = 0, factor = 0;
+            if (r.weigh(width, scores + first, less + part.first, masked + first)) {
+                if (r.draw(part.draws, starts[row * num_parts + p])) {
+                    sum = r.share(positive[row], top);
+                    std::int64_t* __restrict tally = &tallies[worker][part.first];
+                    for (std::int64_t c = 0; c < width; ++c) tally[c] += r.counts[c];
+                } else {
+                    sum = std::numeric_limits<float>::quiet_NaN();
+                }
+            }
+            const float mine = std::exp(positive[row] - top), total = sum + mine;
+            factor = sum == 0 ? 0.0f : part.share / total;
+            const float* __restrict w = r.weights.data();
+            for (std::int64_t c = 0; c < width; ++c) gradient[c] = factor == 0 ? 0.0f : w[c] * factor;
+            loss += part.share * (std::log(total) + top - positive[row]);
+            kept += part.share * mine / total;
+        }
+        losses[row] = loss;
+        own[row] = kept;
+    });
+    for (std::int64_t c = 0; c < columns; ++c) drawn[c] = 0;
+    for (const auto& tally : tallies)
+        for (std::int64_t c = 0; c < columns; ++c) drawn[c] += tally[c];
 }
 
 }  // namespace
 
 const ResampleKernels* resample_kernels() {
-    static const ResampleKernels table{systematic};
+    static const ResampleKernels table{systematic, softmax};
     return &table;
 }
 

@@ -14,7 +14,8 @@ from scipy import stats
 from beamwood.errors import InputError
 from beamwood.kernels import native
 from beamwood.losses.softmax import weighted_softmax
-from beamwood.sampling.in_batch import SAMPLERS, Bir, GTower, Xir, log_popularity, make_sampler, resample_counts
+from beamwood.sampling.in_batch import SAMPLERS, Bir, GTower, Pairs, Xir, log_popularity, make_sampler
+from beamwood.sampling.resample import DrawnPart, drawn_softmax, resample_counts
 
 NUM_ITEMS, TARGET = 24, 5
 
@@ -32,6 +33,12 @@ def full_gradient(scores):
     return gradient
 
 
+def pairs_of(leaf, items, candidates, masked):
+    """One user's scores `leaf` in every row, by inner products with one-hot items."""
+    one_hot = torch.eye(len(leaf), dtype=leaf.dtype)[candidates]
+    return Pairs(leaf[None].expand(len(items), -1), one_hot, leaf[items], candidates, masked)
+
+
 def step_gradient(sampler, scores, counts, batch_size, generator):
     """The gradient by the scores of one user (row 0) of one random batch."""
     shares = torch.from_numpy(counts / counts.sum())
@@ -39,17 +46,8 @@ def step_gradient(sampler, scores, counts, batch_size, generator):
     items[0] = TARGET
     candidates = sampler.candidates(items, generator)
     leaf = scores.double().clone().requires_grad_()
-    rows = leaf[candidates][None].expand(batch_size, -1)
     masked = candidates[None] == items[:, None]
-    loss = torch.zeros((), dtype=torch.float64)
-    for term in sampler.terms(rows.detach().float(), candidates, masked, generator):
-        own = None if term.log_weight_positive_B is None else term.log_weight_positive_B[:1]
-        here = rows[:1, term.place]
-        losses = weighted_softmax(
-            leaf[items[:1]], here, term.log_weight_BC[:1], own, masked[:1, term.place], counts=term.counts
-        )
-        loss = loss + term.share * losses[0]
-    loss.backward()
+    sampler.losses(pairs_of(leaf, items, candidates, masked), generator)[0].backward()
     return leaf.grad
 
 
@@ -112,11 +110,7 @@ def test_the_program_s_correction_with_repeats_kept():
             items = torch.multinomial(shares, batch_size, replacement=True, generator=generator)
             items[0] = TARGET
             leaf = scores.double().clone().requires_grad_()
-            rows = leaf[items][None]
-            term = sampler.terms(rows.expand(batch_size, -1).detach().float(), items, own, generator)[0]
-            weighted_softmax(
-                leaf[items[:1]], rows, term.log_weight_BC[:1], term.log_weight_positive_B[:1], own[:1]
-            ).sum().backward()
+            sampler.losses(pairs_of(leaf, items, items, own), generator)[0].backward()
             total += leaf.grad
         biases.append((total / 600 - full_gradient(scores)).abs().sum().item())
     assert biases[1] < 0.1
@@ -144,13 +138,12 @@ def test_theorem_3_1_resampled_items_follow_the_softmax(draw):
     expected = (expected / expected.sum()).numpy()
     distances = []
     for batch_size in (16, 4096):
-        sampler = Bir(log_popularity(counts), draw=draw)
         found = np.zeros(NUM_ITEMS)
         for _ in range(300 if batch_size == 16 else 30):
             items = torch.multinomial(shares, batch_size, replacement=True, generator=generator)
+            less, masked = log_popularity(counts)[items], (items == TARGET)[None]
             row = scores[items][None]
-            masked = (items == TARGET)[None]
-            _, drawn = sampler.resampled(row, items, masked, batch_size, generator)
+            drawn = resample_counts(row, batch_size, generator, draw, less_C=less, masked_BC=masked)
             np.add.at(found, items.numpy(), drawn[0].numpy())
         distances.append(np.abs(found / found.sum() - expected).sum())
     assert distances[1] < 0.03
@@ -177,7 +170,7 @@ def test_theorem_3_2_the_bias_is_within_its_bound():
         generator = torch.Generator().manual_seed(5)
         mask = (items == TARGET)[None].expand(4000, -1)
         every = scores[None].expand(4000, -1)
-        log_weight, _ = sampler.resampled(every, items, mask, NUM_ITEMS, generator)
+        log_weight = sampler.log_weights(every, log_popularity(counts), mask, NUM_ITEMS, generator)
         leaf = scores.double().clone().requires_grad_()
         rows = leaf[None].expand(4000, -1)
         weighted_softmax(leaf[TARGET].expand(4000), rows, log_weight).mean().backward()
@@ -226,15 +219,56 @@ def test_native_draws_equal_the_twin(monkeypatch, candidates):
     results = []
     for path in ("native", "reference"):
         monkeypatch.setenv("BEAMWOOD_KERNELS", path)
-        sampler = Bir(less)
-        items = torch.arange(candidates)
-        results.append(sampler.resampled(scores, items, masked, 500, torch.Generator().manual_seed(1))[1])
+        generator = torch.Generator().manual_seed(1)
+        results.append(resample_counts(scores, 500, generator, less_C=less, masked_BC=masked))
     ours, twin = results
     # Where a draw falls upon a border, rounding may give it to the neighbour.
     assert ((ours - twin).abs() <= 1).all()
     assert (ours != twin).float().mean() < 0.01
     assert torch.equal(ours.sum(dim=1), twin.sum(dim=1))
     assert (ours[masked] == 0).all()
+
+
+@pytest.mark.skipif(native() is None, reason="the native core was not built")
+@pytest.mark.parametrize(("batch", "cached"), [(1, 1), (7, 3), (40, 40), (33, 515)])
+@pytest.mark.parametrize("spread", [0.2, 8.0])
+def test_the_native_loss_and_gradients_equal_the_twin(monkeypatch, batch, cached, spread):
+    generator = torch.Generator().manual_seed(batch)
+    users = (torch.randn(batch, 5, generator=generator) * spread).requires_grad_()
+    items = torch.randn(batch + cached, 5, generator=generator).requires_grad_()
+    masked = torch.rand(batch, batch + cached, generator=generator) < 0.2
+    masked[0] = True  # no draw at all: the loss is 0, and so is its gradient
+    less = torch.randn(batch + cached, generator=generator)
+    parts = [DrawnPart(0, batch, 20, 0.3), DrawnPart(batch, batch + cached, 50, 0.7)]
+    outcomes = []
+    for path in ("native", "reference"):
+        monkeypatch.setenv("BEAMWOOD_KERNELS", path)
+        users.grad = items.grad = None
+        # The twin asks for one uniform a row and part, part by part; the same uniform for all makes them equal.
+        monkeypatch.setattr(torch, "rand", lambda shape, generator=None: torch.full(shape, 0.37))
+        positive = (users * items[:batch]).sum(dim=1)
+        losses, drawn = drawn_softmax(users, items, positive, less, masked, parts, generator)
+        (losses * torch.linspace(0.5, 2, batch)).sum().backward()
+        outcomes.append((losses.detach(), drawn, users.grad.clone(), items.grad.clone()))
+    ours, twin = outcomes
+    assert torch.equal(ours[1].sum(), twin[1].sum())
+    assert (ours[1] - twin[1]).abs().sum() <= 2  # a draw upon a border
+    assert ours[0][0] == 0
+    if torch.equal(ours[1], twin[1]):
+        for one, other in zip(ours, twin, strict=True):
+            assert torch.allclose(one, other, rtol=1e-4, atol=1e-4 * other.abs().max().item())
+    else:
+        assert torch.allclose(ours[0], twin[0], atol=0.2)
+
+
+@pytest.mark.skipif(native() is None, reason="the native core was not built")
+def test_the_native_loss_says_nan_where_a_score_is_none():
+    users = torch.ones(2, 1)
+    items = torch.tensor([[1.0], [torch.nan], [1.0]])
+    masked, less = torch.zeros((2, 3), dtype=torch.bool), torch.zeros(3)
+    parts = [DrawnPart(0, 3, 4, 1.0)]
+    losses, _ = drawn_softmax(users, items, torch.ones(2), less, masked, parts, torch.Generator())
+    assert torch.isnan(losses).all()
 
 
 def test_g_tower_learns_frequencies_on_line():
@@ -263,12 +297,8 @@ def test_xir_s_cache_holds_what_was_drawn_and_is_restored():
     candidates = sampler.candidates(items, generator)
     assert torch.equal(candidates[:32], items)
     first = sampler.cache.clone()
-    rows = scores[candidates][None].expand(32, -1)
     masked = candidates[None] == items[:, None]
-    terms = sampler.terms(rows, candidates, masked, generator)
-    assert [term.share for term in terms] == [0.5, 0.5]
-    assert [terms[0].place, terms[1].place] == [slice(32, None), slice(0, 32)]
-    assert all((term.log_weight_BC[masked[:, term.place]] == 0).all() for term in terms)
+    sampler.losses(pairs_of(scores, items, candidates, masked), generator)
     assert not torch.equal(sampler.cache, first)
     assert set(sampler.cache.tolist()) <= set(candidates.tolist())
     other = Xir(log_popularity(counts), 32)
@@ -278,7 +308,7 @@ def test_xir_s_cache_holds_what_was_drawn_and_is_restored():
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_contract(name):
-    """Batch first, masked candidates never weigh, the same seed gives the same terms."""
+    """Batch first, the same seed gives the same losses, and what is masked has no gradient."""
     scores, counts = world()
     counts = counts.copy()
     counts[3] = 0  # an item that nobody took has a floor, not log 0
@@ -289,15 +319,15 @@ def test_contract(name):
         items = torch.tensor([3, 5, 5, 1, 0, 2, 7, 9])
         candidates = sampler.candidates(items, generator)
         assert torch.equal(candidates[:8], items)
-        masked = candidates[None] == items[:, None]
-        terms = sampler.terms(scores[candidates][None].expand(8, -1), candidates, masked, generator)
-        assert math.isclose(sum(term.share for term in terms), 1)
-        for term in terms:
-            assert not torch.isnan(term.log_weight_BC).any()
-            assert term.log_weight_BC.shape[1] == len(candidates[term.place])
-        results.append(terms)
-    for one, other in zip(*results, strict=True):
-        assert torch.equal(one.log_weight_BC, other.log_weight_BC)
+        pairs = pairs_of(scores, items, candidates, candidates[None] == items[:, None])
+        pairs.items_CD.requires_grad_()
+        losses = sampler.losses(pairs, generator)
+        losses[0].backward()
+        assert (losses >= 0).all()
+        assert (pairs.items_CD.grad[pairs.masked_BC[0]] == 0).all()
+        assert (pairs.items_CD.grad[~pairs.masked_BC[0]] != 0).any()
+        results.append(losses)
+    assert torch.equal(*results)
 
 
 def test_wrong_input():
@@ -316,9 +346,8 @@ def test_mns_mixes_by_the_share_of_each_half(num_uniform: int) -> None:
     sampler = make_sampler("mns", counts, batch_size=6, num_uniform=num_uniform)
     candidates = sampler.candidates(torch.tensor([0, 0, 1, 2, 3, 0]), torch.Generator().manual_seed(0))
     assert len(candidates) == 6 + num_uniform
-    nothing = torch.zeros((6, len(candidates)), dtype=torch.bool)
-    (term,) = sampler.terms(torch.zeros((6, len(candidates))), candidates, nothing, torch.Generator())
+    log_weight, _ = sampler.log_weights(candidates, 6)
     share = 6 / len(candidates)
     q = share * counts / counts.sum() + (1 - share) / 4
     expected = 1 / (q[candidates.numpy()] * (len(candidates) - 1))
-    np.testing.assert_allclose(torch.exp(term.log_weight_BC[0]).numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(torch.exp(log_weight).numpy(), expected, rtol=1e-5)

@@ -19,7 +19,7 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.losses.softmax import catalogue_softmax, weighted_softmax
+from beamwood.losses.softmax import catalogue_softmax
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import item_features
 from beamwood.methods.train import train
@@ -29,7 +29,7 @@ from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
 from beamwood.retrieval.ann import FaissIndex
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.two_tower import TwoTowerSearcher
-from beamwood.sampling.in_batch import make_sampler
+from beamwood.sampling.in_batch import Pairs, make_sampler
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists
 
@@ -155,27 +155,10 @@ class TwoTowerTask:
             return catalogue_softmax(vectors_BD, every, batch.items_B)
         candidates = self.sampler.candidates(batch.items_B, self.generator)
         items_CD = self.model.item_vectors(candidates)
-        batch_size = len(batch.items_B)
-        # A product of its own, and a split: the backward of slices would fill whole matrices with zeros.
-        positive_B = (vectors_BD * items_CD[:batch_size]).sum(dim=1)
-        scores_BC = vectors_BD @ items_CD.T
-        inside, outside = torch.split(scores_BC, [batch_size, len(candidates) - batch_size], dim=1)
+        # A product of its own: the backward of a diagonal would fill a whole matrix with zeros.
+        positive_B = (vectors_BD * items_CD[: len(batch.items_B)]).sum(dim=1)
         masked = masked_candidates(batch.items_B, candidates, batch.known, self.num_items)
-        terms = self.sampler.terms(scores_BC.detach(), candidates, masked, self.generator)
-        losses = [
-            term.share
-            * weighted_softmax(
-                positive_B,
-                scores_BC if len(terms) == 1 else outside if term.place.start else inside,
-                term.log_weight_BC,
-                term.log_weight_positive_B,
-                # What is masked was never drawn.
-                None if term.counts else masked[:, term.place],
-                counts=term.counts,
-            )
-            for term in terms
-        ]
-        return torch.stack(losses).sum(dim=0)
+        return self.sampler.losses(Pairs(vectors_BD, items_CD, positive_B, candidates, masked), self.generator)
 
     def searcher(self, *, index: Literal["exact", "faiss"] = "exact") -> TwoTowerSearcher:
         """A searcher of the weights as they are now."""
@@ -201,15 +184,19 @@ class TwoTowerTask:
 
 def masked_candidates(items_B: Tensor, candidates_C: Tensor, known: ItemLists, num_items: int) -> Tensor:
     """bool[B, C]: the candidate is the row's positive, or one of the user's `known` items."""
-    unique, slot_of_candidate = torch.unique(candidates_C, return_inverse=True)
-    slot_of_item = np.full(num_items, -1, np.int64)
-    slot_of_item[unique.numpy()] = np.arange(len(unique))
-    slots, rows = slot_of_item[known.items], known.rows
-    inside = slots >= 0
-    mask = torch.zeros((len(items_B), len(unique)), dtype=torch.bool)
-    mask[torch.from_numpy(rows[inside]), torch.from_numpy(slots[inside])] = True
-    mask[torch.arange(len(items_B)), torch.from_numpy(slot_of_item)[items_B]] = True
-    return mask[:, slot_of_candidate]
+    # Candidates in the order of their items: those of an item stand side by side, repeats and all.
+    order = np.argsort(candidates_C.numpy(), kind="stable")
+    times = np.bincount(candidates_C.numpy(), minlength=num_items)
+    first = np.cumsum(times) - times
+    items = np.concatenate([known.items, items_B.numpy()])
+    rows = np.concatenate([known.rows, np.arange(len(items_B))])
+    hits = np.flatnonzero(times[items])
+    items, rows = items[hits], rows[hits]
+    ends = np.cumsum(times[items])
+    places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - times[items] - first[items], times[items])
+    mask = np.zeros((len(items_B), len(candidates_C)), bool)
+    mask[np.repeat(rows, times[items]), order[places]] = True
+    return torch.from_numpy(mask)
 
 
 def build_model(train: Dataset, config: Config, generator: torch.Generator) -> TwoTower:

@@ -1,10 +1,10 @@
 """Negatives for two towers from the batch itself: which candidates a user is compared with, and with what weight.
 
-Shape legend: B pairs of a batch, C candidates shared by the batch's users, N items, M draws a user.
+Shape legend: B pairs of a batch, C candidates shared by the batch's users, N items, M draws a user, D width.
 
-A sampler names the candidates to encode, and then, from their scores without gradient, the weight of each in the
-denominator of each user: `loss = -s+ + log(exp(s+) + sum over c of weight_c exp(s_c))`. Drawing with replacement is a
-weight that counts. Source: XIR ("Cache-Augmented Inbatch Importance Resampling"), section 3 and appendix.
+A sampler names the candidates to encode, and then gives the loss of each pair against them,
+`loss = -s+ + log(exp(s+) + sum over c of weight_c exp(s_c))`. Drawing with replacement is a weight that counts.
+Source: XIR ("Cache-Augmented Inbatch Importance Resampling"), section 3 and appendix.
 """
 
 from __future__ import annotations
@@ -19,31 +19,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from beamwood.errors import InputError, nearest
-from beamwood.kernels.dispatch import native, native_level
+from beamwood.losses.softmax import weighted_softmax
+from beamwood.sampling.resample import Draw, DrawnPart, drawn_softmax, resample_counts
 
-__all__ = ["SAMPLERS", "InBatchSampler", "Term", "log_popularity", "make_sampler", "resample_counts"]
+__all__ = ["SAMPLERS", "InBatchSampler", "Pairs", "log_popularity", "make_sampler"]
 
 Correction = Literal["sampled", "program"]
 Form = Literal["resampled", "weighted", "corrected"]
-Draw = Literal["systematic", "independent"]
-
-# Rows that are drawn for together, so that their weights stay in the cache.
-BLOCK_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """One softmax of the loss, `share` of it, over the candidates `place`.
+class Pairs:
+    """What a loss is made of: vectors float[B, D] and float[C, D], the scores [B] of the positives, the candidates'
+    items int64[C], and bool[B, C], what is no candidate of that user."""
 
-    `log_weight_BC` float32[B, C] or [1, C]: ln weight of each candidate, masked ones not yet taken out, or with
-    `counts` the weight itself, how often it was drawn; `log_weight_positive_B` [B], None for weight 1.
-    """
-
-    share: float
-    log_weight_BC: Tensor
-    log_weight_positive_B: Tensor | None = None
-    place: slice = field(default_factory=lambda: slice(None))
-    counts: bool = False
+    users_BD: Tensor
+    items_CD: Tensor
+    positive_B: Tensor
+    candidates_C: Tensor
+    masked_BC: Tensor
 
 
 class InBatchSampler(Protocol):
@@ -53,10 +47,8 @@ class InBatchSampler(Protocol):
         """int64[C], the items to encode: the batch's first, in their order."""
         ...
 
-    def terms(
-        self, scores_BC: Tensor, candidates_C: Tensor, masked_BC: Tensor, generator: torch.Generator
-    ) -> list[Term]:
-        """The loss's terms; `scores_BC` without gradient, `masked_BC` bool: no candidate of that user."""
+    def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
+        """[B], each positive's softmax against its negatives."""
         ...
 
     def state(self) -> dict[str, Any]: ...
@@ -70,63 +62,6 @@ def log_popularity(counts_N: NDArray[Any], *, floor: float = 1.0) -> Tensor:
         raise InputError(f"floor={floor} must be above 0, or an item without interactions has log 0")
     counts = torch.from_numpy(np.maximum(np.asarray(counts_N, np.float64), floor))
     return torch.log(counts / counts.sum()).float()
-
-
-def resample_counts(
-    log_weight_BC: Tensor, num_draws: int, generator: torch.Generator, draw: Draw = "systematic"
-) -> Tensor:
-    """float32[B, C]: how often each candidate is drawn in `num_draws` draws by `softmax(log_weight)`, -inf never.
-
-    "independent": with replacement, one by one. "systematic": one uniform a row and equal steps, so that every count
-    has the same mean and at most 1 of error; a pass over the row instead of a search for each draw. A row that is
-    -inf throughout has no draws.
-    """
-    if draw not in ("systematic", "independent"):
-        raise InputError(f"draw='{draw}' is unknown{nearest(draw, ['systematic', 'independent'])}")
-    return _counts(log_weight_BC, None, num_draws, generator, draw)
-
-
-def _counts(
-    score_BC: Tensor,
-    less_C: Tensor | None,
-    num_draws: int,
-    generator: torch.Generator,
-    draw: Draw,
-    masked_BC: Tensor | None = None,
-) -> Tensor:
-    """Draws by `softmax(score - less)` without what is masked, in blocks of rows that stay in the cache."""
-    num_rows, num_candidates = score_BC.shape
-    starts = torch.rand((num_rows, 1), generator=generator) if draw == "systematic" else None
-    counts_BC = torch.empty((num_rows, num_candidates))
-    core = native()
-    if core is not None and starts is not None and hasattr(core, "resample_systematic"):
-        none = torch.zeros(score_BC.shape, dtype=torch.bool) if masked_BC is None else masked_BC.contiguous()
-        less = torch.zeros(num_candidates) if less_C is None else less_C.float()
-        arrays = (score_BC.float().contiguous(), less.contiguous(), none, starts[:, 0].contiguous())
-        threads = torch.get_num_threads()
-        core.resample_systematic(*(a.numpy() for a in arrays), num_draws, counts_BC.numpy(), threads, native_level())
-        return counts_BC
-    for first in range(0, num_rows, BLOCK_ROWS):
-        rows = slice(first, first + BLOCK_ROWS)
-        w = torch.sub(score_BC[rows], less_C) if less_C is not None else score_BC[rows].clone()
-        none = torch.isneginf(w) if masked_BC is None else masked_BC[rows] | torch.isneginf(w)
-        # What is no candidate is set to 0 after exp, not to -inf before it, which is several times slower.
-        lowest = w.masked_fill(none, torch.inf).min(dim=1, keepdim=True).values
-        torch.where(none, torch.where(torch.isinf(lowest), 0.0, lowest), w, out=w)
-        w.sub_(w.max(dim=1, keepdim=True).values).exp_().masked_fill_(none, 0.0)
-        sums, counts = torch.cumsum(w, dim=1), counts_BC[rows]
-        total = sums[:, -1:].clone()
-        if starts is None:
-            uniforms = torch.rand((len(w), num_draws), generator=generator) * total
-            drawn = torch.searchsorted(sums, uniforms, right=True).clamp_(max=num_candidates - 1)
-            counts.zero_().scatter_add_(1, drawn, torch.ones_like(uniforms)).mul_(w > 0)
-            continue
-        # Draw j stands at (j + start) of equal steps; how many stand up to a candidate is a floor.
-        sums.mul_(num_draws / total.clamp(min=1e-30)).add_(starts[rows]).floor_().clamp_(max=num_draws)
-        sums[:, -1] = torch.where(total[:, 0] > 0, float(num_draws), 0.0)
-        counts[:, 0] = sums[:, 0]
-        torch.sub(sums[:, 1:], sums[:, :-1], out=counts[:, 1:])
-    return counts_BC
 
 
 @dataclass(slots=True)
@@ -159,18 +94,21 @@ class InBatch:
             log_q = torch.logaddexp(log_q + math.log(share), torch.full_like(log_q, uniform))
         return log_q
 
-    def terms(
-        self, scores_BC: Tensor, candidates_C: Tensor, masked_BC: Tensor, generator: torch.Generator
-    ) -> list[Term]:
-        del generator, masked_BC
-        batch_size = len(scores_BC)
+    def log_weights(self, candidates_C: Tensor, batch_size: int) -> tuple[Tensor, Tensor | None]:
+        """float32[C], ln weight of each candidate, and [B] of the positives (None: weight 1)."""
         log_q = self.proposal(candidates_C, batch_size)
         if log_q is None:
-            return [Term(1.0, torch.zeros((1, len(candidates_C))))]
+            return torch.zeros(len(candidates_C)), None
         if self.correction == "program":
-            return [Term(1.0, -log_q[None], -log_q[:batch_size])]
+            return -log_q, -log_q[:batch_size]
         # A user's own positive is no draw, so C - 1 are.
-        return [Term(1.0, -log_q[None] - math.log(max(1, len(candidates_C) - 1)))]
+        return -log_q - math.log(max(1, len(candidates_C) - 1)), None
+
+    def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
+        del generator
+        log_weight_C, of_positive_B = self.log_weights(pairs.candidates_C, len(pairs.positive_B))
+        score_BC = pairs.users_BD @ pairs.items_CD.T
+        return weighted_softmax(pairs.positive_B, score_BC, log_weight_C[None], of_positive_B, pairs.masked_BC)
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -225,12 +163,10 @@ class GTower:
         gap = torch.where(gap < 0, torch.full_like(gap, self.num_items / batch_size), gap)
         return -torch.log(gap.max(dim=0).values.clamp(min=1.0)) - math.log(batch_size)
 
-    def terms(
-        self, scores_BC: Tensor, candidates_C: Tensor, masked_BC: Tensor, generator: torch.Generator
-    ) -> list[Term]:
+    def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
         log_q_N = torch.zeros(self.num_items)
-        log_q_N[candidates_C] = self.log_q(candidates_C, len(scores_BC))
-        return InBatch(log_q_N, correction=self.correction).terms(scores_BC, candidates_C, masked_BC, generator)
+        log_q_N[pairs.candidates_C] = self.log_q(pairs.candidates_C, len(pairs.positive_B))
+        return InBatch(log_q_N, correction=self.correction).losses(pairs, generator)
 
     def _slots(self, items: Tensor) -> Tensor:
         return (items[None] * self.multipliers[:, None]) % self.buckets
@@ -260,27 +196,29 @@ class Bir:
         del generator
         return items_B
 
-    def terms(
-        self, scores_BC: Tensor, candidates_C: Tensor, masked_BC: Tensor, generator: torch.Generator
-    ) -> list[Term]:
-        log_weight, _ = self.resampled(scores_BC, candidates_C, masked_BC, len(scores_BC), generator)
-        return [Term(1.0, log_weight, counts=self.form == "resampled")]
-
-    def resampled(
-        self, scores_BC: Tensor, candidates_C: Tensor, masked_BC: Tensor, num_draws: int, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        """Weights [B, C] of the drawn items (ln, but for "resampled"), and how often each was drawn."""
-        log_pop_C = self.log_pop_N[candidates_C]
-        counts = _counts(scores_BC, log_pop_C, num_draws, generator, self.draw, masked_BC)
+    def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
+        less_C, batch_size = self.log_pop_N[pairs.candidates_C], len(pairs.positive_B)
         if self.form == "resampled":
-            return counts, counts
-        log_w = (scores_BC - log_pop_C).masked_fill_(masked_BC, -torch.inf)
+            parts = [DrawnPart(0, len(pairs.candidates_C), batch_size, 1.0)]
+            sides = (pairs.users_BD, pairs.items_CD, pairs.positive_B)
+            return drawn_softmax(*sides, less_C, pairs.masked_BC, parts, generator, self.draw)[0]
+        score_BC = pairs.users_BD @ pairs.items_CD.T
+        log_weight_BC = self.log_weights(score_BC.detach(), less_C, pairs.masked_BC, batch_size, generator)
+        return weighted_softmax(pairs.positive_B, score_BC, log_weight_BC)
+
+    def log_weights(
+        self, score_BC: Tensor, less_C: Tensor, masked_BC: Tensor, num_draws: int, generator: torch.Generator
+    ) -> Tensor:
+        """[B, C], ln weight of the drawn items by the form, -inf elsewhere."""
+        counts = resample_counts(score_BC, num_draws, generator, self.draw, less_C=less_C, masked_BC=masked_BC)
+        log_w = (score_BC - less_C).masked_fill_(masked_BC, -torch.inf)
+        log_z = torch.logsumexp(log_w, dim=1, keepdim=True)
         if self.form == "weighted":
-            log_weight = torch.log(counts / num_draws) - (log_w - torch.logsumexp(log_w, dim=1, keepdim=True))
+            log_weight = torch.log(counts / num_draws) - (log_w - log_z)
         else:
-            log_z = torch.logsumexp(log_w, dim=1, keepdim=True) - math.log(max(1, scores_BC.shape[1] - 1))
-            log_weight = torch.log(counts / num_draws) - (scores_BC - log_z)
-        return log_weight.masked_fill(counts == 0, -torch.inf), counts
+            log_z = log_z - math.log(max(1, score_BC.shape[1] - 1))
+            log_weight = torch.log(counts / num_draws) - (score_BC - log_z)
+        return log_weight.masked_fill(counts == 0, -torch.inf)
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -314,25 +252,19 @@ class Xir:
             self.cache = torch.randint(len(self.log_pop_N), (self.cache_size,), generator=generator)
         return torch.cat([items_B, self.cache])
 
-    def terms(
-        self, scores_BC: Tensor, candidates_C: Tensor, masked_BC: Tensor, generator: torch.Generator
-    ) -> list[Term]:
-        batch_size, bir = len(scores_BC), Bir(self.log_pop_N, draw=self.draw)
-        half, terms = max(1, batch_size // 2), []
-        occurrences = torch.zeros(len(candidates_C))
-        for place, share in (
-            (slice(batch_size, None), self.share),
-            (slice(0, batch_size), 1 - self.share),
-        ):
-            drawn, counts = bir.resampled(
-                scores_BC[:, place], candidates_C[place], masked_BC[:, place], half, generator
-            )
-            occurrences[place] = counts.sum(dim=0)
-            terms.append(Term(share, drawn, place=place, counts=True))
-        if occurrences.sum() > 0:
-            picks = torch.multinomial(occurrences, self.cache_size, replacement=True, generator=generator)
-            self.cache = candidates_C[picks]
-        return terms
+    def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
+        candidates, batch_size = pairs.candidates_C, len(pairs.positive_B)
+        half = max(1, batch_size // 2)
+        parts = [
+            DrawnPart(0, batch_size, half, 1 - self.share),
+            DrawnPart(batch_size, len(candidates), half, self.share),
+        ]
+        sides = (pairs.users_BD, pairs.items_CD, pairs.positive_B, self.log_pop_N[candidates])
+        losses, drawn_C = drawn_softmax(*sides, pairs.masked_BC, parts, generator, self.draw)
+        if drawn_C.any():
+            picks = torch.multinomial(drawn_C.double(), self.cache_size, replacement=True, generator=generator)
+            self.cache = candidates[picks]
+        return losses
 
     def state(self) -> dict[str, Any]:
         return {"cache": self.cache}

@@ -1,0 +1,199 @@
+"""Drawing with replacement, kept as counts, and the softmax of a positive against what was drawn.
+
+Shape legend: B rows, C candidates shared by the rows, M draws a row, P parts, D width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from beamwood.errors import InputError, nearest
+from beamwood.kernels.dispatch import native, native_level
+from beamwood.losses.softmax import weighted_softmax
+
+__all__ = ["Draw", "DrawnPart", "drawn_softmax", "resample_counts"]
+
+Draw = Literal["systematic", "independent"]
+
+# Rows that are drawn for together, so that their weights stay in the cache.
+BLOCK_ROWS = 32
+# Interleaved chains in which a row's weights are summed: columns 0, 16, 32, .., 1, 17, ..
+CHAINS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnPart:
+    """One softmax of the loss: `draws` a row among the candidates `first` up to `stop`, with `share` of the loss."""
+
+    first: int
+    stop: int
+    draws: int
+    share: float
+
+
+def resample_counts(
+    score_BC: Tensor,
+    num_draws: int,
+    generator: torch.Generator,
+    draw: Draw = "systematic",
+    *,
+    less_C: Tensor | None = None,
+    masked_BC: Tensor | None = None,
+) -> Tensor:
+    """float32[B, C]: how often each candidate is drawn in `num_draws` draws by `softmax(score - less)`.
+
+    "independent": with replacement, one by one. "systematic": one uniform a row and equal steps, so that every count
+    has the same mean and at most 1 of error; a pass over the row instead of a search for each draw. What is masked or
+    -inf is never drawn; a row of nothing else has no draws. Errors: `InputError` for another `draw`.
+    """
+    if draw not in ("systematic", "independent"):
+        raise InputError(f"draw='{draw}' is unknown{nearest(draw, ['systematic', 'independent'])}")
+    core = native() if draw == "systematic" else None
+    starts = torch.rand((len(score_BC), 1), generator=generator) if draw == "systematic" else None
+    if core is not None and starts is not None:
+        counts_BC = torch.empty(score_BC.shape)
+        less, masked = _filled(score_BC, less_C, masked_BC)
+        arrays = (score_BC.float().contiguous(), less, masked, starts[:, 0].contiguous())
+        threads = torch.get_num_threads()
+        core.resample_systematic(*(a.numpy() for a in arrays), num_draws, counts_BC.numpy(), threads, native_level())
+        return counts_BC
+    return _counts(score_BC, less_C, masked_BC, num_draws, starts, generator)
+
+
+def _filled(score_BC: Tensor, less_C: Tensor | None, masked_BC: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What the native core takes where nothing was given: 0 for `less`, False for `masked`."""
+    less = torch.zeros(score_BC.shape[1]) if less_C is None else less_C.float().contiguous()
+    masked = torch.zeros(score_BC.shape, dtype=torch.bool) if masked_BC is None else masked_BC.contiguous()
+    return less, masked
+
+
+def _counts(
+    score_BC: Tensor,
+    less_C: Tensor | None,
+    masked_BC: Tensor | None,
+    num_draws: int,
+    starts_B1: Tensor | None,
+    generator: torch.Generator,
+) -> Tensor:
+    """The twin of the native draws, in blocks of rows; without `starts` the draws are independent."""
+    counts_BC = torch.empty(score_BC.shape)
+    for first in range(0, len(score_BC), BLOCK_ROWS):
+        rows = slice(first, first + BLOCK_ROWS)
+        w = score_BC[rows].float() - (0 if less_C is None else less_C)
+        none = torch.isneginf(w) if masked_BC is None else masked_BC[rows] | torch.isneginf(w)
+        # What is no candidate is set to 0 after exp, not to -inf before it, which is several times slower.
+        lowest = w.masked_fill(none, torch.inf).min(dim=1, keepdim=True).values
+        torch.where(none, torch.where(torch.isinf(lowest), 0.0, lowest), w, out=w)
+        w.sub_(w.max(dim=1, keepdim=True).values).exp_().masked_fill_(none, 0.0)
+        if starts_B1 is not None:
+            counts_BC[rows] = _systematic(w, num_draws, starts_B1[rows])
+            continue
+        sums = torch.cumsum(w, dim=1)
+        uniforms = torch.rand((len(w), num_draws), generator=generator) * sums[:, -1:]
+        drawn = torch.searchsorted(sums, uniforms, right=True).clamp_(max=w.shape[1] - 1)
+        counts_BC[rows] = torch.zeros_like(w).scatter_add_(1, drawn, torch.ones_like(uniforms)).mul_(w > 0)
+    return counts_BC
+
+
+def _systematic(w_RC: Tensor, num_draws: int, starts_R1: Tensor) -> Tensor:
+    """float32[R, C]. Draw j stands at (j + start) equal steps; how many stand up to a candidate is a floor."""
+    num_rows, num_candidates = w_RC.shape
+    chains = torch.nn.functional.pad(w_RC.double(), (0, -num_candidates % CHAINS))
+    sums = torch.cumsum(chains.view(num_rows, -1, CHAINS).transpose(1, 2).reshape(num_rows, -1), dim=1)
+    total = sums[:, -1:].clone()
+    sums.mul_(num_draws / total.clamp(min=1e-30)).add_(starts_R1).floor_().clamp_(max=num_draws)
+    counts = torch.diff(sums, dim=1, prepend=torch.zeros_like(total))
+    counts = counts.view(num_rows, CHAINS, -1).transpose(1, 2).reshape(num_rows, -1)[:, :num_candidates]
+    # What rounding leaves over goes to the best.
+    left = torch.where(total > 0, num_draws - counts.sum(dim=1, keepdim=True), 0.0)
+    return counts.scatter_add(1, w_RC.argmax(dim=1, keepdim=True), left).float()
+
+
+def drawn_softmax(
+    users_BD: Tensor,
+    items_CD: Tensor,
+    positive_B: Tensor,
+    less_C: Tensor,
+    masked_BC: Tensor,
+    parts: list[DrawnPart],
+    generator: torch.Generator,
+    draw: Draw = "systematic",
+) -> tuple[Tensor, Tensor]:
+    """Loss [B], the shares' sum of each part's softmax of the positive against its draws, and int64[C], what was drawn.
+
+    A part draws by `softmax(users . items - less)` among its candidates that are not masked, with replacement and
+    without gradient; a candidate weighs in its denominator as often as it was drawn. The parts cover the candidates in
+    their order. Memory: the matrix of scores, once. Source: BIR and XIR's loss (algorithm 1 of the study).
+    """
+    native_fits = users_BD.dtype == items_CD.dtype == torch.float32 and users_BD.device.type == "cpu"
+    if draw == "systematic" and native_fits and native() is not None:
+        starts = torch.rand((len(users_BD), len(parts)), generator=generator)
+        cuts = [(part.first, part.stop, part.draws, part.share) for part in parts]
+        losses, drawn = _NativeDrawnSoftmax.apply(  # type: ignore[no-untyped-call]
+            users_BD, items_CD, positive_B, less_C, masked_BC, starts, cuts
+        )
+        return losses, drawn
+    score_BC = users_BD @ items_CD.T
+    drawn_C = torch.zeros(len(items_CD), dtype=torch.int64)
+    losses = torch.zeros_like(positive_B)
+    for part in parts:
+        place = slice(part.first, part.stop)
+        counts = resample_counts(
+            score_BC[:, place].detach(),
+            part.draws,
+            generator,
+            draw,
+            less_C=less_C[place],
+            masked_BC=masked_BC[:, place],
+        )
+        drawn_C[place] = counts.sum(dim=0).long()
+        losses = losses + part.share * weighted_softmax(positive_B, score_BC[:, place], counts, counts=True)
+    return losses, drawn_C
+
+
+class _NativeDrawnSoftmax(torch.autograd.Function):
+    """Scores become their gradient in one native pass, whose two products give the gradients of both sides."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        users_BD: Tensor,
+        items_CD: Tensor,
+        positive_B: Tensor,
+        less_C: Tensor,
+        masked_BC: Tensor,
+        starts_BP: Tensor,
+        cuts: list[tuple[int, int, int, float]],
+    ) -> tuple[Tensor, Tensor]:
+        share_BC = users_BD @ items_CD.T
+        losses_B, own_B = torch.empty_like(positive_B), torch.empty_like(positive_B)
+        drawn_C = torch.empty(len(items_CD), dtype=torch.int64)
+        native().drawn_softmax(
+            share_BC.numpy(),
+            less_C.float().contiguous().numpy(),
+            masked_BC.contiguous().numpy(),
+            positive_B.detach().contiguous().numpy(),
+            starts_BP.numpy(),
+            cuts,
+            losses_B.numpy(),
+            own_B.numpy(),
+            drawn_C.numpy(),
+            torch.get_num_threads(),
+            native_level(),
+        )
+        ctx.save_for_backward(users_BD, items_CD, own_B, share_BC)
+        ctx.mark_non_differentiable(drawn_C)
+        return losses_B, drawn_C
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_B: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        users_BD, items_CD, own_B, share_BC = ctx.saved_tensors
+        of_users = (share_BC @ items_CD).mul_(gradient_B[:, None])
+        of_items = share_BC.T @ (users_BD * gradient_B[:, None])
+        return of_users, of_items, gradient_B * (own_B - 1), None, None, None, None
