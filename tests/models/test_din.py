@@ -12,10 +12,11 @@ from beamwood.tree import random_tree
 SIZES = {"width": 6, "attention_hidden": 9, "windows": (4, 3, 2, 1), "mlp": (12, 7)}
 
 
-def scorer_case(*, norm="none", table_limit=20, num_items=150, seed=3):
+def scorer_case(*, norm="none", activation="prelu", table_limit=20, num_items=150, seed=3):
     generator = torch.Generator().manual_seed(seed)
     tree = random_tree(num_items, np.random.default_rng(seed))
-    model = DinScorer(tree.shape, norm=norm, dropout=0.0, table_limit=table_limit, generator=generator, **SIZES)
+    options = {"norm": norm, "activation": activation, "table_limit": table_limit} | SIZES
+    model = DinScorer(tree.shape, dropout=0.0, generator=generator, **options)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
@@ -66,9 +67,9 @@ def test_values_and_gradients_equal_the_equations(table_limit):
         assert torch.allclose(gradients[0][name], expected, rtol=1e-7, atol=1e-9), name
 
 
-@pytest.mark.parametrize("norm", ["none", "batch"])
-def test_export_searches_like_the_model(norm):
-    tree, model, leaves, _ = scorer_case(norm=norm)
+@pytest.mark.parametrize(("norm", "activation"), [("none", "prelu"), ("batch", "prelu"), ("none", "relu")])
+def test_export_searches_like_the_model(norm, activation):
+    tree, model, leaves, _ = scorer_case(norm=norm, activation=activation)
     shape = tree.shape
     model.train()
     for _ in range(3):
@@ -131,3 +132,14 @@ def test_recomputing_needs_rows_that_do_not_meet():
     tree = random_tree(10, np.random.default_rng(0))
     with pytest.raises(ValueError, match="recompute=True"):
         DinScorer(tree.shape, norm="batch", recompute=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_attention_starts_as_a_plain_sum(seed):
+    """Whatever the seed, no entry of the history is unseen at first."""
+    generator = torch.Generator().manual_seed(seed)
+    model = DinScorer(random_tree(150, np.random.default_rng(0)).shape, generator=generator)
+    a, w = model.nodes.weight[None, :100], model.nodes.weight[None, 50:150]
+    weights = model.pair_weights(a, w, torch.ones(1, 100, dtype=torch.bool))
+    assert weights.mean() > 0.3
+    assert (weights > 0).float().mean() > 0.95

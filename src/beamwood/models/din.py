@@ -104,7 +104,11 @@ class DinScorer(nn.Module):
         return int(sum(self.windows))
 
     def reset_parameters(self, generator: torch.Generator | None) -> None:
-        """Draw initial weights: embeddings N(0, 0.1), layers by fan-in (He), all from `generator`."""
+        """Draw initial weights: embeddings N(0, 0.1), layers by fan-in (He), all from `generator`.
+
+        Attention starts near 1 for every entry, so that a window sum is a plain sum at first. Near 0, where the draw
+        would put it, the history is nearly unseen, and how long that lasts is the seed's luck.
+        """
         nn.init.normal_(self.nodes.weight, std=0.1, generator=generator)
         if self.unit_coordinate:
             with torch.no_grad():
@@ -113,6 +117,7 @@ class DinScorer(nn.Module):
             assert isinstance(layer, nn.Linear)
             nn.init.kaiming_uniform_(layer.weight, a=0.25, generator=generator)
             nn.init.zeros_(layer.bias)
+        nn.init.ones_(self.attention_out.bias)
 
     def forward(self, leaves_BL: Tensor, levels: Sequence[LevelNodes]) -> list[Tensor]:
         """Scores, one tensor [B, M] for each entry of `levels`, for histories given as leaves (-1 padding, left).
