@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from beamwood.kernels.reference import beam_search, score_nodes_plain
-from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.models.din import ATTENTION_START, DinScorer, LevelNodes
 from beamwood.tree import random_tree
 
 SIZES = {"width": 6, "attention_hidden": 9, "windows": (4, 3, 2, 1), "mlp": (12, 7)}
@@ -141,5 +141,5 @@ def test_attention_starts_as_a_plain_sum(seed):
     model = DinScorer(random_tree(150, np.random.default_rng(0)).shape, generator=generator)
     a, w = model.nodes.weight[None, :100], model.nodes.weight[None, 50:150]
     weights = model.pair_weights(a, w, torch.ones(1, 100, dtype=torch.bool))
-    assert weights.mean() > 0.3
-    assert (weights > 0).float().mean() > 0.95
+    assert abs(weights.mean() - ATTENTION_START) < 0.05
+    assert (weights > 0).float().mean() > 0.98

@@ -38,7 +38,7 @@ class TreeConfig(BaseModel):
     horizon: int = Field(10, ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")
     level_reduction: Literal["mean", "sum"] = "mean"
     min_history: int = Field(5, ge=1, description="training histories shorter than this are left out; DTR: 15")
-    learning_rate: float = Field(5e-3, gt=0)
+    learning_rate: float = Field(7e-3, gt=0)
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW) of the layers; embeddings have none")
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
     warmup_steps: int = Field(100, ge=0)

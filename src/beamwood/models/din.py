@@ -35,6 +35,7 @@ WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
 NORMS = ("none", "batch")
 BLOCK_ROWS, EVALUATION_ROWS = 8192, 1024
 ACTIVATIONS = ("prelu", "relu")
+ATTENTION_START = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,9 @@ class DinScorer(nn.Module):
     def reset_parameters(self, generator: torch.Generator | None) -> None:
         """Draw initial weights: embeddings N(0, 0.1), layers by fan-in (He), all from `generator`.
 
-        Attention starts near 1 for every entry, so that a window sum is a plain sum at first. Near 0, where the draw
-        would put it, the history is nearly unseen, and how long that lasts is the seed's luck.
+        Attention starts around `ATTENTION_START` for every entry, so that windows are plain sums at first. Near 0,
+        where the draw may put it, the history is nearly unseen for as long as the seed's luck has it; near 1, sums of
+        20 entries are so large that half of the MLP's units die.
         """
         nn.init.normal_(self.nodes.weight, std=0.1, generator=generator)
         if self.unit_coordinate:
@@ -117,7 +119,11 @@ class DinScorer(nn.Module):
             assert isinstance(layer, nn.Linear)
             nn.init.kaiming_uniform_(layer.weight, a=0.25, generator=generator)
             nn.init.zeros_(layer.bias)
-        nn.init.ones_(self.attention_out.bias)
+        with torch.no_grad():
+            mean_1D = torch.zeros_like(self.nodes.weight[:1])
+            mean_1D[:, 0] = float(self.unit_coordinate)
+            hidden = self.attention_in_act(self.attention_in(torch.cat([mean_1D, mean_1D * mean_1D, mean_1D], dim=1)))
+            self.attention_out.bias.add_(ATTENTION_START - self.attention_out(hidden)[0])
 
     def forward(self, leaves_BL: Tensor, levels: Sequence[LevelNodes]) -> list[Tensor]:
         """Scores, one tensor [B, M] for each entry of `levels`, for histories given as leaves (-1 padding, left).
