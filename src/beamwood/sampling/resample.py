@@ -128,7 +128,8 @@ def drawn_softmax(
 
     A part draws by `softmax(users . items - less)` among its candidates that are not masked, with replacement and
     without gradient; a candidate weighs in its denominator as often as it was drawn. The parts cover the candidates in
-    their order. Memory: the matrix of scores, once. Source: BIR and XIR's loss (algorithm 1 of the study).
+    their order. Memory: the matrix of scores, once. Errors: `InputError` for another `draw`. Source: the losses of BIR
+    and XIR as `sampling.in_batch` names them.
     """
     native_fits = users_BD.dtype == items_CD.dtype == torch.float32 and users_BD.device.type == "cpu"
     if draw == "systematic" and native_fits and native() is not None:
