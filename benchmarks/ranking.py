@@ -124,8 +124,7 @@ def selection(arguments: argparse.Namespace) -> None:
                 )
                 return metrics
 
-            options: dict[str, Any] = {"run": None, "time_limit": None, "resume": False, "progress": False}
-            train(task, split, config, task.searcher, method="ranker", seed=seed, measure=measure, **options)
+            train(task, split, config, task.searcher, method="ranker", seed=seed, measure=measure, progress=False)
             values = np.array(seen)
             chosen = values[values[:, 0].argmax()]
             document = {

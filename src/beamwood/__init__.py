@@ -23,7 +23,12 @@ def load(path: Any) -> Retriever:
 
 
 def fit(split: Any, method: str = "dtr", config: Any = None, **options: Any) -> Retriever:
-    """Train a method (see `beamwood.methods.METHODS`) on a split; `options` as its `fit` takes them."""
-    module = import_module("beamwood.methods").load_method(method)
+    """Train a method (see `beamwood.methods.METHODS`) on a split; `options` are `beamwood.methods.TrainOptions`.
+
+    Errors: `InputError` on a method or an option that does not exist.
+    """
+    methods = import_module("beamwood.methods")
+    module = methods.load_method(method)
+    methods.check_options(module.fit, options)
     fitted: Retriever = module.fit(split, config, **options)
     return fitted

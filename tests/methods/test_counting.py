@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
@@ -77,3 +78,16 @@ def test_popularity_counts_users_once():
 def test_unknown_method():
     with pytest.raises(InputError, match="method 'drt' is unknown; did you mean 'dtr'"):
         load_method("drt")
+
+
+def test_unknown_option(split):
+    with pytest.raises(InputError, match="option 'time_limt' is unknown; did you mean 'time_limit'"):
+        beamwood.fit(split, "popularity", time_limt=3)
+    with pytest.raises(InputError, match="option 'estimator' is unknown"):
+        beamwood.fit(split, "jtm", estimator=None)
+
+
+@pytest.mark.parametrize("method", ["popularity", "cooccurrence", "transitions"])
+def test_counting_takes_the_options_of_all_methods(split, method):
+    fitted = beamwood.fit(split, method, seed=3, time_limit=60, progress=False)
+    assert fitted.metadata["seed"] == 3

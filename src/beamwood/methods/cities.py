@@ -7,7 +7,7 @@ Source: Jang et al., "CITIES: Contextual Inference of Tail-Item Embeddings for S
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -18,14 +18,13 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.methods.assemble import build_retriever
 from beamwood.methods.item_contexts import Occurrences, replaced_vectors
 from beamwood.methods.sequence_start import fitted_sequence
-from beamwood.methods.train import train
+from beamwood.methods.train import fit_task
+from beamwood.methods.train_options import TrainOptions
 from beamwood.models.cities import ContextModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import SequenceSearcher
-from beamwood.training.run_folder import RunFolder
 from beamwood.types import IndexArray
 
 __all__ = ["TRAINS", "CitiesTask", "Config", "fit"]
@@ -139,33 +138,12 @@ class CitiesTask:
         return replaced_vectors(self.before, self.tail, np.concatenate(parts))
 
 
-def fit(
-    split: Split,
-    config: Config | None = None,
-    *,
-    seed: int = 0,
-    run: RunFolder | None = None,
-    time_limit: float | None = None,
-    resume: bool = False,
-    progress: bool = True,
-) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train the inference on items that are not rare, keeping what is best on `split.valid`, and apply it to the rare.
 
     Errors: `InputError` without `start`, on one of other items, and on one with untied vectors.
     """
     config = config or Config()
-    task = CitiesTask(split.train, config, seed=seed)
+    task = CitiesTask(split.train, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
-    training = train(
-        task,
-        split,
-        config,
-        task.searcher,
-        method="cities",
-        seed=seed,
-        run=run,
-        time_limit=time_limit,
-        resume=resume,
-        progress=progress,
-    )
-    return build_retriever(task.searcher(), split, method="cities", config=config, seed=seed, training=training)
+    return fit_task(task, split, config, task.searcher, method="cities", **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +14,7 @@ from scipy import sparse
 from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.neighbours import choose, interactions, strongest
+from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.retriever import Retriever
 
@@ -51,7 +52,7 @@ def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_
     return sparse.csr_matrix(sparse.vstack(blocks))
 
 
-def fit(split: Split, config: Config | None = None, *, seed: int = 0, **_: Any) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Count on the training histories, choose shrinkage, power and decay on the validation queries."""
     config = config or Config()
     taken = interactions(split.train.histories, split.train.num_items)
@@ -71,4 +72,6 @@ def fit(split: Split, config: Config | None = None, *, seed: int = 0, **_: Any) 
     names = ("shrinkage", "power", "decay")
     grid = itertools.product(config.shrinkage, config.power, config.decay)
     searcher, chosen = choose(split, (dict(zip(names, values, strict=True)) for values in grid), build)
-    return build_retriever(searcher, split, method="cooccurrence", config=config, seed=seed, training=chosen)
+    return build_retriever(
+        searcher, split, method="cooccurrence", config=config, seed=options.get("seed", 0), training=chosen
+    )

@@ -5,11 +5,12 @@ Source: DTR, section 6.2 (the rival "DIN").
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from pydantic import Field
 
 from beamwood.data.split import Split
+from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_fit import fit_tree
 from beamwood.methods.tree_task import Parts
@@ -30,18 +31,16 @@ class Config(TreeConfig):
     tree_updates: int = Field(0, ge=0, le=0, description="there is no tree to update")
 
 
-def fit(split: Split, config: Config | None = None, *, progress: bool = True, **options: Any) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train DIN on `split.train`, keeping the weights that are best on `split.valid`.
 
-    `options`: `seed`, `run`, `time_limit` and `resume`, as `methods.dtr.fit` has them, with the same errors.
+    Errors: those of `methods.dtr.fit`.
     """
     config = config or Config()
-    defaults: dict[str, Any] = {"seed": 0, "run": None, "time_limit": None, "resume": False}
     return fit_tree(
         split,
         config,
         lambda _: Parts(UniformByLevel([config.num_negatives])),
         method="din",
-        progress=progress,
-        **(defaults | options),
+        **options,
     )

@@ -7,11 +7,12 @@ Source: Liu et al., "Learning Deep Tree-based Retriever for Efficient Recommenda
 from __future__ import annotations
 
 import time
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 from pydantic import Field, model_validator
 
 from beamwood.data.split import Split
+from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_fit import fit_tree
 from beamwood.methods.tree_start import fit_estimator
@@ -19,7 +20,6 @@ from beamwood.methods.tree_task import Parts
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.levels import LevelSampler, TreeNegativesByLevel, UniformByLevel
 from beamwood.sampling.uniform import adaptive_counts
-from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Tree
 from beamwood.types import Searcher
 
@@ -67,12 +67,8 @@ def fit(
     split: Split,
     config: Config | None = None,
     *,
-    seed: int = 0,
-    run: RunFolder | None = None,
-    time_limit: float | None = None,
-    resume: bool = False,
-    progress: bool = True,
     estimator: Searcher | None = None,
+    **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train DTR on `split.train`, keeping the weights and the tree that are best on `split.valid`.
 
@@ -83,18 +79,8 @@ def fit(
     config = config or Config()
     if config.labels != "summed" and estimator is None:
         began = time.monotonic()
-        estimator = fit_estimator(
-            config.estimator or "sasrec",
-            split,
-            seed=seed,
-            run=run,
-            time_limit=None if time_limit is None else time_limit / 3,
-            resume=resume,
-            progress=progress,
-        )
-        if time_limit is not None:
-            time_limit = max(1.0, time_limit - (time.monotonic() - began))
-    options: dict[str, Any] = {"seed": seed, "run": run, "time_limit": time_limit, "resume": resume}
-    return fit_tree(
-        split, config, lambda tree: make_parts(config, tree, estimator), method="dtr", progress=progress, **options
-    )
+        limit = options.get("time_limit")
+        third: TrainOptions = {**options, "time_limit": None if limit is None else limit / 3}
+        estimator = fit_estimator(config.estimator or "sasrec", split, **third)
+        options = with_less_time(options, time.monotonic() - began)
+    return fit_tree(split, config, lambda tree: make_parts(config, tree, estimator), method="dtr", **options)

@@ -5,12 +5,13 @@ Source: Zhou et al., "Filter-enhanced MLP is All You Need for Sequential Recomme
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 from pydantic import Field
 
 from beamwood.data.split import Split
 from beamwood.methods import sasrec
+from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["TRAINS", "Config", "fit"]
@@ -28,9 +29,9 @@ class Config(sasrec.Config):
     batch_size: int = Field(256, ge=1, description="prefixes a step")
 
 
-def fit(split: Split, config: Config | None = None, **options: Any) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`.
 
-    `options`: those of `methods.sasrec.fit`, with the same errors.
+    Errors: those of `methods.sasrec.fit`.
     """
     return sasrec.fit(split, config or Config(), **options)

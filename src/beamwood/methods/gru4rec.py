@@ -5,12 +5,13 @@ Source: Hidasi et al., "Session-based Recommendations with Recurrent Neural Netw
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 from pydantic import Field
 
 from beamwood.data.split import Split
 from beamwood.methods import sasrec
+from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["TRAINS", "Config", "fit"]
@@ -26,9 +27,9 @@ class Config(sasrec.Config):
     dropout: float = Field(0.3, ge=0, lt=1)
 
 
-def fit(split: Split, config: Config | None = None, **options: Any) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`.
 
-    `options`: those of `methods.sasrec.fit`, with the same errors.
+    Errors: those of `methods.sasrec.fit`.
     """
     return sasrec.fit(split, config or Config(), **options)

@@ -5,11 +5,12 @@ Source: Zhu et al., "Joint Optimization of Tree-based Index and Deep Model for R
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 from pydantic import Field
 
 from beamwood.data.split import Split
+from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_fit import fit_tree
 from beamwood.methods.tree_task import Parts
@@ -31,18 +32,16 @@ class Config(TreeConfig):
     learner: Literal["softmax", "binary", "kmeans"] = "binary"
 
 
-def fit(split: Split, config: Config | None = None, *, progress: bool = True, **options: Any) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train JTM on `split.train`, keeping the weights and the tree that are best on `split.valid`.
 
-    `options`: `seed`, `run`, `time_limit` and `resume`, as `methods.dtr.fit` has them, with the same errors.
+    Errors: those of `methods.dtr.fit`.
     """
     config = config or Config()
-    defaults: dict[str, Any] = {"seed": 0, "run": None, "time_limit": None, "resume": False}
     return fit_tree(
         split,
         config,
         lambda tree: Parts(DistinctNegatives([config.num_negatives] * tree.shape.depth), loss="binary"),
         method="jtm",
-        progress=progress,
-        **(defaults | options),
+        **options,
     )

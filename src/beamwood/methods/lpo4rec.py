@@ -7,7 +7,7 @@ Source: "Listwise Preference Optimization for tail items" (LPO4Rec), equations 1
 from __future__ import annotations
 
 import copy
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from pydantic import Field
@@ -20,12 +20,13 @@ from beamwood.evaluation.metrics import TailRule
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS
 from beamwood.methods import sasrec
-from beamwood.methods.sasrec import Batch, SequenceTask, fit_sequence
+from beamwood.methods.sasrec import Batch, SequenceTask
 from beamwood.methods.sequence_start import load_start
+from beamwood.methods.train import fit_task
+from beamwood.methods.train_options import TrainOptions
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.head import head_negatives
-from beamwood.training.run_folder import RunFolder
 
 __all__ = ["TRAINS", "Config", "PreferenceTask", "fit"]
 
@@ -149,30 +150,11 @@ def _products(queries_XD: Tensor, vectors_ND: Tensor, items_XK: Tensor) -> Tenso
     return torch.einsum("xd,xkd->xk", queries_XD, torch.nn.functional.embedding(items_XK, vectors_ND))
 
 
-def fit(
-    split: Split,
-    config: Config | None = None,
-    *,
-    seed: int = 0,
-    run: RunFolder | None = None,
-    time_limit: float | None = None,
-    resume: bool = False,
-    progress: bool = True,
-) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train or align an encoder with a preference loss, keeping the weights that are best on `split.valid`.
 
     Errors: `InputError` on a `start` of other items or sizes, and fewer head items than negatives.
     """
     config = config or Config()
-    task = PreferenceTask(split.train, config, seed=seed)
-    return fit_sequence(
-        task,
-        split,
-        config,
-        method="lpo4rec",
-        seed=seed,
-        run=run,
-        time_limit=time_limit,
-        resume=resume,
-        progress=progress,
-    )
+    task = PreferenceTask(split.train, config, seed=options.get("seed", 0))
+    return fit_task(task, split, config, task.searcher, method="lpo4rec", **options)

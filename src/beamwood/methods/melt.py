@@ -9,7 +9,7 @@ branches fit any encoder.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -20,13 +20,12 @@ from torch import Tensor, nn
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.methods.assemble import build_retriever
 from beamwood.methods.item_contexts import Occurrences, encoded, replaced_vectors
 from beamwood.methods.sequence_start import fitted_sequence
-from beamwood.methods.train import train
+from beamwood.methods.train import fit_task
+from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import SequenceSearcher, UserBranch
-from beamwood.training.run_folder import RunFolder
 
 __all__ = ["TRAINS", "Config", "MeltTask", "fit"]
 
@@ -164,33 +163,12 @@ def curriculum(count_B: NDArray[np.int64], threshold: int, largest: int, fractio
     return np.abs(np.sin(np.pi / 2 * (fraction + place))).astype(np.float32)
 
 
-def fit(
-    split: Split,
-    config: Config | None = None,
-    *,
-    seed: int = 0,
-    run: RunFolder | None = None,
-    time_limit: float | None = None,
-    resume: bool = False,
-    progress: bool = True,
-) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train both branches on `split.train`, keeping those that are best on `split.valid`.
 
     Errors: `InputError` without `start`, on one of other items, and on one with untied vectors.
     """
     config = config or Config()
-    task = MeltTask(split.train, config, seed=seed)
+    task = MeltTask(split.train, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
-    training = train(
-        task,
-        split,
-        config,
-        task.searcher,
-        method="melt",
-        seed=seed,
-        run=run,
-        time_limit=time_limit,
-        resume=resume,
-        progress=progress,
-    )
-    return build_retriever(task.searcher(), split, method="melt", config=config, seed=seed, training=training)
+    return fit_task(task, split, config, task.searcher, method="melt", **options)

@@ -5,11 +5,12 @@ Source: Zhuo et al., "Learning Optimal Tree Models under Beam Search" (OTM), sec
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from pydantic import Field
 
 from beamwood.data.split import Split
+from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_fit import fit_tree
 from beamwood.methods.tree_task import Parts
@@ -30,13 +31,12 @@ class Config(TreeConfig):
     )
 
 
-def fit(split: Split, config: Config | None = None, *, progress: bool = True, **options: Any) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train OTM on `split.train`, keeping the weights that are best on `split.valid`.
 
-    `options`: `seed`, `run`, `time_limit` and `resume`, as `methods.dtr.fit` has them, with the same errors.
+    Errors: those of `methods.dtr.fit`.
     """
     config = config or Config()
-    defaults: dict[str, Any] = {"seed": 0, "run": None, "time_limit": None, "resume": False}
     return fit_tree(
         split,
         config,
@@ -44,6 +44,5 @@ def fit(split: Split, config: Config | None = None, *, progress: bool = True, **
             BeamCandidates(max(1, config.num_candidates // tree.shape.branching)), loss="binary", labels="pseudo"
         ),
         method="otm",
-        progress=progress,
-        **(defaults | options),
+        **options,
     )

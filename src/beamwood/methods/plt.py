@@ -6,9 +6,10 @@ compares against it: a DIN scorer, the siblings of the path as negatives.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from beamwood.data.split import Split
+from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_fit import fit_tree
 from beamwood.methods.tree_task import Parts
@@ -25,18 +26,16 @@ class Config(TreeConfig):
     """PLT: nothing of its own to set. See `TreeConfig`."""
 
 
-def fit(split: Split, config: Config | None = None, *, progress: bool = True, **options: Any) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train PLT on `split.train`, keeping the weights that are best on `split.valid`.
 
-    `options`: `seed`, `run`, `time_limit` and `resume`, as `methods.dtr.fit` has them, with the same errors.
+    Errors: those of `methods.dtr.fit`.
     """
     config = config or Config()
-    defaults: dict[str, Any] = {"seed": 0, "run": None, "time_limit": None, "resume": False}
     return fit_tree(
         split,
         config,
         lambda _: Parts(Siblings(), loss="binary", by_path=True),
         method="plt",
-        progress=progress,
-        **(defaults | options),
+        **options,
     )

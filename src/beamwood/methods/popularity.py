@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
+from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.retriever import Retriever
 
@@ -21,8 +22,8 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def fit(split: Split, config: Config | None = None, *, seed: int = 0, **_: Any) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Count the training users who took each item; repeats count once."""
     takers = np.bincount(split.train.histories.distinct().items, minlength=split.train.num_items)
     searcher = PopularitySearcher(takers)
-    return build_retriever(searcher, split, method="popularity", config=config or Config(), seed=seed)
+    return build_retriever(searcher, split, method="popularity", config=config or Config(), seed=options.get("seed", 0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -20,16 +20,15 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import sampled_validation
 from beamwood.losses import ranking
-from beamwood.methods.assemble import build_retriever
 from beamwood.methods.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
-from beamwood.methods.train import train
+from beamwood.methods.train import fit_task
+from beamwood.methods.train_options import TrainOptions
 from beamwood.models.pairs import Asked
 from beamwood.models.surrogate import NdcgSurrogate
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.lists import FutureListSampler, Lists, ListSampler
 from beamwood.training.guided import GuidedFacts, GuidedStep
-from beamwood.training.run_folder import RunFolder
 from beamwood.training.step import StepResult
 
 __all__ = ["TRAINS", "Config", "GuidedTask", "ListTask", "fit"]
@@ -216,16 +215,7 @@ def adamw(module: nn.Module, learning_rate: float, weight_decay: float) -> torch
     return torch.optim.AdamW(module.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True)
 
 
-def fit(
-    split: Split,
-    config: Config | None = None,
-    *,
-    seed: int = 0,
-    run: RunFolder | None = None,
-    time_limit: float | None = None,
-    resume: bool = False,
-    progress: bool = True,
-) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train a ranker on `split.train`, keeping the weights that are best on `split.valid`.
 
     What comes back ranks the whole catalogue by itself; `two-stage` puts it behind a retriever. Errors: `InputError`
@@ -239,23 +229,11 @@ def fit(
             f"monitor={config.monitor} does not fit validation={config.validation}; name a metric of that protocol, "
             "e.g. sampled/ndcg@10 or new/ndcg@20"
         )
+    seed = options.get("seed", 0)
     task = (GuidedTask if config.loss == "guided" else ListTask)(split.train, config, seed=seed)
     measure = None
     if sampled:
         measure = sampled_validation(
             task.searcher, split.valid, split.train.num_items, num_users=config.validation_users, seed=seed
         )
-    training = train(
-        task,
-        split,
-        config,
-        task.searcher,
-        method="ranker",
-        seed=seed,
-        run=run,
-        time_limit=time_limit,
-        resume=resume,
-        progress=progress,
-        measure=measure,
-    )
-    return build_retriever(task.searcher(), split, method="ranker", config=config, seed=seed, training=training)
+    return fit_task(task, split, config, task.searcher, method="ranker", measure=measure, **options)

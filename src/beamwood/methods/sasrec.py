@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -20,16 +20,15 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
-from beamwood.methods.assemble import build_retriever
-from beamwood.methods.train import train
+from beamwood.methods.train import fit_task
+from beamwood.methods.train_options import TrainOptions
 from beamwood.models.encoders import build_encoder
 from beamwood.models.sasrec import SasRec
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import ENCODERS, SequenceSearcher
-from beamwood.training.run_folder import RunFolder
 
-__all__ = ["TRAINS", "Batch", "Config", "SequenceTask", "fit", "fit_sequence"]
+__all__ = ["TRAINS", "Batch", "Config", "SequenceTask", "fit"]
 
 TRAINS = True
 """This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
@@ -210,58 +209,11 @@ def build_model(train: Dataset, config: Config, generator: torch.Generator) -> S
     return build_encoder(config.encoder, len(train.items), **named, features_NF=features, generator=generator)
 
 
-def fit(
-    split: Split,
-    config: Config | None = None,
-    *,
-    seed: int = 0,
-    run: RunFolder | None = None,
-    time_limit: float | None = None,
-    resume: bool = False,
-    progress: bool = True,
-) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`.
 
-    `time_limit` in seconds covers the whole training. Errors: `InputError` where nobody has two interactions.
+    Errors: `InputError` where nobody has two interactions.
     """
     config = config or Config()
-    task = SequenceTask(split.train, config, seed=seed)
-    return fit_sequence(
-        task,
-        split,
-        config,
-        method=config.encoder,
-        seed=seed,
-        run=run,
-        time_limit=time_limit,
-        resume=resume,
-        progress=progress,
-    )
-
-
-def fit_sequence(
-    task: SequenceTask,
-    split: Split,
-    config: Config,
-    *,
-    method: str,
-    seed: int,
-    run: RunFolder | None,
-    time_limit: float | None,
-    resume: bool,
-    progress: bool,
-) -> Retriever:
-    """Train a sequence model's task, and put the retriever of its best weights together."""
-    training = train(
-        task,
-        split,
-        config,
-        task.searcher,
-        method=method,
-        seed=seed,
-        run=run,
-        time_limit=time_limit,
-        resume=resume,
-        progress=progress,
-    )
-    return build_retriever(task.searcher(), split, method=method, config=config, seed=seed, training=training)
+    task = SequenceTask(split.train, config, seed=options.get("seed", 0))
+    return fit_task(task, split, config, task.searcher, method=config.encoder, **options)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from pydantic import BaseModel
 
 from beamwood.data.split import Split
+from beamwood.methods.assemble import build_retriever
+from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.validate import validation
+from beamwood.retrieval.retriever import Retriever
 from beamwood.training.loop import LoopConfig, Renewal, Task, run_loop
 from beamwood.training.run_folder import RunFolder
 
-__all__ = ["train"]
+__all__ = ["fit_task", "train"]
 
 
 def train(
@@ -22,13 +25,13 @@ def train(
     searcher: Callable[[], Any],
     *,
     method: str,
-    seed: int,
-    run: RunFolder | None,
-    time_limit: float | None,
-    resume: bool,
-    progress: bool,
     renewal: Renewal | None = None,
     measure: Callable[[], dict[str, float]] | None = None,
+    seed: int = 0,
+    run: RunFolder | None = None,
+    time_limit: float | None = None,
+    resume: bool = False,
+    progress: bool = True,
 ) -> dict[str, Any]:
     """Train `task` and leave the weights that are best on `split.valid`; returns what an artefact says of it.
 
@@ -60,3 +63,19 @@ def train(
         f"valid/{monitor}": result.best_metric,
         "examples": task.num_examples,
     }
+
+
+def fit_task(
+    task: Task[Any],
+    split: Split,
+    config: BaseModel,
+    searcher: Callable[[], Any],
+    *,
+    method: str,
+    measure: Callable[[], dict[str, float]] | None = None,
+    **options: Unpack[TrainOptions],
+) -> Retriever:
+    """`train`, and the retriever of the best weights."""
+    training = train(task, split, config, searcher, method=method, measure=measure, **options)
+    seed = options.get("seed", 0)
+    return build_retriever(searcher(), split, method=method, config=config, seed=seed, training=training)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +18,7 @@ from scipy import sparse
 from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.neighbours import choose, strongest
+from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import ItemLists
@@ -52,7 +53,7 @@ def counts_within(histories: ItemLists, num_items: int, steps: int) -> sparse.cs
     return sparse.csr_matrix(total)
 
 
-def fit(split: Split, config: Config | None = None, *, seed: int = 0, **_: Any) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Count on the training histories, choose both powers and the decay on the validation queries."""
     config = config or Config()
     counts = counts_within(split.train.histories, split.train.num_items, config.steps)
@@ -75,4 +76,6 @@ def fit(split: Split, config: Config | None = None, *, seed: int = 0, **_: Any) 
     grid = itertools.product(config.source_power, config.target_power, config.decay)
     candidates = (dict(zip(names, values, strict=True)) for values in grid)
     searcher, chosen = choose(split, candidates, build)
-    return build_retriever(searcher, split, method="transitions", config=config, seed=seed, training=chosen)
+    return build_retriever(
+        searcher, split, method="transitions", config=config, seed=options.get("seed", 0), training=chosen
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -10,13 +11,13 @@ import torch
 from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.train import train
+from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_renewal import TreeRenewal
 from beamwood.methods.tree_start import start_tree
 from beamwood.methods.tree_task import Parts, TreeTask
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Tree
 
 __all__ = ["fit_tree", "searcher_of"]
@@ -36,17 +37,13 @@ def fit_tree(
     make_parts: Callable[[Tree], Parts],
     *,
     method: str,
-    seed: int,
-    run: RunFolder | None,
-    time_limit: float | None,
-    resume: bool,
-    progress: bool,
+    **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train on `split.train`, keeping the weights and the tree that are best on `split.valid`.
 
-    `make_parts` is given the first tree, whose shape stays. `time_limit` in seconds covers the training loop; the best
-    model so far is returned when it ends. Errors: `InputError` where the log is too short to train on.
+    `make_parts` is given the first tree, whose shape stays. Errors: `InputError` where the log is too short.
     """
+    seed = options.get("seed", 0)
     tree = start_tree(split.train, config, np.random.default_rng(seed))
     task = TreeTask(split.train, tree, config, make_parts(tree), seed=seed)
     training = train(
@@ -55,12 +52,8 @@ def fit_tree(
         config,
         lambda: searcher_of(task, threads=torch.get_num_threads()),
         method=method,
-        seed=seed,
-        run=run,
-        time_limit=time_limit,
-        resume=resume,
-        progress=progress,
         renewal=TreeRenewal(task, config, seed=seed) if config.tree_updates else None,
+        **options,
     )
     lengths = split.train.histories.lengths
     training |= {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from scipy import sparse
@@ -12,6 +12,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
+from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.run_folder import RunFolder
@@ -99,16 +100,7 @@ def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generato
     return pifa_vectors(blocks, num_items, num_items, rng)
 
 
-def fit_estimator(
-    name: str,
-    split: Split,
-    *,
-    seed: int,
-    run: RunFolder | None,
-    time_limit: float | None = None,
-    resume: bool = False,
-    progress: bool = True,
-) -> Searcher:
+def fit_estimator(name: str, split: Split, **options: Unpack[TrainOptions]) -> Searcher:
     """The searcher whose scores rectify labels: of a folder, or of a method that is fitted first on the same split.
 
     What a method gives is kept in `run`'s folder, and so is its own run, so that a resumed training goes on with it.
@@ -119,17 +111,15 @@ def fit_estimator(
         return load_fitted(name, split.train)
     if name not in METHODS:
         raise InputError(f"estimator='{name}' is neither a folder nor a method{nearest(name, METHODS)}")
+    run, resume = options.get("run"), options.get("resume", False)
     folder = None if run is None else run.path / "estimator"
     if resume and folder is not None and (folder / "manifest.json").exists():
         return load_fitted(str(folder), split.train)
-    module, options = load_method(name), {}
-    if hasattr(module, "TRAINS"):
-        own = None if run is None else RunFolder(run.path / "estimator.run")
-        if own is not None and not resume:
-            own.clear()
-        options = {"run": own, "time_limit": time_limit, "progress": progress}
-        options["resume"] = resume and own is not None and own.holds_a_run
-    fitted: Retriever = module.fit(split, seed=seed, **options)
+    own = None if run is None else RunFolder(run.path / "estimator.run")
+    if own is not None and not resume:
+        own.clear()
+    resumes = resume and own is not None and own.holds_a_run
+    fitted: Retriever = load_method(name).fit(split, **options | {"run": own, "resume": resumes})
     if folder is not None:
         fitted.save(folder, overwrite=True)
     return fitted.searcher

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -27,11 +27,11 @@ from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import context_features, tensors
 from beamwood.methods.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
 from beamwood.methods.train import train
+from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.pairs import Asked
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher, retrieve
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
-from beamwood.training.run_folder import RunFolder
 from beamwood.types import Askers, IndexArray, ItemLists, Searcher
 
 __all__ = ["TRAINS", "Config", "RetrievedTask", "fit", "two_stage"]
@@ -259,16 +259,7 @@ def two_stage(retriever: Retriever, ranker: Retriever, *, num_candidates: int = 
     )
 
 
-def fit(
-    split: Split,
-    config: Config | None = None,
-    *,
-    seed: int = 0,
-    run: RunFolder | None = None,
-    time_limit: float | None = None,
-    resume: bool = False,
-    progress: bool = True,
-) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train a ranker for the retriever in `config.retriever` (or take `config.ranker`) and put it behind it.
 
     The weights kept are those whose two stages together are best on `split.valid`. `time_limit` in seconds covers the
@@ -287,27 +278,16 @@ def fit(
             "context_columns needs horizon=1 and num_targets=1: circumstances belong to the next event alone"
         )
     began = time.monotonic()
-    if progress and (config.training != "all" or config.negatives == "candidates"):
+    if options.get("progress", True) and (config.training != "all" or config.negatives == "candidates"):
         print("asking the retriever for the training histories, before the first step", file=sys.stderr, flush=True)
+    seed = options.get("seed", 0)
     task = RetrievedTask(split.train, config, first.searcher, seed=seed)
-    if time_limit is not None:
-        time_limit = max(1.0, time_limit - (time.monotonic() - began))
+    options = with_less_time(options, time.monotonic() - began)
 
     def searcher() -> TwoStageSearcher:
         return TwoStageSearcher(first.searcher, task.scorer(), num_candidates=config.num_candidates)
 
-    training = train(
-        task,
-        split,
-        config,
-        searcher,
-        method="two-stage",
-        seed=seed,
-        run=run,
-        time_limit=time_limit,
-        resume=resume,
-        progress=progress,
-    )
+    training = train(task, split, config, searcher, method="two-stage", **options)
     if task.recall is not None:
         training["retrieved_share_of_training_pairs"] = task.recall
     return build_retriever(searcher(), split, method="two-stage", config=config, seed=seed, training=training)

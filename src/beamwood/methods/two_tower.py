@@ -8,7 +8,7 @@ Source: "Cache-Augmented Inbatch Importance Resampling for Training Recommender 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from beamwood.losses.softmax import catalogue_softmax
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import item_features
 from beamwood.methods.train import train
+from beamwood.methods.train_options import TrainOptions
 from beamwood.models.pairs import IdTable
 from beamwood.models.sasrec import SasRec
 from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
@@ -30,7 +31,6 @@ from beamwood.retrieval.ann import FaissIndex
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.two_tower import TwoTowerSearcher
 from beamwood.sampling.in_batch import Pairs, make_sampler
-from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists
 
 __all__ = ["TRAINS", "Config", "TwoTowerTask", "fit"]
@@ -222,16 +222,7 @@ def build_model(train: Dataset, config: Config, generator: torch.Generator) -> T
     return TwoTower(users, items, normalise=config.normalise, temperature=config.temperature)
 
 
-def fit(
-    split: Split,
-    config: Config | None = None,
-    *,
-    seed: int = 0,
-    run: RunFolder | None = None,
-    time_limit: float | None = None,
-    resume: bool = False,
-    progress: bool = True,
-) -> Retriever:
+def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train two towers on `split.train`, keeping the weights that are best on `split.valid`.
 
     Matrix factorisation (`user_tower="mf"`) knows the users of training only, so it needs a split that keeps every
@@ -245,18 +236,8 @@ def fit(
         )
     if config.index == "faiss":
         FaissIndex(np.zeros((1, 2), np.float32))  # says what is missing before the training, not after
+    seed = options.get("seed", 0)
     task = TwoTowerTask(split.train, config, seed=seed)
-    training = train(
-        task,
-        split,
-        config,
-        task.searcher,
-        method="two_tower",
-        seed=seed,
-        run=run,
-        time_limit=time_limit,
-        resume=resume,
-        progress=progress,
-    )
+    training = train(task, split, config, task.searcher, method="two_tower", **options)
     searcher = task.searcher(index=config.index)
     return build_retriever(searcher, split, method="two_tower", config=config, seed=seed, training=training)

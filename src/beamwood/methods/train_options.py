@@ -1,0 +1,31 @@
+"""How one training is run: what every method's `fit` takes besides the data and the method's own configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from beamwood.training.run_folder import RunFolder
+
+__all__ = ["TrainOptions", "with_less_time"]
+
+
+class TrainOptions(TypedDict, total=False):
+    """Each may be left out; a method that only counts needs none.
+
+    `seed` (0) starts all that is drawn. `run` is the folder of metrics and checkpoints (None: nothing is kept), with
+    which `resume` (False) goes on, bit for bit. `time_limit` in seconds (None) covers training and its validations; the
+    best so far is returned when it ends. `progress` (True) shows the steps on stderr.
+    """
+
+    seed: int
+    run: RunFolder | None
+    time_limit: float | None
+    resume: bool
+    progress: bool
+
+
+def with_less_time(options: TrainOptions, seconds: float) -> TrainOptions:
+    """The options of what follows after `seconds` of the time limit are gone; one second is always left."""
+    limit = options.get("time_limit")
+    return options if limit is None else {**options, "time_limit": max(1.0, limit - seconds)}
