@@ -81,9 +81,11 @@ def run(arguments: argparse.Namespace) -> None:
                 options = {"time_limit": arguments.minutes * 60, "progress": False}
                 if changes.get("labels") == "rectified":
                     # Trained once, on the same data, apart from the minutes of the tree; `seconds` says how long.
-                    estimator = estimator or fit_estimator(
-                        arguments.estimator, split, seed=0, run=RunFolder(folder), resume=True, progress=False
-                    )
+                    if estimator is None:
+                        run_folder = RunFolder(folder)
+                        estimator, _ = fit_estimator(
+                            arguments.estimator, split, seed=0, run=run_folder, resume=True, progress=False
+                        )
                     options["estimator"] = estimator
             began = time.perf_counter()
             retriever = module.fit(split, config, seed=seed, **options)

@@ -35,7 +35,7 @@ def split():
 
 def make_task(split, **changes):
     config = Config(**(SMALL | changes))
-    tree = start_tree(split.train, config, np.random.default_rng(0))
+    tree = start_tree(split, config, np.random.default_rng(0))
     return TreeTask(split.train, tree, config, make_parts(config, tree, None), seed=0)
 
 

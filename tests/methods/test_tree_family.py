@@ -23,6 +23,15 @@ from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists
 
 SMALL = {"width": 8, "attention_hidden": 8, "windows": (8, 4, 2, 1), "mlp": (16, 8), "min_history": 2, "bf16": False}
+SHORT = {
+    "max_steps": 6,
+    "decay_steps": 6,
+    "warmup_steps": 2,
+    "evaluate_every": 3,
+    "batch_size": 16,
+    "validation_users": 10,
+    "dropout": 0.1,
+}
 VARIANTS = [
     ("dtr", {"negatives": "uniform"}),
     ("dtr", {"negatives": "tree", "num_negatives": 20}),
@@ -62,18 +71,9 @@ def f20(retriever, queries):
 
 @pytest.mark.parametrize(("method", "changes"), VARIANTS)
 def test_a_short_training_is_whole(split, tmp_path, method, changes):
-    """It trains, saves, loads, resumes bit for bit, and answers alike after loading."""
-    short = {"max_steps": 6, "decay_steps": 6, "warmup_steps": 2, "evaluate_every": 3, "batch_size": 16}
+    """It trains, saves, loads, and answers alike after loading."""
     updates = {"tree_updates": 2, "max_instances": 2} if method != "din" and method != "plt" else {}
-    config = configured(method, changes, validation_users=10, dropout=0.1, **short, **updates)
-    fit = load_method(method).fit
-    whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.model_copy(update={"max_steps": 3})
-    if not updates:  # with updates their moments depend on the length of the run
-        fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-        resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
-        ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
-        assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole = load_method(method).fit(split, configured(method, changes, **SHORT, **updates), progress=False)
     assert whole.metadata["method"] == method
     assert whole.metadata["training"].get("tree_updates", 0) == updates.get("tree_updates", 0)
     whole.save(tmp_path / "saved")
@@ -82,6 +82,37 @@ def test_a_short_training_is_whole(split, tmp_path, method, changes):
     assert np.array_equal(loaded.searcher.search(histories, 9).items, whole.searcher.search(histories, 9).items)
     one = loaded.searcher.search(ItemLists.from_lists([histories[3]]), 9).items
     assert np.array_equal(one[0], loaded.searcher.search(histories, 9).items[3])
+
+
+@pytest.mark.parametrize(("method", "changes"), VARIANTS)
+def test_a_resumed_training_equals_an_uninterrupted_one(split, tmp_path, method, changes):
+    """Bit for bit; the moments of tree updates depend on the length of the run, so they have a test of their own."""
+    config = configured(method, changes, **SHORT, tree_updates=0)
+    fit = load_method(method).fit
+    whole = fit(split, config, progress=False)
+    half = config.model_copy(update={"max_steps": 3})
+    fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
+    resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize(("name", "learner"), [("tdm", "kmeans"), ("jtm", "binary")])
+def test_tdm_and_jtm_learn_their_trees_as_delivered(split, tmp_path, name, learner):
+    """What tells them apart is how the tree is learned, so by default it is."""
+    run, config = RunFolder(tmp_path / name), configured(name, {}, **SHORT)
+    fitted = load_method(name).fit(split, config, run=run, progress=False)
+    assert (config.learner, fitted.metadata["training"]["tree_updates"]) == (learner, 1)
+    assert max(json.loads(line).get("moved_items", 0) for line in run.metrics_path.open()) > 0.1
+
+
+def test_a_catalogue_without_levels_needs_no_update(split):
+    flat = configured("jtm", {"branching": 128}, **SHORT)
+    fit = load_method("jtm").fit
+    assert fit(split, flat, progress=False).metadata["training"]["tree_updates"] == 0
+    asked = configured("jtm", {"branching": 128, "tree_updates": 1}, **SHORT)
+    with pytest.raises(InputError, match="needs a tree of two levels"):
+        fit(split, asked, progress=False)
 
 
 @pytest.mark.slow
@@ -109,7 +140,7 @@ def interrupted_task(split, learner, **changes):
     config = configured("dtr", {"learner": learner, "tree_updates": 3, "max_instances": 3} | changes)
     from beamwood.methods.dtr import make_parts
 
-    tree = start_tree(split.train, config, np.random.default_rng(0))
+    tree = start_tree(split, config, np.random.default_rng(0))
     task = TreeTask(split.train, tree, config, make_parts(config, tree, None), seed=0)
     task.loss(task.batch(np.arange(8))).backward()
     task.optimizers[0].step()
@@ -188,7 +219,24 @@ def test_updates_come_evenly(split):
         if renewal.due(step / 100):
             seen.append(step)
             task.renewals += 1
+            task.renewed_at = None
+            assert not renewal.due(step / 100)
     assert seen == [25, 50, 75]
+
+
+def test_updates_that_take_long_leave_steps_between_them(split):
+    """Where each takes a fifth of the run, the rest of the updates share what then remains."""
+    task, renewal = interrupted_task(split, "softmax")
+    seen, now = [], 0.0
+    while now < 1:
+        if renewal.due(now):
+            seen.append(now)
+            task.renewals, task.renewed_at = task.renewals + 1, None
+            now += 0.2
+        else:
+            now += 0.01
+    assert len(seen) == 3
+    assert min(np.diff(seen)) > 0.25
 
 
 @pytest.mark.parametrize(
@@ -216,26 +264,66 @@ def test_a_tree_of_another_model_starts_the_next(split, tmp_path):
 @pytest.mark.parametrize("start", ["pifa", "category", "random"])
 def test_starts_make_trees_of_all_items(split, start):
     config = configured("dtr", {"tree": start})
-    tree = start_tree(split.train, config, np.random.default_rng(0))
+    tree = start_tree(split, config, np.random.default_rng(0))
     assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(split.train.num_items))
 
 
 def test_a_start_from_categories_needs_them(split):
-    bare = replace(split.train, item_table=None)
+    bare = replace(split, train=replace(split.train, item_table=None))
     with pytest.raises(InputError, match="tree=pifa"):
         start_tree(bare, configured("dtr", {"tree": "category"}), np.random.default_rng(0))
 
 
-def test_items_of_one_taste_start_side_by_side():
+def test_items_of_one_taste_start_side_by_side(split):
     """With histories of even or of odd items only, k-means on histories parts even from odd items at the root."""
     rng = np.random.default_rng(5)
     rows = [(u, 2 * int(i) + u % 2, t) for u in range(80) for t, i in enumerate(rng.permutation(16)[:10])]
     log = read_log(pl.DataFrame(rows, schema=["user_id", "item_id", "timestamp"], orient="row"))
     train = Dataset.from_log(log)
-    tree = start_tree(train, configured("dtr", {"branching": 2}), rng)
+    tree = start_tree(replace(split, train=train), configured("dtr", {"branching": 2}), rng)
     odd = np.array([int(i) % 2 for i in train.items.ids])
     half = tree.leaf_of_item >= tree.shape.capacity // 2
     assert (half == odd[0]).tolist() in [(odd == 0).tolist(), (odd == 1).tolist()]
+
+
+def test_what_another_split_has_seen_is_refused(split, tmp_path):
+    """A folder that was fitted on another split may have learned from this one's test users."""
+    other = disjoint_users(split.dataset, seed=1)
+    for name, config in (
+        ("jtm", configured("jtm", SHORT)),
+        ("sasrec", load_method("sasrec").Config(width=8, max_steps=2)),
+    ):
+        load_method(name).fit(other, config, progress=False).save(tmp_path / name)
+    tree, sequence = str(tmp_path / "jtm"), str(tmp_path / "sasrec")
+    attempts = [
+        ("dtr", configured("dtr", {"tree": tree})),
+        ("dtr", configured("dtr", {"tree": "kmeans", "vectors": sequence})),
+        ("dtr", configured("dtr", {"labels": "rectified", "estimator": sequence})),
+        ("lpo4rec", load_method("lpo4rec").Config(width=8, start=sequence)),
+        ("melt", load_method("melt").Config(start=sequence)),
+        ("cities", load_method("cities").Config(start=sequence)),
+    ]
+    for method, config in attempts:
+        with pytest.raises(InputError, match="fitted on another split"):
+            load_method(method).fit(split, config, progress=False)
+
+
+def test_an_estimator_of_an_earlier_run_is_not_taken(split, tmp_path, monkeypatch):
+    """A new run in the folder of an older one, interrupted within its estimator, trains that anew when resumed."""
+    sasrec, run = load_method("sasrec"), RunFolder(tmp_path / "run")
+    config = configured("dtr", {"labels": "rectified", "estimator": "transitions"}, **SHORT)
+    load_method("dtr").fit(split, config, run=run, progress=False)
+    run.clear()
+
+    def interrupted(*arguments, **options):
+        raise Interrupted("here")
+
+    monkeypatch.setattr(sasrec, "fit", interrupted)
+    for resume in (False, True):
+        with pytest.raises(Interrupted):
+            load_method("dtr").fit(
+                split, configured("dtr", {"labels": "rectified"}, **SHORT), run=run, resume=resume, progress=False
+            )
 
 
 def test_an_estimator_is_kept_and_its_own_training_is_resumed(split, tmp_path, monkeypatch):

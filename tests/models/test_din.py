@@ -143,3 +143,10 @@ def test_attention_starts_as_a_plain_sum(seed):
     weights = model.pair_weights(a, w, torch.ones(1, 100, dtype=torch.bool))
     assert abs(weights.mean() - ATTENTION_START) < 0.05
     assert (weights > 0).float().mean() > 0.98
+
+
+def test_attention_can_start_as_drawn():
+    """The papers' form: the bias of attention's output stays zero."""
+    shape = random_tree(150, np.random.default_rng(0)).shape
+    assert DinScorer(shape, attention_start=None).attention_out.bias.item() == 0
+    assert DinScorer(shape).attention_out.bias.item() != 0

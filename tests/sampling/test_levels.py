@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 from beamwood.kernels import reference
+from beamwood.methods.tree_task import binary_level
 from beamwood.models.din import DinScorer
 from beamwood.sampling.levels import (
     BeamCandidates,
@@ -91,14 +92,12 @@ def test_siblings_are_the_path_s(case):
     for draw in draws[1:]:
         own = targets // tree.shape.leaves_below(draw.level)
         for row in range(len(targets)):
-            expected = set()
+            expected = []
             for node in own[row].tolist():
                 parent = node // tree.shape.branching
                 family = range(parent * tree.shape.branching, (parent + 1) * tree.shape.branching)
-                expected |= {n for n in family if tree.live_counts[draw.level][n] > 0 and n != node}
-            got = draw.nodes[row][draw.real[row]].tolist()
-            assert len(got) == len(set(got))
-            assert expected - set(own[row].tolist()) <= set(got) <= expected
+                expected += [n for n in family if tree.live_counts[draw.level][n] > 0 and n != node]
+            assert sorted(draw.nodes[row][draw.real[row]].tolist()) == sorted(expected)
 
 
 def test_beam_candidates_are_what_a_search_compares(case):
@@ -118,3 +117,31 @@ def entry(draw):
     from beamwood.models.din import LevelNodes
 
     return LevelNodes(draw.level, draw.nodes)
+
+
+@pytest.mark.parametrize("num_targets", [1, 8])
+def test_plt_learns_the_probabilities_of_steps(num_targets):
+    """Minimising its loss over targets of known frequencies gives these, however many targets an example has."""
+    tree = random_tree(4, np.random.default_rng(0), branching=2)
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.tensor([0.6, 0.3, 0.02, 0.08])
+    targets = torch.multinomial(truth, 20000 * num_targets, replacement=True, generator=generator).view(20000, -1)
+    draws = Siblings()(None, tree, torch.zeros(20000, 1, dtype=torch.int64), targets, generator)
+    logits = [torch.zeros(2, requires_grad=True), torch.zeros(4, requires_grad=True)]
+    optimizer = torch.optim.LBFGS(logits, max_iter=50)
+
+    def closure():
+        optimizer.zero_grad()
+        total = torch.zeros(())
+        for draw, values in zip(draws, logits, strict=True):
+            own = targets // tree.shape.leaves_below(draw.level)
+            live = torch.ones(len(values), dtype=torch.bool) if draw.nodes is None else None
+            scores = values.expand(20000, -1) if draw.nodes is None else values[torch.cat([own, draw.nodes], dim=1)]
+            total = total + binary_level(draw, scores, own, torch.ones_like(own, dtype=torch.bool), live).mean()
+        total.backward()
+        return total
+
+    optimizer.step(closure)
+    steps = [torch.sigmoid(values).detach().numpy() for values in logits]
+    np.testing.assert_allclose(steps[0], [0.9, 0.1], atol=0.01)
+    np.testing.assert_allclose(steps[1], [0.6 / 0.9, 0.3 / 0.9, 0.2, 0.8], atol=0.03)

@@ -15,9 +15,10 @@ __all__ = ["binary_cross_entropy"]
 def binary_cross_entropy(logits_BM: Tensor, labels_BM: Tensor, counted_BM: Tensor | None = None) -> Tensor:
     """Loss [B]: the sum over a row's nodes of `-z log p - (1 - z) log(1 - p)`, `p = sigmoid(logit)`.
 
-    `labels_BM` bool; `counted_BM` bool: the nodes that count, by default all. Source: DTR, equation 8 (TDM, JTM).
+    `labels_BM` bool; `counted_BM`: how often each node counts (bool: does it?), by default once. Source:
+    DTR, equation 8 (TDM, JTM).
     """
     terms_BM = torch.where(labels_BM, softplus(-logits_BM), softplus(logits_BM))
     if counted_BM is not None:
-        terms_BM = torch.where(counted_BM, terms_BM, torch.zeros_like(terms_BM))
+        terms_BM = torch.where(counted_BM > 0, terms_BM * counted_BM, torch.zeros_like(terms_BM))
     return terms_BM.sum(dim=1)

@@ -18,6 +18,7 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
+from beamwood.methods.fitted import fitted_alike
 from beamwood.methods.item_contexts import Occurrences, replaced_vectors
 from beamwood.methods.sequence_start import fitted_sequence
 from beamwood.methods.train import fit_task
@@ -141,9 +142,11 @@ class CitiesTask:
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train the inference on items that are not rare, keeping what is best on `split.valid`, and apply it to the rare.
 
-    Errors: `InputError` without `start`, on one of other items, and on one with untied vectors.
+    Errors: `InputError` without `start`, on one of another log or split, and on one with untied vectors.
     """
     config = config or Config()
+    if config.start is not None:
+        fitted_alike(config.start, split)
     task = CitiesTask(split.train, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
     return fit_task(task, split, config, task.searcher, method="cities", **options)

@@ -6,7 +6,6 @@ Source: Liu et al., "Learning Deep Tree-based Retriever for Efficient Recommenda
 
 from __future__ import annotations
 
-import time
 from typing import Literal, Unpack
 
 from pydantic import Field, model_validator
@@ -78,9 +77,8 @@ def fit(
     """
     config = config or Config()
     if config.labels != "summed" and estimator is None:
-        began = time.monotonic()
         limit = options.get("time_limit")
         third: TrainOptions = {**options, "time_limit": None if limit is None else limit / 3}
-        estimator = fit_estimator(config.estimator or "sasrec", split, **third)
-        options = with_less_time(options, time.monotonic() - began)
+        estimator, seconds = fit_estimator(config.estimator or "sasrec", split, **third)
+        options = with_less_time(options, seconds)
     return fit_tree(split, config, lambda tree: make_parts(config, tree, estimator), method="dtr", **options)

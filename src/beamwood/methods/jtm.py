@@ -29,6 +29,7 @@ class Config(TreeConfig):
     num_negatives: int = Field(
         48, ge=1, description="different nodes drawn a level; the papers: 3 to 6 for each target"
     )
+    tree_updates: int = Field(1, ge=0, description="how often the tree is learned anew, evenly over the run")
     learner: Literal["softmax", "binary", "kmeans"] = "binary"
 
 

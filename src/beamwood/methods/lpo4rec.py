@@ -20,6 +20,7 @@ from beamwood.evaluation.metrics import TailRule
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS
 from beamwood.methods import sasrec
+from beamwood.methods.fitted import fitted_alike
 from beamwood.methods.sasrec import Batch, SequenceTask
 from beamwood.methods.sequence_start import load_start
 from beamwood.methods.train import fit_task
@@ -153,8 +154,10 @@ def _products(queries_XD: Tensor, vectors_ND: Tensor, items_XK: Tensor) -> Tenso
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train or align an encoder with a preference loss, keeping the weights that are best on `split.valid`.
 
-    Errors: `InputError` on a `start` of other items or sizes, and fewer head items than negatives.
+    Errors: `InputError` on a `start` of another log, split or size, and fewer head items than negatives.
     """
     config = config or Config()
+    if config.start is not None:
+        fitted_alike(config.start, split)
     task = PreferenceTask(split.train, config, seed=options.get("seed", 0))
     return fit_task(task, split, config, task.searcher, method="lpo4rec", **options)

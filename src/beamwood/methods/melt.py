@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
+from beamwood.methods.fitted import fitted_alike
 from beamwood.methods.item_contexts import Occurrences, encoded, replaced_vectors
 from beamwood.methods.sequence_start import fitted_sequence
 from beamwood.methods.train import fit_task
@@ -166,9 +167,11 @@ def curriculum(count_B: NDArray[np.int64], threshold: int, largest: int, fractio
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train both branches on `split.train`, keeping those that are best on `split.valid`.
 
-    Errors: `InputError` without `start`, on one of other items, and on one with untied vectors.
+    Errors: `InputError` without `start`, on one of another log or split, and on one with untied vectors.
     """
     config = config or Config()
+    if config.start is not None:
+        fitted_alike(config.start, split)
     task = MeltTask(split.train, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
     return fit_task(task, split, config, task.searcher, method="melt", **options)

@@ -6,7 +6,7 @@ import torch
 
 from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
-from beamwood.methods.tree_start import load_fitted
+from beamwood.methods.fitted import load_fitted
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.retrieval.sequence import SequenceSearcher
 

@@ -58,6 +58,7 @@ def train(
     )
     return {
         "steps": result.steps,
+        "seconds": round(result.seconds, 3),
         "best_step": result.best_step,
         "stopped": result.stopped_because,
         f"valid/{monitor}": result.best_metric,

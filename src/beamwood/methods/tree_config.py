@@ -15,8 +15,8 @@ class TreeConfig(BaseModel):
     """How a tree retriever is built and trained; the defaults were chosen on validation data of `ml1m`.
 
     The papers' own values where ours differ: branching 2, targets 1, horizon 1, batch_size 100, learning_rate 1e-3 with
-    schedule "exponential", warmup_steps 5000, decay_steps 15000 and floor 1e-6, unit_coordinate False, norm "batch",
-    and tree "category" where the items have categories.
+    schedule "exponential", warmup_steps 5000, decay_steps 15000 and floor 1e-6, unit_coordinate False, attention_start
+    None, norm "batch", bf16 False, min_history 15 (DTR), and tree "category" where the items have categories.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,6 +31,7 @@ class TreeConfig(BaseModel):
     norm: Literal["none", "batch"] = "none"
     activation: Literal["prelu", "relu"] = "relu"
     unit_coordinate: bool = Field(True, description="see DinScorer; the paper has none")
+    attention_start: float | None = Field(0.3, description="attention's output at first; null: as drawn (the papers)")
     dropout: float = Field(0.0, ge=0, lt=1)
     recompute: bool = Field(False, description="a third of the training memory, for more time")
     beam_width: int = Field(150, ge=1)

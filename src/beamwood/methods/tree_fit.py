@@ -44,21 +44,23 @@ def fit_tree(
     `make_parts` is given the first tree, whose shape stays. Errors: `InputError` where the log is too short.
     """
     seed = options.get("seed", 0)
-    tree = start_tree(split.train, config, np.random.default_rng(seed))
+    tree = start_tree(split, config, np.random.default_rng(seed))
     task = TreeTask(split.train, tree, config, make_parts(tree), seed=seed)
+    # A catalogue of one level has no tree to learn, which is an error only where an update was asked for.
+    updates = config.tree_updates and (tree.shape.depth > 1 or "tree_updates" in config.model_fields_set)
     training = train(
         task,
         split,
         config,
         lambda: searcher_of(task, threads=torch.get_num_threads()),
         method=method,
-        renewal=TreeRenewal(task, config, seed=seed) if config.tree_updates else None,
+        renewal=TreeRenewal(task, config, seed=seed) if updates else None,
         **options,
     )
     lengths = split.train.histories.lengths
     training |= {
         "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.min_history))),
-        "tree_updates": task.renewals,
+        "tree_updates": task.renewals - task.taken_back,
         "tree_start": config.tree,
     }
     return build_retriever(searcher_of(task), split, method=method, config=config, seed=seed, training=training)

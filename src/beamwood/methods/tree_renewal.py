@@ -22,6 +22,8 @@ _MOST_CANDIDATES = 128
 class TreeRenewal:
     """`config.tree_updates` updates, spread evenly over a run: the i-th after i / (updates + 1) of it.
 
+    Where updates themselves take long, those to come are spread evenly over what then remains.
+
     By `config.learner`: "softmax" (DTR, equation 30), "binary" (JTM, equation 7), "kmeans" of leaf embeddings (TDM).
     """
 
@@ -33,8 +35,11 @@ class TreeRenewal:
         self._before: tuple[dict[str, torch.Tensor], dict[Any, Any]] | None = None
 
     def due(self, fraction: float) -> bool:
-        done = self.task.renewals
-        return done < self.config.tree_updates and fraction >= (done + 1) / (self.config.tree_updates + 1)
+        task = self.task
+        if task.renewed_at is None:
+            task.renewed_at = fraction
+        left = self.config.tree_updates - task.renewals
+        return left > 0 and fraction >= task.renewed_at + (1 - task.renewed_at) / (left + 1)
 
     def propose(self) -> Tree:
         """The tree that the model, as it is now, wants."""
@@ -89,7 +94,7 @@ class TreeRenewal:
         middle = task.model.scorer.shape.leaves_below(max(1, task.model.scorer.shape.depth - 1))
         moves["moved_parents"] = float(np.mean(old.leaf_of_item // middle != proposal.leaf_of_item // middle))
         task.model.replace_tree(proposal)
-        task.renewals += 1
+        task.renewals, task.renewed_at = task.renewals + 1, None
         return moves | {"renewal": float(task.renewals)}
 
     def keeps(self, before: float, after: float) -> bool:
@@ -99,6 +104,7 @@ class TreeRenewal:
     def take_back(self) -> None:
         """Put weights, optimiser state and tree back as they were before the last `apply`."""
         assert self._before is not None
+        self.task.taken_back += 1
         weights, state = self._before
         self.task.model.load_state_dict(weights)
         for name, value in state.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -12,6 +13,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
+from beamwood.methods.fitted import fitted_alike
 from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.retrieval.retriever import Retriever
@@ -20,20 +22,21 @@ from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tr
 from beamwood.tree.pifa import pifa_vectors
 from beamwood.types import FloatArray, IndexArray, Searcher
 
-__all__ = ["fit_estimator", "load_fitted", "start_tree"]
+__all__ = ["fit_estimator", "start_tree"]
 
 STARTS = ("pifa", "category", "random", "kmeans", "flat")
 # Instances that PIFA vectors are made of at least, and how many at a time.
 _INSTANCES, _BLOCK = 200_000, 16_384
 
 
-def start_tree(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> Tree:
+def start_tree(split: Split, config: TreeConfig, rng: np.random.Generator) -> Tree:
     """The first tree, by the name `config.tree`.
 
     "pifa": balanced k-means on the histories that items follow; "category": by the item table's categories; "random";
     "kmeans": on the vectors of the fitted method `config.vectors`; "flat": none; else the folder of a fitted tree
-    retriever over the same items. Errors: `InputError` where what the start needs is missing.
+    retriever of the same log and split. Errors: `InputError` where what the start needs is missing.
     """
+    train = split.train
     num_items, branching = len(train.items), config.branching
     if config.tree == "flat":
         return flat_tree(num_items)
@@ -51,10 +54,10 @@ def start_tree(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> 
     if config.tree == "kmeans":
         if config.vectors is None:
             raise InputError("tree=kmeans needs vectors=FOLDER of a fitted method with item vectors; or use tree=pifa")
-        return kmeans_tree(item_vectors(config.vectors, train), rng, branching=branching)
+        return kmeans_tree(item_vectors(config.vectors, split), rng, branching=branching)
     if not Path(config.tree).is_dir():
         raise InputError(f"tree='{config.tree}' is neither a folder nor a start{nearest(config.tree, STARTS)}")
-    searcher = load_fitted(config.tree, train)
+    searcher = fitted_alike(config.tree, split).searcher
     tree = getattr(searcher, "tree", None)
     if not isinstance(tree, Tree):
         raise InputError(f"tree='{config.tree}' holds a {searcher.kind} retriever, which has no tree")
@@ -63,20 +66,12 @@ def start_tree(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> 
     return tree
 
 
-def load_fitted(folder: str, train: Dataset) -> Searcher:
-    """The searcher of a fitted retriever over exactly these items."""
-    fitted = Retriever.load(folder)
-    if not fitted.items.ids.equals(train.items.ids):
-        raise InputError(f"{folder} was fitted on other items than this log's; fit it on the same log")
-    return fitted.searcher
-
-
-def item_vectors(folder: str, train: Dataset) -> FloatArray:
+def item_vectors(folder: str, split: Split) -> FloatArray:
     """[N, D], the item vectors of a fitted retriever."""
-    searcher = load_fitted(folder, train)
+    searcher = fitted_alike(folder, split).searcher
     arrays: dict[str, Any] = searcher.export()[1]
     for name in ("vectors", "item_vectors"):
-        if name in arrays and arrays[name].ndim == 2 and len(arrays[name]) == len(train.items):
+        if name in arrays and arrays[name].ndim == 2 and len(arrays[name]) == split.train.num_items:
             vectors: FloatArray = np.asarray(arrays[name], np.float32)
             return vectors
     raise InputError(f"{folder} holds a {searcher.kind} retriever without item vectors; give one that has, e.g. sasrec")
@@ -100,21 +95,24 @@ def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generato
     return pifa_vectors(blocks, num_items, num_items, rng)
 
 
-def fit_estimator(name: str, split: Split, **options: Unpack[TrainOptions]) -> Searcher:
-    """The searcher whose scores rectify labels: of a folder, or of a method that is fitted first on the same split.
+def fit_estimator(name: str, split: Split, **options: Unpack[TrainOptions]) -> tuple[Searcher, float]:
+    """The searcher whose scores rectify labels, and the seconds of its training, those before a resume included.
 
-    What a method gives is kept in `run`'s folder, and so is its own run, so that a resumed training goes on with it.
+    `name` is a folder, or a method that is fitted first on the same split. What a method gives is kept in the run's
+    folder, and so is its own run, so that a resumed training goes on with it.
     """
     from beamwood.methods import METHODS, load_method
 
     if Path(name).is_dir():
-        return load_fitted(name, split.train)
+        return fitted_alike(name, split).searcher, 0.0
     if name not in METHODS:
         raise InputError(f"estimator='{name}' is neither a folder nor a method{nearest(name, METHODS)}")
     run, resume = options.get("run"), options.get("resume", False)
     folder = None if run is None else run.path / "estimator"
-    if resume and folder is not None and (folder / "manifest.json").exists():
-        return load_fitted(str(folder), split.train)
+    if folder is not None and (folder / "manifest.json").exists():
+        if resume and (kept := fitted_alike(str(folder), split)).metadata["method"] == name:
+            return kept.searcher, kept.metadata["training"].get("seconds", 0.0)
+        shutil.rmtree(folder)
     own = None if run is None else RunFolder(run.path / "estimator.run")
     if own is not None and not resume:
         own.clear()
@@ -122,4 +120,4 @@ def fit_estimator(name: str, split: Split, **options: Unpack[TrainOptions]) -> S
     fitted: Retriever = load_method(name).fit(split, **options | {"run": own, "resume": resumes})
     if folder is not None:
         fitted.save(folder, overwrite=True)
-    return fitted.searcher
+    return fitted.searcher, fitted.metadata["training"].get("seconds", 0.0)

@@ -30,6 +30,7 @@ __all__ = ["Batch", "Labels", "Parts", "TreeTask"]
 
 Labels = Literal["summed", "rectified", "one-step", "pseudo"]
 _BLOCK = 1024
+_RENEWED = ("renewals", "taken_back", "renewed_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class TreeTask:
             norm=config.norm,
             activation=config.activation,
             unit_coordinate=config.unit_coordinate,
+            attention_start=config.attention_start,
             dropout=config.dropout,
             recompute=config.recompute,
             generator=self.generator,
@@ -96,7 +98,9 @@ class TreeTask:
         ]
         self.optimizers = [torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=0.0)]
         self.num_examples = len(self.examples)
-        self.renewals = 0
+        # How often the tree was renewed, how often that was taken back, and the share of the run that was over then.
+        self.renewals, self.taken_back = 0, 0
+        self.renewed_at: float | None = 0.0
         # The end of each example's user: targets are drawn from what the user did next.
         self._future_end = train.histories.indptr[self.examples.users + 1]
         self._items = train.histories.items
@@ -114,12 +118,14 @@ class TreeTask:
         return self.config.targets == 1 and self.config.horizon == 1
 
     def state(self) -> dict[str, Any]:
-        """The sampler's generator and how often the tree was renewed, for a checkpoint."""
-        return {"generator": self.generator.get_state(), "renewals": self.renewals}
+        """The sampler's generator and how often and when the tree was renewed, for a checkpoint."""
+        renewed = {name: getattr(self, name) for name in _RENEWED}
+        return {"generator": self.generator.get_state()} | renewed
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.generator.set_state(state["generator"])
-        self.renewals = state["renewals"]
+        for name in _RENEWED:
+            setattr(self, name, state[name])
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Histories and targets of the given examples; with `targets` > 1, drawn uniformly from the user's future."""
@@ -210,21 +216,27 @@ def softmax_level(
 
 
 def binary_level(draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: Tensor, live_n: Tensor | None) -> Tensor:
-    """[B]: binary cross-entropy of a level's nodes, for each target. Source: TDM, equation 7; OTM, equation 10."""
+    """[B]: binary cross-entropy of a level's nodes, for each target. Source: TDM, equation 7; OTM, equation 10.
+
+    A node that is another target's is no negative, unless the draw has `targets_apart`.
+    """
     num_targets = targets_BT.shape[1]
     if draw.nodes is None:
         assert live_n is not None
-        is_target_Bn = one_hot(targets_BT, scores_BM.shape[1]).any(dim=1)
+        hits_Bn = one_hot(targets_BT, scores_BM.shape[1]).sum(dim=1)
         logits = torch.cat([torch.gather(scores_BM, 1, targets_BT), scores_BM], dim=1)
-        others = live_n & ~is_target_Bn
+        others = live_n * (num_targets - hits_Bn if draw.targets_apart else hits_Bn == 0)
     elif draw.targets_included:
         matches_BTM = draw.nodes[:, None, :] == targets_BT[:, :, None]
         labels = (matches_BTM & z_BT[:, :, None]).any(dim=1)
         return binary_cross_entropy(scores_BM, labels, draw.real) / num_targets
+    elif draw.targets_apart:
+        assert draw.real is not None
+        others, logits = draw.real, scores_BM
     else:
         others = ~(draw.nodes[:, None, :] == targets_BT[:, :, None]).any(dim=1)
         others = others if draw.real is None else others & draw.real
         logits = scores_BM
-    labels = torch.cat([z_BT, torch.zeros_like(others)], dim=1)
+    labels = torch.cat([z_BT, torch.zeros_like(others, dtype=torch.bool)], dim=1)
     counted = torch.cat([torch.ones_like(z_BT), others], dim=1)
     return binary_cross_entropy(logits, labels, counted) / num_targets

@@ -25,6 +25,7 @@ from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import context_features, tensors
+from beamwood.methods.fitted import fitted_alike
 from beamwood.methods.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
 from beamwood.methods.train import train
 from beamwood.methods.train_options import TrainOptions, with_less_time
@@ -291,17 +292,3 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     if task.recall is not None:
         training["retrieved_share_of_training_pairs"] = task.recall
     return build_retriever(searcher(), split, method="two-stage", config=config, seed=seed, training=training)
-
-
-def fitted_alike(folder: str, split: Split) -> Retriever:
-    """A fitted retriever of exactly this data and this split."""
-    fitted = Retriever.load(folder)
-    data = fitted.metadata.get("data", {})
-    if not fitted.items.ids.equals(split.dataset.items.ids) or data.get("fingerprint") != split.dataset.fingerprint():
-        raise InputError(f"{folder} was fitted on another log; fit it on the same one")
-    if data.get("split") != split.rule:
-        raise InputError(
-            f"{folder} was fitted on another split ({data.get('split')}), so it may have learned from this one's test "
-            "users; fit it with the same --split and --seed"
-        )
-    return fitted

@@ -69,6 +69,7 @@ class DinScorer(nn.Module):
         activation: str = "prelu",
         dropout: float = 0.0,
         unit_coordinate: bool = True,
+        attention_start: float | None = ATTENTION_START,
         sparse: bool = False,
         table_limit: int = 512,
         recompute: bool = False,
@@ -94,7 +95,7 @@ class DinScorer(nn.Module):
         self.dropout = nn.Dropout(dropout)
         window_of = np.repeat(np.arange(len(windows)), windows)
         self.register_buffer("window_of", torch.from_numpy(window_of), persistent=False)
-        self.unit_coordinate = unit_coordinate
+        self.unit_coordinate, self.attention_start = unit_coordinate, attention_start
         self.reset_parameters(generator)
         if unit_coordinate:
             self.nodes.weight.register_hook(without_first_column)  # type: ignore[no-untyped-call]
@@ -107,9 +108,9 @@ class DinScorer(nn.Module):
     def reset_parameters(self, generator: torch.Generator | None) -> None:
         """Draw initial weights: embeddings N(0, 0.1), layers by fan-in (He), all from `generator`.
 
-        Attention starts around `ATTENTION_START` for every entry, so that windows are plain sums at first. Near 0,
-        where the draw may put it, the history is nearly unseen for as long as the seed's luck has it; near 1, sums of
-        20 entries are so large that half of the MLP's units die.
+        Attention starts around `attention_start` for every entry, so that windows are plain sums at first. Near 0,
+        where the draw alone (None) may put it, the history is nearly unseen for as long as the seed's luck has it; near
+        1, sums of 20 entries are so large that half of the MLP's units die.
         """
         nn.init.normal_(self.nodes.weight, std=0.1, generator=generator)
         if self.unit_coordinate:
@@ -119,11 +120,13 @@ class DinScorer(nn.Module):
             assert isinstance(layer, nn.Linear)
             nn.init.kaiming_uniform_(layer.weight, a=0.25, generator=generator)
             nn.init.zeros_(layer.bias)
+        if self.attention_start is None:
+            return
         with torch.no_grad():
             mean_1D = torch.zeros_like(self.nodes.weight[:1])
             mean_1D[:, 0] = float(self.unit_coordinate)
             hidden = self.attention_in_act(self.attention_in(torch.cat([mean_1D, mean_1D * mean_1D, mean_1D], dim=1)))
-            self.attention_out.bias.add_(ATTENTION_START - self.attention_out(hidden)[0])
+            self.attention_out.bias.add_(self.attention_start - self.attention_out(hidden)[0])
 
     def forward(self, leaves_BL: Tensor, levels: Sequence[LevelNodes]) -> list[Tensor]:
         """Scores, one tensor [B, M] for each entry of `levels`, for histories given as leaves (-1 padding, left).

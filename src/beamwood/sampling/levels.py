@@ -37,7 +37,8 @@ class LevelDraw:
 
     `log_q` float32[B, M] and `log_q_targets` float32[B, T]: log-probability of drawing each, None where no softmax
     needs it. `real` bool[B, M]: entries that count, None for all. `targets_included`: the targets are to be scored
-    only where they are among `nodes`.
+    only where they are among `nodes`. `targets_apart`: each target is an example of its own, for which the nodes of the
+    others are negatives too.
     """
 
     level: int
@@ -46,6 +47,7 @@ class LevelDraw:
     log_q_targets: Tensor | None = None
     real: Tensor | None = None
     targets_included: bool = False
+    targets_apart: bool = False
 
 
 class LevelSampler(Protocol):
@@ -129,7 +131,11 @@ class DistinctNegatives:
 
 @dataclass(frozen=True, slots=True)
 class Siblings:
-    """The siblings of each target's ancestors, T * (K - 1) a level (T * (R - 1) on level 1). Source: PLT."""
+    """The siblings of each target's ancestors, T * (K - 1) a level (T * (R - 1) on level 1), each target on its own.
+
+    The frequency of a step is that among the targets below its parent, so a sibling is a negative of this target
+    even where another target stands. Source: PLT.
+    """
 
     def __call__(
         self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
@@ -138,13 +144,13 @@ class Siblings:
         for level in range(1, shape.depth + 1):
             fanout = shape.root_fanout if level == 1 else shape.branching
             if level == 1:
-                draws.append(LevelDraw(level, None))
+                draws.append(LevelDraw(level, None, targets_apart=True))
                 continue
             own_BT = targets_BT // shape.leaves_below(level)
             steps = torch.arange(1, fanout)
             nodes_BTS = own_BT[:, :, None] // fanout * fanout + (own_BT[:, :, None] + steps) % fanout
             nodes = nodes_BTS.flatten(1)
-            draws.append(LevelDraw(level, nodes, real=first_of_each(nodes) & alive(tree, level)[nodes]))
+            draws.append(LevelDraw(level, nodes, real=alive(tree, level)[nodes], targets_apart=True))
         return draws
 
 

@@ -163,7 +163,8 @@ def run_loop(
     seconds of training and validation together, those before a resume included; the run ends early enough for one
     more validation as long as the longest so far. `renewal` is asked before each step and measured before and after it
     changed the task. `seed` orders the batches and starts torch's own generators (those
-    dropout uses), which are given back as they were. A resumed run equals an uninterrupted one bit for bit. Raises
+    dropout uses), which are given back as they were. A resumed run equals an uninterrupted one bit for bit,
+    unless a time limit paces the decay. Raises
     `InputError` on a wrong configuration, `NonFiniteError` before a bad update, `Interrupted` after Ctrl-C or
     SIGTERM once a checkpoint is saved.
     """

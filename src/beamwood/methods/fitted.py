@@ -1,0 +1,33 @@
+"""Fitted folders as a part of another training: whether they belong to it, and what they hold."""
+
+from __future__ import annotations
+
+from beamwood.data.dataset import Dataset
+from beamwood.data.split import Split
+from beamwood.errors import InputError
+from beamwood.retrieval.retriever import Retriever
+from beamwood.types import Searcher
+
+__all__ = ["fitted_alike", "load_fitted"]
+
+
+def fitted_alike(folder: str, split: Split) -> Retriever:
+    """A fitted retriever of exactly this data and this split: one of another may have learned from the test users."""
+    fitted = Retriever.load(folder)
+    data = fitted.metadata.get("data", {})
+    if not fitted.items.ids.equals(split.dataset.items.ids) or data.get("fingerprint") != split.dataset.fingerprint():
+        raise InputError(f"{folder} was fitted on another log; fit it on the same one")
+    if data.get("split") != split.rule:
+        raise InputError(
+            f"{folder} was fitted on another split ({data.get('split')}), so it may have learned from this one's test "
+            "users; fit it with the same --split and --seed"
+        )
+    return fitted
+
+
+def load_fitted(folder: str, train: Dataset) -> Searcher:
+    """The searcher of a fitted retriever over exactly these items; of which split is for `fitted_alike` to see."""
+    fitted = Retriever.load(folder)
+    if not fitted.items.ids.equals(train.items.ids):
+        raise InputError(f"{folder} was fitted on other items than this log's; fit it on the same log")
+    return fitted.searcher
