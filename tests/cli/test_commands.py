@@ -14,6 +14,7 @@ from beamwood.cli.inputs import parse_duration
 from beamwood.cli.main import main
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
+from beamwood.retrieval.retriever import Retriever
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 TINY = [
@@ -114,7 +115,12 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
     levels = document["diagnostics"]["levels"]
     assert [level["level"] for level in levels] == list(range(1, document["tree"]["depth"] + 1))
     assert document["diagnostics"]["beams"][-1]["overlap"] == 1
-    assert "<svg" in page.read_text()
+    assert document["diagnostics"]["heap_tolerance"] == 0.5
+    drawn = page.read_text()
+    for text in ("recall of the labels", "heap violations", "KL of tree", "score missed", "scored nodes"):
+        assert f"<figcaption>{text}" in drawn
+    assert drawn.count("predicted across, observed up</figcaption>") == len(levels)
+    assert "calibrated: the softmax of the level; heap violation: a score more than 0.5 logits" in drawn
     assert beamwood("inspect", out, "--users", "5") == 0
     shown = capsys.readouterr().out
     assert "heap violations" in shown
@@ -127,6 +133,27 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
     assert beamwood("inspect", out, "--widths", "5,x") == 2
     assert beamwood("inspect", out, "--users", "0", "--html", page) == 2
     assert beamwood("inspect", out, "--log", market / "items.parquet") == 2
+
+
+@pytest.mark.parametrize(("method", "words"), [("tdm", "sigmoid of the node"), ("plt", "product along the path")])
+def test_inspect_calibrates_what_a_method_trained(market, capsys, tmp_path, method, words):
+    out, old = tmp_path / "new", tmp_path / "old"
+    settings = [part for setting in [*TINY, "branching=16"] for part in ("--set", setting)]
+    assert beamwood("fit", market / "log.parquet", "--method", method, "--out", out, *settings) == 0
+    # As saved before searchers named their loss: the method tells.
+    retriever = Retriever.load(out)
+    assert retriever.searcher.loss == "binary"
+    retriever.searcher.loss = "softmax"
+    retriever.save(old)
+    for folder in (out, old):
+        capsys.readouterr()
+        assert beamwood("inspect", folder, "--users", "5", "--widths", "5", "--html", tmp_path / "page.html") == 0
+        shown = capsys.readouterr().out
+        assert words in shown
+        assert "│ - " in shown
+    drawn = (tmp_path / "page.html").read_text()
+    assert drawn.count("<figcaption>heap violations") == 1  # of one level, above the leaves
+    assert "KL of tree sampling from" not in drawn
 
 
 def test_compare_says_which_is_better(market, capsys):

@@ -54,6 +54,57 @@ def test_recall_by_level_in_loops(case):
         assert np.isclose(recall_of(searcher, leaves, labels, label_leaves, level), np.mean(shares))
 
 
+def level_scores(searcher, histories):
+    leaves = searcher.tree.leaves_of(histories.padded(searcher.weights.history_length))
+    return [whole_level(searcher, leaves, level) for level in range(1, searcher.tree.shape.depth + 1)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "probability"),
+    [
+        ({}, "softmax of the level"),
+        ({"loss": "binary"}, "sigmoid of the node"),
+        ({"by_path": True, "loss": "binary"}, "product along the path"),
+    ],
+)
+def test_the_probability_is_the_one_that_was_trained(case, settings, probability):
+    searcher, histories, labels = case
+    logits = level_scores(searcher, histories)
+    other = TreeSearcher(searcher.weights, searcher.tree, beam_width=6, **settings)
+    report = diagnose(TreeSearcher.restore(*other.export()), histories, labels, k=5)
+    assert report.probability == probability
+    above = np.ones((4, 1))
+    for level, values in zip(report.levels, logits, strict=True):
+        above = np.repeat(above, values.shape[1] // above.shape[1], axis=1) / (1 + np.exp(-values))
+        expected = {
+            "softmax of the level": np.exp(values) / np.exp(values).sum(axis=1, keepdims=True),
+            "sigmoid of the node": 1 / (1 + np.exp(-values)),
+            "product along the path": above,
+        }[probability]
+        masses = sum(part.nodes * part.predicted for part in level.calibration)
+        assert np.isclose(masses, expected.sum(), rtol=1e-4)
+        assert (level.kl_tree is None) == (level.kl_uniform is None) == (probability != "softmax of the level")
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_the_heap_of_a_path_tree_is_that_of_its_products(case):
+    searcher, histories, labels = case
+    paths, above = [], np.ones((4, 1))
+    for values in level_scores(searcher, histories):
+        above = np.repeat(above, values.shape[1] // above.shape[1], axis=1) / (1 + np.exp(-values))
+        paths.append(np.log(above))
+    searcher = TreeSearcher(searcher.weights, searcher.tree, beam_width=6, by_path=True)
+    report = diagnose(searcher, histories, labels, k=5, heap_tolerance=0.3)
+    assert report.as_dict()["heap_tolerance"] == 0.3
+    for level, own, below in zip(report.levels, paths, paths[1:], strict=False):
+        assert level.heap_violations == heap(own, below, 0.3, np.random.default_rng(0))["heap_violations"]
+
+
+def test_a_folder_that_does_not_name_its_loss_is_a_softmax(case):
+    config, arrays = case[0].export()
+    assert TreeSearcher.restore({name: config[name] for name in config if name != "loss"}, arrays).loss == "softmax"
+
+
 def test_a_perfect_heap_has_no_violations_and_a_reversed_one_has_many():
     rng = np.random.default_rng(1)
     below = rng.normal(size=(5, 64))

@@ -44,6 +44,8 @@ def inspect(
     if isinstance(searcher, TreeSearcher) and users > 0:
         from beamwood.theory.diagnostics import diagnose
 
+        if retriever.metadata.get("method") in ("tdm", "jtm", "otm"):
+            searcher.loss = "binary"  # folders from before the searcher itself said so
         histories, labels, words = queries(folder, retriever, users, log, items)
         document["queries"] = words
         report = diagnose(searcher, histories, labels, widths=parse_widths(widths))
@@ -133,8 +135,28 @@ def level_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
             level.kl_tree,
             level.kl_uniform,
         ]
-        numbers = ["" if value is None else f"{value:.4f}" for value in facts]
+        numbers = ["-" if value is None else f"{value:.4f}" for value in facts]
         rows.append([str(level.level), f"{level.nodes:,}", f"{level.recall:.4f}", f"{level.lost:.4f}", *numbers])
+    return head, rows
+
+
+def level_caption(report: TreeReport) -> str:
+    """What the columns of the table of levels rest on."""
+    unit = "nats" if report.probability == "product along the path" else "logits"
+    return (
+        f"calibrated: the {report.probability}; heap violation: a score more than {report.heap_tolerance:g} {unit} "
+        "from its best child's, up to a constant for each query"
+    )
+
+
+def calibration_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
+    """The table of what was predicted and observed, for each level and range of predictions."""
+    head = ["level", "predicted between", "nodes", "predicted, mean", "observed, mean"]
+    rows = [
+        [str(level.level), f"{b.low:g} and {b.high:g}", f"{b.nodes:,}", f"{b.predicted:.5f}", f"{b.observed:.5f}"]
+        for level in report.levels
+        for b in level.calibration or ()
+    ]
     return head, rows
 
 
@@ -179,7 +201,7 @@ def show(document: dict[str, Any], report: TreeReport | None) -> None:
         return
     console = Console(width=140)
     tables = {
-        "levels": level_rows(report),
+        f"levels ({level_caption(report)})": level_rows(report),
         "margin of the labels in the beam (a label is lost below 0)": margin_rows(report),
         "beam against exact search": beam_rows(report),
     }
@@ -194,27 +216,54 @@ def show(document: dict[str, Any], report: TreeReport | None) -> None:
 
 def diagnostics_page(folder: str, report: TreeReport, words: str) -> str:
     """The tables and their plots as one page."""
-    from beamwood.evaluation.page import line_chart, page, table
+    from beamwood.evaluation.page import page, table
 
-    parts = [table(f"Levels, {words}", *level_rows(report)), table("Beam against exact search", *beam_rows(report))]
-    parts.insert(1, table("Margin of the labels in the beam (a label is lost below 0)", *margin_rows(report)))
-    series = {
-        "recall of the labels by level": [(float(level.level), level.recall) for level in report.levels],
-        "heap violations by level": [
-            (float(level.level), level.heap_violations) for level in report.levels if level.heap_violations is not None
-        ],
-        "KL of tree sampling from the softmax, by level": [
-            (float(level.level), level.kl_tree) for level in report.levels if level.kl_tree is not None
-        ],
-    }
-    parts += [line_chart(name, points, across="level") for name, points in series.items() if len(points) > 1]
-    overlap = [(float(beam.beam_width), beam.overlap) for beam in report.beams]
-    if len(overlap) > 1:
-        parts.append(line_chart(f"share of the exact top {report.k} found", overlap, across="beam width"))
-    last = next((level for level in reversed(report.levels) if level.calibration), None)
-    if last is not None and last.calibration:
-        head = ["predicted between", "nodes", "predicted, mean", "observed, mean"]
-        bins = last.calibration
-        rows = [[f"{b.low:g} and {b.high:g}", str(b.nodes), f"{b.predicted:.5f}", f"{b.observed:.5f}"] for b in bins]
-        parts.append(table(f"Calibration of level {last.level}", head, rows))
+    parts = [
+        table(f"Levels, {words} ({level_caption(report)})", *level_rows(report)),
+        *level_charts(report),
+        table("Margin of the labels in the beam (a label is lost below 0)", *margin_rows(report)),
+        table("Beam against exact search", *beam_rows(report)),
+        *beam_charts(report),
+        table(f"Calibration of the {report.probability}, by level", *calibration_rows(report)),
+        calibration_charts(report),
+    ]
     return page(f"The tree in {folder}", parts)
+
+
+def level_charts(report: TreeReport) -> list[str]:
+    """One chart a figure, over the levels where it was measured."""
+    from beamwood.evaluation.page import line_chart
+
+    series: dict[str, list[float | None]] = {
+        "recall of the labels by level": [level.recall for level in report.levels],
+        "heap violations by level": [level.heap_violations for level in report.levels],
+        "KL of tree sampling from the softmax, by level": [level.kl_tree for level in report.levels],
+    }
+    numbers = [float(level.level) for level in report.levels]
+    known = {name: [(x, y) for x, y in zip(numbers, ys, strict=True) if y is not None] for name, ys in series.items()}
+    return [line_chart(name, points, across="level") for name, points in known.items() if points]
+
+
+def beam_charts(report: TreeReport) -> list[str]:
+    """What a wider beam finds and costs."""
+    from beamwood.evaluation.page import line_chart
+
+    series = {
+        f"share of the exact top {report.k} found, by beam width": [beam.overlap for beam in report.beams],
+        "score missed (regret), by beam width": [beam.regret for beam in report.beams],
+        "scored nodes, by beam width": [beam.scored_nodes for beam in report.beams],
+    }
+    widths = [float(beam.beam_width) for beam in report.beams]
+    return [line_chart(name, list(zip(widths, ys, strict=True)), across="beam width") for name, ys in series.items()]
+
+
+def calibration_charts(report: TreeReport) -> str:
+    """Predicted (across) against observed (up), a chart a level."""
+    from beamwood.evaluation.page import calibration_chart, panels
+
+    charts = []
+    for level in report.levels:
+        points = [(part.predicted, part.observed) for part in level.calibration or ()]
+        if points:
+            charts.append(calibration_chart(f"level {level.level}: predicted across, observed up", points))
+    return panels(charts)

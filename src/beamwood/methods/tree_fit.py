@@ -27,7 +27,12 @@ def searcher_of(task: TreeTask, *, threads: int = 1) -> TreeSearcher:
     """A searcher of the task's weights and tree as they are now."""
     weights = task.model.scorer.export()
     return TreeSearcher(
-        weights, task.tree, beam_width=task.config.beam_width, threads=threads, by_path=task.parts.by_path
+        weights,
+        task.tree,
+        beam_width=task.config.beam_width,
+        threads=threads,
+        by_path=task.parts.by_path,
+        loss=task.parts.loss,
     )
 
 

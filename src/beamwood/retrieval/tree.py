@@ -5,7 +5,7 @@ Shape legend: B rows, M items a row, N items, K results.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,21 +30,29 @@ class TreeSearcher:
     A filter acts inside the beam: a subtree without an allowed item is never opened, so k results come back whenever
     k items are allowed; where at most `2 * beam_width` are, all of them are scored and the result is exact. A search
     for k above `beam_width` widens the beam to k. Ties on a level go to the lower node, among results to the lower
-    item. `by_path`: a leaf's score is the log-probability of the path to it, each step a sigmoid (PLT).
+    item. `by_path`: a leaf's score is the log-probability of the path to it, each step a sigmoid (PLT). `loss`: what
+    trained the scorer, a softmax over nodes or a sigmoid of each; it says what a score means and changes no answer.
     Source: DTR, algorithm 1.
     """
 
     kind: ClassVar[str] = "tree-din"
 
     def __init__(
-        self, weights: DinWeights, tree: Tree, *, beam_width: int = 150, threads: int = 1, by_path: bool = False
+        self,
+        weights: DinWeights,
+        tree: Tree,
+        *,
+        beam_width: int = 150,
+        threads: int = 1,
+        by_path: bool = False,
+        loss: Literal["softmax", "binary"] = "softmax",
     ) -> None:
         if beam_width < 1:
             raise InputError(f"beam_width={beam_width} is below 1; DTR uses 150")
         if len(weights.nodes) != tree.shape.num_nodes:
             raise ArtefactError(f"the scorer has {len(weights.nodes)} nodes, the tree {tree.shape.num_nodes}")
         self.weights, self.tree, self.beam_width = weights, tree, beam_width
-        self.by_path = by_path
+        self.by_path, self.loss = by_path, loss
         self._search = DinSearch(weights, tree.shape, threads=threads, by_path=by_path)
 
     @property
@@ -101,6 +109,7 @@ class TreeSearcher:
             "branching": shape.branching,
             "depth": shape.depth,
             "by_path": self.by_path,
+            "loss": self.loss,
         }
         return config, self.weights.arrays() | {"item_of_leaf": self.tree.item_of_leaf}
 
@@ -110,7 +119,9 @@ class TreeSearcher:
             raise ArtefactError("the tree's array 'item_of_leaf' is missing; the artefact is incomplete, save it again")
         tree = Tree(Shape(config["root_fanout"], config["branching"], config["depth"]), arrays["item_of_leaf"])
         weights = DinWeights.from_arrays({name: array for name, array in arrays.items() if name != "item_of_leaf"})
-        return cls(weights, tree, beam_width=config["beam_width"], by_path=config.get("by_path", False))
+        # Older folders lack what came later.
+        later = {name: config[name] for name in ("by_path", "loss") if name in config}
+        return cls(weights, tree, beam_width=config["beam_width"], **later)
 
     def _leaves(self, histories: ItemLists) -> NDArray[np.int32]:
         """int32[B, L], the leaves of the latest items, -1 padding on the left."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,10 @@ from beamwood.theory.sampling import kl_divergence, level_log_softmax, path_log_
 from beamwood.tree import Shape
 from beamwood.types import FloatArray, ItemLists
 
-__all__ = ["BeamReport", "CalibrationBin", "LevelReport", "TreeReport", "diagnose"]
+__all__ = ["BeamReport", "CalibrationBin", "LevelReport", "Probability", "TreeReport", "diagnose"]
+
+Probability = Literal["softmax of the level", "sigmoid of the node", "product along the path"]
+"""What the scores of a level say: each node's probability, by how the scorer was trained and is searched."""
 
 # Levels with more nodes than this are not scored whole: the diagnostics that need that leave them out.
 MOST_NODES = 16384
@@ -43,10 +46,13 @@ class LevelReport:
     """One level; what needs all its scores is None where it has more than 16,384 nodes.
 
     `recall`: share of the labels whose ancestor a beam of the model's width still holds; `lost`: share lost on this
-    level. `heap_violations`: share of the nodes whose score is more than `tolerance` logits from the best of their
-    children's plus the query's own constant; `order_violations`: share of pairs of nodes that their own scores order
-    otherwise than their best children's do. `calibration_error`: half the sum over bins of |predicted - observed| mass.
-    `kl_tree`, `kl_uniform`: nats from the sampling distribution to the level's softmax, mean over queries.
+    level. `heap_violations`: share of the nodes whose score (a logit, or along a path a log-probability) is more than
+    `heap_tolerance` from the best of their children's plus the query's own constant, the median of these gaps.
+    `order_violations`: share of pairs of nodes that their own scores order otherwise than their best children's do.
+    `calibration`: the report's `probability` of a node against the share of a query's labels below it, which is the
+    probability that one target stands there; `calibration_error`: half the sum over bins of |predicted - observed|
+    mass, at most 1 where a level's probabilities sum to 1. `kl_tree`, `kl_uniform`: nats from the sampling distribution
+    to the level's softmax, mean over queries; None where the scorer was not trained by that softmax.
     """
 
     level: int
@@ -76,13 +82,15 @@ class BeamReport:
 class TreeReport:
     """The diagnostics of one tree on some queries; `exact` is brute force over all leaves.
 
+    `probability` is the one that was calibrated; `heap_tolerance` defines a heap violation, in units of the score.
     `margin`: quantiles over labels of the margin g_f in the beam, "q05" to "q95", and "found", the share at 0 or above.
     """
 
     queries: int
     k: int
     beam_width: int
-    tolerance: float
+    heap_tolerance: float
+    probability: Probability
     levels: tuple[LevelReport, ...]
     margin: dict[str, float]
     beams: tuple[BeamReport, ...]
@@ -99,12 +107,13 @@ def diagnose(
     *,
     k: int = 20,
     widths: Sequence[int] = (20, 50, 150, 400),
-    tolerance: float = 0.5,
+    heap_tolerance: float = 0.5,
     seed: int = 0,
 ) -> TreeReport:
     """Diagnose a tree on queries: `histories` and the items that came after, `labels`, one row each, none empty.
 
-    Source: DTR, definition 1 (heap), propositions 3-5, theorem 3; the two-stage theory, proposition 4.3 (lost targets).
+    Source: DTR, equation 26 (a heap up to a factor), theorem 3, proposition 5 and corollary 1 (from sampling to
+    softmax); two-stage bounds, proposition 4.3 (lost targets).
     """
     if len(histories) != len(labels) or len(labels) == 0 or labels.lengths.min() == 0:
         raise InputError(f"{len(histories)} histories and {len(labels)} rows of labels; give as many, with labels each")
@@ -116,9 +125,19 @@ def diagnose(
         hits = searcher.search(histories, k, beam_width=width)
         beams.append(compared(width, hits.items, hits.scores, hits.scored, exact.items, exact.scores, labels))
     whole = compared(searcher.num_items, exact.items, exact.scores, exact.scored, exact.items, exact.scores, labels)
-    levels = level_reports(searcher, histories, labels, tolerance, rng)
+    levels = level_reports(searcher, histories, labels, heap_tolerance, rng)
     margin = margin_quantiles(searcher, histories, labels)
-    return TreeReport(len(histories), k, searcher.beam_width, tolerance, tuple(levels), margin, tuple(beams), whole)
+    return TreeReport(
+        queries=len(histories),
+        k=k,
+        beam_width=searcher.beam_width,
+        heap_tolerance=heap_tolerance,
+        probability=probability_of(searcher),
+        levels=tuple(levels),
+        margin=margin,
+        beams=tuple(beams),
+        exact=whole,
+    )
 
 
 def margin_quantiles(searcher: TreeSearcher, histories: ItemLists, labels: ItemLists) -> dict[str, float]:
@@ -160,24 +179,18 @@ def level_reports(
     for level in range(1, shape.depth + 1):
         if shape.level_size(level) <= MOST_NODES:
             scores.append(whole_level(searcher, leaves, level))
-    log_q = path_log_q(shape, scores)
+    probability = probability_of(searcher)
+    log_q = path_log_q(shape, scores) if probability == "softmax of the level" else []
     reports, recall_above = [], 1.0
     for level in range(1, shape.depth + 1):
         recall = recall_of(searcher, leaves, labels, label_leaves, level)
-        own = labels_below(shape, labels, label_leaves, level) if level <= len(scores) else None
         facts: dict[str, Any] = {}
-        if own is not None:
-            values = scores[level - 1]
-            log_p = level_log_softmax(values)
-            live = int((tree.live_counts[level] > 0).sum())
-            uniform = np.where(np.isfinite(values), -np.log(live), -np.inf)
-            bins, error = calibration(np.exp(log_p), own, np.isfinite(values))
-            facts = {
-                "calibration": bins,
-                "calibration_error": error,
-                "kl_tree": float(kl_divergence(log_q[level - 1], log_p).mean()),
-                "kl_uniform": float(kl_divergence(uniform, log_p).mean()),
-            }
+        if level <= len(scores):
+            values, observed = scores[level - 1], labels_below(shape, labels, label_leaves, level)
+            bins, error = calibration(probabilities(values, probability), observed, np.isfinite(values))
+            facts = {"calibration": bins, "calibration_error": error}
+        if level <= len(log_q):
+            facts |= divergences(scores[level - 1], log_q[level - 1])
         if level < len(scores):
             facts |= heap(scores[level - 1], scores[level], tolerance, rng)
         reports.append(LevelReport(level, shape.level_size(level), recall, recall_above - recall, **facts))
@@ -190,9 +203,36 @@ def whole_level(searcher: TreeSearcher, leaves_BL: NDArray[np.int32], level: int
     weights, above = cut_at(searcher, level)
     history = np.ascontiguousarray(searcher.tree.shape.ancestors(leaves_BL, level), np.int32)
     nodes = np.broadcast_to(np.arange(above.capacity, dtype=np.int32), (len(history), above.capacity))
-    scores = DinSearch(weights, above).score(history, nodes).astype(float)
+    scores = DinSearch(weights, above, by_path=searcher.by_path).score(history, nodes).astype(float)
     scores[:, searcher.tree.live_counts[level] == 0] = -np.inf
     return scores
+
+
+def probability_of(searcher: TreeSearcher) -> Probability:
+    """What a node's score says of it."""
+    if searcher.by_path:
+        return "product along the path"
+    return "sigmoid of the node" if searcher.loss == "binary" else "softmax of the level"
+
+
+def probabilities(scores_Bn: FloatArray, probability: Probability) -> FloatArray:
+    """[B, n] probabilities of a level's nodes; 0 where the score is -inf."""
+    if probability == "softmax of the level":
+        scores_Bn = level_log_softmax(scores_Bn)
+    elif probability == "sigmoid of the node":
+        scores_Bn = -np.logaddexp(0, -scores_Bn)
+    result: FloatArray = np.exp(scores_Bn)
+    return result
+
+
+def divergences(scores_Bn: FloatArray, log_q_Bn: FloatArray) -> dict[str, float]:
+    """From walks of probability `log_q_Bn`, and from uniform draws of nodes with items, to a level's softmax."""
+    log_p, live = level_log_softmax(scores_Bn), np.isfinite(scores_Bn)
+    uniform = np.where(live, -np.log(live.sum(axis=1, keepdims=True)), -np.inf)
+    return {
+        "kl_tree": float(kl_divergence(log_q_Bn, log_p).mean()),
+        "kl_uniform": float(kl_divergence(uniform, log_p).mean()),
+    }
 
 
 def recall_of(
