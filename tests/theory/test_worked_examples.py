@@ -18,7 +18,7 @@ EIGHT = Tree(Shape(2, 2, 3), np.arange(8))
 
 
 def test_the_eight_items_that_summed_labels_lose():
-    """DTR, section 4.1.2: k = 3 ends in {1, 4, 7}, the optimum is {1, 4, 5} (items counted from 1)."""
+    """DTR, appendix C.1: k = 3 ends in {1, 4, 7}, the optimum is {1, 4, 5} (items counted from 1)."""
     sums = level_sums(EIGHT, ETA)
     assert np.allclose(sums[2], [0.21, 0.30, 0.19, 0.30])
     assert np.allclose(sums[1], [0.51, 0.49])
@@ -65,7 +65,7 @@ def test_the_label_illustration():
 
 
 def test_the_sampling_figure():
-    """DTR, figure 2: 0 -> 1 (.3) -> 3 (.6) -> 8 (.8), so q(3) = .18 and q(8) = .144."""
+    """DTR, figure 1: 0 -> 1 (.3) -> 3 (.6) -> 8 (.8), so q(3) = .18 and q(8) = .144."""
     step = [np.array([0.3, 0.7]), np.array([0.6, 0.4, 0.5, 0.5]), np.array([0.2, 0.8, 0.5, 0.5, 0.1, 0.9, 0.3, 0.7])]
     log_q = path_log_q(Shape(2, 2, 3), [np.log(p)[None] for p in step])
     # Nodes 3 and 8 of the paper are the first of level 2 and the second of level 3.

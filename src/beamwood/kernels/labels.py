@@ -151,7 +151,7 @@ def level_masses(scores_BN: FloatArray, tree: Tree) -> NDArray[np.float32]:
     """float32[B, H], level 1 first: the sum over a level's nodes of the largest probability below each.
 
     Probabilities are the softmax of the estimator's scores. It is what divides a rectified label to make its
-    expectation sum to 1 over a level. Source: DTR, section 4.1.3, the normalisation term alpha^j(u) of definition 3.
+    expectation sum to 1 over a level. Source: DTR, section 4.2.1, the normalisation term alpha^j(u) of definition 3.
     """
     scores_BN = checked_scores(scores_BN, tree, np.zeros((len(scores_BN), 0), np.int64))
     shape, live = tree.shape, tree.item_of_leaf >= 0

@@ -4,7 +4,7 @@ Shape legend: B rows, M paths a row, T positives a row, H levels, U distinct nod
 
 A walk at a node goes on to a child by the softmax over the children's scores, so `log q` of a node is the sum of
 these along its path; it sums to 1 over a level. Only children of nodes that some walk stands on are scored.
-Source: DTR, section 4.3.3, equations 22-23, proposition 4.
+Source: DTR, section 4.3.2, equations 22-23, proposition 4.
 """
 
 from __future__ import annotations

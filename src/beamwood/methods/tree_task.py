@@ -202,7 +202,7 @@ def nodes_of(draw: LevelDraw, targets_BT: Tensor) -> Tensor | None:
 def softmax_level(
     draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: Tensor, live_n: Tensor | None
 ) -> Tensor:
-    """[B, T]: `-z log softmax` of each target on one level. Source: DTR, equations 15 and 18-21."""
+    """[B, T]: `-z log softmax` of each target on one level. Source: DTR, equations 18 and 20-21."""
     if draw.nodes is None:
         assert live_n is not None
         return full_softmax(scores_BM.masked_fill(~live_n, -torch.inf), targets_BT) * z_BT
@@ -216,7 +216,7 @@ def softmax_level(
 
 
 def binary_level(draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: Tensor, live_n: Tensor | None) -> Tensor:
-    """[B]: binary cross-entropy of a level's nodes, for each target. Source: TDM, equation 7; OTM, equation 10.
+    """[B]: binary cross-entropy of a level's nodes, for each target. Source: DTR, equation 8 (TDM); OTM, equation 10.
 
     A node that is another target's is no negative, unless the draw has `targets_apart`.
     """

@@ -1,7 +1,7 @@
 """Two stages: a fitted retriever brings candidates, a ranker trained for it orders them.
 
 Shape legend: B examples, T targets, K candidates, M negatives, L history length.
-Source: the two-stage bounds, section 5.2: TS trains on all data, H-TS on the pairs that this retriever retrieves.
+Source: the two-stage bounds, section 4.2: TS trains on all data, H-TS on the pairs that this retriever retrieves.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Shape legend: B pairs of a batch, C candidates shared by the batch's users, N it
 
 A sampler names the candidates to encode, and then gives the loss of each pair against them,
 `loss = -s+ + log(exp(s+) + sum over c of weight_c exp(s_c))`. Drawing with replacement is a weight that counts.
-Source: XIR ("Cache-Augmented Inbatch Importance Resampling"), section 3 and appendix.
+Source: XIR ("Cache-Augmented Inbatch Importance Resampling"), appendix A: lemma 3.1, theorems 3.1 and 3.2.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class UniformByLevel:
 class TreeNegativesByLevel:
     """`count` walks from the root by the scorer's own softmax over siblings; small levels are taken whole.
 
-    Source: DTR, section 4.3.3.
+    Source: DTR, section 4.3.2.
     """
 
     count: int

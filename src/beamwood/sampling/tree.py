@@ -42,7 +42,7 @@ def tree_negatives(
     """M walks a row from the root, each step by the softmax over siblings, `live` as `Tree.live_counts`.
 
     The model scores in evaluation mode, so that q is the one stated (the authors' program leaves dropout on). A draw
-    can equal a target; the loss drops it. Source: DTR, section 4.3.3, equations 22-23.
+    can equal a target; the loss drops it. Source: DTR, section 4.3.2, equations 22-23.
     """
     uniforms = torch.rand(
         model.shape.depth, len(leaves_BL), num_negatives, generator=generator, dtype=torch.float64

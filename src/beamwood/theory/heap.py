@@ -20,7 +20,7 @@ __all__ = ["beam_over", "bayes_regret", "level_maxima", "level_sums"]
 def level_sums(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
     """Level list of the sums of `eta_N` below each node: what labels without rectification estimate.
 
-    Source: DTR, proposition 2 (the expectation of z when every ancestor of the target is positive).
+    Source: DTR, equation 12 (the expectation of z when every ancestor of the target is positive).
     """
     return folded(tree, eta_N, 0.0, np.sum)
 
@@ -28,7 +28,7 @@ def level_sums(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
 def level_maxima(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
     """Level list of the largest `eta_N` below each node, -inf where there is none: a max-heap.
 
-    Source: DTR, definition 1 and equation 14.
+    Source: DTR, equation 15 (the expectation of the rectified label, equation 14).
     """
     return folded(tree, eta_N, -np.inf, np.max)
 
@@ -69,7 +69,7 @@ def beam_over(shape: Shape, scores: Sequence[FloatArray], k: int) -> NDArray[np.
 def bayes_regret(eta_N: FloatArray, items: NDArray[np.integer], k: int) -> float:
     """How much probability the k chosen items miss: the sum of the k largest of `eta_N` minus that of the chosen.
 
-    Source: DTR, definition 2 (top-k Bayes optimality under beam search): 0 exactly where it holds.
+    Source: DTR, definition 1 (top-k retrieval Bayes optimality): 0 exactly where it holds.
     """
     best = np.sort(np.asarray(eta_N))[::-1][:k].sum()
     return float(best - np.asarray(eta_N)[items[:k]].sum())
