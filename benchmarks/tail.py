@@ -59,6 +59,16 @@ SCRATCH: dict[str, tuple[str, dict[str, Any]]] = {
     "reweighting alone, from scratch": ("lpo4rec", FORM | {"preference": "none"}),
     "lpo4rec, no reweighting, from scratch": ("lpo4rec", FORM | {"reweight": False}),
 }
+# The same with item vectors that start from transitions.
+STARTED = ("sasrec", "gru4rec", "r2rec, from scratch", "reweighting alone, from scratch")
+STARTED += ("lpo4rec, from scratch", "lpo4rec, paper's pi, from scratch")
+SCRATCH |= {
+    f"{name.removesuffix(', from scratch')}, started": (
+        SCRATCH[name][0],
+        SCRATCH[name][1] | {"item_start": "transitions"},
+    )
+    for name in STARTED
+}
 FROM: dict[str, tuple[str, dict[str, Any]]] = {
     "melt": ("melt", ON_TOP),
     "melt, rarest fifth": ("melt", ON_TOP | {"item_quantile": 0.2}),

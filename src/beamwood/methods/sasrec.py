@@ -20,6 +20,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
+from beamwood.methods.item_start import start_from_transitions
 from beamwood.methods.train import fit_task
 from beamwood.methods.train_options import TrainOptions
 from beamwood.models.encoders import build_encoder
@@ -50,6 +51,9 @@ class Config(BaseModel):
     dropout: float = Field(0.2, ge=0, lt=1)
     tied: bool = Field(True, description="score with the vectors that the encoder reads; false: a table of its own")
     item_column: str | None = Field(None, description="list column of the item table to make item vectors from")
+    item_start: Literal["random", "transitions"] = Field(
+        "random", description="transitions: item vectors start from what follows what, so that rare items have a place"
+    )
     sampled_negatives: int | None = Field(
         None, ge=1, description="uniform negatives that a step's examples share, with log q; None: the whole catalogue"
     )
@@ -58,7 +62,8 @@ class Config(BaseModel):
     )
     horizon: int = Field(1, ge=0, description="how far ahead a position's target is drawn; 1: the next, 0: no bound")
     learning_rate: float = Field(3e-3, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW) of all weights")
+    item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; None: the same")
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
     warmup_steps: int = Field(100, ge=0)
     decay_steps: int | None = Field(None, ge=1)
@@ -91,6 +96,8 @@ class SequenceTask:
         self.config, self.histories = config, train.histories
         self.generator = torch.Generator().manual_seed(seed)
         self.model = build_model(train, config, self.generator)
+        if config.item_start == "transitions":
+            start_from_transitions(self.model, train, seed)
         lengths = train.histories.lengths
         if self.model.causal:
             # A user stands in an epoch once for each window of his history.
@@ -105,10 +112,14 @@ class SequenceTask:
         self.num_examples = len(self.users)
         frequency = np.maximum(train.item_counts, 1)
         self.prior_N = torch.from_numpy(config.prior_power * np.log(frequency / frequency.sum())).float()
+        decay = config.weight_decay if config.item_decay is None else config.item_decay
+        of_items = set(self.model.item_parameters())
+        groups: list[dict[str, Any]] = [
+            {"params": [each for each in self.model.parameters() if each not in of_items]},
+            {"params": list(self.model.item_parameters()), "weight_decay": decay},
+        ]
         self.optimizers = [
-            torch.optim.AdamW(
-                self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.98)
-            )
+            torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.98))
         ]
 
     def state(self) -> dict[str, Any]:

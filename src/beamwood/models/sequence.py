@@ -6,6 +6,7 @@ Shape legend: B rows, L history length, D width, N items, F features of an item.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -76,6 +77,12 @@ class SequenceModel(nn.Module):
     def output_weight(self) -> Tensor:
         """[N, D], what a history's vector is multiplied with."""
         return self.items.weight if self.outputs is None else self.outputs.weight
+
+    def item_parameters(self) -> Iterator[nn.Parameter]:
+        """Those of the item vectors, in and out."""
+        yield from self.items.parameters()
+        if self.outputs is not None:
+            yield from self.outputs.parameters()
 
     def embedded(self, items_BL: Tensor) -> Tensor:
         """[B, L, D], the items' vectors at length sqrt(D); zeros at padding."""

@@ -1,0 +1,55 @@
+"""Where item vectors start: at random, or from what follows what in the training histories."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy import sparse
+from scipy.sparse.linalg import eigsh
+
+from beamwood.data.dataset import Dataset
+from beamwood.errors import InputError
+from beamwood.methods.transitions import counts_within
+from beamwood.models.sequence import ProjectedItems, SequenceModel
+from beamwood.types import FloatArray
+
+__all__ = ["start_from_transitions", "transition_vectors"]
+
+# Pairs of items at most so many steps apart count, each as one over the steps between them.
+_STEPS = 10
+
+
+def transition_vectors(train: Dataset, width: int, seed: int) -> FloatArray:
+    """float32[N, width], each of length 1, whose products are near `D^-1/2 (C + C') D^-1/2` up to these lengths.
+
+    C holds the counts of what follows what, D the sums of the rows: the vectors are of the largest eigenvalues, each
+    times the root of its own. Items that follow one another point the same way, and so do those with the same
+    neighbours, however few histories they have. An item without neighbours gets zeros.
+    """
+    num_items = len(train.items)
+    counts = counts_within(train.histories, num_items, _STEPS)
+    counts = counts + counts.T
+    root = np.sqrt(np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1e-9))
+    scaled = (sparse.diags(1 / root) @ counts @ sparse.diags(1 / root)).tocsr().astype(np.float32)
+    rank = min(width, num_items - 1)
+    if rank < 1 or scaled.nnz == 0:
+        return np.zeros((num_items, width), np.float32)
+    first = np.random.default_rng(seed).normal(size=num_items).astype(np.float32)
+    values, basis = eigsh(scaled, k=rank, which="LA", v0=first)
+    vectors = np.zeros((num_items, width), np.float32)
+    vectors[:, :rank] = basis * np.sqrt(np.maximum(values, 0))
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    result: FloatArray = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 1e-6)
+    return result
+
+
+def start_from_transitions(model: SequenceModel, train: Dataset, seed: int) -> None:
+    """Put `transition_vectors` in the place of the model's drawn ones; an item without neighbours keeps its own."""
+    if isinstance(model.items, ProjectedItems):
+        raise InputError("item_start=transitions is for vectors of the items' own; leave out item_column or item_start")
+    vectors = torch.from_numpy(transition_vectors(train, model.items.embedding_dim, seed))
+    known = vectors.any(dim=1)
+    with torch.no_grad():
+        for table in (model.items, model.outputs):
+            if table is not None:
+                table.weight[known] = vectors[known]

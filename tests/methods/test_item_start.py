@@ -1,0 +1,86 @@
+"""Item vectors that start from what follows what."""
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.errors import InputError
+from beamwood.methods import load_method
+from beamwood.methods.item_start import transition_vectors
+from beamwood.methods.sasrec import Config, SequenceTask
+from beamwood.methods.transitions import counts_within
+
+
+@pytest.fixture(scope="module")
+def split():
+    """Histories within one of two groups of 20 items; item 40 is last of all, so that training never sees it."""
+    rng = np.random.default_rng(0)
+    rows = [(u, int(i) + 20 * (u % 2), t) for u in range(120) for t, i in enumerate(rng.permutation(20)[:8])]
+    rows += [(200, 0, 0), (200, 1, 1), (200, 2, 2), (200, 3, 3), (200, 40, 4)]
+    log = pl.DataFrame(rows, schema=["user_id", "item_id", "timestamp"], orient="row")
+    return leave_one_out(Dataset.from_log(read_log(log)))
+
+
+def test_items_of_a_group_point_the_same_way(split):
+    group = np.array([int(i) // 20 for i in split.train.items.ids])
+    vectors = transition_vectors(split.train, 2, seed=0)
+    assert not vectors[group == 2].any()
+    vectors, group = vectors[group < 2], group[group < 2]
+    np.testing.assert_allclose(vectors @ vectors.T, group[:, None] == group, atol=1e-3)
+
+
+def test_the_products_are_the_closest_of_their_rank(split):
+    """Against numpy's decomposition of the dense matrix, up to the rows' lengths."""
+    counts = counts_within(split.train.histories, split.train.num_items, 10).toarray()
+    counts = counts + counts.T
+    root = np.sqrt(np.maximum(counts.sum(axis=1), 1e-9))
+    values, basis = np.linalg.eigh(counts / root[:, None] / root)
+    expected = basis[:, -5:] * np.sqrt(values[-5:])
+    norms = np.linalg.norm(expected, axis=1, keepdims=True)
+    expected = np.divide(expected, norms, out=np.zeros_like(expected), where=norms > 1e-6)
+    got = transition_vectors(split.train, 5, seed=3)
+    np.testing.assert_allclose(got @ got.T, expected @ expected.T, atol=1e-4)
+
+
+@pytest.mark.parametrize("encoder", ["sasrec", "gru4rec"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_starts_from_them(split, encoder, tied):
+    drawn, task = (
+        SequenceTask(split.train, Config(encoder=encoder, width=8, length=8, tied=tied, item_start=start), seed=1)
+        for start in ("random", "transitions")
+    )
+    vectors = torch.from_numpy(transition_vectors(split.train, 8, seed=1))
+    known = vectors.any(dim=1)
+    assert 0 < int((~known).sum()) < 3
+    for table, before in ((task.model.items, drawn.model.items), (task.model.outputs, drawn.model.outputs)):
+        if table is not None:
+            assert torch.equal(table.weight[known], vectors[known])
+            assert torch.equal(table.weight[~known], before.weight[~known])
+
+
+def test_a_catalogue_smaller_than_the_width_has_them_too(split):
+    assert transition_vectors(split.train, 64, seed=0).shape == (len(split.train.items), 64)
+
+
+def test_it_is_not_for_given_vectors():
+    frame = pl.DataFrame({"user": [0] * 4 + [1] * 4, "item": [0, 1, 2, 3, 1, 0, 3, 2], "timestamp": [0, 1, 2, 3] * 2})
+    items = pl.DataFrame({"item": [0, 1, 2, 3], "text": [[0.1, 0.2]] * 4})
+    split = leave_one_out(Dataset.from_log(read_log(frame), items))
+    config = Config(width=4, length=4, item_column="text", item_start="transitions")
+    with pytest.raises(InputError, match="leave out item_column or item_start"):
+        load_method("sasrec").fit(split, config, progress=False)
+
+
+@pytest.mark.parametrize("item_decay", [None, 0.0])
+def test_item_vectors_can_be_spared_the_decay(split, item_decay):
+    config = Config(width=8, length=8, tied=False, learning_rate=0.1, weight_decay=0.5, item_decay=item_decay)
+    task = SequenceTask(split.train, config, seed=1)
+    before = {name: value.clone() for name, value in task.model.state_dict().items()}
+    for parameter in task.model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    task.optimizers[0].step()
+    for name, value in task.model.state_dict().items():
+        spared = item_decay == 0 and name in ("items.weight", "outputs.weight")
+        torch.testing.assert_close(value, before[name] * (1 if spared else 0.95))
