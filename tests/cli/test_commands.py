@@ -231,6 +231,8 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["fit", log, "--method", "drt", *out], "did you mean 'dtr'"),
         (["fit", log, "--set", "lerning_rate=1", *out], "did you mean 'learning_rate'"),
         (["fit", log, "--set", "width=-3", *out], "width=-3"),
+        (["fit", log, "--set", "clip_norm=inf", *out], "clip_norm=inf: Input should be a finite number"),
+        (["fit", log, "--method", "cooccurrence", "--set", "shrinkage=[nan]", *out], "should be a finite number"),
         (["fit", log, "--set", "width", *out], "has no '='"),
         (["fit", log, "--config", tmp_path / "bad.toml", *out], "no readable TOML"),
         (["fit", log, "--split", "user", *out], "did you mean 'users'"),

@@ -1,5 +1,7 @@
 """The decomposition: proposition 4.1 as an identity, corollary 4.2 against the errors themselves, and loops."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from beamwood.data.split import Queries
 from beamwood.errors import InputError
+from beamwood.evaluation import stages
 from beamwood.evaluation.stages import decompose
 from beamwood.retrieval.ranked import TwoStageSearcher
 from beamwood.retrieval.top_k import top_k
@@ -59,25 +62,31 @@ def test_the_parts_make_the_whole(seed, num_candidates, k):
     searcher = TwoStageSearcher(retriever, ranker, num_candidates=num_candidates)
     report = decompose(searcher, queries, ks=[min(k, num_candidates)], seed=seed, one_stage_queries=6)
     cut = report.cuts[0]
+    json.dumps(report.as_dict(), allow_nan=False)
     assert np.isclose(cut.total_error, report.miss + cut.rank_error * (1 - report.miss))
     assert np.isclose(report.ceiling, 1 - report.miss)
     if report.one_stage_queries and cut.one_stage_rank_error is not None:
         total = cut.one_stage_miss + cut.one_stage_rank_error * (1 - cut.one_stage_miss)
         assert cut.two_stages_better == (total <= cut.one_stage_error + 1e-12)
-        if cut.one_stage_rank_error < 1 and abs(total - cut.one_stage_error) > 1e-9:
+        assert (cut.bound is None) == (cut.one_stage_rank_error == 1)
+        if cut.bound is not None and abs(total - cut.one_stage_error) > 1e-9:
             assert cut.two_stages_better == (cut.one_stage_miss <= cut.bound)
 
 
-def test_errors_in_loops():
+@pytest.mark.parametrize("rows", [1, 3, 1000])
+def test_errors_in_loops(monkeypatch, rows):
+    """In blocks of any number of rows, and with equal scores, the lower item first."""
+    monkeypatch.setattr(stages, "_BLOCK_CELLS", rows * NUM_ITEMS)
     queries, retriever, ranker = case(3)
+    ranker.table = ranker.table.round(1)
     searcher = TwoStageSearcher(retriever, ranker, num_candidates=6)
     report = decompose(searcher, queries, ks=(1, 3), one_stage_queries=100)
     missed, wrong, own, alone, pairs = 0, 0, 0, 0, 0
     for query, user in enumerate(queries.users):
         free = [i for i in range(NUM_ITEMS) if i not in queries.consumed[query]]
         retrieved = sorted(free, key=lambda i, u=user: -retriever.table[u, i])[:6]
-        ranked = sorted(retrieved, key=lambda i, u=user: -ranker.table[u, i])
-        whole = sorted(free, key=lambda i, u=user: -ranker.table[u, i])
+        ranked = sorted(retrieved, key=lambda i, u=user: (-ranker.table[u, i], i))
+        whole = sorted(free, key=lambda i, u=user: (-ranker.table[u, i], i))
         for label in queries.labels[query]:
             pairs += 1
             missed += label not in retrieved
@@ -92,6 +101,35 @@ def test_errors_in_loops():
     )
     assert report.ranking_scored == 6
     assert report.retrieval_seconds > 0
+
+
+def test_one_stage_is_bounded_in_queries_and_in_memory(monkeypatch):
+    queries, retriever, ranker = case(3)
+    searcher = TwoStageSearcher(retriever, ranker, num_candidates=6)
+    judged, asked = int((queries.labels.lengths > 0).sum()), []
+
+    def score(users, histories, items, context=None):
+        if items.shape[1] == NUM_ITEMS:
+            asked.append(len(items))
+        return np.take_along_axis(ranker.table[users], items, axis=1)
+
+    monkeypatch.setattr(ranker, "score", score)
+    monkeypatch.setattr(stages, "_BLOCK_CELLS", 2 * NUM_ITEMS)
+    for most_pairs, chosen, taken in (
+        (3 * NUM_ITEMS + 1, None, 3),
+        (9, None, 0),
+        (9, 5, 5),
+        (9, 0, 0),
+        (9, 99, judged),
+    ):
+        monkeypatch.setattr(stages, "_ONE_STAGE_PAIRS", most_pairs)
+        asked.clear()
+        report = decompose(searcher, queries, ks=[1], one_stage_queries=chosen)
+        assert report.one_stage_queries == sum(asked) == taken
+        assert max(asked, default=0) <= 2
+        assert (report.cuts[0].one_stage_error is None) == (taken == 0)
+    with pytest.raises(InputError, match="one_stage_queries=-1 is below 0"):
+        decompose(searcher, queries, ks=[1], one_stage_queries=-1)
 
 
 def test_a_ranker_behind_everything_is_the_ranker():

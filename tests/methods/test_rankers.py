@@ -19,7 +19,7 @@ from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
 from beamwood.methods import cooccurrence, load_method, popularity, ranker, two_stage
 from beamwood.training.run_folder import RunFolder
-from beamwood.types import Askers
+from beamwood.types import Askers, ItemLists
 
 LOSSES = (
     "guided",
@@ -116,13 +116,7 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
         for name in ("all", "harmonised", "weighted")
     }
     every, kept = tasks["all"].examples, tasks["harmonised"].examples
-    rows = np.arange(len(every))
-    hits = []
-    for row in rows:
-        history, targets = every.histories(rows[row : row + 1]), tasks["all"].targets(rows[row : row + 1])
-        found = searcher.search(history, 30, excluded=two_stage.without(history, targets)).items[0]
-        hits.append(np.isin(targets[0], found))
-    hits = np.array(hits)
+    hits = np.array([np.isin(target, found) for target, found in retrieved(tasks["all"], searcher)])
     assert np.array_equal(kept.stop, every.stop[hits.any(axis=1)])
     assert np.array_equal(tasks["harmonised"].weights_ET, hits[hits.any(axis=1)])
     assert np.isclose(tasks["harmonised"].recall, np.mean(hits))
@@ -135,6 +129,26 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
         drawn = set(negatives[row][real[row]].tolist())
         assert drawn <= own
         assert not drawn & set(batch.items_BC[row, :8].tolist())
+
+
+def retrieved(task, searcher):
+    """Each example's targets, and what the retriever brings where it is asked with the user's whole past."""
+    source = task.examples.source
+    for row, (user, stop) in enumerate(zip(task.examples.users, task.examples.stop, strict=True)):
+        past, target = source.items[source.indptr[user] : stop], task.targets(np.array([row]))[0]
+        asked, excluded = (ItemLists.from_lists([items]) for items in (past, np.setdiff1d(past, target)))
+        yield target, searcher.search(asked, 30, excluded=excluded).items[0]
+
+
+@pytest.mark.parametrize("bounds", [(1024, 2**18), (3, 2**18), (1024, 17)])
+def test_the_retriever_is_asked_with_the_whole_past(dataset, first, monkeypatch, bounds):
+    """The ranker sees the last 4 items; the retriever is asked with all, leaves all out, in blocks of any size."""
+    for name, bound in zip(("_SEARCHED_AT_A_TIME", "_ITEMS_AT_A_TIME"), bounds, strict=True):
+        monkeypatch.setattr(two_stage, name, bound)
+    searcher = beamwood.load(first["users"]).searcher
+    config = two_stage.Config(**STAGES | {"length": 4, "max_examples": 90}, negatives="candidates")
+    task = two_stage.RetrievedTask(disjoint_users(dataset).train, config, searcher, seed=0)
+    assert np.array_equal(task.candidates_EK, [found for _, found in retrieved(task, searcher)])
 
 
 def test_targets_are_what_came_soon_after(dataset, first):

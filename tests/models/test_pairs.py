@@ -1,5 +1,7 @@
 """Models of pairs: by hand, against plain twins, and their torch-free scorers; unknown users and missing columns."""
 
+import tracemalloc
+
 import numpy as np
 import polars as pl
 import pytest
@@ -12,6 +14,7 @@ from beamwood.models.features import FeatureEncoder
 from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
 from beamwood.models.pairs import Asked
+from beamwood.retrieval import scorers
 from beamwood.retrieval.scorers import context_of, restore_scorer
 from beamwood.types import ItemLists
 
@@ -65,6 +68,36 @@ def test_the_torch_free_scorer_equals_the_model(name, with_columns):
     assert scorer.num_items == ITEMS
     assert scorer.needs_users == (not name.startswith("din") or with_columns)
     assert not scorer.needs_users or scorer.num_users == USERS
+
+
+@pytest.mark.parametrize("cells", [1, 300, 2000])
+@pytest.mark.parametrize("name", ["neumf", "din", "din, one layer"])
+def test_scores_in_blocks_are_the_scores(monkeypatch, name, cells):
+    config, arrays = models(True)[name].export()
+    scorer = restore_scorer(config | {"history_length": LENGTH}, arrays)
+    users, items = np.array([0, 6, -1, 3]), np.random.default_rng(0).integers(0, ITEMS, (4, 19))
+    whole = scorer.score(users, HISTORIES, items)
+    monkeypatch.setattr(scorers, "_BLOCK_CELLS", cells)
+    np.testing.assert_allclose(scorer.score(users, HISTORIES, items), whole, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["neumf", "din"])
+def test_memory_of_a_scorer_does_not_grow_with_the_candidates(monkeypatch, name):
+    monkeypatch.setattr(scorers, "_BLOCK_CELLS", 2**14)
+    config, arrays = models(False)[name].export()
+    scorer = restore_scorer(config | {"history_length": LENGTH}, arrays)
+
+    def peak(count):
+        items = np.broadcast_to(np.arange(count) % ITEMS, (1, count))
+        tracemalloc.start()
+        scorer.score(np.array([0]), HISTORIES.take([0]), items)
+        held = tracemalloc.get_traced_memory()[1] - 4 * count  # the scores themselves
+        tracemalloc.stop()
+        return held
+
+    few = peak(4_000)
+    assert few > 4 * 2**13
+    assert peak(40_000) < 1.2 * few
 
 
 def test_graphrec_keeps_both_signs():

@@ -1,12 +1,14 @@
 """Proposition 4.3: a target is found exactly where its margin is not negative; and where it is lost."""
 
+import json
+
 import numpy as np
 import pytest
 
 from beamwood.errors import InputError
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.theory.diagnostics import diagnose
-from beamwood.theory.margin import target_margins
+from beamwood.theory.margin import margin_report, target_margins
 from beamwood.types import ItemLists
 from din_cases import random_case
 
@@ -47,6 +49,27 @@ def test_a_wide_beam_loses_nothing(case):
     assert target_margins(searcher, histories, labels, beam_width=200).found.all()
 
 
+@pytest.mark.parametrize("k", [3, 7, 11])
+def test_a_search_for_k_without_excluded_items(case, k):
+    """Found is what a search brings; the shares lost on the levels are the rest of it."""
+    searcher, histories, labels = case
+    rng = np.random.default_rng(1)
+    subtree = searcher.tree.item_of_leaf[:20]  # nothing is left of it
+    excluded = ItemLists.from_lists([np.append(rng.permutation(150)[:40], subtree[subtree >= 0]) for _ in range(40)])
+    margins = target_margins(searcher, histories, labels, k=k, excluded=excluded)
+    hits = searcher.search(histories, k, excluded=excluded)
+    found = (hits.items[labels.rows] == labels.items[:, None]).any(axis=1)
+    assert found.any()
+    assert np.array_equal(margins.found, found)
+    assert np.array_equal(margins.margin >= 0, found)
+    report = margin_report(searcher, histories, labels, k=k, excluded=excluded)
+    assert (report.queries, report.targets, report.k, report.beam_width) == (40, 480, k, max(7, k))
+    assert report.found == found.mean()
+    assert np.allclose(report.lost, [(margins.lost_on == level).mean() for level in range(1, len(report.lost) + 1)])
+    assert np.isclose(sum(report.lost), 1 - report.found)
+    json.dumps(report.as_dict(), allow_nan=False)
+
+
 def test_the_report_sums_them_up(case):
     searcher, histories, labels = case
     report, margins = diagnose(searcher, histories, labels, k=5), target_margins(searcher, histories, labels)
@@ -56,5 +79,9 @@ def test_the_report_sums_them_up(case):
 
 def test_wrong_rows(case):
     searcher, histories, labels = case
+    with pytest.raises(InputError, match="40 histories and 1 rows of excluded items"):
+        target_margins(searcher, histories, labels, excluded=ItemLists.empty(1))
     with pytest.raises(InputError, match="40 histories and 39 rows of labels"):
         target_margins(searcher, histories, labels.take(np.arange(39)))
+    with pytest.raises(InputError, match="none of the 40 queries has a label"):
+        margin_report(searcher, histories, ItemLists.empty(40))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -12,20 +13,21 @@ from beamwood.cli import options as o
 from beamwood.cli.inputs import note, print_json, split_of
 from beamwood.cli.measure import (
     as_document,
+    evenly,
     measure,
     measure_sampled,
-    measure_stages,
     measure_tail,
     parse_cuts,
     print_table,
-    stages_in_words,
 )
+from beamwood.cli.stages import TwoStages, measure_stages
 from beamwood.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.gap import TailGap
     from beamwood.evaluation.metrics import TailRule
+    from beamwood.evaluation.protocol import PerQuery
 
 __all__ = ["evaluate", "tail_rule"]
 
@@ -51,11 +53,20 @@ def evaluate(
     ] = "items",
     html: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--html", help="Also write one page here; with --tail it draws what the tail is left."),
+        typer.Option("--html", help="Also write all of it as one page; with --tail it draws what the tail is left."),
     ] = None,
     sampled: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option("--sampled", min=1, help="Also each label among this many drawn items (99 in many papers)."),
+    ] = None,
+    one_stage_queries: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--one-stage-queries",
+            min=0,
+            help="Two stages: for so many test users the ranker also orders the whole catalogue; 0 leaves it out. By "
+            "default 200, or as many as need two million scores.",
+        ),
     ] = None,
     json: o.Json = False,
 ) -> None:
@@ -66,51 +77,76 @@ def evaluate(
     retriever = Retriever.load(folder)
     cuts = parse_cuts(k, len(retriever.items))
     split = split_of(folder, retriever.metadata, log, items)
-    views = measure(retriever.searcher, split, cuts, rule)
-    rare, gap = None, None
-    if tail is not None:
-        rare = measure_tail(retriever.searcher, split, cuts, rule)
-        gap = measure_gap(retriever.searcher, split, rule)
+    searcher = retriever.searcher
+    if one_stage_queries is not None and not hasattr(searcher, "stages"):
+        raise InputError(f"--one-stage-queries is for two stages; {folder} holds a {searcher.kind} retriever")
+    measured = Measured(
+        folder,
+        retriever.metadata["method"],
+        split.rule,
+        cuts,
+        views=measure(searcher, split, cuts, rule),
+        rare=None if tail is None else measure_tail(searcher, split, cuts, rule),
+        gap=None if tail is None else measure_gap(searcher, split, rule),
+        sampled=None if sampled is None else measure_sampled(searcher, split, cuts, sampled),
+        stages=measure_stages(searcher, split, cuts, one_stage_queries),
+    )
+    document = measured.document() if json or html is not None else {}
     if html is not None:
-        tables = {"views": as_document(views)} | ({} if rare is None else {"tail": as_document(rare[2])})
-        write_page(html, retriever.metadata["method"], split.rule, rule.describe(), tables, gap)
-    among = None if sampled is None else measure_sampled(retriever.searcher, split, cuts, sampled)
-    stages = measure_stages(retriever.searcher, split, cuts)
+        write_page(html, document, rule.describe(), measured)
     if json:
-        document = {
-            "folder": folder,
-            "method": retriever.metadata["method"],
-            "split": split.rule,
-            "views": as_document(views),
-        }
-        if rare is not None:
-            document["tail"] = {"rule": rare[0], "queries": rare[1], "views": as_document(rare[2])}
-            document["tail"]["probability_gap"] = None if gap is None else gap.as_dict()
-        if among is not None:
-            document["sampled"] = among
-        if stages is not None:
-            document["stages"] = stages.as_dict()
         print_json(document)
-        return
-    print_table({retriever.metadata["method"]: views}, cuts)
-    for view, result in views.items():
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in result.overall.items())
-        print(f"{view}: {shown} ({result.tail_rule})")
-    if rare is not None:
-        print(f"\non the {rare[1]} test users with a tail label; {rare[0]}")
-        print_table({retriever.metadata["method"]: rare[2]}, cuts)
-    if gap is not None:
-        print(
-            f"probability ({gap.made_by}) of a tail item less that of any item, in 1 / number of items, over "
-            f"{len(gap.gaps)} test users: mean {gap.gaps.mean():+.4f}, median {np.median(gap.gaps):+.4f}"
-        )
-    if among is not None:
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in among["metrics"].items())
-        print(f"\nsampled protocol: {shown}\n({among['rule']})")
-    if stages is not None:
-        print()
-        for line in stages_in_words(stages):
-            print(line)
+    else:
+        measured.show()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of a saved retriever; None for what was not asked for or does not apply."""
+
+    folder: str
+    method: str
+    split: str
+    cuts: tuple[int, ...]
+    views: dict[str, PerQuery]
+    rare: tuple[str, int, dict[str, PerQuery]] | None
+    gap: TailGap | None
+    sampled: dict[str, Any] | None
+    stages: TwoStages | None
+
+    def document(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        document = {"folder": self.folder, "method": self.method, "split": self.split, "views": as_document(self.views)}
+        if self.rare is not None:
+            rule, queries, views = self.rare
+            gap = None if self.gap is None else self.gap.as_dict()
+            document["tail"] = {"rule": rule, "queries": queries, "views": as_document(views), "probability_gap": gap}
+        if self.sampled is not None:
+            document["sampled"] = self.sampled
+        if self.stages is not None:
+            document["stages"] = self.stages.as_dict()
+        return document
+
+    def show(self) -> None:
+        """All of it for people, on stdout."""
+        print_table({self.method: self.views}, self.cuts)
+        for view, result in self.views.items():
+            shown = ", ".join(f"{name} {value:.4f}" for name, value in result.overall.items())
+            print(f"{view}: {shown} ({result.tail_rule})")
+        if self.rare is not None:
+            print(f"\non the {self.rare[1]} test users with a tail label; {self.rare[0]}")
+            print_table({self.method: self.rare[2]}, self.cuts)
+        if self.gap is not None:
+            gaps = self.gap.gaps
+            print(
+                f"probability ({self.gap.made_by}) of a tail item less that of any item, in 1 / number of items, over "
+                f"{len(gaps)} test users: mean {gaps.mean():+.4f}, median {np.median(gaps):+.4f}"
+            )
+        if self.sampled is not None:
+            shown = ", ".join(f"{name} {value:.4f}" for name, value in self.sampled["metrics"].items())
+            print(f"\nsampled protocol: {shown}\n({self.sampled['rule']})")
+        if self.stages is not None:
+            print("\n" + "\n".join(self.stages.in_words()))
 
 
 def tail_rule(share: float | None, of: str) -> TailRule:
@@ -130,34 +166,43 @@ def measure_gap(searcher: Any, split: Split, rule: TailRule) -> TailGap | None:
     mask = rule.mask(split.train.item_counts)
     if needs_users(searcher) or not 0 < mask.sum() < len(mask):
         return None
-    count = len(split.test)
-    most = _DEAR_GAP_QUERIES if hasattr(searcher, "scorer") else _GAP_QUERIES
-    rows = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+    rows = evenly(len(split.test), _DEAR_GAP_QUERIES if hasattr(searcher, "scorer") else _GAP_QUERIES)
     return tail_gap(searcher.score, split.test.histories.take(rows), mask, logits=searcher.kind in _LOGITS)
 
 
-def write_page(
-    path: str, method: str, split: str, rule: str, documents: dict[str, dict[str, Any]], gap: TailGap | None
-) -> None:
-    """The tables of both views, of all test users and of those with a tail label, and the gap as a histogram."""
+def write_page(path: str, document: dict[str, Any], rule: str, measured: Measured) -> None:
+    """All of it as tables: both views of all test users and of those with a tail label, and what else was asked."""
     import html as escape
 
-    from beamwood.evaluation.page import page, table
+    from beamwood.evaluation.page import page
 
-    parts = [f"<p>{escape.escape(split)}; {escape.escape(rule)}</p>"]
-    for name, views in documents.items():
-        who = "all test users" if name == "views" else "test users with a tail label"
-        for document in views.values():
-            rows = []
-            for metric, value in document["metrics"].items():
-                low, high = document["interval_95"].get(metric, (None, None))
-                rows.append((metric, f"{value:.4f}", "" if low is None else f"{low:.4f} to {high:.4f}"))
-            consumed = document["protocol"]["consumed"]
-            parts.append(table(f"{who}, {consumed}", ("metric", method, "95 % interval"), rows))
+    method = measured.method
+    parts = [f"<p>{escape.escape(measured.split)}; {escape.escape(rule)}</p>"]
+    groups = {"all test users": document["views"]}
+    if "tail" in document:
+        groups["test users with a tail label"] = document["tail"]["views"]
+    for who, views in groups.items():
+        parts += [metric_table(f"{who}, {view['protocol']['consumed']}", method, view) for view in views.values()]
+    gap = measured.gap
     if gap is not None:
         parts += [gap.figure(), f"<p>Probabilities: {escape.escape(gap.made_by)}; {len(gap.gaps)} test users.</p>"]
+    if measured.sampled is not None:
+        parts.append(metric_table(f"sampled: {measured.sampled['rule']}", method, measured.sampled))
+    if measured.stages is not None:
+        parts += measured.stages.tables()
     try:
         Path(path).write_text(page(f"{method} on the test data", parts), encoding="utf-8")
     except OSError as error:
         raise InputError(f"--html {path} cannot be written: {error}") from None
     note(f"wrote {path}")
+
+
+def metric_table(caption: str, method: str, measured: dict[str, Any]) -> str:
+    """The means of one view and their intervals."""
+    from beamwood.evaluation.page import table
+
+    rows = []
+    for metric, value in measured["metrics"].items():
+        low, high = measured["interval_95"].get(metric, (None, None))
+        rows.append((metric, f"{value:.4f}", "" if low is None else f"{low:.4f} to {high:.4f}"))
+    return table(caption, ("metric", method, "95 % interval"), rows)

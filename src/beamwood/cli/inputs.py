@@ -50,8 +50,8 @@ def note(text: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    """The one JSON document of a command, on stdout."""
-    print(json.dumps(document, indent=2, default=str))
+    """The one JSON document of a command, on stdout; NaN and infinity, which JSON lacks, are a fault of ours."""
+    print(json.dumps(document, indent=2, default=str, allow_nan=False))
 
 
 def parse_duration(text: str | None) -> float | None:

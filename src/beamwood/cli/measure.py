@@ -6,23 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import PerQuery
-    from beamwood.evaluation.stages import StageReport
 
 __all__ = [
     "as_document",
     "compared",
+    "evenly",
     "measure",
     "measure_sampled",
-    "measure_stages",
     "measure_tail",
     "parse_cuts",
     "print_table",
-    "stages_in_words",
 ]
 
 SHOWN = ("precision", "recall", "f", "ndcg", "hit_rate")
@@ -84,37 +83,9 @@ def measure_sampled(
     }
 
 
-def measure_stages(searcher: Any, split: Split, cuts: Sequence[int]) -> StageReport | None:
-    """The decomposition of a two-stage searcher's errors on the test queries, None for any other."""
-    from beamwood.evaluation.stages import decompose
-
-    if not hasattr(searcher, "stages"):
-        return None
-    kept = sorted({k for k in (1, *cuts) if k <= searcher.num_candidates})
-    return decompose(searcher, split.test, ks=kept)
-
-
-def stages_in_words(report: StageReport) -> list[str]:
-    """The decomposition for people."""
-    milli = 1000
-    lines = [
-        f"two stages on {report.pairs:,} labels of {report.queries:,} queries, consumed items taken out: the retriever "
-        f"misses {report.miss:.4f} with {report.num_candidates} candidates (ceiling {report.ceiling:.4f})",
-        f"  retrieval {report.retrieval_scored:,.0f} scores and {milli * report.retrieval_seconds:.2f} ms a query, "
-        f"ranking {report.ranking_scored:,.0f} scores and {milli * report.ranking_seconds:.2f} ms",
-    ]
-    for cut in report.cuts:
-        lines.append(
-            f"  at {cut.k}: rank error given a hit {cut.rank_error:.4f}, total error {cut.total_error:.4f}; the "
-            f"retriever's own order {cut.retriever_error:.4f}"
-        )
-        if cut.one_stage_error is not None and cut.one_stage_miss is not None and cut.bound is not None:
-            word = "no worse than" if cut.two_stages_better else "worse than"
-            lines.append(
-                f"    on {report.one_stage_queries} queries two stages are {word} the ranker alone (its error "
-                f"{cut.one_stage_error:.4f}): miss {cut.one_stage_miss:.4f}, bound {cut.bound:.4f}"
-            )
-    return lines
+def evenly(count: int, most: int) -> NDArray[np.int64]:
+    """At most so many of the rows 0 .. count - 1, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
 def as_document(views: Mapping[str, PerQuery], *, seed: int = 0) -> dict[str, Any]:

@@ -37,7 +37,7 @@ TRAINS = True
 class Config(BaseModel):
     """The paper's: 24 items to each side, up to 10 contexts, items with up to 5 interactions are rare."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     start: str | None = Field(None, description="folder of a fitted sequence model (--from)")
     reach: int = Field(24, ge=1, description="items to each side of an occurrence")

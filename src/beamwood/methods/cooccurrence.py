@@ -24,7 +24,7 @@ __all__ = ["Config", "fit", "similarity"]
 class Config(BaseModel):
     """The grid that validation chooses from; give one value each to fix them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     shrinkage: tuple[float, ...] = (10.0, 100.0)
     decay: tuple[float, ...] = (1.0, 0.98, 0.95, 0.9, 0.8)

@@ -37,7 +37,7 @@ TRAINS = True
 class Config(BaseModel):
     """The branches on top of the model in `start`; the paper's quantiles call four fifths of users and items rare."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     start: str | None = Field(None, description="folder of a fitted sequence model (--from)")
     user_quantile: float = Field(0.8, gt=0, lt=1, description="users with shorter histories than this share are rare")

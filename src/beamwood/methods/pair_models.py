@@ -33,7 +33,7 @@ AnyPairModel = GraphRec | NeuMf | DinRanker
 class PairConfig(BaseModel):
     """What a ranker looks at, and its size."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: Literal["graphrec", "neumf", "din"] = Field(
         "graphrec", description="din looks at histories, the others at who"

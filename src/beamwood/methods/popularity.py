@@ -19,7 +19,7 @@ __all__ = ["Config", "fit"]
 class Config(BaseModel):
     """Popularity has nothing to choose."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:

@@ -38,7 +38,7 @@ TRAINS = True
 class Config(BaseModel):
     """A sequence encoder; the defaults of SASRec were chosen on validation data of `ml1m`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     encoder: Literal["sasrec", "gru4rec", "caser", "fmlp"] = "sasrec"
     width: int = Field(64, ge=1)

@@ -29,7 +29,7 @@ __all__ = ["Config", "counts_within", "fit"]
 class Config(BaseModel):
     """The grid that validation chooses from; give one value each to fix them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     decay: tuple[float, ...] = (0.95, 0.9, 0.8, 0.7)
     source_power: tuple[float, ...] = Field((0.7, 1.0), description="exponent of the earlier item's frequency")

@@ -19,7 +19,7 @@ class TreeConfig(BaseModel):
     None, norm "batch", bf16 False, min_history 15 (DTR), and tree "category" where the items have categories.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     tree: str = Field("pifa", description="pifa, category, random, kmeans, or a folder with a tree to start from")
     vectors: str | None = Field(None, description="tree=kmeans: folder of a fitted method whose item vectors to use")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
@@ -40,7 +41,9 @@ __all__ = ["TRAINS", "Config", "RetrievedTask", "fit", "two_stage"]
 TRAINS = True
 """This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
 
+# Histories, and items of theirs, that the retriever is asked with at a time.
 _SEARCHED_AT_A_TIME = 1024
+_ITEMS_AT_A_TIME = 2**18
 
 
 class Config(PairConfig):
@@ -141,14 +144,14 @@ class RetrievedTask:
         return self.examples.source.items[self.places_ET[rows]].astype(np.int64)
 
     def _search(self, retriever: Searcher) -> None:
-        """Ask the retriever for every example as it will be asked in service: without the history's items."""
-        config, found = self.config, []
-        for start in range(0, len(self.examples), _SEARCHED_AT_A_TIME):
-            rows = np.arange(start, min(start + _SEARCHED_AT_A_TIME, len(self.examples)))
-            askers = Askers(self.examples.users[rows], self.examples.histories(rows))
-            excluded = without(askers.histories, self.targets(rows))
-            k = min(config.num_candidates, self.num_items)
-            found.append(retrieve(retriever, askers, k, excluded=excluded).items)
+        """Ask the retriever for every example as in service: with all that the user had before, and without it."""
+        config, examples, found = self.config, self.examples, []
+        begin = examples.source.indptr[examples.users]
+        k = min(config.num_candidates, self.num_items)
+        for rows in _blocks(examples.stop - begin):
+            past = examples.source.slices(begin[rows], examples.stop[rows])
+            askers = Askers(examples.users[rows], past)
+            found.append(retrieve(retriever, askers, k, excluded=without(past, self.targets(rows))).items)
         candidates_EK = np.concatenate(found)
         targets_ET = self.targets(np.arange(len(self.examples)))
         hit_ET = np.stack([(candidates_EK == column[:, None]).any(axis=1) for column in targets_ET.T], axis=1)
@@ -228,9 +231,21 @@ class RetrievedTask:
 
 def without(histories: ItemLists, targets_BT: IndexArray) -> ItemLists:
     """Each history without its row's targets, which may have been had before and must not be excluded."""
-    kept = (histories.items[:, None] != np.asarray(targets_BT)[histories.rows]).all(axis=1)
-    lengths = np.bincount(histories.rows[kept], minlength=len(histories))
+    rows, kept = histories.rows, np.ones(len(histories.items), bool)
+    for target_B in np.asarray(targets_BT).T:
+        kept &= histories.items != target_B[rows]
+    lengths = np.bincount(rows[kept], minlength=len(histories))
     return ItemLists(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), histories.items[kept])
+
+
+def _blocks(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Row numbers in order, as many at a time as the bounds on histories and on their items allow."""
+    start, ends = 0, np.cumsum(lengths)
+    while start < len(lengths):
+        room = ends[start] - lengths[start] + _ITEMS_AT_A_TIME
+        stop = min(int(np.searchsorted(ends, room, side="right")), start + _SEARCHED_AT_A_TIME)
+        yield np.arange(start, max(stop, start + 1))
+        start = max(stop, start + 1)
 
 
 def two_stage(retriever: Retriever, ranker: Retriever, *, num_candidates: int = 100) -> Retriever:

@@ -42,7 +42,7 @@ TRAINS = True
 class Config(BaseModel):
     """Two towers; the study's own: user_tower mf, width 32, no temperature, batch_size 2048."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     user_tower: Literal["mf", "mean", "sasrec"] = Field("mean", description="by user id, or from the history")
     negatives: Literal["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"] = "xir"

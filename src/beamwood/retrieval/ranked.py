@@ -101,8 +101,10 @@ class StagedHits:
 class TwoStageSearcher:
     """The retriever's `num_candidates` best items, ordered anew by the ranker.
 
-    Exclusions and filters act in the retriever. A search for k above `num_candidates` retrieves k. `Hits.scored`
-    counts what both stages scored. Source: two-stage bounds, section 3.
+    Exclusions and filters act in the retriever. A search for k above `num_candidates` retrieves k; the ranker orders
+    the first `num_candidates` of them, whatever k is, and the others follow in the retriever's order. Their scores say
+    no more than that: the ranker's lowest less 1, 2, 3, .. `Hits.scored` counts what both stages scored. Source:
+    two-stage bounds, section 3.
     """
 
     kind: ClassVar[str] = "two-stage"
@@ -144,10 +146,10 @@ class TwoStageSearcher:
         wanted = min(max(k, self.num_candidates), self.num_items)
         candidates = retrieve(self.retriever, askers, wanted, excluded=excluded, allowed=allowed)
         between = time.perf_counter()
-        scores = _score(self.scorer, self._context, askers, candidates.items)
-        best = sort_candidates(candidates.items, scores, k)
-        ranked = (candidates.items >= 0).sum(axis=1)
-        hits = Hits(best.items, best.scores, candidates.scored + ranked)
+        first, others = np.split(candidates.items, [self.num_candidates], axis=1)
+        ranked = sort_candidates(first, _score(self.scorer, self._context, askers, first), k)
+        _append(ranked, others, self.num_candidates)
+        hits = Hits(ranked.items, ranked.scores, candidates.scored + (first >= 0).sum(axis=1))
         return StagedHits(candidates, hits, between - began, time.perf_counter() - between)
 
     def search(
@@ -199,6 +201,14 @@ def retrieve(
         assert isinstance(searcher, PersonalSearcher)
         return searcher.search_askers(askers, k, excluded=excluded, allowed=allowed)
     return searcher.search(askers.histories, k, excluded=excluded, allowed=allowed)
+
+
+def _append(hits: Hits, others: NDArray[np.int32], place: int) -> None:
+    """Write `others` behind the first `place` hits, in place; where those are fewer, there are no others."""
+    stop = place + others.shape[1]
+    below = hits.scores[:, place - 1 : place] - np.arange(1, others.shape[1] + 1, dtype=np.float32)
+    hits.items[:, place:stop] = others
+    hits.scores[:, place:stop] = np.where(others >= 0, below, np.float32(-np.inf))
 
 
 def _of_stage(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

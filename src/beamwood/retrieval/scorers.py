@@ -5,6 +5,7 @@ Shape legend: B rows, L history length, M items a row, D width, A attention widt
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -19,8 +20,8 @@ __all__ = ["SCORERS", "ContextEncoder", "PairScorer", "check_pairs", "context_of
 
 Array = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
-# Pairs of candidate and history item whose attention is computed at a time.
-_BLOCK_PAIRS = 2**17
+# Numbers of an intermediate array held at a time (8 MiB): a larger block gains no speed.
+_BLOCK_CELLS = 2**21
 
 
 class PairScorer(Protocol):
@@ -141,12 +142,20 @@ class NeuMfScorer:
         """See `PairScorer`."""
         del histories
         arrays = self.arrays
-        product = arrays["product_users"][users_B][:, None, :] * arrays["product_items"][items_BM]
-        users = arrays["users"][users_B]
+        users_BD = arrays["users"][users_B]
         if context_BD is not None:
-            users = users + context_BD
+            users_BD = users_BD + context_BD
+        scores = np.empty(items_BM.shape, np.float32)
+        widest = max(weight.shape[1] for weight, _ in (*self.hidden, self.output))
+        for rows, columns in _blocks(items_BM.shape, widest):
+            scores[rows, columns] = self._block(users_B[rows], users_BD[rows], items_BM[rows, columns])
+        return scores
+
+    def _block(self, users_B: NDArray[np.int64], users_BD: Array, items_BM: NDArray[np.int64]) -> Array:
+        arrays = self.arrays
+        product = arrays["product_users"][users_B][:, None, :] * arrays["product_items"][items_BM]
         items = arrays["items"][items_BM]
-        x = np.concatenate([np.broadcast_to(users[:, None, :], items.shape), items], axis=2)
+        x = np.concatenate([np.broadcast_to(users_BD[:, None, :], items.shape), items], axis=2)
         for weight, bias in self.hidden:
             x = np.maximum(x @ weight.T + bias, 0)
         weight, bias = self.output
@@ -207,10 +216,11 @@ class DinRankScorer:
         if context_BD is not None:
             about_BD = context_BD if about_BD is None else about_BD + context_BD
         scores = np.empty(items_BM.shape, np.float32)
-        rows = max(1, _BLOCK_PAIRS // max(1, items_BM.shape[1] * history_BL.shape[1]))
-        for start in range(0, len(items_BM), rows):
-            part = slice(start, start + rows)
-            scores[part] = self._block(history_BL[part], items_BM[part], None if about_BD is None else about_BD[part])
+        # A candidate's own matrix of the first attention layer, and that layer at each history item.
+        held = len(self.attention[0][1]) * (self.width + history_BL.shape[1])
+        for rows, columns in _blocks(items_BM.shape, held):
+            about = None if about_BD is None else about_BD[rows]
+            scores[rows, columns] = self._block(history_BL[rows], items_BM[rows, columns], about)
         return scores
 
     def _block(self, history_BL: NDArray[np.int32], items_BM: NDArray[np.int64], about_BD: Array | None) -> Array:
@@ -292,6 +302,16 @@ def restore_scorer(config: dict[str, Any], arrays: Arrays) -> PairScorer:
     except KeyError as missing:
         raise ArtefactError(f"the scorer '{kind}' lacks the array {missing}; save the artefact again") from None
     return scorer
+
+
+def _blocks(shape: tuple[int, ...], held: int) -> Iterator[tuple[slice, slice]]:
+    """Rows and columns of [B, M] pairs, few enough at a time that `held` numbers for each stay in bounds."""
+    pairs = max(1, _BLOCK_CELLS // max(1, held))
+    width = max(1, min(pairs, shape[1]))
+    height = max(1, pairs // width)
+    for row in range(0, shape[0], height):
+        for column in range(0, shape[1], width):
+            yield slice(row, row + height), slice(column, column + width)
 
 
 def _prelu(x: Array, slope: Array) -> Array:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.search import DinSearch
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.theory.margin import cut_at, target_margins
+from beamwood.theory.margin import cut_at, margin_report
 from beamwood.theory.sampling import kl_divergence, level_log_softmax, path_log_q
 from beamwood.tree import Shape
 from beamwood.types import FloatArray, ItemLists
@@ -126,7 +126,7 @@ def diagnose(
         beams.append(compared(width, hits.items, hits.scores, hits.scored, exact.items, exact.scores, labels))
     whole = compared(searcher.num_items, exact.items, exact.scores, exact.scored, exact.items, exact.scores, labels)
     levels = level_reports(searcher, histories, labels, heap_tolerance, rng)
-    margin = margin_quantiles(searcher, histories, labels)
+    margins = margin_report(searcher, histories, labels)
     return TreeReport(
         queries=len(histories),
         k=k,
@@ -134,20 +134,10 @@ def diagnose(
         heap_tolerance=heap_tolerance,
         probability=probability_of(searcher),
         levels=tuple(levels),
-        margin=margin,
+        margin={"found": margins.found} | margins.quantiles,
         beams=tuple(beams),
         exact=whole,
     )
-
-
-def margin_quantiles(searcher: TreeSearcher, histories: ItemLists, labels: ItemLists) -> dict[str, float]:
-    """How clearly targets are found or lost; quantiles are over the margins that have a rival."""
-    margins = target_margins(searcher, histories, labels)
-    known = margins.margin[np.isfinite(margins.margin)]
-    found = {"found": float(margins.found.mean())}
-    if len(known) == 0:
-        return found
-    return found | {f"q{100 * q:02.0f}": float(np.quantile(known, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
 
 
 def compared(

@@ -6,7 +6,8 @@ Source: two-stage bounds, equation 5 and proposition 4.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +16,21 @@ from beamwood.errors import InputError
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.search import DinSearch
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.tree import Shape
+from beamwood.tree import Shape, Tree
 from beamwood.types import BoolArray, ItemLists
 
-__all__ = ["TargetMargins", "cut_at", "target_margins"]
+__all__ = ["MarginReport", "TargetMargins", "cut_at", "margin_report", "target_margins"]
+
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetMargins:
     """`by_level` float64[P, H]: the ancestor's score minus that of the beam's K-th best candidate of the level.
 
-    +inf where a level has at most K candidates. `margin` float64[P] is the least up to the level of the loss;
-    `lost_on` int64[P] the level on which the target falls out of the beam, 0 where it is found; `found` bool[P].
+    +inf where a level has at most K candidates, -inf where all items below the ancestor are excluded. `margin`
+    float64[P] is the least up to the level of the loss; `lost_on` int64[P] the level on which the target falls out of
+    the beam, 0 where it is found; `found` bool[P].
     """
 
     by_level: NDArray[np.float64]
@@ -35,38 +39,127 @@ class TargetMargins:
     found: BoolArray
 
 
+@dataclass(frozen=True, slots=True)
+class MarginReport:
+    """Where a beam of `beam_width` that brings `k` items loses targets: `found` and the sum of `lost` make 1.
+
+    `found`: share of the targets that are brought; `lost`: share lost on each level, level 1 first, on the last one
+    also for standing below place k. `quantiles` of g_f, "q05" to "q95", over the targets for which it is finite.
+    """
+
+    queries: int
+    targets: int
+    beam_width: int
+    k: int
+    found: float
+    lost: tuple[float, ...]
+    quantiles: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def margin_report(
+    searcher: TreeSearcher,
+    histories: ItemLists,
+    labels: ItemLists,
+    *,
+    k: int | None = None,
+    excluded: ItemLists | None = None,
+) -> MarginReport:
+    """`target_margins` in sum. Errors: as there, and no label at all."""
+    if len(labels.items) == 0:
+        raise InputError(f"none of the {len(labels)} queries has a label; nothing can be measured")
+    margins = target_margins(searcher, histories, labels, k=k, excluded=excluded)
+    known = margins.margin[np.isfinite(margins.margin)]
+    shares = np.bincount(margins.lost_on, minlength=searcher.tree.shape.depth + 1) / len(margins.lost_on)
+    width = max(searcher.beam_width, k or 1)
+    return MarginReport(
+        queries=len(labels),
+        targets=len(margins.margin),
+        beam_width=width,
+        k=k or width,
+        found=float(shares[0]),
+        lost=tuple(shares[1:].tolist()),
+        quantiles={f"q{100 * q:02.0f}": float(np.quantile(known, q)) for q in _QUANTILES if len(known)},
+    )
+
+
 def target_margins(
-    searcher: TreeSearcher, histories: ItemLists, labels: ItemLists, *, beam_width: int | None = None
+    searcher: TreeSearcher,
+    histories: ItemLists,
+    labels: ItemLists,
+    *,
+    beam_width: int | None = None,
+    k: int | None = None,
+    excluded: ItemLists | None = None,
 ) -> TargetMargins:
-    """`g_f(x, y)` of every label y of every query x, at the searcher's beam width or another.
+    """`g_f(x, y)` of every label y of every query x in a search for k items, at the searcher's beam width or another.
 
     A level's candidates are the children of what the beam held one level above, and the target's own ancestor, which
-    is among them until it is lost. `g_f >= 0` says the same as "y is retrieved", but for ties: an ancestor whose score
-    equals the K-th best has margin 0 and may lose to a lower node. Errors: labels of another number of rows.
+    is among them until it is lost. The last level keeps k, by default as many as the others. `g_f >= 0` says the same
+    as "y is retrieved", but for ties: an ancestor whose score equals the K-th best has margin 0 and may lose to a lower
+    node. Errors: labels or excluded items of another number of rows.
     """
-    if len(histories) != len(labels):
-        raise InputError(f"{len(histories)} histories and {len(labels)} rows of labels; give one row of labels each")
+    for name, lists in (("labels", labels), ("excluded items", excluded)):
+        if lists is not None and len(lists) != len(histories):
+            raise InputError(f"{len(histories)} histories and {len(lists)} rows of {name}; give one row of {name} each")
     tree, shape = searcher.tree, searcher.tree.shape
-    width = beam_width or searcher.beam_width
+    width = max(beam_width or searcher.beam_width, k or 1)
     leaves_BL = tree.leaves_of(histories.padded(searcher.weights.history_length))
-    rows, target_P = labels.rows, tree.leaf_of_item[labels.items].astype(np.int64)
-    by_level = np.full((len(rows), shape.depth), np.inf)
-    lost_on = np.zeros(len(rows), np.int64)
+    targets = ItemLists(labels.indptr, tree.leaf_of_item[labels.items])
+    banned = ItemLists.empty(len(histories)) if excluded is None else excluded
+    by_level = np.full((len(targets.items), shape.depth), np.inf)
+    lost_on = np.zeros(len(targets.items), np.int64)
     for level in range(1, shape.depth + 1):
-        weights, above = cut_at(searcher, level)
-        history = np.ascontiguousarray(shape.ancestors(leaves_BL, level), np.int32)
-        search = DinSearch(weights, above, by_path=searcher.by_path)
-        beam = search.beam(history, beam_width=width, k=min(width, above.capacity), live=tree.live_counts[: level + 1])
-        ancestors = shape.ancestors(target_P, level).astype(np.int32)
-        own = search.score(history[rows], ancestors[:, None])[:, 0].astype(float)
-        held = (beam.leaves[rows] == ancestors[:, None]).any(axis=1)
-        full = (beam.leaves >= 0).sum(axis=1) >= width
-        last = np.where(full, beam.scores[:, min(width, above.capacity) - 1].astype(float), -np.inf)[rows]
-        by_level[:, level - 1] = own - last
+        kept = width if level < shape.depth else k or width
+        by_level[:, level - 1], held = on_level(searcher, level, leaves_BL, targets, banned, width, kept)
         lost_on = np.where((lost_on == 0) & ~held, level, lost_on)
     until = np.arange(1, shape.depth + 1)[None, :] <= np.where(lost_on == 0, shape.depth, lost_on)[:, None]
     margin = np.where(until, by_level, np.inf).min(axis=1)
     return TargetMargins(by_level, margin, lost_on, lost_on == 0)
+
+
+def on_level(
+    searcher: TreeSearcher,
+    level: int,
+    leaves_BL: NDArray[np.int32],
+    targets: ItemLists,
+    excluded: ItemLists,
+    width: int,
+    kept: int,
+) -> tuple[NDArray[np.float64], BoolArray]:
+    """Of each target, a leaf, the margin on a level that keeps so many nodes, and whether these hold its ancestor."""
+    weights, above = cut_at(searcher, level)
+    size, place = above.capacity, min(kept, above.capacity)
+    history = np.ascontiguousarray(searcher.tree.shape.ancestors(leaves_BL, level), np.int32)
+    search = DinSearch(weights, above, by_path=searcher.by_path)
+    closed = closed_nodes(searcher.tree, excluded, level)
+    lists = closed.indptr, closed.items
+    beam = search.beam(history, beam_width=width, k=place, live=live_nodes(searcher.tree, level), excluded=lists)
+    rows, ancestors = targets.rows, np.asarray(searcher.tree.shape.ancestors(targets.items, level), np.int32)
+    own = search.score(history[rows], ancestors[:, None])[:, 0].astype(float)
+    full = (beam.leaves >= 0).sum(axis=1) >= kept
+    last = np.where(full, beam.scores[:, place - 1].astype(float), -np.inf)[rows]
+    shut = np.isin(rows * size + ancestors, closed.rows * size + closed.items)
+    return np.where(shut, -np.inf, own - last), (beam.leaves[rows] == ancestors[:, None]).any(axis=1)
+
+
+def live_nodes(tree: Tree, level: int) -> tuple[NDArray[np.int32], ...]:
+    """For each level 0..`level` the number of nodes of `level` below each node that hold an item."""
+    first = np.zeros(tree.shape.capacity, bool)
+    first[:: tree.shape.leaves_below(level)] = tree.live_counts[level] > 0
+    return tree.counts_below(first)[: level + 1]
+
+
+def closed_nodes(tree: Tree, excluded: ItemLists, level: int) -> ItemLists:
+    """Each row's nodes of a level below which every item is excluded, ascending."""
+    lists, size = excluded.distinct(), tree.shape.level_size(level)
+    nodes = tree.shape.ancestors(tree.leaf_of_item[lists.items].astype(np.int64), level)
+    keys, counts = np.unique(lists.rows * size + nodes, return_counts=True)
+    keys = keys[counts == tree.live_counts[level][keys % size]]
+    ends = np.cumsum(np.bincount(keys // size, minlength=len(lists)))
+    return ItemLists(np.concatenate([[0], ends]).astype(np.int64), (keys % size).astype(np.int32))
 
 
 def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:

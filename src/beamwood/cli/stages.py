@@ -1,0 +1,157 @@
+"""Two stages for `beamwood evaluate`: what each loses, and on which level a tree that comes first loses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beamwood.cli.measure import evenly
+
+if TYPE_CHECKING:
+    from beamwood.data import Split
+    from beamwood.evaluation.stages import StageReport, StagesAtCut
+    from beamwood.theory.margin import MarginReport
+
+__all__ = ["TwoStages", "measure_stages"]
+
+# The margins of a tree are those of the labels of so many test users at most.
+_MARGIN_QUERIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TwoStages:
+    """The decomposition on the test queries; `margins` where the first stage is a tree, else None."""
+
+    report: StageReport
+    margins: MarginReport | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Both, as JSON can hold them."""
+        return self.report.as_dict() | {"margin": None if self.margins is None else self.margins.as_dict()}
+
+    def in_words(self) -> list[str]:
+        """Both for people."""
+        report = self.report
+        lines = [
+            f"{self.about()}; {self.taken()}",
+            "  " + ", ".join(f"{stage} {scores} scores and {ms} ms a query" for stage, scores, ms in self.costs()),
+        ]
+        for cut in report.cuts:
+            lines += cut_in_words(cut)
+        return lines + ([] if self.margins is None else margins_in_words(self.margins))
+
+    def about(self) -> str:
+        """What was measured, and the retriever's part."""
+        report = self.report
+        return (
+            f"two stages on {report.pairs:,} labels of {report.queries:,} queries, consumed items taken out: the "
+            f"retriever misses {report.miss:.4f} with {report.num_candidates} candidates (ceiling {report.ceiling:.4f})"
+        )
+
+    def taken(self) -> str:
+        """For how many queries the ranker also ordered the whole catalogue."""
+        return f"the ranker alone on {self.report.one_stage_queries} of these queries (--one-stage-queries)"
+
+    def costs(self) -> list[tuple[str, str, str]]:
+        """Stage, scores and milliseconds a query."""
+        report = self.report
+        return [
+            ("retrieval", f"{report.retrieval_scored:,.0f}", f"{1000 * report.retrieval_seconds:.2f}"),
+            ("ranking", f"{report.ranking_scored:,.0f}", f"{1000 * report.ranking_seconds:.2f}"),
+        ]
+
+    def tables(self) -> list[str]:
+        """Both as parts of a page."""
+        from beamwood.evaluation.page import table
+
+        head = ["at", "rank error given a hit", "total error", "the retriever's own order"]
+        alone = ["the ranker alone", "miss of its queries", "bound of the miss", "two stages no worse"]
+        parts = [
+            table(f"{self.about()}; {self.taken()}", [*head, *alone], [cut_row(cut) for cut in self.report.cuts]),
+            table("costs a query", ["stage", "scores", "ms"], self.costs()),
+        ]
+        if self.margins is not None:
+            lost = [(str(level), f"{share:.4f}") for level, share in enumerate(self.margins.lost, start=1)]
+            quantiles = [(shown(name), f"{value:.4f}") for name, value in self.margins.quantiles.items()]
+            parts.append(table(of_margins(self.margins), ["level", "share of the labels lost on it"], lost))
+            parts.append(table("margin g_f of the labels, lost below 0", ["quantile", "margin"], quantiles))
+        return parts
+
+
+def measure_stages(
+    searcher: Any, split: Split, cuts: Sequence[int], one_stage_queries: int | None = None
+) -> TwoStages | None:
+    """The decomposition of a two-stage searcher's errors on the test queries, None for any other searcher.
+
+    `one_stage_queries` as of `evaluation.stages.decompose`.
+    """
+    from beamwood.evaluation.stages import decompose
+
+    if not hasattr(searcher, "stages"):
+        return None
+    kept = sorted({k for k in (1, *cuts) if k <= searcher.num_candidates})
+    report = decompose(searcher, split.test, ks=kept, one_stage_queries=one_stage_queries)
+    return TwoStages(report, measure_margins(searcher, split))
+
+
+def measure_margins(searcher: Any, split: Split) -> MarginReport | None:
+    """The margins of a tree that comes first, asked as the decomposition asks it, for test users drawn evenly."""
+    from beamwood.retrieval.tree import TreeSearcher
+
+    if not isinstance(searcher.retriever, TreeSearcher):
+        return None
+    from beamwood.theory.margin import margin_report
+
+    judged = np.flatnonzero(split.test.labels.lengths > 0)
+    part = split.test.take(judged[evenly(len(judged), _MARGIN_QUERIES)])
+    k = min(searcher.num_candidates, searcher.num_items)
+    return margin_report(searcher.retriever, part.histories, part.labels, k=k, excluded=part.consumed)
+
+
+def cut_in_words(cut: StagesAtCut) -> list[str]:
+    """The errors at one cut for people; the bound is left out where it is undefined."""
+    lines = [
+        f"  at {cut.k}: rank error given a hit {cut.rank_error:.4f}, total error {cut.total_error:.4f}; the "
+        f"retriever's own order {cut.retriever_error:.4f}"
+    ]
+    if cut.one_stage_error is not None and cut.one_stage_miss is not None:
+        word = "no worse than" if cut.two_stages_better else "worse than"
+        bound = "" if cut.bound is None else f", bound {cut.bound:.4f}"
+        lines.append(
+            f"    two stages are {word} the ranker alone (its error {cut.one_stage_error:.4f}) on the same queries: "
+            f"miss {cut.one_stage_miss:.4f}{bound}"
+        )
+    return lines
+
+
+def cut_row(cut: StagesAtCut) -> list[str]:
+    """The errors at one cut as a row; empty where nothing was measured or nothing is defined."""
+    numbers = [cut.rank_error, cut.total_error, cut.retriever_error, cut.one_stage_error, cut.one_stage_miss, cut.bound]
+    better = "" if cut.two_stages_better is None else ("yes" if cut.two_stages_better else "no")
+    return [str(cut.k), *("" if number is None else f"{number:.4f}" for number in numbers), better]
+
+
+def margins_in_words(margins: MarginReport) -> list[str]:
+    """On which levels targets are lost, and by how much, for people."""
+    lost = ", ".join(f"{level} {share:.4f}" for level, share in enumerate(margins.lost, start=1))
+    quantiles = ", ".join(f"{shown(name)} {value:.4f}" for name, value in margins.quantiles.items())
+    return [
+        f"  {of_margins(margins)}; lost on level {lost}",
+        f"  margin g_f of the labels, lost below 0: {quantiles or 'none has a rival'}",
+    ]
+
+
+def of_margins(margins: MarginReport) -> str:
+    """What was asked of the tree."""
+    return (
+        f"the tree brings {margins.k} items in a beam of {margins.beam_width}: {margins.targets:,} labels of "
+        f"{margins.queries} queries, {margins.found:.4f} found"
+    )
+
+
+def shown(quantile: str) -> str:
+    """ "q05" as "5 %"."""
+    return f"{int(quantile[1:])} %"

@@ -1,0 +1,85 @@
+"""What `evaluate` says of two stages: the same in the document, in words and on the page, and always JSON."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from beamwood.cli.inputs import print_json
+from beamwood.cli.main import main
+from beamwood.cli.stages import cut_in_words, cut_row
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.evaluation.stages import at_cut
+
+TREE = {
+    "width": 4,
+    "attention_hidden": 4,
+    "windows": [4, 2, 1],
+    "mlp": [8, 4],
+    "min_history": 2,
+    "max_steps": 4,
+    "branching": 3,
+    "beam_width": 20,
+}
+BOTH = {
+    "width": 6,
+    "length": 8,
+    "attention": [6, 4],
+    "mlp": [8, 4],
+    "max_steps": 4,
+    "num_candidates": 30,
+    "max_examples": 300,
+}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -np.inf])
+def test_no_document_holds_what_is_not_json(value, capsys):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        print_json({"a": [value]})
+    assert capsys.readouterr().out == ""
+
+
+def test_a_bound_that_is_undefined(capsys):
+    """Both labels that were retrieved are ranked below place 1: whatever is missed, two stages find nothing."""
+    cut = at_cut(1, np.array([2, 3, 0]), np.array([1, 2, 0]), np.ones(3, bool), np.array([1, 4, 5]))
+    print_json(asdict(cut))
+    assert json.loads(capsys.readouterr().out)["bound"] is None
+    assert "worse than the ranker alone (its error 0.6667)" in cut_in_words(cut)[1]
+    assert "bound" not in cut_in_words(cut)[1]
+    assert cut_row(cut)[-2:] == ["", "no"]
+
+
+def test_every_report_holds_both_stages(tmp_path, capsys):
+    """The document, the words and the page: the decomposition, the sampled protocol, and where the tree loses."""
+    market = make_market(MarketConfig(num_users=300, num_items=150, min_events=10, max_events=30), seed=1)
+    market.log.write_parquet(tmp_path / "log.parquet")
+    log = [str(tmp_path / "log.parquet"), "--out"]
+    for out, method, settings in (("tree", "dtr", TREE), ("both", "two-stage", BOTH)):
+        settings = [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+        behind = ["--retriever", str(tmp_path / "tree")] if out == "both" else []
+        assert main(["fit", *log, str(tmp_path / out), "--method", method, *settings, *behind]) == 0
+    page, evaluate = tmp_path / "page.html", ["evaluate", str(tmp_path / "both"), "--k", "5,10", "--sampled", "20"]
+    capsys.readouterr()
+    assert main([*evaluate, "--one-stage-queries", "4", "--html", str(page), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    stages, margin = document["stages"], document["stages"]["margin"]
+    assert stages["one_stage_queries"] == 4
+    # All test users are asked, the tree alike in both: it finds what two stages do not miss.
+    assert (margin["queries"], margin["targets"], margin["k"]) == (stages["queries"], stages["pairs"], 30)
+    assert np.isclose(margin["found"], stages["ceiling"])
+    assert np.isclose(margin["found"] + sum(margin["lost"]), 1)
+    assert 0 < margin["found"] < 1
+    assert set(margin["quantiles"]) == {"q05", "q25", "q50", "q75", "q95"}
+    figures = [stages["miss"], *margin["lost"], *margin["quantiles"].values()]
+    figures += [cut[name] for cut in stages["cuts"] for name in ("rank_error", "total_error", "one_stage_error")]
+    on_page = [*figures, *document["sampled"]["metrics"].values()]
+    assert all(f"{figure:.4f}" in page.read_text() for figure in on_page)
+    assert main([*evaluate, "--one-stage-queries", "4"]) == 0
+    words = capsys.readouterr().out
+    assert all(f"{figure:.4f}" in words for figure in figures)
+    assert "the ranker alone on 4 of these queries" in words
+    assert main([*evaluate, "--one-stage-queries", "0"]) == 0
+    assert "the ranker alone (" not in capsys.readouterr().out
+    assert main(["evaluate", str(tmp_path / "tree"), "--one-stage-queries", "4"]) == 2
+    assert "is for two stages" in capsys.readouterr().err

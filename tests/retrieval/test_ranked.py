@@ -1,0 +1,53 @@
+"""Two stages: what the ranker orders, what follows it, and that the best places do not depend on k."""
+
+import numpy as np
+import pytest
+
+from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
+from beamwood.retrieval.scorers import restore_scorer
+from beamwood.types import Askers, ItemLists
+
+USERS, ITEMS, CANDIDATES = 12, 60, 10
+
+
+def scorer(seed):
+    rng = np.random.default_rng(seed)
+    arrays = {"users": rng.normal(size=(USERS + 1, 4)), "items": rng.normal(size=(ITEMS, 4))}
+    return restore_scorer({"kind": "graphrec"}, {name: array.astype(np.float32) for name, array in arrays.items()})
+
+
+@pytest.fixture
+def case():
+    rng = np.random.default_rng(0)
+    askers = Askers(np.arange(USERS), ItemLists.empty(USERS))
+    excluded = ItemLists.from_lists([rng.permutation(ITEMS)[:5] for _ in range(USERS)])
+    allowed = rng.random(ITEMS) < 0.7
+    return TwoStageSearcher(RankingSearcher(scorer(1)), scorer(2), num_candidates=CANDIDATES), askers, excluded, allowed
+
+
+@pytest.mark.parametrize("k", [3, CANDIDATES, CANDIDATES + 1, 30, ITEMS])
+def test_the_ranker_orders_the_candidates_whatever_k_is(case, k):
+    searcher, askers, excluded, allowed = case
+    best = searcher.search_askers(askers, CANDIDATES, excluded=excluded, allowed=allowed)
+    found = searcher.search_askers(askers, k, excluded=excluded, allowed=allowed)
+    both = min(k, CANDIDATES)
+    assert np.array_equal(found.items[:, :both], best.items[:, :both])
+    assert np.array_equal(found.scores[:, :both], searcher.score_askers(askers, best.items[:, :both]))
+    own = searcher.retriever.search_askers(askers, max(k, CANDIDATES), excluded=excluded, allowed=allowed)
+    assert np.array_equal(found.items[:, both:], own.items[:, CANDIDATES : max(k, CANDIDATES)])
+    assert np.array_equal(found.scored, own.scored + CANDIDATES)
+    real = found.items >= 0
+    assert np.array_equal(real.sum(axis=1), np.minimum(k, (own.items >= 0).sum(axis=1)))
+    assert np.array_equal(np.isfinite(found.scores), real)
+    assert (found.scores[:, 1:] <= found.scores[:, :-1]).all()
+    # What follows is never tied, so that no order of ties is broken.
+    assert (found.scores[:, both:] < found.scores[:, both - 1 : -1])[real[:, both:]].all()
+
+
+def test_fewer_allowed_than_candidates(case):
+    searcher, askers, _, _ = case
+    allowed = np.arange(ITEMS) < 4
+    found = searcher.search_askers(askers, 25, allowed=allowed)
+    assert (np.sort(found.items[:, :4], axis=1) == np.arange(4)).all()
+    assert (found.items[:, 4:] == -1).all()
+    assert np.isneginf(found.scores[:, 4:]).all()
