@@ -7,7 +7,8 @@
 Leave-one-out, the whole catalogue ranked, the history left in and taken out. `run` trains what DIR does not hold yet:
 one JSON a training and its per-user metrics beside it; it can be stopped and started anew. Methods that align or mend
 a fitted model start from the same seed's SASRec. `--prepend FILE` puts that file's extra item before each history,
-which is the form that the published figures were measured on. `cost` times steps and takes peaks of memory.
+which is the form that the published figures were measured on; the tail is then by the rule of their program, unless
+`--tail-of` says otherwise, for the preferences as for the figures. `cost` times steps and takes peaks of memory.
 """
 
 from __future__ import annotations
@@ -118,36 +119,38 @@ def split_of(log: str, prepend: str | None = None) -> Any:
     return leave_one_out(Dataset.from_log(read_log(frame)))
 
 
-def measured(retriever: Any, split: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def measured(retriever: Any, split: Any, rule: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Per-user metrics of both views, and what is shown and left to the tail."""
     from beamwood.evaluation.gap import tail_gap
-    from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import evaluate, evaluate_both
 
-    counts, mask = split.train.item_counts, TailRule().mask(split.train.item_counts)
+    rare = rule.tail(split.train)
     search = retriever.searcher.search
-    views = evaluate_both(search, split.test, ks=CUTS, item_counts=counts, batch_size=1024)
+    views = evaluate_both(search, split.test, ks=CUTS, tail=rare, batch_size=1024)
     names = [f"{metric}@{cut}" for metric in METRICS for cut in CUTS]
     values = {f"{view}/{name}": result.values[name] for view, result in views.items() for name in names}
-    values["is_tail"] = mask[split.test.labels.items]
+    values["is_tail"] = rare.mask[split.test.labels.items]
     rows = np.unique(np.linspace(0, len(split.test) - 1, 2000).astype(np.int64))
-    logits = retriever.searcher.kind == "sequence"
-    gap = tail_gap(retriever.searcher.score, split.test.histories.take(rows), mask, logits=logits)
+    gap = tail_gap(retriever.searcher, split.test.take(rows).askers, rare.mask)
     valid = evaluate(search, split.valid, ks=CUTS, exclude_consumed=False, batch_size=1024).values
-    rare = mask[split.valid.labels.items]
+    of_tail = rare.mask[split.valid.labels.items]
     facts = {
+        "tail_rule": rare.rule,
+        "tail_items": int(rare.mask.sum()),
         "overall": views["all"].overall,
         "gap": gap.as_dict(),
         "valid": {name: float(valid[name].mean()) for name in names}
-        | {f"tail {name}": float(valid[name][rare].mean()) for name in names},
+        | {f"tail {name}": float(valid[name][of_tail].mean()) for name in names},
     }
     return values, facts
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from beamwood.evaluation.metrics import TailRule
     from beamwood.methods import load_method
 
     folder, settings = Path(arguments.out), parsed(arguments.set)
+    rule = TailRule(of=arguments.tail_of or ("items" if arguments.prepend is None else "prefixes"))
     folder.mkdir(parents=True, exist_ok=True)
     split = split_of(arguments.log, arguments.prepend)
     for seed in [int(part) for part in arguments.seeds.split(",")]:
@@ -162,13 +165,14 @@ def run(arguments: argparse.Namespace) -> None:
                 method, own = (SCRATCH | FROM)[name]
                 start = {"start": str(folder / f"sasrec-{seed}")} if name in FROM else {}
                 module, options = load_method(method), {"progress": False}
-                config = module.Config(**(LOOP | own | settings | start))
+                aligned = {"tail_of": rule.of} if method == "lpo4rec" else {}
+                config = module.Config(**(LOOP | own | aligned | settings | start))
             began, processor = time.perf_counter(), time.process_time()
             retriever = module.fit(split, config, seed=seed, **options)
             seconds, processor = time.perf_counter() - began, time.process_time() - processor
             if name in SCRATCH:
                 retriever.save(folder / f"{name}-{seed}", overwrite=True)
-            values, facts = measured(retriever, split)
+            values, facts = measured(retriever, split, rule)
             np.savez_compressed(target.with_suffix(".npz"), **values)
             document = {
                 "variant": name,
@@ -235,6 +239,7 @@ def step_cost(log: str, prepend: str | None, settings: dict[str, Any], steps: in
 
 
 def table(arguments: argparse.Namespace) -> None:
+    from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.significance import bootstrap_interval, compare
 
     runs: dict[str, list[tuple[dict[str, Any], dict[str, np.ndarray]]]] = {}
@@ -242,14 +247,18 @@ def table(arguments: argparse.Namespace) -> None:
         document = json.loads(file.read_text())
         runs.setdefault(document["variant"], []).append((document, dict(np.load(file.with_suffix(".npz")))))
     order = [name for name in [*COUNTED, *SCRATCH, *FROM] if name in runs]
-    tail = next(iter(runs.values()))[0][1]["is_tail"]
+    # Rows of before the rule was a choice.
+    rules = {document.get("tail_rule", TailRule().describe()) for seeds in runs.values() for document, _ in seeds}
+    if len(rules) > 1:
+        raise SystemExit(f"{arguments.out} holds rows of {len(rules)} tail rules; give each a folder: {sorted(rules)}")
+    rule, tail = rules.pop(), next(iter(runs.values()))[0][1]["is_tail"]
     means = {
         name: {key: np.mean([values[key] for _, values in seeds], axis=0) for key in seeds[0][1] if key != "is_tail"}
         for name, seeds in runs.items()
     }
     rows, tests = [], []
     for name in order:
-        row: dict[str, Any] = {"variant": name, "seeds": len(runs[name])}
+        row: dict[str, Any] = {"variant": name, "seeds": len(runs[name]), "tail_rule": rule}
         for who, users in (("overall", slice(None)), ("tail", tail)):
             for key, column in means[name].items():
                 interval = bootstrap_interval(column[users], np.random.default_rng(0))
@@ -271,7 +280,7 @@ def table(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps({"rows": rows, "tests": tests, "tail_users": int(tail.sum()), "users": len(tail)}))
         return
-    print(f"{len(tail)} test users, {int(tail.sum())} with a tail label")
+    print(f"{len(tail)} test users, {int(tail.sum())} with a tail label; {rule}")
     show(rows)
     for test in tests:
         difference, adjusted = test["difference"], test["adjusted"]["t"]
@@ -321,6 +330,7 @@ def main() -> None:
         if name == "run":
             command.add_argument("--variants", default=";".join(MAIN))
             command.add_argument("--seeds", default="0,1,2")
+            command.add_argument("--tail-of", choices=("items", "interactions", "prefixes"))
         else:
             command.add_argument("--steps", type=int, default=20)
     tabler = commands.add_parser("table")

@@ -56,6 +56,7 @@ def split_of(arguments: argparse.Namespace) -> Any:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import evaluate_both
     from beamwood.methods import load_method
     from beamwood.methods.tree_start import fit_estimator
@@ -90,7 +91,8 @@ def run(arguments: argparse.Namespace) -> None:
             began = time.perf_counter()
             retriever = module.fit(split, config, seed=seed, **options)
             seconds = time.perf_counter() - began
-            views = evaluate_both(retriever.searcher.search, split.test, ks=CUTS, item_counts=split.train.item_counts)
+            rare = TailRule().tail(split.train)
+            views = evaluate_both(retriever.searcher.search, split.test, ks=CUTS, tail=rare)
             values = {
                 f"{view}/{key}": column for view, result in views.items() for key, column in result.values.items()
             }

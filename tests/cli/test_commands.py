@@ -1,7 +1,9 @@
 """The command line from the outside: the happy path, exit codes, and one clear line for each wrong input."""
 
+import html
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,6 +75,14 @@ def test_fit_evaluate_recommend(market, fitted, capsys):
     assert "scores over their sum" in capsys.readouterr().out
     assert "<svg" in page.read_text()
     assert "test users with a tail label" in page.read_text()
+    by_prefixes = ("evaluate", fitted, "--k", "5", "--tail", "0.3", "--tail-of", "prefixes", "--html", page)
+    assert beamwood(*by_prefixes, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    for said in (document["tail"]["rule"], document["views"]["new"]["protocol"]["tail_rule"]):
+        assert "prefixes of two items or more" in said
+    assert "prefixes of two items or more" in html.unescape(page.read_text())
+    assert beamwood(*by_prefixes) == 0
+    assert capsys.readouterr().out.count("prefixes of two items or more") == 3
     assert beamwood("evaluate", fitted, "--k", "5", "--html", market / "nowhere" / "page.html") == 2
     assert beamwood("evaluate", fitted, "--k", "5") == 0
     assert "consumed items taken out" in capsys.readouterr().out
@@ -86,6 +96,26 @@ def test_fit_evaluate_recommend(market, fitted, capsys):
     assert json.loads(capsys.readouterr().out)["method"] == "cooccurrence"
     assert beamwood("doctor", "--json") == 0
     assert "kernels" in json.loads(capsys.readouterr().out)
+
+
+def test_the_tail_gap_of_those_that_know_users(market, fitted, tmp_path, capsys):
+    """By softmax for matrix factorisation, a ranker alone and one behind another retriever."""
+    few = {"width": 4, "validation_users": 10, "max_steps": 2, "evaluate_every": 2}
+    ranking = few | {"batch_size": 16, "mlp": [4], "attention": [4]}
+    methods = {
+        "two_tower": few | {"user_tower": "mf", "batch_size": 32},
+        "ranker": ranking | {"model": "neumf"},
+        "two-stage": ranking | {"num_candidates": 10, "num_negatives": 3},
+    }
+    for method, settings in methods.items():
+        out, split = tmp_path / method, "users" if method == "two-stage" else "leave-one-out"
+        options = [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+        options += ["--retriever", fitted] if method == "two-stage" else []
+        fit = ["fit", market / "log.parquet", "--method", method, "--split", split, "--out", out, *options]
+        assert beamwood(*fit) == 0, capsys.readouterr().err
+        capsys.readouterr()
+        assert beamwood("evaluate", out, "--k", "5", "--tail", "0.3") == 0
+        assert "probability (softmax of the scores) of a tail item" in capsys.readouterr().out
 
 
 def test_dtr_from_end_to_end(market, capsys):
@@ -178,8 +208,8 @@ def test_compare_says_which_is_better(market, capsys):
     assert set(tail["methods"]) == {"popularity", "cooccurrence"}
     assert tail["methods"]["popularity"]["all"]["protocol"]["queries"] == tail["queries"]
     assert tail["paired_tests"]["new"][0]["rival"] == "popularity"
-    assert beamwood(*arguments, "--tail-of", "interactions") == 0
-    assert "test users with a tail label" in capsys.readouterr().out
+    assert beamwood(*arguments, "--tail-of", "prefixes") == 0
+    assert re.search("test users with a tail label; .*prefixes of two items or more", capsys.readouterr().out)
 
 
 def write(folder, name, frame):
@@ -244,6 +274,7 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["evaluate", fitted, "--k", "61"], "k=61 is outside 1..60"),
         (["evaluate", fitted, "--log", few], "no user column"),
         (["evaluate", fitted, "--tail", "0.2", "--tail-of", "interaction"], "did you mean 'interactions'"),
+        (["evaluate", fitted, "--tail", "0.999"], "the tail has 60 of 60 items; choose a share between"),
         (["evaluate", tmp_path / "none"], "none"),
         (["recommend", fitted, "--user", "3", "-k", "0"], "k=0 is outside 1..60"),
         (["recommend", fitted, "--user", "3", "-k", "99"], "k=99 is outside 1..60"),

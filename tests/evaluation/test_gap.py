@@ -10,43 +10,79 @@ from beamwood.errors import InputError
 from beamwood.evaluation import gap
 from beamwood.evaluation.gap import TailGap, tail_gap
 from beamwood.evaluation.page import histogram, page
-from beamwood.types import ItemLists
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
+from beamwood.retrieval.two_tower import TwoTowerSearcher
+from beamwood.types import Askers, ItemLists
+
+
+class Table:
+    """A searcher that looks the scores of a history's one item up."""
+
+    def __init__(self, table, kind="sequence"):
+        self.table, self.kind, (self.num_users, self.num_items) = table.astype(np.float32), kind, table.shape
+
+    def score(self, histories, items):
+        return np.take_along_axis(self.table[histories.items], items, axis=1)
+
+
+class UserTable(Table):
+    """A ranker's scorer that looks the scores of a user up."""
+
+    needs_users, width = True, 3
+
+    def score(self, users, histories, items, context=None):
+        return np.take_along_axis(self.table[users], items, axis=1)
+
+
+def asking(num_rows):
+    """Users in another order than their histories, so that a mix-up of rows shows."""
+    return Askers(np.arange(num_rows)[::-1], ItemLists.from_lists([[row] for row in range(num_rows)]))
+
+
+def plain_gaps(weights, tail):
+    p = weights / weights.sum(axis=1, keepdims=True)
+    return weights.shape[1] * (p[:, tail].mean(axis=1) - p.mean(axis=1))
 
 
 @pytest.mark.parametrize("cells", [1, 20, 2**22])
-@pytest.mark.parametrize("logits", [True, False])
-def test_the_gap_is_the_difference_of_the_means(monkeypatch, cells, logits):
+@pytest.mark.parametrize("kind", ["sequence", "neighbours"])
+def test_the_gap_is_the_difference_of_the_means(monkeypatch, cells, kind):
     monkeypatch.setattr(gap, "_BLOCK_CELLS", cells)
-    rng = np.random.default_rng(0)
-    table = rng.normal(size=(7, 11)) * 3
+    table = np.random.default_rng(0).normal(size=(7, 11)) * 3
     tail = np.arange(11) % 3 == 0
-    histories = ItemLists.from_lists([[row] for row in range(7)])
-
-    def score(part, items_BM):
-        return np.take_along_axis(table[part.items], items_BM, axis=1).astype(np.float32)
-
-    got = tail_gap(score, histories, tail, logits=logits)
-    weights = np.exp(table) if logits else np.maximum(table, 0)
-    p = weights / weights.sum(axis=1, keepdims=True)
-    assert np.allclose(got.gaps, 11 * (p[:, tail].mean(axis=1) - p.mean(axis=1)), atol=1e-5)
+    got = tail_gap(Table(table, kind), asking(7), tail)
+    weights = np.exp(table) if kind == "sequence" else np.maximum(table, 0)
+    assert np.allclose(got.gaps, plain_gaps(weights, tail), atol=1e-5)
     document = got.as_dict()
     assert sum(document["histogram"]["counts"]) == 7
     assert document["quantiles"]["5%"] <= document["quantiles"]["50%"] <= document["quantiles"]["95%"]
 
 
+@pytest.mark.parametrize("cells", [1, 2**22])
+def test_users_and_rankers_have_a_gap_by_softmax(monkeypatch, cells):
+    monkeypatch.setattr(gap, "_BLOCK_CELLS", cells)
+    rng = np.random.default_rng(1)
+    users, vectors, tail = rng.normal(size=(7, 4)), rng.normal(size=(11, 4)), np.arange(11) < 3
+    table = (users @ vectors.T).astype(np.float32)
+    scorer = UserTable(table)
+    mf = TwoTowerSearcher(vectors, {"users": users}, tower="mf")
+    for searcher in (mf, RankingSearcher(scorer), TwoStageSearcher(PopularitySearcher(np.ones(11)), scorer)):
+        got = tail_gap(searcher, asking(7), tail)
+        assert np.allclose(got.gaps, plain_gaps(np.exp(table[::-1]), tail), atol=1e-5), searcher.kind
+        assert got.made_by == "softmax of the scores"
+
+
 def test_uniform_is_zero_and_nothing_is_minus_one():
-    histories = ItemLists.from_lists([[0], [1]])
     tail = np.array([True, False, False, False])
-    uniform = tail_gap(lambda h, items: np.ones(items.shape), histories, tail, logits=True)
-    assert np.allclose(uniform.gaps, 0)
-    none = tail_gap(lambda h, items: np.where(tail[items], -50.0, 1.0), histories, tail, logits=False)
-    assert np.allclose(none.gaps, -1)
+    assert np.allclose(tail_gap(Table(np.ones((2, 4))), asking(2), tail).gaps, 0)
+    none = Table(np.tile(np.where(tail, -50.0, 1.0), (2, 1)), "neighbours")
+    assert np.allclose(tail_gap(none, asking(2), tail).gaps, -1)
     # Without any score there is no choice to judge.
-    empty = tail_gap(lambda h, items: np.full(items.shape, -1.0), histories, tail, logits=False)
-    assert np.allclose(empty.gaps, 0)
+    assert np.allclose(tail_gap(Table(-np.ones((2, 4)), "neighbours"), asking(2), tail).gaps, 0)
     for wrong in (np.zeros(4, bool), np.ones(4, bool)):
         with pytest.raises(InputError, match="of 4 items; choose a share between"):
-            tail_gap(lambda h, items: np.ones(items.shape), histories, wrong, logits=True)
+            tail_gap(Table(np.ones((2, 4))), asking(2), wrong)
 
 
 def test_the_histogram_is_drawn_inside_its_frame():

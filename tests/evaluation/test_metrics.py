@@ -12,7 +12,6 @@ from ir_measures import RR, P, Qrel, R, ScoredDoc, SetF, Success, nDCG
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import (
     METRICS,
-    TailRule,
     coverage,
     exposure,
     metrics_at,
@@ -113,18 +112,6 @@ def test_coverage_and_tail_share():
     assert coverage(shown) == pytest.approx(3 / 5)
     assert share_of(shown, np.array([False, True, True, False, False])) == pytest.approx(1 / 8)
     assert share_of(np.zeros(3, int), np.ones(3, bool)) == 0.0
-
-
-def test_tail_rules():
-    counts = np.array([9, 1, 5, 1, 0, 2, 1, 30, 40, 11])
-    assert np.flatnonzero(TailRule().mask(counts)).tolist() == [1, 4]
-    assert np.flatnonzero(TailRule(share=0.3).mask(counts)).tolist() == [1, 3, 4]
-    by_interactions = TailRule(of="interactions", share=0.1)
-    assert np.flatnonzero(by_interactions.mask(counts)).tolist() == [1, 2, 3, 4, 5, 6]
-    assert TailRule(share=0.0).mask(counts).sum() == 0
-    assert TailRule(share=1.0).mask(counts).all()
-    assert "0.2 share of item types" in TailRule().describe()
-    assert "0.1 of the training interactions" in by_interactions.describe()
 
 
 def test_wrong_arguments_are_refused():

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamwood.errors import InputError
-from beamwood.evaluation import TailRule, evaluate, evaluate_both
+from beamwood.evaluation import Tail, evaluate, evaluate_both
 from beamwood.evaluation.metrics import METRICS
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import Hits, ItemLists
 
 NUM_ITEMS = 25
-COUNTS = np.arange(NUM_ITEMS)[::-1]
+RARE = Tail(np.arange(NUM_ITEMS) >= NUM_ITEMS - 5, "tail = the last five")
 
 
 @dataclass
@@ -49,7 +49,7 @@ def test_streaming_equals_plain_loops(seed, batch_size, exclude_consumed):
         ks=(3, 8),
         exclude_consumed=exclude_consumed,
         batch_size=batch_size,
-        item_counts=COUNTS,
+        tail=RARE,
     )
     assert measured.users.tolist() == [3 * q for q in judged]
     assert measured.without_labels == 17 - len(judged)
@@ -70,11 +70,11 @@ def test_streaming_equals_plain_loops(seed, batch_size, exclude_consumed):
 
 
 def test_both_views_in_one_call_and_as_dict():
-    both = evaluate_both(search, make_queries(0), ks=(5,), item_counts=COUNTS, tail=TailRule(share=0.4))
+    both = evaluate_both(search, make_queries(0), ks=(5,), tail=RARE)
     assert list(both) == ["all", "new"]
     document = both["new"].as_dict()
     assert document["protocol"]["consumed"] == "consumed items taken out"
-    assert "0.4 share" in document["protocol"]["tail_rule"]
+    assert document["protocol"]["tail_rule"] == RARE.rule
     assert document["metrics"]["f@5"] == both["new"].means()["f@5"]
     assert both["all"].means() != both["new"].means()
 
@@ -82,7 +82,7 @@ def test_both_views_in_one_call_and_as_dict():
 def test_allowed_reaches_the_search():
     allowed = np.zeros(NUM_ITEMS, bool)
     allowed[[2, 7]] = True
-    measured = evaluate(search, make_queries(1), ks=(4,), exclude_consumed=False, allowed=allowed, item_counts=COUNTS)
+    measured = evaluate(search, make_queries(1), ks=(4,), exclude_consumed=False, allowed=allowed, tail=RARE)
     assert measured.overall["gini@4"] == pytest.approx(1 - 2 / NUM_ITEMS)
     assert measured.overall["coverage@4"] == pytest.approx(2 / NUM_ITEMS)
 
@@ -106,7 +106,7 @@ def test_an_answer_of_the_wrong_shape_or_range_is_refused():
     with pytest.raises(InputError, match="answered with shape"):
         evaluate(short, make_queries(2), ks=(5,), exclude_consumed=False)
     with pytest.raises(InputError, match="catalogue ends at 24"):
-        evaluate(beyond, make_queries(2), ks=(5,), exclude_consumed=False, item_counts=COUNTS)
+        evaluate(beyond, make_queries(2), ks=(5,), exclude_consumed=False, tail=RARE)
 
 
 def test_wrong_arguments_are_refused():
@@ -114,7 +114,7 @@ def test_wrong_arguments_are_refused():
     with pytest.raises(InputError, match="k=0 is below 1"):
         evaluate(search, queries, ks=(0, 5), exclude_consumed=False)
     with pytest.raises(InputError, match="k=26 is above the 25 items"):
-        evaluate(search, queries, ks=(26,), exclude_consumed=False, item_counts=COUNTS)
+        evaluate(search, queries, ks=(26,), exclude_consumed=False, tail=RARE)
     with pytest.raises(InputError, match="ks is empty"):
         evaluate(search, queries, ks=(), exclude_consumed=False)
     with pytest.raises(InputError, match="batch_size=0"):

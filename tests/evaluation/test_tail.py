@@ -1,29 +1,95 @@
-"""The tail report: which queries and labels it keeps, and how uneven an exposure is."""
+"""The tail: which items each rule calls so, which queries and labels a report keeps, and how uneven an exposure is."""
+
+import os
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
+from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.split import Queries
+from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import TailRule, gini
+from beamwood.evaluation.metrics import Tail, TailRule, gini
 from beamwood.evaluation.tail import tail_queries
 from beamwood.types import ItemLists
 
+SHARED = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2] / "../shared")) / "data"
+
+
+def training(rows, num_items):
+    users, items = (Vocabulary(pl.Series(range(count))) for count in (len(rows), num_items))
+    return Dataset(users, items, ItemLists.from_lists(rows))
+
+
+def tail_of(train, of, share):
+    return np.flatnonzero(TailRule(of=of, share=share).tail(train).mask).tolist()
+
+
+def test_the_tail_by_counts():
+    train = training([np.repeat(np.arange(10), [9, 1, 5, 1, 0, 2, 1, 30, 40, 11])], 10)
+    assert np.flatnonzero(TailRule().tail(train).mask).tolist() == [1, 4]
+    assert tail_of(train, "items", 0.3) == [1, 3, 4]
+    assert tail_of(train, "interactions", 0.1) == [1, 2, 3, 4, 5, 6]
+    for of in ("items", "interactions", "prefixes"):
+        assert tail_of(train, of, 0.0) == ([4] if of == "interactions" else [])
+        assert tail_of(train, of, 1.0) == list(range(10))
+    assert "0.2 share of item types with the fewest training interactions" in TailRule().describe()
+    assert "0.1 of the training interactions" in TailRule(of="interactions", share=0.1).describe()
+    assert "prefixes of two items or more" in TailRule(of="prefixes").tail(train).rule
+
+
+def test_the_tail_by_prefixes():
+    """Prefixes of two or more: 01, 012; none; 13; 42, 424. Of the items with three the first seen are head."""
+    train = training([[0, 1, 2], [3], [1, 3], [4, 2, 4]], 6)
+    assert train.prefix_counts.tolist() == [2, 3, 3, 1, 3, 0]
+    assert [tail_of(train, "prefixes", share) for share in (0.2, 0.5, 0.6)] == [[3, 5], [0, 3, 5], [0, 3, 4, 5]]
+    assert tail_of(train, "items", 0.5) == [0, 1, 5]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_prefixes_are_counted_as_by_writing_them_all_out(seed):
+    rng = np.random.default_rng(seed)
+    rows = [rng.integers(0, 30, rng.integers(2, 6)) for _ in range(12)]
+    known, items = np.unique(np.concatenate(rows), return_inverse=True)
+    rows = np.split(items, np.cumsum([len(row) for row in rows])[:-1])
+    counts = Counter(item for row in rows for stop in range(2, len(row) + 1) for item in row[:stop].tolist())
+    ordered = sorted(counts, key=lambda item: -counts[item])
+    assert tail_of(training(rows, len(known)), "prefixes", 0.2) == sorted(ordered[int(0.8 * len(ordered)) :])
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(("name", "items", "users"), [("amazon_beauty", 2421, 4233), ("amazon_toys", 2385, 4457)])
+def test_prefixes_give_the_tail_of_the_published_figures(name, items, users):
+    """On the files as LPO4Rec read them, with an extra first item."""
+    folder = SHARED / name
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is absent")
+    log = pl.read_parquet(folder / "interactions.parquet").select("user_id", "item_id", "timestamp")
+    extra = pl.read_parquet(folder / "users_lpo4rec.parquet").drop_nulls()
+    extra.columns = ["user_id", "item_id"]
+    first = extra.with_columns(timestamp=-1).cast(dict(log.schema))
+    split = leave_one_out(Dataset.from_log(read_log(pl.concat([first, log]))))
+    rare = TailRule(of="prefixes").tail(split.train)
+    assert (rare.mask.sum(), len(tail_queries(split.test, rare))) == (items, users)
+
 
 def test_only_tail_labels_and_their_users():
-    counts = np.array([50, 1, 30, 2, 40])
+    rare = Tail(np.array([False, True, False, True, False]), "tail = 1 and 3")
     lists = ItemLists.from_lists([[0], [2], [4], [0, 1]])
     labels = ItemLists.from_lists([[0, 1], [2], [1, 3], [4]])
     queries = Queries(np.array([7, 8, 9, 10]), lists, labels, lists)
-    tail = tail_queries(queries, counts, TailRule(share=0.4))
+    tail = tail_queries(queries, rare)
     assert tail.users.tolist() == [7, 9]
     assert [row.tolist() for row in tail.labels] == [[1], [1, 3]]
     assert [row.tolist() for row in tail.histories] == [[0], [4]]
     assert tail.of_queries == 4
-    assert "0.4 share of item types" in tail.rule
+    assert tail.rule == rare.rule
     only_head = Queries(np.array([1]), lists.take(np.array([0])), labels.take(np.array([1])), lists.take(np.array([0])))
-    with pytest.raises(InputError, match="no query has a tail label"):
-        tail_queries(only_head, counts, TailRule(share=0.4))
+    with pytest.raises(InputError, match=r"no query has a tail label \(tail = 1 and 3\)"):
+        tail_queries(only_head, rare)
 
 
 def test_gini():

@@ -1,5 +1,7 @@
 """LPO4Rec: every preference trains and resumes bit for bit; alignment starts from a fitted model."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
+from beamwood.evaluation.metrics import TailOf, TailRule
 from beamwood.methods import load_method
 from beamwood.methods.lpo4rec import Config, PreferenceTask, fit
 from beamwood.training.run_folder import RunFolder
@@ -119,11 +122,36 @@ def test_the_loss_is_the_papers_formula(split, monkeypatch, pi):
         assert torch.allclose(ours[name], parameter.grad, atol=1e-5), name
 
 
+def test_a_recurrent_start_keeps_its_length(split, tmp_path):
+    module = load_method("gru4rec")
+    module.fit(split, module.Config(**SMALL, max_steps=1), progress=False).save(tmp_path / "gru")
+    config = Config(**SMALL, encoder="gru4rec", start=str(tmp_path / "gru"))
+    assert PreferenceTask(split.train, config, seed=0).searcher().encoder.length == 12
+    with pytest.raises(InputError, match=r"was fitted with length=12, not length=20; set length=12"):
+        PreferenceTask(split.train, config.model_copy(update={"length": 20}), seed=0)
+
+
+def test_a_user_branch_is_not_dropped(split, fitted, tmp_path):
+    module = load_method("melt")
+    module.fit(split, module.Config(start=str(fitted), max_steps=1), progress=False).save(tmp_path / "melt")
+    with pytest.raises(InputError, match=r"holds MELT's user branch.*give the model that MELT was fitted on"):
+        PreferenceTask(split.train, Config(**SMALL, start=str(tmp_path / "melt")), seed=0)
+
+
+def test_the_tail_is_by_the_named_rule(split):
+    masks = {of: PreferenceTask(split.train, Config(**SMALL, tail_of=of), seed=0).tail_N for of in get_args(TailOf)}
+    for of, mask in masks.items():
+        assert np.array_equal(mask, TailRule(of=of).tail(split.train).mask)
+    assert not torch.equal(masks["items"], masks["prefixes"])
+
+
 def test_wrong_starts(split, fitted, tmp_path):
     with pytest.raises(InputError, match="needs a reference model"):
         PreferenceTask(split.train, Config(**SMALL, preference="dpo"), seed=0)
     with pytest.raises(InputError, match="another width, length or depth"):
         PreferenceTask(split.train, Config(**(SMALL | {"width": 16}), start=str(fitted)), seed=0)
+    with pytest.raises(InputError, match=r"was fitted with num_heads=2, not num_heads=4; set num_heads=2"):
+        PreferenceTask(split.train, Config(**(SMALL | {"num_heads": 4}), start=str(fitted)), seed=0)
     load_method("popularity").fit(split).save(tmp_path / "popular")
     with pytest.raises(InputError, match="give a fitted sequence model"):
         PreferenceTask(split.train, Config(**SMALL, start=str(tmp_path / "popular")), seed=0)

@@ -107,6 +107,18 @@ def test_melt_says_what_the_contexts_say(split, start):
     assert same.tolist() == [True, False]
 
 
+def test_cities_keeps_the_user_branch_of_melt(split, start, tmp_path):
+    """Short histories are lifted as before."""
+    melt, cities = load_method("melt"), load_method("cities")
+    before = melt.fit(split, config_of("melt", start), progress=False)
+    before.save(tmp_path / "melt")
+    after = cities.fit(split, config_of("cities", tmp_path / "melt"), progress=False)
+    ours, theirs = after.searcher.user_branch, before.searcher.user_branch
+    assert ours.longest == theirs.longest
+    assert np.array_equal(ours.weight, theirs.weight)
+    assert np.array_equal(ours.bias, theirs.bias)
+
+
 def test_melt_learns_a_planted_map(split, start, monkeypatch):
     """Where every vector is a linear map of its contexts' mean, the item branch finds the map."""
     task = MeltTask(split.train, config_of("melt", start, batch_size=32), seed=0)

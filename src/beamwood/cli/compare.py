@@ -32,9 +32,7 @@ def compare(
         Optional[float],  # noqa: UP045
         typer.Option("--tail", min=0.001, max=0.999, help="Also on labels among this share of the rarest items."),
     ] = None,
-    tail_of: Annotated[
-        str, typer.Option("--tail-of", help="What --tail is a share of: items or interactions.")
-    ] = "items",
+    tail_of: o.TailOf = "items",
     time_limit: o.TimeLimit = None,
     user_column: o.UserColumn = None,
     item_column: o.ItemColumn = None,

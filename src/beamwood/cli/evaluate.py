@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional, get_args
 
 import numpy as np
 import typer
@@ -35,8 +35,6 @@ __all__ = ["evaluate", "tail_rule"]
 _GAP_QUERIES = 2000
 # Of a ranker, which looks at every pair anew.
 _DEAR_GAP_QUERIES = 200
-# Searchers whose scores are what a softmax was trained on; others' are sums of counts or likelihoods.
-_LOGITS = ("sequence", "sasrec", "two-tower", "tree-din")
 
 
 def evaluate(
@@ -48,9 +46,7 @@ def evaluate(
         Optional[float],  # noqa: UP045
         typer.Option("--tail", min=0.001, max=0.999, help="Also on labels among this share of the rarest items."),
     ] = None,
-    tail_of: Annotated[
-        str, typer.Option("--tail-of", help="What --tail is a share of: items or interactions.")
-    ] = "items",
+    tail_of: o.TailOf = "items",
     html: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--html", help="Also write all of it as one page; with --tail it draws what the tail is left."),
@@ -151,23 +147,19 @@ class Measured:
 
 def tail_rule(share: float | None, of: str) -> TailRule:
     """The rule of --tail and --tail-of; without a share the bottom 20 %."""
-    from beamwood.evaluation.metrics import TailRule
+    from beamwood.evaluation.metrics import TailOf, TailRule
 
-    if of not in ("items", "interactions"):
-        raise InputError(f"--tail-of {of!r} is unknown{nearest(of, ['items', 'interactions'])}")
+    if of not in get_args(TailOf):
+        raise InputError(f"--tail-of {of!r} is unknown{nearest(of, get_args(TailOf))}")
     return TailRule(of=of, share=0.2 if share is None else share)
 
 
-def measure_gap(searcher: Any, split: Split, rule: TailRule) -> TailGap | None:
-    """What the tail is left by the retriever, for test users drawn evenly; None for one that knows users alone."""
+def measure_gap(searcher: Any, split: Split, rule: TailRule) -> TailGap:
+    """What the tail is left by the retriever, for test users drawn evenly."""
     from beamwood.evaluation.gap import tail_gap
-    from beamwood.types import needs_users
 
-    mask = rule.mask(split.train.item_counts)
-    if needs_users(searcher) or not 0 < mask.sum() < len(mask):
-        return None
     rows = evenly(len(split.test), _DEAR_GAP_QUERIES if hasattr(searcher, "scorer") else _GAP_QUERIES)
-    return tail_gap(searcher.score, split.test.histories.take(rows), mask, logits=searcher.kind in _LOGITS)
+    return tail_gap(searcher, split.test.take(rows).askers, rule.tail(split.train).mask)
 
 
 def write_page(path: str, document: dict[str, Any], rule: str, measured: Measured) -> None:

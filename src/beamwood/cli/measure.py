@@ -43,10 +43,11 @@ def parse_cuts(text: str, num_items: int) -> tuple[int, ...]:
 
 def measure(searcher: Any, split: Split, cuts: Sequence[int], rule: TailRule | None = None) -> dict[str, PerQuery]:
     """Both views of the test queries: consumed items left in ("all") and taken out ("new")."""
+    from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import evaluate_both, search_of
 
-    counts = split.train.item_counts
-    return evaluate_both(**search_of(searcher), queries=split.test, ks=cuts, item_counts=counts, tail=rule)
+    rare = (rule or TailRule()).tail(split.train)
+    return evaluate_both(**search_of(searcher), queries=split.test, ks=cuts, tail=rare)
 
 
 def measure_tail(
@@ -56,9 +57,9 @@ def measure_tail(
     from beamwood.evaluation.protocol import evaluate_both, search_of
     from beamwood.evaluation.tail import tail_queries
 
-    counts = split.train.item_counts
-    queries = tail_queries(split.test, counts, rule)
-    views = evaluate_both(**search_of(searcher), queries=queries, ks=cuts, item_counts=counts, tail=rule)
+    rare = rule.tail(split.train)
+    queries = tail_queries(split.test, rare)
+    views = evaluate_both(**search_of(searcher), queries=queries, ks=cuts, tail=rare)
     return queries.rule, len(queries), views
 
 

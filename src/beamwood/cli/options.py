@@ -17,6 +17,7 @@ __all__ = [
     "Seed",
     "SplitName",
     "TimeColumn",
+    "TailOf",
     "TimeLimit",
     "Unlisted",
     "UserColumn",
@@ -43,6 +44,12 @@ Boundary = Annotated[
 ItemsColumn = Annotated[Text, typer.Option("--items-column", help="Column of item ids in the item table.")]
 Unlisted = Annotated[
     str, typer.Option("--unlisted-items", help="error or keep: items of the log that the item table lacks.")
+]
+TailOf = Annotated[
+    str,
+    typer.Option(
+        "--tail-of", help="What the tail is a share of: items, interactions, prefixes (items, as LPO4Rec counts)."
+    ),
 ]
 TimeLimit = Annotated[Text, typer.Option("--time-limit", help="End training after so long, as 30m, 90s or 1h30m.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the artefact that the output folder holds.")]

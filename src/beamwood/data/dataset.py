@@ -132,6 +132,14 @@ class Dataset:
         """int64[N], the interactions of each item."""
         return np.bincount(self.histories.items, minlength=len(self.items)).astype(np.int64)
 
+    @property
+    def prefix_counts(self) -> NDArray[np.int64]:
+        """int64[N], how often each item stands in all prefixes of two items or more of the histories."""
+        lengths = np.repeat(self.histories.lengths, self.histories.lengths)
+        places = np.arange(len(lengths)) - np.repeat(self.histories.indptr[:-1], self.histories.lengths)
+        held = lengths - np.maximum(places, 1)
+        return np.bincount(self.histories.items, held, minlength=len(self.items)).astype(np.int64)
+
     def with_histories(self, histories: ItemLists) -> Dataset:
         """The same users and items with other histories, without times and context."""
         return replace(self, histories=histories, times=None, in_history=None, context=None)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
-from beamwood.types import IndexArray, ItemLists
+from beamwood.types import Askers, IndexArray, ItemLists
 
 __all__ = ["SPLITS", "Queries", "Split", "by_boundary", "by_time", "disjoint_users", "leave_one_out"]
 
@@ -33,6 +33,11 @@ class Queries:
 
     def __len__(self) -> int:
         return len(self.users)
+
+    @property
+    def askers(self) -> Askers:
+        """Who asks, with what history, in which circumstances."""
+        return Askers(self.users, self.histories, self.context)
 
     def take(self, rows: IndexArray) -> Self:
         """The queries of the given rows."""

@@ -6,7 +6,6 @@ Source: LPO4Rec, figure 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +14,15 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.evaluation.page import histogram
-from beamwood.types import BoolArray, FloatArray, IndexArray, ItemLists
+from beamwood.evaluation.sampled import scores_of
+from beamwood.types import Askers, BoolArray, Searcher
 
 __all__ = ["TailGap", "tail_gap"]
 
 _BLOCK_CELLS = 2**22
 _BINS = 40
+# Searchers whose scores are sums of counts; all others' are logits.
+_COUNTING = ("popularity", "neighbours")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +56,22 @@ class TailGap:
         )
 
 
-def tail_gap(
-    score: Callable[[ItemLists, IndexArray], FloatArray], histories: ItemLists, tail_N: BoolArray, *, logits: bool
-) -> TailGap:
-    """The gap of each history, all items scored; `logits`: softmax, else scores of 0 or more over their sum.
+def tail_gap(searcher: Searcher, askers: Askers, tail_N: BoolArray) -> TailGap:
+    """The gap of each asker, all items scored: by softmax, or where scores are counts by scores over their sum.
 
-    Memory does not depend on the number of histories. Errors: no tail item, or nothing but tail.
+    Memory does not depend on the number of askers. Errors: no tail item, or nothing but tail.
     """
     num_items = len(tail_N)
     if not 0 < int(tail_N.sum()) < num_items:
         raise InputError(f"the tail has {int(tail_N.sum())} of {num_items} items; choose a share between them")
-    height, parts = max(1, _BLOCK_CELLS // num_items), [np.empty(0)]
-    for start in range(0, len(histories), height):
-        rows = np.arange(start, min(start + height, len(histories)))
+    logits, parts = searcher.kind not in _COUNTING, [np.empty(0)]
+    # A ranker may hold a vector for each pair that it scores.
+    width = getattr(getattr(searcher, "scorer", None), "width", 1)
+    height = max(1, _BLOCK_CELLS // (num_items * width))
+    for start in range(0, len(askers), height):
+        rows = np.arange(start, min(start + height, len(askers)))
         every = np.broadcast_to(np.arange(num_items), (len(rows), num_items))
-        scores = np.asarray(score(histories.take(rows), every), np.float64)
+        scores = scores_of(searcher, askers.take(rows), every).astype(np.float64)
         if logits:
             scores = np.exp(scores - scores.max(axis=1, keepdims=True))
         else:

@@ -15,16 +15,31 @@ that repeats an item lose that place; k stays the divisor.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
 from beamwood.types import BoolArray, IndexArray, ItemLists
 
-__all__ = ["METRICS", "TailRule", "coverage", "exposure", "gini", "metrics_at", "relevance", "repeats", "share_of"]
+__all__ = [
+    "METRICS",
+    "Tail",
+    "TailOf",
+    "TailRule",
+    "coverage",
+    "exposure",
+    "gini",
+    "metrics_at",
+    "relevance",
+    "repeats",
+    "share_of",
+]
 
 METRICS = ("precision", "recall", "f", "hit_rate", "ndcg", "mrr")
 
@@ -105,33 +120,63 @@ def share_of(exposure_N: IndexArray, mask_N: BoolArray) -> float:
     return float(exposure_N[mask_N].sum() / total) if total else 0.0
 
 
-class TailRule(BaseModel):
-    """Which items are the tail, by their counts in training.
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The rare items: `mask` bool[N], true for the tail, and in words the `rule` that made it."""
 
-    of "items": the `share` of item types with the lowest counts. of "interactions": the largest set of items with
-    the lowest counts that holds no more than `share` of all interactions. Ties of counts by item index ascending.
-    The default is that of Listwise Preference Optimization for tail items (LPO4Rec): the bottom 20 % of item types.
+    mask: BoolArray
+    rule: str
+
+
+TailOf = Literal["items", "interactions", "prefixes"]
+
+
+class TailRule(BaseModel):
+    """Which items are the tail, by how often training holds them.
+
+    of "items": the `share` of item types with the fewest interactions, which is the words of Listwise Preference
+    Optimization for tail items (LPO4Rec). of "interactions": the largest set of items with the fewest interactions
+    that holds no more than `share` of all. Ties of both by item index ascending. of "prefixes": the `share` of item
+    types, rounded up, that stand least often in the prefixes of two items or more of the training histories, of equal
+    ones those that appear last; this is LPO4Rec's program, and the rule of its figures.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    of: Literal["items", "interactions"] = "items"
+    of: TailOf = "items"
     share: float = Field(default=0.2, ge=0.0, le=1.0)
 
-    def mask(self, counts: IndexArray) -> BoolArray:
-        """bool[N], true for the tail; `counts` int[N] of training interactions."""
-        order = np.lexsort((np.arange(len(counts)), counts))
-        if self.of == "items":
-            size = round(self.share * len(counts))
-        else:
-            held = np.cumsum(np.asarray(counts, np.int64)[order])
-            size = int(np.searchsorted(held, self.share * held[-1], side="right")) if len(held) else 0
-        mask = np.zeros(len(counts), np.bool_)
-        mask[order[:size]] = True
-        return mask
+    def tail(self, train: Dataset) -> Tail:
+        """The tail of a training data set."""
+        order, mask = self._rarest_first(train), np.zeros(train.num_items, np.bool_)
+        mask[order[: self._size(train.item_counts[order])]] = True
+        return Tail(mask, self.describe())
+
+    def _rarest_first(self, train: Dataset) -> IndexArray:
+        if self.of != "prefixes":
+            return np.argsort(train.item_counts, kind="stable")
+        items = train.histories.items
+        seen, first = np.unique(items, return_index=True)
+        first_N = np.full(train.num_items, len(items))
+        first_N[seen] = first
+        return np.lexsort((-first_N, train.prefix_counts))
+
+    def _size(self, ordered_counts: IndexArray) -> int:
+        if self.of == "interactions":
+            held = np.cumsum(ordered_counts)
+            return int(np.searchsorted(held, self.share * held[-1], side="right"))
+        if self.of == "prefixes":
+            # What binary fractions add to a whole number is not rounded up.
+            return math.ceil(round(self.share * len(ordered_counts), 6))
+        return round(self.share * len(ordered_counts))
 
     def describe(self) -> str:
         """The rule in words, for every output that shows a tail figure."""
         if self.of == "items":
             return f"tail = the {self.share:.4g} share of item types with the fewest training interactions"
+        if self.of == "prefixes":
+            return (
+                f"tail = the {self.share:.4g} share of item types that stand least often in the training histories' "
+                "prefixes of two items or more"
+            )
         return f"tail = the least interacted items that together hold {self.share:.4g} of the training interactions"

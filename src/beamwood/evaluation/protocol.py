@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import METRICS, TailRule, coverage, exposure, gini, metrics_at, relevance, share_of
-from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists, is_personal
+from beamwood.evaluation.metrics import METRICS, Tail, coverage, exposure, gini, metrics_at, relevance, share_of
+from beamwood.types import Askers, BoolArray, Hits, ItemLists, is_personal
 
 __all__ = ["VIEWS", "LabelledQueries", "PerQuery", "PersonalSearch", "Search", "evaluate", "evaluate_both", "search_of"]
 
@@ -140,25 +140,24 @@ def evaluate(
     with_users: bool = False,
     allowed: BoolArray | None = None,
     batch_size: int = 256,
-    item_counts: IndexArray | None = None,
-    tail: TailRule | None = None,
+    tail: Tail | None = None,
 ) -> PerQuery:
     """Rank the whole catalogue for every query that has labels and measure every metric at every k.
 
     `with_users`: the search is asked with `Askers`, users and histories. With `exclude_consumed` the search must leave
     out the query's consumed items; labels stay as they are, so a label consumed before counts as a miss.
-    `item_counts` int[N], training interactions of each item, adds coverage, the Gini index of exposure, and the tail's
-    share under the rule `tail` (default `TailRule()`). Queries without labels are left out and counted. Errors:
-    a k outside 1..N, no query with labels, a search that answers with consumed or unknown items.
+    `tail`, as of `TailRule.tail`, adds coverage, the Gini index of exposure, and the share of the tail. Queries without
+    labels are left out and counted. Errors: a k outside 1..N, no query with labels, a search that answers with consumed
+    or unknown items.
     """
-    cuts = _checked_ks(ks, None if item_counts is None else len(item_counts))
+    cuts = _checked_ks(ks, None if tail is None else len(tail.mask))
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size} is below 1; give at least 1")
     labels = queries.labels.distinct()
     judged = np.flatnonzero(labels.lengths > 0)
     if len(judged) == 0:
         raise InputError(f"none of the {len(labels)} queries has a label; nothing can be measured")
-    running = _Running(cuts, None if item_counts is None else len(item_counts))
+    running = _Running(cuts, None if tail is None else len(tail.mask))
     for start in range(0, len(judged), batch_size):
         rows = judged[start : start + batch_size]
         asked: Any = queries.histories.take(rows)
@@ -171,9 +170,7 @@ def evaluate(
         running.seconds += time.perf_counter() - began
         _check_hits(hits, len(rows), cuts[-1], running.num_items, consumed if exclude_consumed else None)
         running.add(hits, labels.take(rows))
-    return _finished(
-        running, queries.users[judged], len(labels) - len(judged), exclude_consumed, item_counts, tail or TailRule()
-    )
+    return _finished(running, queries.users[judged], len(labels) - len(judged), exclude_consumed, tail)
 
 
 def evaluate_both(
@@ -184,8 +181,7 @@ def evaluate_both(
     ks: Sequence[int] = (20, 40),
     allowed: BoolArray | None = None,
     batch_size: int = 256,
-    item_counts: IndexArray | None = None,
-    tail: TailRule | None = None,
+    tail: Tail | None = None,
 ) -> dict[str, PerQuery]:
     """`evaluate` twice: {"all": consumed items left in, "new": consumed items taken out}."""
     return {
@@ -197,7 +193,6 @@ def evaluate_both(
             with_users=with_users,
             allowed=allowed,
             batch_size=batch_size,
-            item_counts=item_counts,
             tail=tail,
         )
         for view in VIEWS
@@ -233,14 +228,12 @@ def _finished(
     users: NDArray[np.int64],
     without_labels: int,
     exclude_consumed: bool,
-    item_counts: IndexArray | None,
-    tail: TailRule,
+    tail: Tail | None,
 ) -> PerQuery:
     overall = {}
-    if item_counts is not None:
-        tail_mask = tail.mask(item_counts)
+    if tail is not None:
         overall = {f"coverage@{k}": coverage(shown) for k, shown in running.exposures.items()}
-        overall |= {f"tail_share@{k}": share_of(shown, tail_mask) for k, shown in running.exposures.items()}
+        overall |= {f"tail_share@{k}": share_of(shown, tail.mask) for k, shown in running.exposures.items()}
         overall |= {f"gini@{k}": gini(shown) for k, shown in running.exposures.items()}
     by_name = {name: np.concatenate(parts) for name, parts in running.values.items()}
     return PerQuery(
@@ -250,7 +243,7 @@ def _finished(
         view="new" if exclude_consumed else "all",
         ks=running.ks,
         without_labels=without_labels,
-        tail_rule=tail.describe() if item_counts is not None else None,
+        tail_rule=None if tail is None else tail.rule,
         scored=running.scored / len(users),
         seconds=running.seconds,
     )

@@ -17,7 +17,7 @@ from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
 from beamwood.types import Askers, ItemLists, PersonalSearcher, Searcher, is_personal
 
-__all__ = ["Sampled", "evaluate_sampled", "sampled_rule", "sampled_validation"]
+__all__ = ["Sampled", "evaluate_sampled", "sampled_rule", "sampled_validation", "scores_of"]
 
 # Scores held at a time.
 _BLOCK_CELLS = 2**20
@@ -46,9 +46,7 @@ class Sampled:
         for start in range(0, len(ranks), block):
             part = slice(start, start + block)
             rows, items = self.rows_P[part], self.items_PM[part]
-            asked = self.queries.take(rows)
-            askers = Askers(asked.users, asked.histories, asked.context)
-            scores = scores_of(searcher, askers, items)
+            scores = scores_of(searcher, self.queries.take(rows).askers, items)
             if np.isnan(scores).any():
                 raise InputError("a score is NaN; items can only be ordered by numbers")
             ranks[part] = 1 + (scores[:, 1:] >= scores[:, :1]).sum(axis=1)

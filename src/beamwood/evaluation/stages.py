@@ -132,9 +132,7 @@ def decompose(
         rows = np.arange(start, min(start + batch_size, len(judged)))
         part = judged.take(rows)
         excluded = part.consumed if exclude_consumed else None
-        found = searcher.stages(
-            Askers(part.users, part.histories, part.context), searcher.num_candidates, excluded=excluded
-        )
+        found = searcher.stages(part.askers, searcher.num_candidates, excluded=excluded)
         ranked.append(places(found.hits.items, part.labels))
         retrieved.append(places(found.candidates.items, part.labels))
         candidates = found.candidates.scored.sum()
@@ -173,7 +171,7 @@ def catalogue_places(searcher: Stages, queries: Queries, exclude_consumed: bool)
     for start in range(0, len(queries), block):
         part = queries.take(np.arange(start, min(start + block, len(queries))))
         every = np.broadcast_to(np.arange(num_items, dtype=np.int64), (len(part), num_items))
-        scores = searcher.score_askers(Askers(part.users, part.histories, part.context), every).copy()
+        scores = searcher.score_askers(part.askers, every).copy()
         if exclude_consumed:
             scores[part.consumed.rows, part.consumed.items] = -np.inf
         # A stable order: of equal scores the lower item comes first.

@@ -13,9 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import TailRule
+from beamwood.evaluation.metrics import Tail
 from beamwood.evaluation.protocol import LabelledQueries
-from beamwood.types import BoolArray, IndexArray, ItemLists
+from beamwood.types import ItemLists
 
 __all__ = ["TailQueries", "tail_queries"]
 
@@ -36,23 +36,21 @@ class TailQueries:
         return len(self.users)
 
 
-def tail_queries(queries: LabelledQueries, counts_N: IndexArray, rule: TailRule | None = None) -> TailQueries:
-    """The part of the queries whose labels are tail items, by the training counts. Errors: none has any."""
-    rule = rule or TailRule()
-    mask: BoolArray = rule.mask(counts_N)
+def tail_queries(queries: LabelledQueries, rare: Tail) -> TailQueries:
+    """The part of the queries whose labels are tail items. Errors: none has any."""
     labels = queries.labels
-    kept = mask[labels.items]
+    kept = rare.mask[labels.items]
     lengths = np.bincount(labels.rows[kept], minlength=len(labels))
     tail = ItemLists(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), labels.items[kept])
     rows = np.flatnonzero(lengths > 0)
     if len(rows) == 0:
-        raise InputError(f"no query has a tail label ({rule.describe()}); raise the share of the tail")
+        raise InputError(f"no query has a tail label ({rare.rule}); raise the share of the tail")
     parts: dict[str, Any] = {name: getattr(queries, name).take(rows) for name in ("histories", "consumed")}
     context = getattr(queries, "context", None)
     return TailQueries(
         queries.users[rows],
         labels=tail.take(rows),
-        rule=rule.describe(),
+        rule=rare.rule,
         of_queries=len(labels),
         context=None if context is None else context[rows],
         **parts,

@@ -76,11 +76,14 @@ def encoded(encoder: PlainEncoder, histories: ItemLists, starts: IndexArray, sto
 def replaced_vectors(
     searcher: SequenceSearcher, items: IndexArray, vectors: NDArray[np.float32], branch: UserBranch | None = None
 ) -> SequenceSearcher:
-    """A searcher like `searcher` in which the given items have the given vectors, wherever they are read or found."""
+    """A searcher like `searcher` in which the given items have the given vectors, wherever they are read or found.
+
+    `branch` takes the place of the searcher's own; None keeps that.
+    """
     arrays = dict(searcher.encoder.arrays)
     if "outputs.weight" in arrays:
         raise InputError("the fitted model has tied=false; fit it with tied=true, so that an item has one vector")
     arrays["items.weight"] = arrays["items.weight"].copy()
     arrays["items.weight"][items] = vectors
     encoder = type(searcher.encoder)(arrays, **searcher.encoder.sizes)
-    return SequenceSearcher(encoder, branch)
+    return SequenceSearcher(encoder, searcher.user_branch if branch is None else branch)

@@ -16,7 +16,7 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import TailRule
+from beamwood.evaluation.metrics import TailOf, TailRule
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS
 from beamwood.methods import sasrec
@@ -56,7 +56,9 @@ class Config(sasrec.Config):
     negatives: Literal["gumbel", "top", "uniform"] = "gumbel"
     reweight: bool = Field(True, description="weigh tail labels e^reweight_strength : 1 within a batch")
     reweight_strength: float = Field(1.0, ge=0, description="alpha of tail labels; 1: LPO4Rec, 2: R2Rec")
-    tail_of: Literal["items", "interactions"] = "items"
+    tail_of: TailOf = Field(
+        "items", description="what tail_share is a share of; prefixes: as the paper's program counts"
+    )
     tail_share: float = Field(0.2, gt=0, lt=1)
 
 
@@ -75,7 +77,7 @@ class PreferenceTask(SequenceTask):
             )
         super().__init__(train, config, seed=seed)
         rule = TailRule(of=config.tail_of, share=config.tail_share)
-        self.tail_N = torch.from_numpy(rule.mask(train.item_counts))
+        self.tail_N = torch.from_numpy(rule.tail(train).mask)
         self.reference: SequenceModel | None = None
         if config.start is not None:
             load_start(self.model, config.start, train)

@@ -24,7 +24,6 @@ from beamwood.methods.item_start import start_from_transitions
 from beamwood.methods.train import fit_task
 from beamwood.methods.train_options import TrainOptions
 from beamwood.models.encoders import build_encoder
-from beamwood.models.sasrec import SasRec
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import ENCODERS, SequenceSearcher
@@ -192,10 +191,7 @@ class SequenceTask:
 
     def searcher(self) -> SequenceSearcher:
         """A searcher of the weights as they are now."""
-        sizes = {"num_heads": self.model.num_heads} if isinstance(self.model, SasRec) else {}
-        if self.model.name == "gru4rec":
-            sizes["length"] = self.model.length
-        return SequenceSearcher(ENCODERS[self.model.name](self.model.export(), **sizes))
+        return SequenceSearcher(ENCODERS[self.model.name](self.model.export(), **self.model.sizes))
 
 
 def build_model(train: Dataset, config: Config, generator: torch.Generator) -> SequenceModel:

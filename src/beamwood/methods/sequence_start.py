@@ -25,9 +25,20 @@ def fitted_sequence(start: str, train: Dataset) -> SequenceSearcher:
 
 def load_start(model: SequenceModel, start: str, train: Dataset) -> None:
     """Give `model` the weights of the fitted sequence model in the folder `start`, which must have its sizes."""
-    encoder = fitted_sequence(start, train).encoder
+    searcher = fitted_sequence(start, train)
+    encoder = searcher.encoder
+    if searcher.user_branch is not None:
+        raise InputError(
+            f"start='{start}' holds MELT's user branch, which a training cannot go on with; give the model that MELT "
+            "was fitted on, and fit melt on the result"
+        )
     if encoder.name != model.name:
         raise InputError(f"start='{start}' holds a {encoder.name}; set encoder={encoder.name}, or give a {model.name}")
+    for name, theirs in encoder.sizes.items():
+        if theirs != model.sizes[name]:
+            raise InputError(
+                f"start='{start}' was fitted with {name}={theirs}, not {name}={model.sizes[name]}; set {name}={theirs}"
+            )
     weights = {name: torch.from_numpy(array.copy()) for name, array in encoder.arrays.items()}
     if isinstance(model.items, ProjectedItems):
         # The vectors themselves are computed from the item table's column.

@@ -42,6 +42,10 @@ class Gru4Rec(SequenceModel):
         self.output = nn.Linear(hidden, width)
         self.reset_parameters(generator)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"length": self.length}
+
     def reset_parameters(self, generator: torch.Generator | None) -> None:
         """Item vectors, then the recurrent weights U(-1 / sqrt(H), 1 / sqrt(H)), then the map, from `generator`."""
         self.reset_items(generator)

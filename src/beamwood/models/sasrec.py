@@ -80,6 +80,10 @@ class SasRec(SequenceModel):
         self.num_heads = num_heads
         self.reset_parameters(generator)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"num_heads": self.num_heads}
+
     def reset_parameters(self, generator: torch.Generator | None) -> None:
         """Embeddings N(0, 1 / sqrt(D)), positions N(0, 0.02), linear maps by Xavier, all from `generator`."""
         self.reset_items(generator)

@@ -74,6 +74,11 @@ class SequenceModel(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """What the twin in `kernels` has to be told, since the parameters do not say it."""
+        return {}
+
+    @property
     def output_weight(self) -> Tensor:
         """[N, D], what a history's vector is multiplied with."""
         return self.items.weight if self.outputs is None else self.outputs.weight
