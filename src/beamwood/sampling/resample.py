@@ -51,18 +51,34 @@ def resample_counts(
     has the same mean and at most 1 of error; a pass over the row instead of a search for each draw. What is masked or
     -inf is never drawn; a row of nothing else has no draws. Errors: `InputError` for another `draw`.
     """
+    return _drawn(score_BC, less_C, masked_BC, num_draws, _starts(len(score_BC), 1, draw, generator), generator)
+
+
+def _starts(num_rows: int, num_parts: int, draw: Draw, generator: torch.Generator) -> Tensor | None:
+    """float32[B, P], the uniform of each row and part; None for independent draws."""
     if draw not in ("systematic", "independent"):
         raise InputError(f"draw='{draw}' is unknown{nearest(draw, ['systematic', 'independent'])}")
-    core = native() if draw == "systematic" else None
-    starts = torch.rand((len(score_BC), 1), generator=generator) if draw == "systematic" else None
-    if core is not None and starts is not None:
-        counts_BC = torch.empty(score_BC.shape)
-        less, masked = _filled(score_BC, less_C, masked_BC)
-        arrays = (score_BC.float().contiguous(), less, masked, starts[:, 0].contiguous())
-        threads = torch.get_num_threads()
-        core.resample_systematic(*(a.numpy() for a in arrays), num_draws, counts_BC.numpy(), threads, native_level())
-        return counts_BC
-    return _counts(score_BC, less_C, masked_BC, num_draws, starts, generator)
+    return torch.rand((num_rows, num_parts), generator=generator) if draw == "systematic" else None
+
+
+def _drawn(
+    score_BC: Tensor,
+    less_C: Tensor | None,
+    masked_BC: Tensor | None,
+    num_draws: int,
+    starts_B1: Tensor | None,
+    generator: torch.Generator,
+) -> Tensor:
+    """The counts, native where there is a core; without `starts` the draws are independent."""
+    core = native()
+    if core is None or starts_B1 is None:
+        return _counts(score_BC, less_C, masked_BC, num_draws, starts_B1, generator)
+    counts_BC = torch.empty(score_BC.shape)
+    less, masked = _filled(score_BC, less_C, masked_BC)
+    arrays = (score_BC.float().contiguous(), less, masked, starts_B1[:, 0].contiguous())
+    threads = torch.get_num_threads()
+    core.resample_systematic(*(a.numpy() for a in arrays), num_draws, counts_BC.numpy(), threads, native_level())
+    return counts_BC
 
 
 def _filled(score_BC: Tensor, less_C: Tensor | None, masked_BC: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -132,26 +148,22 @@ def drawn_softmax(
     and XIR as `sampling.in_batch` names them.
     """
     native_fits = users_BD.dtype == items_CD.dtype == torch.float32 and users_BD.device.type == "cpu"
-    if draw == "systematic" and native_fits and native() is not None:
-        starts = torch.rand((len(users_BD), len(parts)), generator=generator)
+    # Drawn once for all parts, so that the twin draws what the native core does.
+    starts_BP = _starts(len(users_BD), len(parts), draw, generator)
+    if starts_BP is not None and native_fits and native() is not None:
         cuts = [(part.first, part.stop, part.draws, part.share) for part in parts]
         losses, drawn = _NativeDrawnSoftmax.apply(  # type: ignore[no-untyped-call]
-            users_BD, items_CD, positive_B, less_C, masked_BC, starts, cuts
+            users_BD, items_CD, positive_B, less_C, masked_BC, starts_BP, cuts
         )
         return losses, drawn
     score_BC = users_BD @ items_CD.T
     drawn_C = torch.zeros(len(items_CD), dtype=torch.int64)
     losses = torch.zeros_like(positive_B)
-    for part in parts:
+    for number, part in enumerate(parts):
         place = slice(part.first, part.stop)
-        counts = resample_counts(
-            score_BC[:, place].detach(),
-            part.draws,
-            generator,
-            draw,
-            less_C=less_C[place],
-            masked_BC=masked_BC[:, place],
-        )
+        starts = None if starts_BP is None else starts_BP[:, number : number + 1]
+        scores = score_BC[:, place].detach()
+        counts = _drawn(scores, less_C[place], masked_BC[:, place], part.draws, starts, generator)
         drawn_C[place] = counts.sum(dim=0).long()
         losses = losses + part.share * weighted_softmax(positive_B, score_BC[:, place], counts, counts=True)
     return losses, drawn_C
