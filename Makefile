@@ -54,4 +54,4 @@ sanitize:
 	cmake --build build/sanitize --parallel 2
 	PYTHONPATH=build/sanitized OMP_NUM_THREADS=1 BEAMWOOD_KERNELS=native ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so) $$(gcc -print-file-name=libstdc++.so)" \
-	$(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow" tests/kernels tests/sampling/test_in_batch.py tests/sampling/test_resample.py
+	$(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow" tests/kernels tests/sampling/test_in_batch_resampling.py tests/sampling/test_resample.py

@@ -1,9 +1,11 @@
 """In-batch samplers: what a step costs, and what they learn on a log with its own split.
 
     python -m benchmarks.in_batch speed [--batch-size 2048] [--json]
+    python -m benchmarks.in_batch bound [--steps 10000] [--json]
     python -m benchmarks.in_batch quality --log LOG [--items ITEMS] [--boundary-column C] --out DIR [--json]
 
 `speed`: a step of matrix factorisation, width 32, 40,000 items, one thread: all of it from batch to update, medians.
+`bound`: theorem 3.2 for one user over 24 items, the batch being the catalogue: measured bias against its bound.
 `quality` trains what DIR does not hold yet and can be stopped and started anew.
 """
 
@@ -24,6 +26,8 @@ from beamwood.data.split import by_boundary
 from beamwood.evaluation.protocol import evaluate, search_of
 from beamwood.evaluation.significance import bootstrap_interval, compare
 from beamwood.methods.two_tower import Config, TwoTowerTask, fit
+from beamwood.sampling.in_batch import Bir, Pairs, log_popularity
+from beamwood.theory.sampling import resampling_bias_bound
 from benchmarks.measure import in_process, timed
 
 NEGATIVES = ("ssl", "ssl-pop", "mns", "g-tower", "bir", "xir", "full")
@@ -75,6 +79,41 @@ def speed(arguments: argparse.Namespace) -> None:
     print("| | ms a step | to SSL-Pop | MiB |\n| --- | --- | --- | --- |")
     for name, row in rows.items():
         print(f"| {name} | {1000 * row['processor_s']:.0f} | {row['ratio']:.2f} | {row['peak_mib']:.0f} |")
+
+
+def bias_and_bound(exponent: float, steps: int) -> dict[str, float]:
+    """BIR's weighted form where items have popularity 1 / rank^exponent: the coordinate of the largest bias.
+
+    Every step draws 24 times for each of 24 rows, all one user with item 5 as the positive.
+    """
+    num_items, target = 24, 5
+    generator = torch.Generator().manual_seed(1)
+    scores = (torch.randn(num_items, generator=generator) * 1.2).double()
+    counts = (1000 / (np.arange(num_items) + 1.0) ** exponent).astype(int)
+    items = torch.arange(num_items)
+    sampler, total, squares = Bir(log_popularity(counts), form="weighted", draw="independent"), 0.0, 0.0
+    masked, one_hot = (items == target).expand(num_items, -1), torch.eye(num_items).double()
+    for _ in range(steps):
+        leaf = scores.repeat(num_items, 1).requires_grad_()
+        sampler.losses(Pairs(leaf, one_hot, leaf[:, target], items, masked), generator).sum().backward()
+        total, squares = total + leaf.grad.sum(dim=0), squares + leaf.grad.square().sum(dim=0)
+    mean, rows = total / (steps * num_items), steps * num_items
+    bias = mean - torch.softmax(scores, 0) + (items == target).double()
+    error = torch.sqrt((squares / rows - mean**2).clamp(min=0) / rows)
+    others = np.delete(np.arange(num_items), target)
+    bound = resampling_bias_bound(scores.numpy(), counts / counts.sum(), others, num_items)
+    worst = int(bias.argmax())
+    return {"bias": bias[worst].item(), "standard_error": error[worst].item(), "bound": float(bound[worst])}
+
+
+def bound(arguments: argparse.Namespace) -> None:
+    rows = {exponent: bias_and_bound(exponent, arguments.steps) for exponent in (0.0, 0.5, 1.0)}
+    if arguments.json:
+        print(json.dumps({"steps": arguments.steps, "rows": rows}))
+        return
+    print("| exponent of popularity | largest bias | standard error | bound there |\n| --- | --- | --- | --- |")
+    for exponent, row in rows.items():
+        print(f"| {exponent:g} | {row['bias']:.5f} | {row['standard_error']:.5f} | {row['bound']:.4f} |")
 
 
 def quality(arguments: argparse.Namespace) -> None:
@@ -170,6 +209,10 @@ def main() -> None:
     first.add_argument("--repeats", type=int, default=7)
     first.add_argument("--json", action="store_true")
     first.set_defaults(work=speed)
+    bounds = commands.add_parser("bound")
+    bounds.add_argument("--steps", type=int, default=10_000)
+    bounds.add_argument("--json", action="store_true")
+    bounds.set_defaults(work=bound)
     second = commands.add_parser("quality")
     second.add_argument("--log", required=True)
     second.add_argument("--items")

@@ -11,36 +11,13 @@ import pytest
 import torch
 
 from beamwood.errors import InputError
-from beamwood.losses.softmax import weighted_softmax
-from beamwood.sampling.in_batch import SAMPLERS, Bir, GTower, Pairs, Xir, log_popularity, make_sampler
-from beamwood.sampling.resample import resample_counts
-
-NUM_ITEMS, TARGET = 24, 5
-
-
-def world():
-    generator = torch.Generator().manual_seed(1)
-    scores = torch.randn(NUM_ITEMS, generator=generator) * 1.2
-    counts = np.array([400 // (rank + 1) + 3 for rank in range(NUM_ITEMS)])
-    return scores, counts
-
-
-def full_gradient(scores):
-    gradient = torch.softmax(scores.double(), 0)
-    gradient[TARGET] -= 1
-    return gradient
-
-
-def pairs_of(leaf, items, candidates, masked):
-    """One user's scores `leaf` in every row, by inner products with one-hot items."""
-    one_hot = torch.eye(len(leaf), dtype=leaf.dtype)[candidates]
-    return Pairs(leaf[None].expand(len(items), -1), one_hot, leaf[items], candidates, masked)
+from beamwood.sampling.in_batch import SAMPLERS, GTower, log_popularity, make_sampler
+from in_batch_cases import NUM_ITEMS, TARGET, full_gradient, pairs_of, random_batch, world
 
 
 def step_gradient(sampler, scores, counts, batch_size, generator):
     """The gradient by the scores of one user (row 0) of one random batch."""
-    shares = torch.from_numpy(counts / counts.sum())
-    items = torch.multinomial(shares, batch_size, replacement=True, generator=generator)
+    items = random_batch(counts, batch_size, generator)
     items[0] = TARGET
     candidates = sampler.candidates(items, generator)
     leaf = scores.double().clone().requires_grad_()
@@ -99,13 +76,13 @@ def test_the_program_s_correction_with_repeats_kept():
     """Both sides corrected, repeats of the positive kept: this too loses its bias as the batch grows."""
     scores, counts = world()
     generator = torch.Generator().manual_seed(3)
-    shares, biases = torch.from_numpy(counts / counts.sum()), []
+    biases = []
     for batch_size in (16, 256):
         sampler = make_sampler("ssl-pop", counts, batch_size=batch_size, correction="program")
         total = torch.zeros(NUM_ITEMS, dtype=torch.float64)
         own = torch.eye(batch_size, dtype=torch.bool)
         for _ in range(600):
-            items = torch.multinomial(shares, batch_size, replacement=True, generator=generator)
+            items = random_batch(counts, batch_size, generator)
             items[0] = TARGET
             leaf = scores.double().clone().requires_grad_()
             sampler.losses(pairs_of(leaf, items, items, own), generator)[0].backward()
@@ -115,84 +92,13 @@ def test_the_program_s_correction_with_repeats_kept():
     assert biases[0] > 2 * biases[1]
 
 
-@pytest.mark.parametrize("form", ["resampled", "weighted", "corrected"])
-def test_forms_of_bir(form):
-    """Only the corrected form estimates the catalogue's softmax; the weighted one that of the batch."""
-    bias, noise, _ = measured(named("bir", form=form), 256, draws=500)
-    if form == "corrected":
-        assert bias < 0.06 + 2 * noise
-    else:
-        assert bias > 0.1
-
-
-@pytest.mark.parametrize("draw", ["systematic", "independent"])
-def test_theorem_3_1_resampled_items_follow_the_softmax(draw):
-    """As the batch grows, what BIR draws is distributed as the user's softmax (without what is masked)."""
-    scores, counts = world()
-    generator = torch.Generator().manual_seed(2)
-    shares = torch.from_numpy(counts / counts.sum())
-    expected = torch.softmax(scores.double(), 0)
-    expected[TARGET] = 0
-    expected = (expected / expected.sum()).numpy()
-    distances = []
-    for batch_size in (16, 4096):
-        found = np.zeros(NUM_ITEMS)
-        for _ in range(300 if batch_size == 16 else 30):
-            items = torch.multinomial(shares, batch_size, replacement=True, generator=generator)
-            less, masked = log_popularity(counts)[items], (items == TARGET)[None]
-            row = scores[items][None]
-            drawn = resample_counts(row, batch_size, generator, draw, less_C=less, masked_BC=masked)
-            np.add.at(found, items.numpy(), drawn[0].numpy())
-        distances.append(np.abs(found / found.sum() - expected).sum())
-    assert distances[1] < 0.03
-    assert distances[1] < distances[0] / 2
-
-
-def test_lemma_3_1_inverse_frequencies_make_a_stream_uniform():
-    _, counts = world()
-    generator = torch.Generator().manual_seed(4)
-    items = torch.multinomial(torch.from_numpy(counts / counts.sum()), 200_000, replacement=True, generator=generator)
-    drawn = resample_counts(-log_popularity(counts)[items][None], 100_000, generator, "independent")[0]
-    found = torch.zeros(NUM_ITEMS).index_add_(0, items, drawn)
-    assert torch.allclose(found / found.sum(), torch.full((NUM_ITEMS,), 1 / NUM_ITEMS), atol=0.004)
-
-
-def test_theorem_3_2_the_bias_is_within_its_bound():
-    """Where its premise holds, the batch being the catalogue, the weighted form's bias obeys the bound."""
-    scores, _ = world()
-    for exponent in (0.0, 0.5, 1.0):
-        counts = (1000 / (np.arange(NUM_ITEMS) + 1.0) ** exponent).astype(int)
-        pop = torch.from_numpy(counts / counts.sum())
-        items = torch.arange(NUM_ITEMS)
-        sampler = Bir(log_popularity(counts), form="weighted", draw="independent")
-        generator = torch.Generator().manual_seed(5)
-        mask = (items == TARGET)[None].expand(4000, -1)
-        every = scores[None].expand(4000, -1)
-        log_weight = sampler.log_weights(every, log_popularity(counts), mask, NUM_ITEMS, generator)
-        leaf = scores.double().clone().requires_grad_()
-        rows = leaf[None].expand(4000, -1)
-        weighted_softmax(leaf[TARGET].expand(4000), rows, log_weight).mean().backward()
-        bias = leaf.grad - full_gradient(scores)
-        e = torch.exp(scores.double())
-        others = items != TARGET
-        z, z_b, z_bp = e.sum(), e[others].sum(), (e / pop)[others].sum()
-        # The gradient of s by the scores has coordinates of at most G = 1.
-        first = e * ((e * pop)[others].sum() * z_bp - z_b**2) / (NUM_ITEMS * z**3)
-        gap = pop[others].max() - pop[others].min()
-        second = 2 / NUM_ITEMS * gap * z_bp * z_b / (z**2 + (e * pop)[others].sum() * z_bp)
-        noise = 4 * torch.sqrt(torch.softmax(scores.double(), 0)) / 4000**0.5
-        assert (bias <= first + second + noise).all()
-
-
 def test_g_tower_learns_frequencies_on_line():
     _, counts = world()
     shares = counts / counts.sum()
     generator = torch.Generator().manual_seed(7)
     sampler = GTower(NUM_ITEMS, rate=0.02)
     for _ in range(3000):
-        sampler.candidates(
-            torch.multinomial(torch.from_numpy(shares), 4, replacement=True, generator=generator), generator
-        )
+        sampler.candidates(random_batch(counts, 4, generator), generator)
     estimate = torch.exp(sampler.log_q(torch.arange(NUM_ITEMS), 4)).numpy()
     # Of a batch of 4, an item is present with probability 1 - (1 - p)^4.
     present = (1 - (1 - shares) ** 4) / 4
@@ -202,21 +108,25 @@ def test_g_tower_learns_frequencies_on_line():
     assert torch.equal(restored.log_q(torch.arange(5), 4), sampler.log_q(torch.arange(5), 4))
 
 
-def test_xir_s_cache_holds_what_was_drawn_and_is_restored():
+@pytest.mark.parametrize("correction", ["sampled", "program"])
+def test_g_tower_s_loss_in_loops(correction):
+    """Algorithm 2 by item, then every candidate over its estimated frequency, the program's positive too."""
     scores, counts = world()
-    sampler = make_sampler("xir", counts, batch_size=32)
-    generator = torch.Generator().manual_seed(8)
-    items = torch.randint(NUM_ITEMS, (32,), generator=generator)
-    candidates = sampler.candidates(items, generator)
-    assert torch.equal(candidates[:32], items)
-    first = sampler.cache.clone()
-    masked = candidates[None] == items[:, None]
-    sampler.losses(pairs_of(scores, items, candidates, masked), generator)
-    assert not torch.equal(sampler.cache, first)
-    assert set(sampler.cache.tolist()) <= set(candidates.tolist())
-    other = Xir(log_popularity(counts), 32)
-    other.load_state(sampler.state())
-    assert torch.equal(other.cache, sampler.cache)
+    generator, size, rate = torch.Generator().manual_seed(13), 8, 0.1
+    sampler = GTower(NUM_ITEMS, num_hashes=1, rate=rate, correction=correction)
+    gap, last = [NUM_ITEMS / size] * NUM_ITEMS, [0] * NUM_ITEMS
+    for step in range(1, 60):
+        items = random_batch(counts, size, generator)
+        sampler.candidates(items, generator)
+        for item in set(items.tolist()):
+            gap[item], last[item] = (1 - rate) * gap[item] + rate * (step - last[item]), step
+    masked = torch.eye(size, dtype=torch.bool)
+    losses = sampler.losses(pairs_of(scores, items, items, masked), generator)
+    weight = [max(1.0, gap[item]) * size for item in items]
+    for row, item in enumerate(items):
+        others = sum(weight[c] * math.exp(scores[items[c]]) for c in range(size) if c != row)
+        own = math.exp(scores[item]) * (weight[row] if correction == "program" else size - 1)
+        assert losses[row].item() == pytest.approx(math.log1p(others / own), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
