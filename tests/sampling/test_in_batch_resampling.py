@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from beamwood.sampling.in_batch import Bir, log_popularity, make_sampler
+from beamwood.errors import ArtefactError
+from beamwood.sampling.in_batch import Bir, Xir, log_popularity, make_sampler
 from beamwood.sampling.resample import resample_counts
 from beamwood.theory.sampling import resampling_bias_bound
 from in_batch_cases import (
@@ -16,6 +17,7 @@ from in_batch_cases import (
     drawn_counts,
     expected_draws,
     full_gradient,
+    pairs_of,
     random_batch,
     row_gradients,
     world,
@@ -143,3 +145,46 @@ def test_the_bound_of_theorem_3_2_in_loops():
     second = 2 / draws * gap * z_bp * z_b / (z**2 + weighted * z_bp)
     expected = [math.exp(s) * (weighted * z_bp - z_b**2) / (draws * z**3) + second for s in scores]
     np.testing.assert_allclose(resampling_bias_bound(scores, pop, batch, draws), expected)
+
+
+def test_xir_s_cache_is_drawn_by_all_occurrences_among_what_was_drawn_last():
+    """Occurrences count every draw of every step; the next cache is drawn by them, from this step's items alone."""
+    scores, counts = world()
+    size, positive, generator = 64, 4.0, torch.Generator().manual_seed(8)
+    sampler = Xir(log_popularity(counts), cache_size=20_000, share=0.2)
+    total = torch.zeros(NUM_ITEMS, dtype=torch.int64)
+    # What the first step counted is no part of the later caches: of its items they know half, and never draw item 10.
+    later = scores.index_fill(0, torch.tensor([10]), -40.0)
+    for first, stop, scores_N in ((0, 12, scores), (8, 24, later), (8, 24, later)):
+        parts = [torch.randint(first, stop, (size,), generator=generator) for _ in range(2)]
+        gradient, _ = row_gradients(sampler, scores_N, parts, size, generator, positive)
+        now = drawn_counts(gradient, [0.8, 0.2], scores_N, positive).sum(dim=(0, 1)).round().long()
+        total += now
+        assert torch.equal(sampler.state()["occurrences"], total)
+        assert len(sampler.cache) == 20_000
+        found, live = torch.bincount(sampler.cache, minlength=NUM_ITEMS), now > 0
+        assert (found[~live] == 0).all()
+        fair, of_this_step = (20_000 * counts[live] / counts[live].sum().double() for counts in (total, now))
+        assert stats.chisquare(found[live], fair).pvalue > 1e-4
+    assert stats.chisquare(found[live], of_this_step).pvalue < 1e-6
+
+
+def test_xir_goes_on_from_its_state_and_refuses_one_that_does_not_count():
+    scores, counts = world()
+    items = torch.arange(NUM_ITEMS)
+    sampler = make_sampler("xir", counts, batch_size=NUM_ITEMS)
+
+    def step(one):
+        generator = torch.Generator().manual_seed(9)
+        candidates = one.candidates(items, generator)
+        one.losses(pairs_of(scores, items, candidates, candidates[None] == items[:, None]), generator)
+        return one.cache
+
+    step(sampler)
+    restored = make_sampler("xir", counts, batch_size=NUM_ITEMS)
+    restored.load_state(sampler.state())
+    caches = [step(one) for one in (sampler, restored)]
+    assert torch.equal(*caches)
+    assert torch.equal(restored.occurrences, sampler.occurrences)
+    with pytest.raises(ArtefactError, match="does not count XIR's draws"):
+        restored.load_state({"cache": sampler.cache})

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from beamwood.errors import InputError, nearest
+from beamwood.errors import ArtefactError, InputError, nearest
 from beamwood.losses.softmax import weighted_softmax
 from beamwood.sampling.resample import Draw, DrawnPart, drawn_softmax, resample_counts
 
@@ -232,7 +232,9 @@ class Xir:
     """XIR: half of the draws from the batch as BIR, half from a cache of items that were drawn often before.
 
     `loss = share * softmax(cache draws) + (1 - share) * softmax(batch draws)`; the cache (item ids, first uniform) is
-    encoded anew at each step, with gradient; the next one is drawn by how often its items were drawn in this step.
+    encoded anew at each step, with gradient. `occurrences` int64[N]: how often each item was drawn so far, over all
+    steps; the next cache is drawn in proportion to it among the items drawn in this step. A state without it, of the
+    time when this step's draws alone counted, is an `ArtefactError`: going on would mix two rules in one run.
     """
 
     log_pop_N: Tensor
@@ -240,8 +242,10 @@ class Xir:
     share: float = 0.5
     draw: Draw = "systematic"
     cache: Tensor | None = None
+    occurrences: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
+        self.occurrences = torch.zeros(len(self.log_pop_N), dtype=torch.int64)
         if self.cache_size < 1:
             raise InputError(f"cache_size={self.cache_size} is below 1")
         if not 0 <= self.share <= 1:
@@ -261,16 +265,24 @@ class Xir:
         ]
         sides = (pairs.users_BD, pairs.items_CD, pairs.positive_B, self.log_pop_N[candidates])
         losses, drawn_C = drawn_softmax(*sides, pairs.masked_BC, parts, generator, self.draw)
-        if drawn_C.any():
-            picks = torch.multinomial(drawn_C.double(), self.cache_size, replacement=True, generator=generator)
-            self.cache = candidates[picks]
+        self._renew_cache(candidates, drawn_C, generator)
         return losses
 
+    def _renew_cache(self, candidates_C: Tensor, drawn_C: Tensor, generator: torch.Generator) -> None:
+        """Count what was drawn, and draw the next cache; it stays as it is where nothing was drawn."""
+        self.occurrences.index_add_(0, candidates_C, drawn_C)
+        items = torch.unique(candidates_C[drawn_C > 0])
+        if len(items):
+            weights = self.occurrences[items].double()
+            self.cache = items[torch.multinomial(weights, self.cache_size, replacement=True, generator=generator)]
+
     def state(self) -> dict[str, Any]:
-        return {"cache": self.cache}
+        return {"cache": self.cache, "occurrences": self.occurrences}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self.cache = state["cache"]
+        if "occurrences" not in state:
+            raise ArtefactError("the checkpoint does not count XIR's draws, as it is of an older version; train anew")
+        self.cache, self.occurrences = state["cache"], state["occurrences"].clone()
 
 
 SAMPLERS = ("ssl", "ssl-pop", "mns", "g-tower", "bir", "xir")
