@@ -70,16 +70,80 @@ def test_learns_the_market(negatives):
     assert f20[0] < f20[1] if biased else f20[0] > f20[1] + 0.005
 
 
-def test_masks_in_loops():
+@pytest.mark.parametrize("repeats", [True, False])
+def test_masks_in_loops(repeats):
     generator = torch.Generator().manual_seed(0)
     items = torch.randint(30, (12,), generator=generator)
     candidates = torch.cat([items, torch.randint(30, (20,), generator=generator)])
     rng = np.random.default_rng(0)
     known = ItemLists.from_lists([rng.integers(0, 30, n) for n in range(12)])
-    mask = masked_candidates(items, candidates, known, 30)
+    mask = masked_candidates(items, candidates, known, 30, repeats=repeats)
     for row in range(12):
         for column, candidate in enumerate(candidates.tolist()):
-            assert mask[row, column] == (candidate == items[row] or candidate in known[row])
+            is_positive = candidate == items[row]
+            kept = not is_positive or (not repeats and column != row)
+            assert mask[row, column] == (not kept or (not is_positive and candidate in known[row]))
+
+
+def skewed_tasks(config, *others):
+    """Tasks on one log of 24 items with a popularity of 20 to 1 whose users all begin with item 23, of equal towers."""
+    rng = np.random.default_rng(0)
+    share = 1 / np.arange(1, 25)
+    rows = [[23, *rng.choice(24, 8, p=share / share.sum())] for _ in range(150)]
+    frame = pl.DataFrame({"user": np.repeat(np.arange(150), 9), "item": np.concatenate(rows)})
+    data = Dataset.from_log(read_log(frame))
+    tasks = [TwoTowerTask(data, Config(**config | other), seed=0) for other in ({}, *others)]
+    with torch.no_grad():
+        for weight in tasks[0].model.parameters():
+            weight.mul_(7)
+    for task in tasks[1:]:
+        task.model.load_state_dict(tasks[0].model.state_dict())
+    return tasks
+
+
+def item_gradient(task, batch):
+    task.model.zero_grad()
+    task.loss(batch).mean().backward()
+    return task.model.items.ids.weight.grad.clone()
+
+
+@pytest.mark.parametrize("mask_known", [True, False])
+@pytest.mark.parametrize("correction", ["sampled", "program"])
+@pytest.mark.parametrize("tower", ["mf", "mean"])
+def test_the_mean_gradient_nears_that_of_the_full_softmax(tower, correction, mask_known):
+    """What a user trains with: the same popularity, masks and repeats on both sides, so that no bias is left."""
+    config = {"user_tower": tower, "width": 8, "batch_size": 512, "mask_known": mask_known}
+    full, task = skewed_tasks(config | {"negatives": "full"}, {"negatives": "ssl-pop", "correction": correction})
+    rng = np.random.default_rng(1)
+    found, expected = 0, 0
+    for _ in range(60):
+        batch = task.batch(rng.integers(0, task.num_examples, 512))
+        found, expected = found + item_gradient(task, batch), expected + item_gradient(full, batch)
+    assert (found - expected).abs().sum() < 0.045 * expected.abs().sum()
+
+
+@pytest.mark.parametrize("tower", ["mf", "mean"])
+def test_log_q_is_that_of_the_examples(tower):
+    """Every user begins with one item, which a history tower never has as a positive."""
+    (task,) = skewed_tasks({"user_tower": tower, "width": 8, "batch_size": 64, "negatives": "ssl-pop"})
+    items = task.batch(np.arange(task.num_examples)).items_B
+    counts = torch.bincount(items, minlength=24).clamp(min=1).double()
+    assert torch.allclose(torch.exp(task.sampler.log_q_N).double(), counts / counts.sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("mask_known", [True, False])
+def test_the_full_softmax_masks_what_the_samplers_mask(mask_known):
+    (task,) = skewed_tasks({"width": 8, "batch_size": 64, "negatives": "full", "mask_known": mask_known})
+    batch = task.batch(np.arange(0, task.num_examples, 7))
+    with torch.no_grad():
+        losses = task.loss(batch)
+        users = task.model.user_vectors(batch.users_B, batch.histories_BL)
+        logits = (users @ task.model.item_vectors(torch.arange(24)).T).double()
+    for row, item in enumerate(batch.items_B.tolist()):
+        known = set(task.histories[int(batch.users_B[row])].tolist()) if mask_known else set()
+        kept = [other for other in range(24) if other == item or other not in known]
+        expected = torch.logsumexp(logits[row, kept], 0) - logits[row, item]
+        assert losses[row].item() == pytest.approx(expected.item(), abs=1e-4)
 
 
 def test_item_columns_reach_the_tower(dataset):

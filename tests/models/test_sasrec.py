@@ -51,16 +51,21 @@ def test_later_items_and_padding_change_nothing_before(model):
         assert torch.allclose(model(alone)[:, -1], model(torch.tensor([[3, 4]]))[:, -1], atol=1e-5)
 
 
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("cells", [1, 10, 50, 2**20])
-def test_chunked_softmax_equals_the_whole_one(monkeypatch, cells):
+def test_chunked_softmax_equals_the_whole_one(monkeypatch, cells, masked):
     monkeypatch.setattr(softmax, "BLOCK_CELLS", cells)
     generator = torch.Generator().manual_seed(1)
     queries, vectors = (torch.randn(n, 5, generator=generator, dtype=torch.float64) for n in (11, 23))
     targets = torch.randint(23, (11,), generator=generator)
+    none = torch.rand((11, 23), generator=generator) < (0.4 if masked else 0)
+    none[2] = masked  # the whole row: what is left is the target, and the loss 0
+    dropped = none.clone()
+    dropped[torch.arange(11), targets] = False
     results = []
     for loss in (
-        lambda q, v: catalogue_softmax(q, v, targets),
-        lambda q, v: full_softmax(q @ v.T, targets[:, None])[:, 0],
+        lambda q, v: catalogue_softmax(q, v, targets, none.nonzero().T if masked else None),
+        lambda q, v: full_softmax((q @ v.T).masked_fill(dropped, -torch.inf), targets[:, None])[:, 0],
     ):
         q, v = queries.clone().requires_grad_(), vectors.clone().requires_grad_()
         values = loss(q, v)

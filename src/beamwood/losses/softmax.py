@@ -135,44 +135,64 @@ class _WeightedSoftmax(torch.autograd.Function):
         return gradient_B * (share_B - 1), share_BC.mul_(gradient_B[:, None]), None, None, None
 
 
-def catalogue_softmax(queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor) -> Tensor:
+def catalogue_softmax(
+    queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor, masked_2E: Tensor | None = None
+) -> Tensor:
     """Loss [B] of each target against the whole catalogue: `log sum_n exp(q . v_n) - q . v_target`.
 
-    Rows, and items where a row alone is too long, go in blocks whose logits are computed anew in backward: no more than
-    `BLOCK_CELLS` logits are held, whatever B and N are. `targets_B` int64 in [0, N). Computed in float32 or wider.
+    `masked_2E` int64[2, E], rows (ascending) and items: an item that is no candidate of that row; a row's target is
+    one whatever it says. Rows, and items where a row alone is too long, go in blocks whose logits are computed anew in
+    backward: no more than `BLOCK_CELLS` logits are held, whatever B and N are. `targets_B` int64 in [0, N). Computed
+    in float32 or wider.
     """
     wide = torch.promote_types(queries_BD.dtype, torch.float32)
+    if masked_2E is not None:
+        masked_2E = masked_2E[:, masked_2E[1] != targets_B[masked_2E[0]]].contiguous()
     losses: Tensor = _CatalogueSoftmax.apply(  # type: ignore[no-untyped-call]
-        queries_BD.to(wide), vectors_ND.to(wide), targets_B
+        queries_BD.to(wide), vectors_ND.to(wide), targets_B, masked_2E
     )
     return losses
 
 
 class _CatalogueSoftmax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor, masked_2E: Tensor | None
+    ) -> Tensor:
         total_B = queries_BD.new_full((len(queries_BD),), -torch.inf)
         for rows, items in _blocks(len(queries_BD), len(vectors_ND)):
-            logits = queries_BD[rows] @ vectors_ND[items].T
+            logits = _logits(queries_BD, vectors_ND, masked_2E, rows, items)
             top = logits.amax(dim=1)
             part = logits.sub_(top[:, None]).exp_().sum(dim=1).log_().add_(top)
             total_B[rows] = torch.logaddexp(total_B[rows], part)
-        ctx.save_for_backward(queries_BD, vectors_ND, targets_B, total_B)
+        ctx.save_for_backward(queries_BD, vectors_ND, targets_B, masked_2E, total_B)
         return total_B - (queries_BD * vectors_ND[targets_B]).sum(dim=1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_B: Tensor) -> tuple[Tensor, Tensor, None]:
-        queries_BD, vectors_ND, targets_B, total_B = ctx.saved_tensors
+    def backward(ctx: Any, gradient_B: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        queries_BD, vectors_ND, targets_B, masked_2E, total_B = ctx.saved_tensors
         of_queries, of_vectors = torch.zeros_like(queries_BD), torch.zeros_like(vectors_ND)
         scaled_BD = gradient_B[:, None] * queries_BD
         for rows, items in _blocks(len(queries_BD), len(vectors_ND)):
-            share = (queries_BD[rows] @ vectors_ND[items].T).sub_(total_B[rows, None]).exp_()
+            share = _logits(queries_BD, vectors_ND, masked_2E, rows, items).sub_(total_B[rows, None]).exp_()
             of_queries[rows].addmm_(share, vectors_ND[items])
             of_vectors[items].addmm_(share.T, scaled_BD[rows])
         of_queries.sub_(vectors_ND[targets_B]).mul_(gradient_B[:, None])
         of_vectors.index_add_(0, targets_B, scaled_BD, alpha=-1)
-        return of_queries, of_vectors, None
+        return of_queries, of_vectors, None, None
+
+
+def _logits(queries_BD: Tensor, vectors_ND: Tensor, masked_2E: Tensor | None, rows: slice, items: slice) -> Tensor:
+    """A block's logits; what is masked gets the lowest finite one, as a row of -inf alone would become NaN."""
+    logits = queries_BD[rows] @ vectors_ND[items].T
+    if masked_2E is None:
+        return logits
+    first, stop = torch.searchsorted(masked_2E[0], masked_2E.new_tensor([rows.start, rows.stop])).tolist()
+    row, item = masked_2E[:, first:stop]
+    inside = (item >= items.start) & (item < items.stop)
+    logits[row[inside] - rows.start, item[inside] - items.start] = torch.finfo(logits.dtype).min
+    return logits
 
 
 def _blocks(num_rows: int, num_items: int) -> Iterator[tuple[slice, slice]]:

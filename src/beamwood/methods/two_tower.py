@@ -108,7 +108,8 @@ class TwoTowerTask:
         if config.negatives != "full":
             self.sampler = make_sampler(
                 config.negatives,
-                train.item_counts,
+                # Of the examples: a history tower never has a user's first item as a positive.
+                np.bincount(train.histories.items[self.positions], minlength=self.num_items),
                 batch_size=config.batch_size,
                 num_uniform=config.num_uniform,
                 correction=config.correction,
@@ -152,12 +153,14 @@ class TwoTowerTask:
         vectors_BD = self.model.user_vectors(batch.users_B, batch.histories_BL)
         if self.sampler is None:
             every = self.model.item_vectors(torch.arange(self.num_items))
-            return catalogue_softmax(vectors_BD, every, batch.items_B)
+            known = torch.from_numpy(np.stack([batch.known.rows, batch.known.items]))
+            return catalogue_softmax(vectors_BD, every, batch.items_B, known)
         candidates = self.sampler.candidates(batch.items_B, self.generator)
         items_CD = self.model.item_vectors(candidates)
         # A product of its own: the backward of a diagonal would fill a whole matrix with zeros.
         positive_B = (vectors_BD * items_CD[: len(batch.items_B)]).sum(dim=1)
-        masked = masked_candidates(batch.items_B, candidates, batch.known, self.num_items)
+        repeats = self.sampler.masks_repeats
+        masked = masked_candidates(batch.items_B, candidates, batch.known, self.num_items, repeats=repeats)
         return self.sampler.losses(Pairs(vectors_BD, items_CD, positive_B, candidates, masked), self.generator)
 
     def searcher(self, *, index: Literal["exact", "faiss"] = "exact") -> TwoTowerSearcher:
@@ -182,20 +185,26 @@ class TwoTowerTask:
         )
 
 
-def masked_candidates(items_B: Tensor, candidates_C: Tensor, known: ItemLists, num_items: int) -> Tensor:
-    """bool[B, C]: the candidate is the row's positive, or one of the user's `known` items."""
+def masked_candidates(
+    items_B: Tensor, candidates_C: Tensor, known: ItemLists, num_items: int, *, repeats: bool = True
+) -> Tensor:
+    """bool[B, C]: the candidate is one of the user's `known` items, or the row's positive.
+
+    With `repeats=False` only the row's own column of the positive, the b-th, though `known` holds the item as well.
+    """
     # Candidates in the order of their items: those of an item stand side by side, repeats and all.
     order = np.argsort(candidates_C.numpy(), kind="stable")
     times = np.bincount(candidates_C.numpy(), minlength=num_items)
     first = np.cumsum(times) - times
     items = np.concatenate([known.items, items_B.numpy()])
     rows = np.concatenate([known.rows, np.arange(len(items_B))])
-    hits = np.flatnonzero(times[items])
+    hits = np.flatnonzero((times[items] > 0) & (repeats | (items != items_B.numpy()[rows])))
     items, rows = items[hits], rows[hits]
     ends = np.cumsum(times[items])
     places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - times[items] - first[items], times[items])
     mask = np.zeros((len(items_B), len(candidates_C)), bool)
     mask[np.repeat(rows, times[items]), order[places]] = True
+    np.fill_diagonal(mask, True)
     return torch.from_numpy(mask)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
@@ -43,6 +43,11 @@ class Pairs:
 class InBatchSampler(Protocol):
     """What a step asks of a sampler."""
 
+    @property
+    def masks_repeats(self) -> bool:
+        """Are all columns of a user's positive masked? False: its own alone, the others are candidates."""
+        ...
+
     def candidates(self, items_B: Tensor, generator: torch.Generator) -> Tensor:
         """int64[C], the items to encode: the batch's first, in their order."""
         ...
@@ -70,12 +75,16 @@ class InBatch:
 
     `log_q_N` float32[N]: ln of the probability of each item in a batch; None (SSL): every weight is 1. "sampled":
     `weight = 1 / (C q)`, an unbiased sum over the items that are not masked. "program": `1 / q` for candidates and
-    positive alike, as public programs have it; unbiased in the limit only where repeats of the positive are not masked.
+    positive alike, as public programs have it; unbiased in the limit, if repeats of the positive are candidates too.
     """
 
     log_q_N: Tensor | None
     num_uniform: int = 0
     correction: Correction = "sampled"
+
+    @property
+    def masks_repeats(self) -> bool:
+        return self.correction == "sampled"
 
     def candidates(self, items_B: Tensor, generator: torch.Generator) -> Tensor:
         if self.num_uniform == 0:
@@ -145,6 +154,10 @@ class GTower:
         # Odd multipliers of a multiplicative hash; the first is 1, so that few items do not collide there.
         self.multipliers = torch.tensor([1, 2654435761, 2246822519, 3266489917][: self.num_hashes])
 
+    @property
+    def masks_repeats(self) -> bool:
+        return self.correction == "sampled"
+
     def candidates(self, items_B: Tensor, generator: torch.Generator) -> Tensor:
         del generator
         self.step += 1
@@ -187,6 +200,8 @@ class Bir:
     that theorem 3.2 analyses: its sum is that over the batch). "corrected": with `1 / (M q)`, q the probability of the
     draw over batches too, `exp(s) / mean over the batch of exp(s) / pop`: an estimate of the sum over the catalogue.
     """
+
+    masks_repeats: ClassVar[bool] = True
 
     log_pop_N: Tensor
     form: Form = "resampled"
@@ -236,6 +251,8 @@ class Xir:
     steps; the next cache is drawn in proportion to it among the items drawn in this step. A state without it, of the
     time when this step's draws alone counted, is an `ArtefactError`: going on would mix two rules in one run.
     """
+
+    masks_repeats: ClassVar[bool] = True
 
     log_pop_N: Tensor
     cache_size: int
@@ -300,7 +317,7 @@ def make_sampler(
     cache_share: float = 0.5,
     rate: float = 0.01,
 ) -> InBatchSampler:
-    """A sampler by name; `counts_N` training interactions of each item. `num_uniform` (MNS): by default the batch's."""
+    """A sampler by name; `counts_N`: how often each item is a positive. `num_uniform` (MNS): by default the batch's."""
     log_pop = log_popularity(counts_N)
     if name == "ssl":
         return InBatch(None)
