@@ -1,5 +1,6 @@
 """Two towers: every sampler trains, resumes bit for bit and answers without torch; masks and features do their part."""
 
+import itertools
 import subprocess
 import sys
 
@@ -21,6 +22,8 @@ from beamwood.types import ItemLists
 
 SMALL = {"width": 8, "batch_size": 64, "length": 15, "num_blocks": 1, "validation_users": 20}
 NEGATIVES = ["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"]
+ENCODERS = ["sasrec", "gru4rec", "caser", "fmlp"]
+CASES = [*itertools.product(["mf", "mean", "sasrec"], NEGATIVES), *itertools.product(ENCODERS[1:], ["full", "xir"])]
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +36,7 @@ def dataset():
     return Dataset.from_log(read_log(market.log), frame)
 
 
-@pytest.mark.parametrize("negatives", NEGATIVES)
-@pytest.mark.parametrize("tower", ["mf", "mean", "sasrec"])
+@pytest.mark.parametrize(("tower", "negatives"), CASES)
 def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, negatives, tower):
     split = leave_one_out(dataset) if tower == "mf" else disjoint_users(dataset)
     config = Config(**SMALL, negatives=negatives, user_tower=tower, decay_steps=500, evaluate_every=3, max_steps=6)
@@ -197,8 +199,26 @@ def test_a_log_with_its_own_split():
         by_boundary(Dataset.from_log(read_log(frame)))
 
 
-def test_answers_without_torch(dataset, tmp_path):
-    config = Config(**SMALL, max_epochs=1)
+@pytest.mark.parametrize("tower", ENCODERS)
+def test_answers_of_an_encoder_equal_its_model_s(dataset, tower):
+    """Short, long and empty histories; directions and temperature too."""
+    config = Config(**SMALL, user_tower=tower, normalise=True, temperature=0.2)
+    task = TwoTowerTask(dataset, config, seed=0)
+    rng = np.random.default_rng(0)
+    histories = ItemLists.from_lists([rng.integers(0, 90, n) for n in (1, 4, 15, 40, 0)])
+    padded = torch.from_numpy(histories.padded(config.length).astype(np.int64))
+    task.model.eval()
+    with torch.no_grad():
+        expected = task.model.user_vectors(torch.zeros(5, dtype=torch.int64), padded).numpy()
+    expected[4] = 0
+    searcher = task.searcher()
+    np.testing.assert_allclose(searcher.encode(histories), expected, atol=1e-4)
+    np.testing.assert_allclose(type(searcher).restore(*searcher.export()).encode(histories), searcher.encode(histories))
+
+
+@pytest.mark.parametrize("tower", ["mean", *ENCODERS])
+def test_answers_without_torch(dataset, tmp_path, tower):
+    config = Config(**SMALL, max_epochs=1, max_steps=3, user_tower=tower)
     fit(disjoint_users(dataset), config, progress=False).save(tmp_path / "saved")
     program = (
         "import sys, beamwood; r = beamwood.load(sys.argv[1]); print(r.recommend([[1, 2]], k=3).item_ids); "

@@ -24,8 +24,9 @@ from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import item_features
 from beamwood.methods.train import train
 from beamwood.methods.train_options import TrainOptions
+from beamwood.models.encoders import build_encoder
 from beamwood.models.pairs import IdTable
-from beamwood.models.sasrec import SasRec
+from beamwood.models.sequence import SequenceModel
 from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
 from beamwood.retrieval.ann import FaissIndex
 from beamwood.retrieval.retriever import Retriever
@@ -44,13 +45,18 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    user_tower: Literal["mf", "mean", "sasrec"] = Field("mean", description="by user id, or from the history")
+    user_tower: Literal["mf", "mean", "sasrec", "gru4rec", "caser", "fmlp"] = Field(
+        "mean", description="by user id (mf), or from the history: its mean, or a sequence encoder"
+    )
     negatives: Literal["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"] = "xir"
     width: int = Field(32, ge=1)
-    length: int = Field(69, ge=1, description="latest history items that count")
-    num_blocks: int = Field(2, ge=1, description="of user_tower=sasrec")
+    length: int = Field(69, ge=1, description="latest history items that count; caser's filters grow with its square")
+    num_blocks: int = Field(2, ge=1, description="of user_tower=sasrec and fmlp")
     num_heads: int = Field(2, ge=1, description="of user_tower=sasrec")
-    dropout: float = Field(0.2, ge=0, lt=1, description="of user_tower=sasrec")
+    hidden: int = Field(128, ge=1, description="recurrent units of user_tower=gru4rec")
+    num_vertical: int = Field(4, ge=1, description="vertical filters of user_tower=caser")
+    num_horizontal: int = Field(16, ge=1, description="horizontal filters of user_tower=caser for each height")
+    dropout: float = Field(0.2, ge=0, lt=1, description="of a sequence encoder")
     normalise: bool = Field(False, description="score by directions alone; then set temperature to about 0.1")
     temperature: float = Field(1.0, gt=0)
     item_columns: tuple[str, ...] = Field((), description="columns of the item table, as name or name:kind")
@@ -167,7 +173,7 @@ class TwoTowerTask:
         """A searcher of the weights as they are now."""
         config, users = self.config, self.model.users
         arrays: dict[str, NDArray[Any]]
-        if isinstance(users, SasRec):
+        if isinstance(users, SequenceModel):
             arrays = dict(users.export())
         elif isinstance(users, UserTable):
             arrays = {"users": users.users.weight.detach().numpy().copy()}
@@ -211,21 +217,15 @@ def masked_candidates(
 def build_model(train: Dataset, config: Config, generator: torch.Generator) -> TwoTower:
     """The towers of a configuration."""
     num_items = len(train.items)
-    users: UserTable | MeanTower | SasRec
+    users: UserTable | MeanTower | SequenceModel
     if config.user_tower == "mf":
         users = UserTable(len(train.users), config.width, generator)
     elif config.user_tower == "mean":
         users = MeanTower(num_items, config.width, generator)
     else:
-        users = SasRec(
-            num_items,
-            width=config.width,
-            length=config.length,
-            num_blocks=config.num_blocks,
-            num_heads=config.num_heads,
-            dropout=config.dropout,
-            generator=generator,
-        )
+        sizes = ("width", "length", "dropout", "num_blocks", "num_heads", "hidden", "num_vertical", "num_horizontal")
+        named = {name: getattr(config, name) for name in sizes}
+        users = build_encoder(config.user_tower, num_items, **named, generator=generator)
     columns = item_features(train, config.item_columns)
     items = IdTable(num_items, config.width, columns, std=0.1, generator=generator)
     return TwoTower(users, items, normalise=config.normalise, temperature=config.temperature)

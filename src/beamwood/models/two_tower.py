@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from beamwood.models.pairs import IdTable
-from beamwood.models.sasrec import SasRec
+from beamwood.models.sequence import SequenceModel
 
 __all__ = ["MeanTower", "TwoTower", "UserTable"]
 
@@ -52,7 +52,7 @@ class TwoTower(nn.Module):
     """`s(u, i) = f(u) . g(i) / temperature`, with `normalise` of the directions alone."""
 
     def __init__(
-        self, users: UserTable | MeanTower | SasRec, items: IdTable, *, normalise: bool, temperature: float
+        self, users: UserTable | MeanTower | SequenceModel, items: IdTable, *, normalise: bool, temperature: float
     ) -> None:
         super().__init__()
         self.users, self.items = users, items
@@ -60,7 +60,10 @@ class TwoTower(nn.Module):
 
     def user_vectors(self, users_B: Tensor, items_BL: Tensor) -> Tensor:
         """[B, D], such that the inner product with `item_vectors` is the score."""
-        vectors = self.users(items_BL)[:, -1] if isinstance(self.users, SasRec) else self.users(users_B, items_BL)
+        if isinstance(self.users, SequenceModel):
+            vectors = self.users(items_BL)[:, -1]
+        else:
+            vectors = self.users(users_B, items_BL)
         if self.normalise:
             vectors = functional.normalize(vectors, dim=-1)
         result: Tensor = vectors / self.temperature

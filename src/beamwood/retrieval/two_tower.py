@@ -11,22 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.kernels.transformer import TransformerEncoder
 from beamwood.retrieval.ann import FaissIndex
+from beamwood.retrieval.sequence import ENCODERS
 from beamwood.retrieval.vector import best_products, products
 from beamwood.types import Askers, BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
 __all__ = ["TwoTowerSearcher"]
 
-UserTower = Literal["mf", "mean", "sasrec"]
+UserTower = Literal["mf", "mean", "sasrec", "gru4rec", "caser", "fmlp"]
 
 
 class TwoTowerSearcher:
     """The k items of the largest inner product with the user's vector, all items scored, or found by faiss.
 
     `vectors` [N, D]. The user's vector by `tower`: "mf": `arrays["users"]` [U, D], asked with `search_askers`; "mean":
-    the mean of the history's rows of `arrays["history"]` [N, D]; "sasrec": the encoder's. It is divided by
-    `temperature`, and with `normalise` made of length 1 before.
+    the mean of the history's rows of `arrays["history"]` [N, D]; a sequence encoder's name: that encoder's. It is
+    divided by `temperature`, and with `normalise` made of length 1 before.
     """
 
     kind: ClassVar[str] = "two-tower"
@@ -50,7 +50,9 @@ class TwoTowerSearcher:
         needed = {"mf": "users", "mean": "history"}.get(tower)
         if needed is not None and needed not in self.arrays:
             raise ArtefactError(f"the array '{needed}' of the user tower is missing; the artefact is incomplete")
-        self.encoder = TransformerEncoder(self.arrays, num_heads=num_heads) if tower == "sasrec" else None
+        # What an encoder's arrays do not say.
+        sizes = {"sasrec": {"num_heads": num_heads}, "gru4rec": {"length": length}}.get(tower, {})
+        self.encoder = ENCODERS[tower](self.arrays, **sizes) if tower in ENCODERS else None
         self._ann = FaissIndex(self.vectors) if index == "faiss" else None
 
     @property
