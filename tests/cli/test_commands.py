@@ -98,6 +98,21 @@ def test_fit_evaluate_recommend(market, fitted, capsys):
     assert "kernels" in json.loads(capsys.readouterr().out)
 
 
+def test_the_least_weight_is_read_again(market, tmp_path, capsys):
+    log = pl.read_parquet(market / "log.parquet").with_row_index("rating").with_columns(pl.col("rating") % 5 + 1)
+    log.write_parquet(tmp_path / "rated.parquet")
+    out = tmp_path / "out"
+    least = [tmp_path / "rated.parquet", "--min-weight", "4", "--json"]
+    assert beamwood("fit", *least, "--method", "popularity", "--out", out) == 0
+    captured = capsys.readouterr()
+    assert f"{log['rating'].ge(4).sum():,} rows kept, {log['rating'].lt(4).sum():,} left out" in captured.err
+    assert Retriever.load(out).metadata["source"]["min_weight"] == 4
+    assert beamwood("evaluate", out, "--k", "5", "--json") == 0
+    assert "at least 4" in capsys.readouterr().err
+    assert beamwood("compare", *least, "--methods", "popularity,transitions", "--k", "5") == 0
+    assert "at least 4" in capsys.readouterr().err
+
+
 def test_the_tail_gap_of_those_that_know_users(market, fitted, tmp_path, capsys):
     """By softmax for matrix factorisation, a ranker alone and one behind another retriever."""
     few = {"width": 4, "validation_users": 10, "max_steps": 2, "evaluate_every": 2}

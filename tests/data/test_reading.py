@@ -21,7 +21,7 @@ FRAME = pl.DataFrame(
         "rating": [1.0, 2.5, 3.0, 4.0],
     }
 )
-ROWS = [(2, "b", 5, 1.0), (1, "a", 3, 2.5), (2, "a", 4, 3.0), (1, "b", 3, 4.0)]
+ROWS = [(2, "b", 5), (1, "a", 3), (2, "a", 4), (1, "b", 3)]
 
 
 def write_inter(frame, path):
@@ -56,7 +56,7 @@ def test_every_file_format_gives_the_same_log(name, tmp_path):
     WRITERS[name](FRAME, tmp_path / name)
     log = read_log(tmp_path / name)
     assert log.frame.rows() == ROWS
-    assert log.frame.columns == ["user", "item", "time", "weight"]
+    assert log.frame.columns == ["user", "item", "time"]
     assert log.report.columns == {"user": "user_id", "item": "item_id", "time": "timestamp", "weight": "rating"}
 
 
@@ -186,7 +186,35 @@ def test_without_times_the_row_order_counts_and_is_reported():
 )
 def test_wrong_cells(frame, message):
     with pytest.raises(InputError, match=message):
-        read_log(pl.DataFrame(frame, strict=False))
+        read_log(pl.DataFrame(frame, strict=False), min_weight=1 if "rating" in frame else None)
+
+
+def test_only_rows_of_the_least_weight_are_kept(tmp_path):
+    FRAME.write_csv(tmp_path / "log.csv")
+    for source in (FRAME, tmp_path / "log.csv"):
+        log = read_log(source, min_weight=2.5)
+        assert log.frame.rows() == ROWS[1:]
+        assert (log.report.rows, log.report.below_min_weight) == (4, 1)
+        assert "weight: 'rating' of at least 2.5: 3 rows kept, 1 left out; each row counts once" in log.report.lines()
+    for dtype in (pl.Float32, pl.Float64, pl.String):
+        tenths = FRAME.with_columns(rating=pl.Series([0.1, 0.7, 0.6, 0.7]).cast(dtype))
+        assert len(read_log(tenths, min_weight=0.7).frame) == 2
+    unread = read_log(FRAME.with_columns(rating=pl.Series([None, 1.0, float("nan"), 2.0])))
+    assert unread.frame.rows() == ROWS
+    assert any("not used; --min-weight keeps" in line for line in unread.report.lines())
+
+
+@pytest.mark.parametrize(
+    ("drop", "least", "message"),
+    [
+        ([], 4.5, r"no row has a 'rating' of at least min_weight=4\.5, the largest is 4; lower it"),
+        (["rating"], 4, r"no column of weights for min_weight=4; .* --weight-column"),
+        ([], float("nan"), "min_weight=nan is no finite number"),
+    ],
+)
+def test_wrong_least_weights(drop, least, message):
+    with pytest.raises(InputError, match=message):
+        read_log(FRAME.drop(drop), min_weight=least)
 
 
 def test_wrong_files(tmp_path):

@@ -38,6 +38,7 @@ def compare(
     item_column: o.ItemColumn = None,
     time_column: o.TimeColumn = None,
     weight_column: o.WeightColumn = None,
+    min_weight: o.MinWeight = None,
     boundary_column: o.Boundary = None,
     items_column: o.ItemsColumn = None,
     unlisted_items: o.Unlisted = "error",
@@ -52,7 +53,16 @@ def compare(
     modules = {name: load_method(name) for name in names}
     limit = parse_duration(time_limit)
     source = Source(
-        log, items, user_column, item_column, time_column, weight_column, boundary_column, items_column, unlisted_items
+        log,
+        items,
+        user_column,
+        item_column,
+        time_column,
+        weight_column,
+        boundary_column,
+        items_column,
+        unlisted_items,
+        min_weight=min_weight,
     )
     data = load_split(load_data(source), split, {"seed": seed})
     cuts, rule = parse_cuts(k, len(data.dataset.items)), tail_rule(tail, tail_of)

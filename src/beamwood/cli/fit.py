@@ -56,6 +56,7 @@ def fit(
     item_column: o.ItemColumn = None,
     time_column: o.TimeColumn = None,
     weight_column: o.WeightColumn = None,
+    min_weight: o.MinWeight = None,
     boundary_column: o.Boundary = None,
     items_column: o.ItemsColumn = None,
     unlisted_items: o.Unlisted = "error",
@@ -89,6 +90,7 @@ def fit(
         unlisted_items,
         user_table,
         tuple(name.partition(":")[0] for name in getattr(chosen, "context_columns", ())),
+        min_weight,
     )
     data = load_split(load_data(source), split, {"seed": seed})
     began = time.perf_counter()

@@ -35,6 +35,7 @@ class Source:
     unlisted: str = "error"
     user_table: str | None = None
     context: tuple[str, ...] = ()
+    min_weight: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {
@@ -75,7 +76,7 @@ def load_data(source: Source) -> Dataset:
             f"--unlisted-items {source.unlisted!r} is unknown{nearest(source.unlisted, ['error', 'keep'])}"
         )
     columns = ColumnNames(source.user, source.item, source.time, source.weight, source.boundary, tuple(source.context))
-    log = read_log(source.log, columns=columns)
+    log = read_log(source.log, columns=columns, min_weight=source.min_weight)
     for line in log.report.lines():
         note(line)
     unlisted: Any = source.unlisted

@@ -13,6 +13,7 @@ __all__ = [
     "ItemsColumn",
     "Json",
     "LogPath",
+    "MinWeight",
     "Overwrite",
     "Seed",
     "SplitName",
@@ -36,7 +37,11 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Seeds the split, the t
 UserColumn = Annotated[Text, typer.Option("--user-column", help="Column of user ids.")]
 ItemColumn = Annotated[Text, typer.Option("--item-column", help="Column of item ids.")]
 TimeColumn = Annotated[Text, typer.Option("--time-column", help="Column of times.")]
-WeightColumn = Annotated[Text, typer.Option("--weight-column", help="Column of weights.")]
+WeightColumn = Annotated[Text, typer.Option("--weight-column", help="Column of weights, for --min-weight.")]
+MinWeight = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option("--min-weight", help="Keep the rows of at least this weight, such as ratings from 4."),
+]
 Boundary = Annotated[
     Text,
     typer.Option("--boundary-column", help="Column that says 'history' or 'future' ('train' or 'test') of each row."),

@@ -29,7 +29,7 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """The columns to read; for None an alias is looked for, and no time or weight is read where there is none.
+    """The columns to read; for None an alias is looked for, and there is no time or weight where none is found.
 
     `context`: columns that say in which circumstances an item was taken, such as the device; read as they are.
     """

@@ -1,15 +1,16 @@
-"""Reading an interaction log: who took what, when, how much. Nothing is dropped; what is wrong is an error.
+"""Reading an interaction log: who took what and when. Nothing is dropped unasked; what is wrong is an error.
 
 Polars' streaming engine goes over the columns that are used, first to check them and then to convert them, so that
 only the converted columns are ever whole in memory.
 
 Budget: 100 bytes a row, so 10 GB for 100 million. Measured as resident memory at the peak on 5 million unsorted rows
-with 250,000 users, 200,000 items, a time and a weight: reading takes 49 bytes a row from Parquet with 32-bit ids, 62
-with text ids, 68 from CSV; making a `Dataset` of it, the log kept beside it, 88, 100 and 99.
+with 250,000 users, 200,000 items, a time and 4 bytes a row that are no longer kept: reading takes 49 bytes a row from
+Parquet with 32-bit ids, 62 with text ids, 68 from CSV; a `Dataset` of it, the log kept beside it, 88, 100 and 99.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -31,13 +32,17 @@ _HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false
 
 @dataclass(frozen=True, slots=True)
 class ReadReport:
-    """What was read: rows, which column served as what, rows that repeat another (kept), what orders a history."""
+    """What was read: rows of the source, which column served as what, rows that repeat another (kept), what orders a
+    history, what the weights did and how many rows had too small a weight (left out).
+    """
 
     source: str
     rows: int
     columns: dict[str, str]
     duplicates: int
     time: str
+    weight: str = "none; each row counts once"
+    below_min_weight: int = 0
     notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -48,6 +53,8 @@ class ReadReport:
         """The report for people."""
         used = ", ".join(f"{role}={name}" for role, name in self.columns.items())
         lines = [f"{self.source}: {self.rows:,} rows ({used})", f"time: {self.time}"]
+        if "weight" in self.columns:
+            lines.append(f"weight: {self.weight}")
         if self.duplicates:
             lines.append(f"{self.duplicates:,} rows repeat another one exactly; kept")
         return lines + list(self.notes)
@@ -55,7 +62,7 @@ class ReadReport:
 
 @dataclass(frozen=True)
 class Log:
-    """`frame` has the columns user, item, and time (Int64), weight (Float32), history (Boolean) where known.
+    """`frame` has the columns user, item, and time (Int64), history (Boolean) where known.
 
     Columns of the context are there as "context." and their name.
     """
@@ -64,13 +71,14 @@ class Log:
     report: ReadReport = field(repr=False)
 
 
-def read_log(source: Any, *, columns: ColumnNames | None = None) -> Log:
+def read_log(source: Any, *, columns: ColumnNames | None = None, min_weight: float | None = None) -> Log:
     """Read a log from a file, a pandas or Polars frame, or an Arrow table; see `open_source`.
 
     `columns.boundary` names a column that says which rows are a user's history (true, 1, "history", "train") and which
-    the future to be predicted (false, 0, "future", "test"). Errors: `InputError` naming the file, the column, how many
-    rows and the fix: columns that are missing or ambiguous, no rows, null ids, times, weights or boundaries that cannot
-    be read.
+    the future to be predicted (false, 0, "future", "test"). `min_weight` keeps the rows of at least that weight, such
+    as ratings from 4; without it weights are not read and each row counts once. Errors: `InputError` naming the file,
+    the column, how many rows and the fix: columns that are missing or ambiguous, no rows, null ids, times, weights or
+    boundaries that cannot be read.
     """
     table, columns = open_source(source), columns or ColumnNames()
     chosen = columns.resolve(table.column_names, table.name)
@@ -83,14 +91,15 @@ def read_log(source: Any, *, columns: ColumnNames | None = None) -> Log:
     if "time" in chosen:
         time, time_kind = time_expression(table, chosen["time"])
         used.append(time)
-    if "weight" in chosen:
-        used.append(_weight_expression(table, chosen["weight"]))
     if "boundary" in chosen:
         used.append(_boundary_expression(table, chosen["boundary"]))
     used += [pl.col(name).alias(f"{CONTEXT}{name}") for name in dict.fromkeys(columns.context)]
+    kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
     with reading(table.name):
-        frame = table.frame.select(e for e in used if e is not None).collect(engine="streaming")
-    return Log(frame, ReadReport(table.name, rows, chosen, _count_duplicates(frame), time_kind))
+        frame = kept.select(e for e in used if e is not None).collect(engine="streaming")
+    left_out = rows - len(frame)
+    report = ReadReport(table.name, rows, chosen, _count_duplicates(frame), time_kind, weight_kind, left_out)
+    return Log(frame, report)
 
 
 def id_expression(table: Source, name: str, role: str) -> pl.Expr:
@@ -118,16 +127,43 @@ def id_expression(table: Source, name: str, role: str) -> pl.Expr:
     raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no {role} ids; use numbers or strings")
 
 
-def _weight_expression(table: Source, name: str) -> pl.Expr | None:
+def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tuple[pl.LazyFrame, str]:
+    """The rows whose weight is at least the one given, all where none is given, and what the weights did, in words."""
+    if at_least is None:
+        said = "none" if name is None else f"'{name}', not used; --min-weight keeps the rows of at least a value"
+        return table.frame, f"{said}; each row counts once"
+    if not math.isfinite(at_least):
+        raise InputError(f"min_weight={at_least} is no finite number; give one, such as 4, or leave it out")
+    if name is None:
+        raise InputError(
+            f"{table.name} has no column of weights for min_weight={at_least:g}; it has: "
+            f"{', '.join(table.column_names)}. Name it with --weight-column"
+        )
+    weight = _weight_expression(table, name)
+    with reading(table.name):
+        largest, kept, rows = (
+            table.frame.select(weight.max().alias("m"), (weight >= at_least).sum().alias("n"), pl.len().alias("rows"))
+            .collect(engine="streaming")
+            .row(0)
+        )
+    if not kept:
+        raise InputError(
+            f"{table.name}: no row has a '{name}' of at least min_weight={at_least:g}, the largest is {largest:g}; "
+            "lower it"
+        )
+    said = f"'{name}' of at least {at_least:g}: {kept:,} rows kept, {rows - kept:,} left out; each row counts once"
+    return table.frame.filter(weight >= at_least), said
+
+
+def _weight_expression(table: Source, name: str) -> pl.Expr:
     dtype, column = table.schema[name], pl.col(name)
-    if _all(table, column.is_null()):
-        return None
     if not (dtype.is_numeric() or dtype in (pl.String, pl.Boolean)):
         raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no weights; use numbers")
-    weight = column.cast(pl.Float32, strict=False)
+    # A single-precision 0.7 is below the double-precision one, so it stays as it is.
+    weight = column if dtype == pl.Float32 else column.cast(pl.Float64, strict=False)
     bad = ~weight.is_finite().fill_null(False)
     _refuse(table, name, bad, "weights that are not finite", "mend them or name another with --weight-column")
-    return weight.alias("weight")
+    return weight
 
 
 def _boundary_expression(table: Source, name: str) -> pl.Expr:
