@@ -40,3 +40,33 @@ def test_unknown_ids():
         vocabulary.encode([1], on_unknown="skip")
     with pytest.raises(InputError, match="repeated"):
         Vocabulary(pl.Series([1, 1]))
+
+
+@pytest.mark.parametrize("value", [1.5, 1.0, True, "1", None, 2**70, datetime.date(2020, 1, 1)])
+def test_what_is_of_another_type_is_no_id(value):
+    vocabulary = Vocabulary.of(pl.Series([1, 2, 3]))
+    assert vocabulary.encode([value, 3], on_unknown="ignore").tolist() == [-1, 2]
+    with pytest.raises(InputError, match=r"is not of type Int64|ids are unknown"):
+        vocabulary.encode([3, value])
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [[datetime.date(2020, 1, 2)], [datetime.datetime(2020, 1, 2, 3, 4, 5)], [datetime.time(3, 4)], [5], ["\ud7ff"]],
+)
+def test_text_that_is_no_id(ids):
+    vocabulary = Vocabulary.of(pl.Series(ids))
+    assert vocabulary.parse_all([str(ids[0]), "hello"], on_unknown="ignore")[0] == ids[0]
+    assert vocabulary.encode(vocabulary.parse_all(["hello"], on_unknown="ignore"), on_unknown="ignore").tolist() == [-1]
+    with pytest.raises(InputError, match=r"'hello' is not of type|such as 'hello'"):
+        vocabulary.encode(vocabulary.parse_all(["hello"]))
+    with pytest.raises(InputError, match="is not of type"):
+        vocabulary.encode(["\udcff"])
+
+
+def test_blanks_around_typed_ids():
+    vocabulary = Vocabulary.of(pl.Series([" a", "b", " c", "c", "c ", "d d"]))
+    assert vocabulary.parse_all([" a", "a", "b ", " c", "c", "c ", "d d", " x "]) == [
+        *[" a", " a", "b", " c", "c", "c ", "d d"],
+        "x",
+    ]

@@ -143,6 +143,42 @@ def test_wrong_arguments(retriever):
         retriever.recommend(HISTORIES, 3, allowed=np.ones(3, bool))
 
 
+@pytest.mark.parametrize("listed", [list, tuple, np.array, pl.Series])
+def test_ids_in_any_kind_of_list(retriever, listed):
+    found = retriever.recommend(users=[10, 20], k=3)
+    assert retriever.recommend(users=listed([10, 20]), k=np.int64(3)) == found
+    assert retriever.recommend(users=listed([10]), k=3).item_ids == found.item_ids[:1]
+    assert retriever.recommend([listed(HISTORIES[0])], 3).item_ids == found.item_ids[:1]
+    some = retriever.recommend(HISTORIES, 5, allowed=["i04", "i07"])
+    assert retriever.recommend(HISTORIES, 5, allowed=listed(["i04", "i07"])) == some
+    assert retriever.recommend(HISTORIES, 5, allowed=listed([n in (4, 7) for n in range(NUM_ITEMS)])) == some
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda r: r.recommend(users=10), r"users=10 is no list; write \[10\]"),
+        (lambda r: r.recommend(users="ab"), r"users='ab' is no list; write \['ab'\]"),
+        (lambda r: r.recommend(["i01", "i02"]), r"histories holds 'i01', which is no list; .* \[\['i01'\]\]"),
+        (lambda r: r.recommend([1, 2]), "histories holds 1, which is no list"),
+        (lambda r: r.recommend(5), "histories=5 is no list"),
+        (lambda r: r.recommend([[]], k=3.0), r"k=3\.0 is no whole number; give one of 1\.\.60"),
+        (lambda r: r.recommend([[]], k="3"), "k='3' is no whole number"),
+        (lambda r: r.recommend([[]], k=None), "k=None is no whole number"),
+        (lambda r: r.recommend([[]], 3, allowed=[True] * 4), "give one bool for each of 60 items"),
+        (lambda r: r.recommend([[]], 3, allowed=[True, "i01"]), "id True is not of type String"),
+        (lambda r: r.recommend([[]], 3, allowed=7), "allowed=7 is no list"),
+        (lambda r: r.recommend([[]], 3, allowed={"category": 5}), r"category=5 is no list; write \[5\]"),
+        (lambda r: r.recommend([[]], 3, allowed={"category": [5]}), "category 5 is unknown; known: even, odd, prime"),
+        (lambda r: r.score([], []), "at least one history"),
+        (lambda r: r.score([[]], ["i01"]), "items holds 'i01', which is no list"),
+    ],
+)
+def test_wrong_kinds_of_arguments(retriever, ask, message):
+    with pytest.raises(InputError, match=message):
+        ask(retriever)
+
+
 def test_a_wide_tree_search_is_exact():
     searcher = tree_searcher()
     histories = ItemLists.from_lists([[1, 2], [], [5] * 6])

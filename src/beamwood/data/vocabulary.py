@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,27 +61,47 @@ class Vocabulary:
         """An id typed as text, in the vocabulary's own type: "12" is 12 where ids are integers."""
         return self.parse_all([text])[0]
 
-    def parse_all(self, texts: Sequence[str]) -> list[Any]:
-        """`parse` for many; text that cannot be of the ids' type is an `InputError`."""
-        column = pl.Series("id", [str(text).strip() for text in texts], dtype=pl.String)
-        if self.ids.dtype.is_temporal():
-            values = column.str.to_datetime(strict=False).cast(self.ids.dtype)
+    def parse_all(self, texts: Sequence[str], *, on_unknown: str = "error") -> list[Any]:
+        """`parse` for many. Text that cannot be of the ids' type is an `InputError`, or None with "ignore".
+
+        Ids of text are taken exactly; where none is equal, blanks around either do not count if only one id is left.
+        """
+        column = pl.Series("id", [str(text) for text in texts], dtype=pl.String)
+        dtype = self.ids.dtype
+        if dtype == pl.String:
+            return self._but_for_blanks(column).to_list()
+        if dtype.is_temporal():
+            values = [_from_iso(text.strip(), dtype) for text in column.to_list()]
         else:
-            values = column.cast(self.ids.dtype, strict=False)
-        if values.null_count():
-            bad = column.filter(values.is_null()).to_list()[0]
-            raise InputError(f"id {bad!r} is not of type {self.ids.dtype}, which the log's ids have")
-        return list(values.to_list())
+            stripped = column if dtype == pl.Binary else column.str.strip_chars()
+            values = stripped.cast(dtype, strict=False).to_list()
+        if None in values and on_unknown != "ignore":
+            raise self._wrong_type(column[values.index(None)])
+        return values
+
+    def _but_for_blanks(self, texts: pl.Series) -> pl.Series:
+        exact, stripped = texts.is_in(self.ids.implode()), texts.str.strip_chars()
+        if exact.all():
+            return texts
+        known = pl.DataFrame({"id": self.ids, "key": self.ids.str.strip_chars()}).unique("key", keep="none")
+        asked = pl.DataFrame({"key": stripped})
+        near = asked.join(known, on="key", how="left", maintain_order="left")["id"].fill_null(stripped)
+        return texts.zip_with(exact, near)
 
     def _typed(self, ids: Sequence[Any] | pl.Series, on_unknown: str) -> pl.Series:
-        values = ids.to_list() if isinstance(ids, pl.Series) and ids.dtype != self.ids.dtype else ids
-        if isinstance(values, pl.Series):
-            return values
-        try:
-            return pl.Series("id", list(values), dtype=self.ids.dtype, strict=on_unknown == "error")
-        except (TypeError, OverflowError, pl.exceptions.PolarsError):
-            wrong = next((v for v in values if not _fits(v, self.ids.dtype)), None)
-            raise InputError(f"id {wrong!r} is not of type {self.ids.dtype}, which the log's ids have") from None
+        """The ids as a series of the vocabulary's type; None for one that is not, where that is not an error."""
+        dtype = self.ids.dtype
+        if isinstance(ids, pl.Series) and ids.dtype == dtype:
+            return ids
+        values = list(ids)
+        if _strict(values, dtype) is None:
+            values = [value if _fits(value, dtype) else None for value in values]
+            if on_unknown == "error":
+                raise self._wrong_type(ids[values.index(None)])
+        return pl.Series("id", values, dtype=dtype)
+
+    def _wrong_type(self, value: Any) -> InputError:
+        return InputError(f"id {value!r} is not of type {self.ids.dtype}, which the log's ids have")
 
     def _indices(self, ids: pl.Series) -> NDArray[np.int32]:
         known = pl.DataFrame({"id": self.ids, "index": np.arange(len(self), dtype=np.int32)})
@@ -88,8 +109,26 @@ class Vocabulary:
         return np.asarray(found["index"].fill_null(-1).to_numpy(), dtype=np.int32)
 
 
-def _fits(value: Any, dtype: Any) -> bool:
+def _strict(values: list[Any], dtype: Any) -> pl.Series | None:
+    """The values as a series of exactly that type, None where one is of another; a truth value is no number."""
     try:
-        return value is not None and pl.Series([value], dtype=dtype, strict=True).null_count() == 0
-    except (TypeError, OverflowError, pl.exceptions.PolarsError):
-        return False
+        series = pl.Series("id", values, dtype=dtype, strict=True)
+    except (TypeError, OverflowError, UnicodeEncodeError, pl.exceptions.PolarsError):
+        return None
+    return None if series.dtype != dtype or any(isinstance(value, bool) for value in values) else series
+
+
+def _fits(value: Any, dtype: Any) -> bool:
+    return value is not None and _strict([value], dtype) is not None
+
+
+def _from_iso(text: str, dtype: Any) -> Any:
+    """The date, time or both that ISO 8601 text says, None where it says none."""
+    try:
+        if dtype == pl.Date:
+            value: Any = dt.date.fromisoformat(text)
+        else:
+            value = (dt.time if dtype == pl.Time else dt.datetime).fromisoformat(text)
+    except ValueError:
+        return None
+    return value if _fits(value, dtype) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ from beamwood.types import Askers, BoolArray, ItemLists, PersonalSearcher, Searc
 
 __all__ = ["Allowed", "Recommendations", "Retriever"]
 
-Allowed = BoolArray | Sequence[Any] | Mapping[str, Any]
+Ids = Sequence[Any] | NDArray[Any] | pl.Series
+Allowed = BoolArray | Ids | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,10 @@ class Retriever:
 
     def recommend(
         self,
-        histories: ItemLists | Sequence[Sequence[Any]] | None = None,
+        histories: ItemLists | Sequence[Ids] | None = None,
         k: int = 20,
         *,
-        users: Sequence[Any] | None = None,
+        users: Ids | None = None,
         exclude_seen: bool = True,
         allowed: Allowed | None = None,
         on_unknown: str = "error",
@@ -88,7 +90,8 @@ class Retriever:
     ) -> Recommendations:
         """The k best items for each history (item ids, oldest first) or each known user.
 
-        `allowed`: item ids, {"category": name or names}, or bool[N] by item index; the filter acts inside the search.
+        Ids come as lists, arrays or series. `allowed`: item ids, {"category": name or names}, or N truth values by
+        item index; the filter acts inside the search.
         `exclude_seen` leaves the history's own items out. Unknown ids are an `InputError` unless
         `on_unknown="ignore"`, which drops unknown items and answers unknown users as if they had no history. `context`:
         by column a value a row, where the retriever looks at circumstances; what is left out counts as missing.
@@ -97,8 +100,7 @@ class Retriever:
         if needs_users(searcher) and histories is not None:
             raise InputError("this retriever knows users, not histories alone (it learned a vector each); give users")
         known = self.resolve(histories, users, on_unknown=on_unknown)
-        if not 1 <= k <= len(self.items):
-            raise InputError(f"k={k} is outside 1..{len(self.items)}, the number of items")
+        k = self._checked(k)
         mask = self.allowed_mask(allowed, on_unknown=on_unknown)
         excluded = known.distinct() if exclude_seen else None
         if context is not None and not getattr(searcher, "uses_context", False):
@@ -107,7 +109,7 @@ class Retriever:
             assert isinstance(searcher, PersonalSearcher)
             asked = np.full(len(known), -1, np.int64)
             if users is not None and self.users is not None:
-                asked = np.asarray(self.users.encode(list(users), on_unknown=on_unknown), np.int64)
+                asked = np.asarray(self.users.encode(_listed("users", users), on_unknown=on_unknown), np.int64)
             for name, values in (context or {}).items():
                 if isinstance(values, str) or len(values) != len(known):
                     raise InputError(f"the context's column '{name}' needs a list of {len(known)} values, one a row")
@@ -123,21 +125,22 @@ class Retriever:
         scores = [row[:count].astype(float).tolist() for row, count in zip(hits.scores, counts, strict=True)]
         return Recommendations(rows, scores)
 
-    def score(
-        self, histories: ItemLists | Sequence[Sequence[Any]], items: Sequence[Sequence[Any]]
-    ) -> NDArray[np.float32]:
+    def score(self, histories: ItemLists | Sequence[Ids], items: Sequence[Ids]) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item id for each history; every row of `items` has M ids."""
         known = self.resolve(histories, None, on_unknown="error")
-        widths = {len(row) for row in items}
-        if len(items) != len(known) or len(widths) > 1:
-            raise InputError(f"items must be {len(known)} rows of equal length; got {len(items)} of lengths {widths}")
-        flat = self.items.encode([item for row in items for item in row])
-        return self.searcher.score(known, np.asarray(flat).reshape(len(items), -1))
+        if len(known) == 0:
+            raise InputError("score needs at least one history, and a row of items for it")
+        rows = _rows("items", items)
+        widths = {len(row) for row in rows}
+        if len(rows) != len(known) or len(widths) > 1:
+            raise InputError(f"items must be {len(known)} rows of equal length; got {len(rows)} of lengths {widths}")
+        flat = self.items.encode([item for row in rows for item in row])
+        return self.searcher.score(known, np.asarray(flat).reshape(len(rows), -1))
 
     def resolve(
         self,
-        histories: ItemLists | Sequence[Sequence[Any]] | None,
-        users: Sequence[Any] | None,
+        histories: ItemLists | Sequence[Ids] | None,
+        users: Ids | None,
         *,
         on_unknown: str = "error",
     ) -> ItemLists:
@@ -147,13 +150,14 @@ class Retriever:
         if isinstance(histories, ItemLists):
             return histories
         if histories is not None:
-            flat = self.items.encode([item for row in histories for item in row], on_unknown=on_unknown)
-            stops = np.cumsum([len(row) for row in histories], dtype=np.int64)
+            given = _rows("histories", histories)
+            flat = self.items.encode([item for row in given for item in row], on_unknown=on_unknown)
+            stops = np.cumsum([len(row) for row in given], dtype=np.int64)
             rows = np.split(np.asarray(flat, np.int32), stops[:-1]) if len(stops) else []
             return ItemLists.from_lists([row[row >= 0] for row in rows])
         if self.users is None or self.histories is None:
             raise InputError("this artefact keeps no users; give histories, or fit with users kept")
-        rows_of_users = np.asarray(self.users.encode(list(users or ()), on_unknown=on_unknown))
+        rows_of_users = np.asarray(self.users.encode(_listed("users", users), on_unknown=on_unknown))
         padded = ItemLists.concatenate([self.histories, ItemLists.empty(1)])
         return padded.take(np.where(rows_of_users < 0, len(self.histories), rows_of_users))
 
@@ -161,15 +165,14 @@ class Retriever:
         """bool[N] of a filter, or None where everything is allowed."""
         if allowed is None:
             return None
-        if isinstance(allowed, np.ndarray) and allowed.dtype == np.bool_:
-            if allowed.shape != (len(self.items),):
-                raise InputError(
-                    f"allowed has shape {allowed.shape}; give one bool for each of {len(self.items)} items"
-                )
-            return allowed
         if isinstance(allowed, Mapping):
             return self._category_mask(allowed)
-        indices = np.asarray(self.items.encode(list(allowed), on_unknown=on_unknown))
+        flags = _truth_values(allowed)
+        if flags is not None:
+            if flags.shape != (len(self.items),):
+                raise InputError(f"allowed has shape {flags.shape}; give one bool for each of {len(self.items)} items")
+            return flags
+        indices = np.asarray(self.items.encode(_listed("allowed", allowed), on_unknown=on_unknown))
         mask = np.zeros(len(self.items), bool)
         mask[indices[indices >= 0]] = True
         return mask
@@ -181,14 +184,23 @@ class Retriever:
         if self.categories is None:
             raise InputError("this artefact has no categories; fit with an item table that has a 'category' column")
         wanted = allowed["category"]
-        names = [wanted] if isinstance(wanted, str) else list(wanted)
+        names = [wanted] if isinstance(wanted, str) else _listed("category", wanted)
         parts = self.categories.cast(pl.String).fill_null("").str.split("|")
         present = set(parts.explode().drop_nulls().unique().to_list()) - {""}
         for name in names:
-            if name not in present:
-                raise InputError(f"category '{name}' is unknown{nearest(str(name), present)}")
+            if not isinstance(name, str) or name not in present:
+                raise InputError(f"category {name!r} is unknown{nearest(str(name), present)}")
         matches = parts.list.eval(pl.element().is_in(names)).list.any()
         return np.asarray(matches.fill_null(False).to_numpy(), dtype=np.bool_)
+
+    def _checked(self, k: Any) -> int:
+        try:
+            number = operator.index(k)
+        except TypeError:
+            raise InputError(f"k={k!r} is no whole number; give one of 1..{len(self.items)}, such as k=10") from None
+        if not 1 <= number <= len(self.items):
+            raise InputError(f"k={k} is outside 1..{len(self.items)}, the number of items")
+        return number
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the artefact, whole or not at all; an artefact already there needs `overwrite`."""
@@ -231,3 +243,30 @@ class Retriever:
                 if name not in own | {"beamwood", "libraries", "created"}
             },
         )
+
+
+def _listed(name: str, values: Any) -> list[Any]:
+    """The values of a list, an array or a series. Errors: a single value, or text, in its place."""
+    if not isinstance(values, str | bytes):
+        try:
+            return list(values)
+        except TypeError:
+            pass
+    raise InputError(f"{name}={values!r} is no list; write [{values!r}]")
+
+
+def _truth_values(values: Any) -> BoolArray | None:
+    """Values that are truth values throughout as an array, None where any is an id."""
+    if isinstance(values, np.ndarray):
+        return values if values.dtype == np.bool_ else None
+    given = _listed("allowed", values)
+    return np.array(given, np.bool_) if given and all(isinstance(v, bool | np.bool_) for v in given) else None
+
+
+def _rows(name: str, rows: Any) -> list[list[Any]]:
+    """A list for each row. Errors: a row that is a single id, as in a flat list."""
+    given = _listed(name, rows)
+    for row in given:
+        if isinstance(row, str | bytes) or not hasattr(row, "__iter__"):
+            raise InputError(f"{name} holds {row!r}, which is no list; give a list of ids for each row, as [[{row!r}]]")
+    return [list(row) for row in given]
