@@ -312,6 +312,44 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
     assert "k=0" in json.loads(capsys.readouterr().out)["error"]
 
 
+def test_ids_as_they_are_typed(tmp_path, capsys):
+    frame = pl.DataFrame({"user": [f"u,{n % 20}" for n in range(200)], "item": [f"i,{n % 7} " for n in range(200)]})
+    frame.write_parquet(tmp_path / "log.parquet")
+    out = tmp_path / "out"
+    assert beamwood("fit", tmp_path / "log.parquet", "--method", "popularity", "--out", out) == 0
+    (tmp_path / "users.txt").write_bytes(b"\xef\xbb\xbfu,3\r\n\r\nu,4\r\n")
+    (tmp_path / "items.txt").write_bytes(b"\xef\xbb\xbfi,3\ni,4 \n")
+    (tmp_path / "empty.txt").write_text("\n")
+
+    def asked(*arguments):
+        capsys.readouterr()
+        assert beamwood("recommend", out, "-k", 7, "--json", *arguments) == 0, capsys.readouterr().err
+        return [row["items"] for row in json.loads(capsys.readouterr().out)]
+
+    seen = ("--history", '["i,0", "i,1 "]', "--history", '["i,2"]')
+    assert [len(set(row)) for row in asked(*seen)] == [5, 6]
+    assert asked("--users-file", tmp_path / "users.txt", "--include-seen") == asked(
+        "--user", "u,3", "--user", " u,4", "--include-seen"
+    )
+    assert sorted(asked("--history", "", "--allowed-items", tmp_path / "items.txt")[0]) == ["i,3 ", "i,4 "]
+    for arguments, message in [
+        (["recommend", out, "--users-file", tmp_path / "empty.txt"], "empty.txt holds no ids"),
+        (["recommend", out, "--user", os.fsdecode(b"\xff")], "not UTF-8"),
+        (["recommend", out, "--history", os.fsdecode(b"\xff")], "not UTF-8"),
+        (["fit", tmp_path / "log.parquet", "--out", os.fsdecode(b"o\xff")], "not UTF-8"),
+    ]:
+        assert beamwood(*arguments) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_unknown_integer_ids_can_be_ignored(fitted, capsys):
+    for arguments in (["--user", "nobody"], ["--history", "1,x"]):
+        assert beamwood("recommend", fitted, *arguments, "-k", "3", "--on-unknown", "ignore") == 0
+        assert capsys.readouterr().out.count("\n") == 4
+        assert beamwood("recommend", fitted, *arguments) == 2
+        assert "is not of type Int64" in capsys.readouterr().err
+
+
 def test_corrupt_and_changed(market, fitted, tmp_path, capsys):
     weights = fitted / "weights.safetensors"
     whole = weights.read_bytes()

@@ -38,6 +38,9 @@ def run() -> None:
 def main(arguments: list[str]) -> int:
     """Run one command line and return its exit code; an error is one line on stderr, and JSON with `--json`."""
     as_json = "--json" in arguments
+    for argument in arguments:
+        if not _is_text(argument):
+            return failed(f"the argument {argument!a} is not UTF-8; write it so", WRONG_INPUT, as_json=as_json)
     try:
         result = app(arguments, prog_name="beamwood", standalone_mode=False)
         sys.stdout.flush()
@@ -61,6 +64,11 @@ def main(arguments: list[str]) -> int:
             return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
         traceback.print_exc()
         return failed(f"a fault of beamwood's, not yours: {type(error).__name__}: {error}", FAULT, as_json=as_json)
+
+
+def _is_text(argument: str) -> bool:
+    """Whether the bytes typed were UTF-8; others stand for themselves as lone surrogates, which no file can hold."""
+    return not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
 def failed(message: str, code: int, *, as_json: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as documents
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -13,12 +14,14 @@ from beamwood.errors import InputError
 
 __all__ = ["recommend"]
 
+_HISTORY_HELP = 'Item ids, oldest first: 5,9,2; ids that hold a comma as JSON: ["a,b", "c"]. One query each.'
+
 
 def recommend(
     folder: Annotated[str, typer.Argument(help="A folder that `beamwood fit` saved.")],
     user: Annotated[Optional[list[str]], typer.Option("--user", help="A user id of the log.")] = None,  # noqa: UP045
     users_file: Annotated[Optional[str], typer.Option("--users-file", help="A file of user ids, one a line.")] = None,  # noqa: UP045
-    history: Annotated[Optional[list[str]], typer.Option("--history", help="Item ids, oldest first: 5,9,2.")] = None,  # noqa: UP045
+    history: Annotated[Optional[list[str]], typer.Option("--history", help=_HISTORY_HELP)] = None,  # noqa: UP045
     k: Annotated[int, typer.Option("-k", "--k", help="How many items.")] = 10,
     category: Annotated[Optional[list[str]], typer.Option("--category", help="Only items of this category.")] = None,  # noqa: UP045
     allowed_items: Annotated[Optional[str], typer.Option("--allowed-items", help="A file of item ids.")] = None,  # noqa: UP045
@@ -35,6 +38,8 @@ def recommend(
 
     retriever = Retriever.load(folder)
     names = [*(user or []), *(read_lines(users_file) if users_file else [])]
+    if users_file and not names:
+        raise InputError(f"--users-file {users_file} holds no ids; write one a line")
     if bool(names) == bool(history):
         raise InputError("give either --user (or --users-file) or --history")
     allowed: Any = None
@@ -43,15 +48,15 @@ def recommend(
     if category:
         allowed = {"category": category}
     elif allowed_items:
-        allowed = retriever.items.parse_all(read_lines(allowed_items))
+        allowed = retriever.items.parse_all(read_lines(allowed_items), on_unknown=on_unknown)
     if history:
-        queries: list[Any] = [retriever.items.parse_all([i for i in row.split(",") if i.strip()]) for row in history]
+        queries = [retriever.items.parse_all(parse_history(row), on_unknown=on_unknown) for row in history]
         asked: dict[str, Any] = {"histories": queries}
         labels = history
     else:
         if retriever.users is None:
             raise InputError(f"{folder} keeps no users; give --history")
-        asked = {"users": retriever.users.parse_all(names)}
+        asked = {"users": retriever.users.parse_all(names, on_unknown=on_unknown)}
         labels = names
     if context:
         asked["context"] = {name: [value] * len(labels) for name, value in map(parse_pair, context)}
@@ -66,6 +71,17 @@ def recommend(
             print(f"  {rank:>3}  {item}  {score:.4f}")
 
 
+def parse_history(text: str) -> list[str]:
+    """The ids of "5,9,2", or of a JSON list."""
+    try:
+        listed = documents.loads(text)
+    except ValueError:
+        listed = None
+    if isinstance(listed, list) and all(isinstance(item, str | int) for item in listed):
+        return [str(item) for item in listed]
+    return [item for item in text.split(",") if item.strip()]
+
+
 def parse_pair(text: str) -> tuple[str, str]:
     """Name and value of "name=value"."""
     name, equals, value = text.partition("=")
@@ -75,8 +91,8 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 
 def read_lines(path: str) -> list[str]:
-    """The non-empty lines of a text file."""
+    """The lines of a text file that are not blank."""
     try:
-        return [line.strip() for line in Path(path).read_text().splitlines() if line.strip()]
+        return [line for line in Path(path).read_text("utf-8-sig").split("\n") if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
