@@ -1,5 +1,7 @@
 """Columns of tables as arrays: known answers, and what is unknown or missing."""
 
+import datetime
+
 import numpy as np
 import polars as pl
 import pytest
@@ -79,6 +81,29 @@ def test_wrong_rows():
         encode_columns(columns, pl.DataFrame({"other": [1]}))
     with pytest.raises(InputError, match="vectors of lengths"):
         fit_columns(pl.DataFrame({"v": [[1.0], [1.0, 2.0]]}), ["v"])
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("length", [datetime.timedelta(1)], r"'length' of type Duration.* holds no categories; make them text"),
+        ("blob", [b"\xff"], "'blob' of type Binary holds no categories"),
+        ("length:number", [datetime.timedelta(1)], "'length' of type Duration.* holds no numbers; make it numbers"),
+        ("tags:number", [["x"]], r"'tags' of type List\(String\) holds no numbers"),
+        ("blob:number", [b"1"], "'blob' of type Binary holds no numbers"),
+        ("tags:vector", [["x"]], r"List\(String\); a vector column holds lists of numbers"),
+    ],
+)
+def test_types_that_are_no_columns(column, values, message):
+    with pytest.raises(InputError, match=message):
+        fit_columns(pl.DataFrame({column.partition(":")[0]: values}), [column])
+
+
+def test_lists_of_any_labels():
+    frame = pl.DataFrame({"none": [[], []], "flags": [[True, False], []], "days": [[datetime.date(2020, 1, 1)], None]})
+    columns = fit_columns(frame, ["none", "flags", "days"])
+    assert [column.values for column in columns] == [(), ("false", "true"), ("2020-01-01",)]
+    assert encode_columns(columns, frame).arrays["flags"].tolist() == [[2, 1], [0, -1]]
 
 
 def test_a_constant_column_says_nothing_and_breaks_nothing():

@@ -1,5 +1,6 @@
 """Reading: every format gives the same log, every wrong input an error that names the file and the fix."""
 
+import datetime as dt
 import gzip
 
 import numpy as np
@@ -151,3 +152,47 @@ def test_boundary_column():
             frame.with_columns(part=pl.Series(["history", "maybe", "1", "0", "true"])),
             columns=ColumnNames(boundary="part"),
         )
+
+
+def with_items(**columns):
+    log = read_log(pl.DataFrame({"user": [1, 1, 2, 2], "item": [0, 1, 2, 3]}))
+    return Dataset.from_log(log, pl.DataFrame({"item": range(4), **columns}))
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels", "first"),
+    [
+        ([["a", "b"], ["b"], [], None], ["a|b", "b", None, None], [0, 1, -1, -1]),
+        ([["a", None], [None], ["c"], ["a"]], ["a", "", "c", "a"], [0, -1, 1, 0]),
+        ([[], [], [], []], [None] * 4, [-1] * 4),
+        ([[7], [8, 7], None, []], ["7", "8|7", None, None], [0, 1, -1, -1]),
+    ],
+)
+def test_categories_in_lists(cells, labels, first):
+    table = with_items(category=cells).item_table
+    assert table.category_labels.to_list() == labels
+    assert table.categories.tolist() == first
+
+
+@pytest.mark.parametrize("cell", [dt.timedelta(1), b"\xff", {"a": 1}, [["a"]]])
+def test_categories_of_no_type(cell):
+    with pytest.raises(InputError, match=r"column 'category' of type .* holds no categories; make them text"):
+        with_items(category=[cell] * 4)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ([[1.0], [2.0], None, [float("nan")]], "'v': 1 items have null, NaN or infinity .* such as item 3; mend"),
+        ([[1.0], None, [None], [float("inf")]], "'v': 2 items have null, NaN or infinity .* such as item 2; mend"),
+        ([[1.0], None, [1.0, 2.0], []], "'v': 2 items have a vector of another length than 1, .* such as item 2"),
+        ([[], [], [], []], "holds no lists of numbers"),
+        ([["a"]] * 4, "holds no lists of numbers"),
+        ([1.0] * 4, "holds no lists of numbers"),
+    ],
+)
+def test_vectors_are_whole(cells, message):
+    with pytest.raises(InputError, match=message):
+        with_items(v=cells).item_table.vectors("v")
+    good = with_items(v=pl.Series([[1, 2], [3, 4], None, [5, 6]], dtype=pl.Array(pl.Int8, 2)))
+    assert good.item_table.vectors("v").tolist() == [[1, 2], [3, 4], [0, 0], [5, 6]]

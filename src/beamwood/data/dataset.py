@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.columns import ALIASES
+from beamwood.data.labels import SEPARATOR, as_lists, label_lists
 from beamwood.data.log import CONTEXT, Log, id_expression
 from beamwood.data.source import open_source, reading
 from beamwood.data.vocabulary import Vocabulary
@@ -39,15 +40,27 @@ class ItemTable:
         if column not in self.frame.columns:
             known = ", ".join(self.frame.columns)
             raise InputError(f"item_column='{column}' is not in the item table; it has: {known}")
-        cells = self.frame[column]
-        if isinstance(cells.dtype, pl.Array):
-            cells = cells.arr.to_list()
-        given = cells.drop_nulls()
-        if not isinstance(cells.dtype, pl.List) or len(given) == 0 or given.list.len().n_unique() > 1:
+        cells = as_lists(self.frame[column])
+        given, there = cells.drop_nulls(), np.flatnonzero(cells.is_not_null().to_numpy())
+        inner: Any = getattr(cells.dtype, "inner", None)
+        if inner is None or not inner.is_numeric() or len(given) == 0 or given.list.len().max() == 0:
             raise InputError(f"item column '{column}' of type {cells.dtype} holds no lists of numbers of one length")
-        result = np.zeros((len(cells), len(given[0])), np.float32)
-        result[cells.is_not_null().to_numpy()] = np.asarray(given.to_list(), np.float32)
+        lengths = given.list.len().to_numpy()
+        width = int(lengths[0])
+        self._refuse(column, there[lengths != width], f"a vector of another length than {width}, the first one's")
+        values = given.list.explode().cast(pl.Float32, strict=False).fill_null(np.nan).to_numpy().reshape(-1, width)
+        self._refuse(column, there[~np.isfinite(values).all(axis=1)], "null, NaN or infinity in its vector")
+        result = np.zeros((len(cells), width), np.float32)
+        result[there] = values
         return result
+
+    def _refuse(self, column: str, items: NDArray[np.int64], what: str) -> None:
+        if len(items):
+            first = self.frame["item"][int(items[0])]
+            raise InputError(
+                f"item column '{column}': {len(items)} items have {what}, such as item {first!r}; mend them, or leave "
+                "such cells empty (zeros)"
+            )
 
 
 @dataclass(frozen=True)
@@ -208,8 +221,9 @@ def _align(table: pl.DataFrame, catalogue: Vocabulary, logged: pl.Series, unlist
     categories = np.full(len(catalogue), -1, np.int32)
     labels = None
     if "category" in frame.columns:
-        labels = frame["category"].cast(pl.String)
-        first = labels.str.split("|").list.first()
+        lists = label_lists(frame["category"])
+        labels = lists.list.join(SEPARATOR, ignore_nulls=True)
+        first = lists.list.drop_nulls().list.first()
         first = first.set(first == "", None)
         names = first.drop_nulls().unique().sort()
         if len(names):

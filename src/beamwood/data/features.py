@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from beamwood.data.labels import as_lists, label_lists
 from beamwood.errors import InputError, nearest
 from beamwood.types import IndexArray
 
@@ -21,7 +22,6 @@ __all__ = ["FeatureColumn", "FeatureTable", "encode_columns", "fit_columns"]
 
 Kind = Literal["category", "number", "vector"]
 KINDS = ("category", "number", "vector")
-_SEPARATOR = "|"
 
 
 class FeatureColumn(BaseModel):
@@ -119,7 +119,7 @@ def _is_number(dtype: Any) -> bool:
 def _fit(series: pl.Series, kind: str) -> FeatureColumn:
     name = series.name
     if kind == "category":
-        values = _cells(series).explode().drop_nulls().unique().sort()
+        values = label_lists(series).explode().drop_nulls().unique().sort()
         return FeatureColumn(name=name, kind="category", values=tuple(values.filter(values != "").to_list()))
     if kind == "number":
         numbers = _finite(series)
@@ -130,27 +130,19 @@ def _fit(series: pl.Series, kind: str) -> FeatureColumn:
         return FeatureColumn(
             name=name, kind="number", mean=float(known.mean()), deviation=spread if spread > 0 else 1.0
         )
-    if not isinstance(series.dtype, pl.List | pl.Array):
+    if _kind(series.dtype) != "vector":
         raise InputError(f"column '{name}' is of type {series.dtype}; a vector column holds lists of numbers")
-    lengths = _lists(series).list.len().drop_nulls().unique().to_list()
+    lengths = as_lists(series).list.len().drop_nulls().unique().to_list()
     if len(lengths) != 1 or lengths[0] == 0:
         raise InputError(f"column '{name}' holds vectors of lengths {sorted(lengths)[:5]}; give vectors of one length")
     return FeatureColumn(name=name, kind="vector", width=int(lengths[0]))
 
 
-def _lists(series: pl.Series) -> pl.Series:
-    return series.arr.to_list() if isinstance(series.dtype, pl.Array) else series
-
-
-def _cells(series: pl.Series) -> pl.Series:
-    """The values of each cell as a list of text."""
-    if isinstance(series.dtype, pl.List | pl.Array):
-        return _lists(series).cast(pl.List(pl.String))
-    return series.cast(pl.String).str.split(_SEPARATOR)
-
-
 def _finite(series: pl.Series) -> NDArray[np.float64]:
     """The numbers of a column, NaN where there is none. Errors: a value that is no number."""
+    dtype = series.dtype
+    if dtype.is_nested() or dtype in (pl.Duration, pl.Binary, pl.Object):
+        raise InputError(f"column '{series.name}' of type {dtype} holds no numbers; make it numbers, or leave it out")
     numbers = series.cast(pl.Float64, strict=False)
     wrong = series.filter(numbers.is_null() & series.is_not_null())
     if len(wrong):
@@ -162,7 +154,7 @@ def _finite(series: pl.Series) -> NDArray[np.float64]:
 
 
 def _categories(column: FeatureColumn, series: pl.Series) -> NDArray[np.int32]:
-    cells = pl.DataFrame({"row": np.arange(len(series)), "value": _cells(series)}).explode("value")
+    cells = pl.DataFrame({"row": np.arange(len(series)), "value": label_lists(series)}).explode("value")
     known = pl.DataFrame(
         {"value": pl.Series(column.values, dtype=pl.String), "code": np.arange(1, len(column.values) + 1)}
     )
@@ -183,7 +175,7 @@ def _numbers(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
 
 def _vectors(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
     encoded = np.zeros((len(series), column.width + 1), np.float32)
-    for row, cell in enumerate(_lists(series).to_list()):
+    for row, cell in enumerate(as_lists(series).to_list()):
         if cell is None or any(value is None or not np.isfinite(value) for value in cell):
             encoded[row, -1] = 1
         elif len(cell) != column.width:

@@ -1,0 +1,36 @@
+"""Cells that hold labels: text with "|" between several, a single value, or a list of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from beamwood.errors import InputError
+
+__all__ = ["SEPARATOR", "as_lists", "label_lists"]
+
+SEPARATOR = "|"
+_LABELS = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Datetime, pl.Time, pl.Null)
+
+
+def label_lists(series: pl.Series) -> pl.Series:
+    """Each cell's labels as a list of text, null where there is none. Errors: a column whose type holds no labels."""
+    dtype = series.dtype
+    inner: Any = dtype.inner if isinstance(dtype, pl.List | pl.Array) else dtype
+    if not (inner.is_numeric() or inner in _LABELS):
+        raise InputError(
+            f"column '{series.name}' of type {dtype} holds no categories; make them text, numbers or lists of these, "
+            "or leave the column out"
+        )
+    if inner == pl.Null:
+        return pl.Series(series.name, [None] * len(series), dtype=pl.List(pl.String))
+    if isinstance(dtype, pl.List | pl.Array):
+        lists = as_lists(series).cast(pl.List(pl.String))
+        return pl.select(pl.when(lists.list.len() > 0).then(lists).alias(series.name)).to_series()
+    return series.cast(pl.String).str.split(SEPARATOR)
+
+
+def as_lists(series: pl.Series) -> pl.Series:
+    """A column of arrays as one of lists; others as they are."""
+    return series.arr.to_list() if isinstance(series.dtype, pl.Array) else series
