@@ -196,3 +196,57 @@ def test_vectors_are_whole(cells, message):
         with_items(v=cells).item_table.vectors("v")
     good = with_items(v=pl.Series([[1, 2], [3, 4], None, [5, 6]], dtype=pl.Array(pl.Int8, 2)))
     assert good.item_table.vectors("v").tolist() == [[1, 2], [3, 4], [0, 0], [5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "listed", "extra"),
+    [
+        (pl.UInt8, [0, 1, 2, 3, 300], 1),
+        (pl.Int64, ["0", "1", "2", "3", "B0", "007", "+1"], 3),
+        (pl.Int64, ["0", "1", "2", "3", "4"], 0),
+    ],
+)
+def test_items_whose_ids_cannot_be_the_logs(dtype, listed, extra):
+    log = read_log(pl.DataFrame({"user": [1, 1, 2, 2], "item": [0, 1, 2, 3]}).with_columns(pl.col("item").cast(dtype)))
+    data = Dataset.from_log(log, pl.DataFrame({"item": listed}))
+    assert data.report["items_of_another_type"] == extra
+    assert len(data.items) == len(listed) - extra
+    assert data.items.ids.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        (
+            ["B0", "007"],
+            r"its item ids, such as \['B0', '007'\], are not of type Int64, .*; write them as the log does",
+        ),
+        (["0", "1", "2", "03"], r"such as \[3\] \(it has ids of another type, such as \['03'\]\); add them"),
+    ],
+)
+def test_ids_written_otherwise_do_not_match(listed, message):
+    with pytest.raises(InputError, match=message):
+        with_items_of(listed)
+
+
+def test_ids_of_another_kind_do_not_match():
+    log = read_log(pl.DataFrame({"user": [1, 2], "item": [dt.date(2020, 1, 1), dt.date(2020, 1, 2)]}))
+    with pytest.raises(InputError, match="are not of type Date"):
+        Dataset.from_log(log, pl.DataFrame({"item": ["2020-01-01", "x"]}))
+
+
+def test_a_table_with_several_columns_of_ids():
+    several = pl.DataFrame({"item": range(4), "item_id": range(4)})
+    log = read_log(pl.DataFrame({"user": [1, 1, 2, 2], "item": [0, 1, 2, 3]}))
+    with pytest.raises(InputError, match="several columns for the item: item, item_id; choose one with --items-column"):
+        Dataset.from_log(log, several)
+    assert len(Dataset.from_log(log, several, item_column="item_id").items) == 4
+    assert len(Dataset.from_log(log, pl.DataFrame({"id": range(4), "item": range(4)})).items) == 4
+    users = pl.DataFrame({"user": [1, 2], "uid": [1, 2]})
+    with pytest.raises(InputError, match="several columns for the user: user, uid; keep one of them"):
+        Dataset.from_log(log, user_table=users)
+
+
+def with_items_of(listed):
+    log = read_log(pl.DataFrame({"user": [1, 1, 2, 2], "item": [0, 1, 2, 3]}))
+    return Dataset.from_log(log, pl.DataFrame({"item": listed}))

@@ -102,6 +102,11 @@ def test_a_session_is_the_user_only_where_no_user_is():
             None,
             r"several columns for the time: ts, time; .*--time-column",
         ),
+        (
+            {"both": [1], "item": [2]},
+            ColumnNames(user="both", item="both"),
+            r"'both' is named for both the user and the item; name another with --user-column or --item-column",
+        ),
         ({"user": [1], "item": [2]}, ColumnNames(item="itm"), r"no column 'itm' for the item; it has: user, item"),
     ],
 )
@@ -129,6 +134,9 @@ def test_text_ids_become_numbers_only_where_nothing_is_lost(tmp_path):
         ([dt.date(2024, 3, 1), dt.date(2024, 1, 1), dt.date(2024, 2, 1)], "date"),
         ([dt.datetime(2024, 1, 1, 3), dt.datetime(2024, 1, 1, 1), dt.datetime(2024, 1, 1, 2)], "date and time"),
         (["2024-01-03", "2024-01-01", "2024-01-02"], "ISO 8601 text"),
+        ([str(1_700_000_000_000_000_000 + late) for late in (3, 1, 2)], "whole numbers"),
+        (["2024-01-01T03:00Z", "2024-01-01T02:59+00:00", "20240101T025930Z"], "ISO 8601 text"),
+        (["20240101T0300", "20240101T010203", "20240101T030203+0100"], "ISO 8601 text"),
         (["2024-01-01T03:00:00.5Z", "2024-01-01 02:59", "2024-01-01T05:00:00+02:00"], "ISO 8601 text"),
     ],
 )
@@ -157,6 +165,16 @@ def test_wrong_times(values, message):
         read_log(pl.DataFrame({"user": [1, 1, 1], "item": [1, 2, 3], "time": values}))
 
 
+def test_wide_ids_of_few_digits_are_plain_ones():
+    log = read_log(pl.DataFrame({"user": pl.Series([1, 2], dtype=pl.Int128), "item": [1, 2]}))
+    assert log.frame["user"].dtype == pl.Int64
+
+
+def test_a_text_file_may_leave_columns_without_a_name(tmp_path):
+    (tmp_path / "log.csv").write_text("user,item,,\n1,2,,\n")
+    assert read_log(tmp_path / "log.csv").frame.rows() == [(1, 2)]
+
+
 def test_without_times_the_row_order_counts_and_is_reported():
     for frame in ({"user": [1, 1], "item": [1, 2]}, {"user": [1, 1], "item": [1, 2], "time": [None, None]}):
         log = read_log(pl.DataFrame(frame))
@@ -167,6 +185,11 @@ def test_without_times_the_row_order_counts_and_is_reported():
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
+        ({"user": [1], "item": [dt.timedelta(1)]}, r"'item' of type Duration.* holds no item ids; use numbers"),
+        (
+            {"user": [1, 1], "item": pl.Series([1, 2**70], dtype=pl.Int128)},
+            r"'item' has 1 of 2 item ids beyond 64 bits, .* in row 2; write them as text",
+        ),
         ({"user": [1, None], "item": [1, 2]}, r"'user' has 1 of 2 rows without a user id, the first None in row 2"),
         ({"user": [1, 2], "item": [None, "a"]}, r"'item' has 1 of 2 rows without a item id, the first None in row 1"),
         ({"user": [], "item": []}, r"has no rows"),
@@ -230,6 +253,10 @@ def test_wrong_files(tmp_path):
     fails(tmp_path / "empty.csv", "cannot be read: it is empty")
     (tmp_path / "header.csv").write_text("user,item\n")
     fails(tmp_path / "header.csv", "has no rows")
+    (tmp_path / "twice.csv").write_text("user,item,item\n1,2,3\n")
+    fails(tmp_path / "twice.csv", r"twice\.csv has several columns named 'item'; give each its own name")
+    (tmp_path / "twice.inter").write_text("user:token\titem:token\titem:float\n1\t2\t3\n")
+    fails(tmp_path / "twice.inter", r"twice\.inter .*column 'item'")
     FRAME.write_parquet(tmp_path / "cut.parquet")
     whole = (tmp_path / "cut.parquet").read_bytes()
     (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])

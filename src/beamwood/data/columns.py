@@ -54,27 +54,41 @@ class ColumnNames:
                     f"{source} has no {role} column; it has: {', '.join(there)}. Name it with --{role}-column "
                     f"(known by themselves: {known})"
                 )
+        if found["user"] == found["item"]:
+            raise InputError(
+                f"{source}: column '{found['user']}' is named for both the user and the item; name another with "
+                "--user-column or --item-column"
+            )
         for name in self.context:
             if name not in there:
                 raise InputError(f"{source} has no column '{name}' for the context{nearest(name, there)}")
         return found
 
 
-def find_column(role: str, given: str | None, there: Sequence[str], source: str) -> str | None:
+def find_column(
+    role: str,
+    given: str | None,
+    there: Sequence[str],
+    source: str,
+    *,
+    also: Sequence[str] = (),
+    fix: str | None = None,
+) -> str | None:
     """The column given for a role, or the only one whose lower-case name is an alias of it; None where none is.
 
-    Errors: the given one is not there; several aliases are. The message names the source, the columns that were
-    there and the option that settles it.
+    `also`: further aliases, looked for last. Errors: the given one is not there; several aliases are. The message names
+    the source, the columns that were there and what settles it (`fix`).
     """
     if given is not None:
         if given not in there:
             raise InputError(f"{source} has no column '{given}' for the {role}; it has: {', '.join(there)}")
         return given
-    for group in ALIASES.get(role, ()):
+    for group in (*ALIASES.get(role, ()), also):
         found = [name for name in there if name.strip().lower() in group]
         if len(found) > 1:
             raise InputError(
-                f"{source} has several columns for the {role}: {', '.join(found)}; choose one with --{role}-column"
+                f"{source} has several columns for the {role}: {', '.join(found)}; "
+                f"{fix or f'choose one with --{role}-column'}"
             )
         if found:
             return found[0]

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.data.columns import ALIASES
+from beamwood.data.columns import find_column
 from beamwood.data.labels import SEPARATOR, as_lists, label_lists
 from beamwood.data.log import CONTEXT, Log, id_expression
 from beamwood.data.source import open_source, reading
@@ -19,8 +19,6 @@ from beamwood.errors import InputError
 from beamwood.types import BoolArray, ItemLists
 
 __all__ = ["Dataset", "ItemTable"]
-
-_TABLE_ALIASES = {role: (*(a for group in ALIASES[role] for a in group), "id") for role in ("item", "user")}
 
 
 @dataclass(frozen=True)
@@ -95,8 +93,9 @@ class Dataset:
         """Sort a log into histories; `items` and `user_table` are tables (path or frame) or None.
 
         The catalogue is the items of the log and, where given, of the table; `report` counts those that are in one
-        only. Users that their table lacks have nulls there. Errors: one user only, an item of the log that the table
-        lacks (unless `unlisted="keep"`), repeated ids in a table.
+        only, and those of the table that are left out because their ids are of another type than the log's. Users that
+        their table lacks have nulls there. Errors: one user only, an item of the log that the table lacks (unless
+        `unlisted="keep"`), repeated ids in a table, a table none of whose ids is of the log's type.
         """
         frame = log.frame
         users = Vocabulary.of(frame["user"])
@@ -104,16 +103,17 @@ class Dataset:
             raise InputError(f"{log.report.source} has {len(users)} user; splits and comparisons need at least two")
         table = None if items is None else _read_table(items, item_column, frame["item"].dtype, "item")
         ids = frame["item"].unique()
-        catalogue = Vocabulary.of(ids if table is None else pl.concat([ids, table["item"]]))
+        catalogue = Vocabulary.of(ids if table is None else pl.concat([ids, table.frame["item"]]))
         report: dict[str, Any] = {"log": log.report.as_dict(), "users": len(users), "items": len(catalogue)}
         item_table = None
         if table is not None:
             item_table, unlisted_items = _align(table, catalogue, frame["item"], unlisted)
             report["items_not_in_table"] = unlisted_items
             report["items_without_interactions"] = len(catalogue) - len(ids)
+            report["items_of_another_type"] = len(table.strange)
         people = None
         if user_table is not None:
-            columns = _read_table(user_table, None, frame["user"].dtype, "user")
+            columns = _read_table(user_table, None, frame["user"].dtype, "user").frame
             people = pl.DataFrame({"user": users.ids}).join(columns, on="user", how="left", maintain_order="left")
             report["users_not_in_table"] = int((~users.ids.is_in(columns["user"].implode())).sum())
         codes = {"user": users.encode(frame["user"]), "item": catalogue.encode(frame["item"])}
@@ -186,38 +186,64 @@ def _id_bytes(ids: pl.Series) -> bytes:
     return cells.bin.size().cast(pl.Int64).to_numpy().tobytes() + b"".join(cells.to_list())
 
 
-def _read_table(source: Any, id_column: str | None, dtype: Any, role: Literal["item", "user"]) -> pl.DataFrame:
-    """A table of items or users with its id column named by the role, of the log's id type."""
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table with its ids as the column named by the role, and the ids that are of another type than the log's."""
+
+    frame: pl.DataFrame
+    strange: pl.Series
+
+
+def _read_table(source: Any, id_column: str | None, dtype: Any, role: Literal["item", "user"]) -> _Table:
+    """A table of items or users, the rows whose ids cannot be the log's left out."""
     table = open_source(source)
     present, name = table.column_names, table.name
-    lower = {column.lower(): column for column in reversed(present)}
-    column = id_column or next((lower[alias] for alias in _TABLE_ALIASES[role] if alias in lower), None)
-    if column is None or column not in present:
+    settled = "choose one with --items-column" if role == "item" else "keep one of them"
+    column = find_column(role, id_column, present, name, also=("id",), fix=settled)
+    if column is None:
         fix = "Name it with --items-column" if role == "item" else "Call it user_id"
         raise InputError(f"{name} has no {role} column; it has: {', '.join(present)}. {fix}")
     ids_as_given = id_expression(table, column, role)
     with reading(name):
         frame = table.frame.select(ids_as_given, pl.exclude(column, role)).collect(engine="streaming")
-    ids = frame[role].cast(dtype, strict=False)
-    if ids.null_count():
-        raise InputError(f"{name}: {ids.null_count()} {role} ids are not of type {dtype}, which the log's ids have")
-    if ids.n_unique() < len(ids):
-        repeated = ids.filter(ids.is_duplicated()).unique().head(3).to_list()
+    ids = _as_type(frame[role], dtype)
+    strange = frame[role].filter(ids.is_null())
+    if len(ids) and len(strange) == len(ids):
         raise InputError(
-            f"{name} lists {len(ids) - ids.n_unique()} {role}s twice, such as {repeated}; keep one row each"
+            f"{name}: its {role} ids, such as {strange.head(3).to_list()}, are not of type {dtype}, which the log's "
+            "ids have; write them as the log does"
         )
-    return frame.with_columns(ids)
+    frame = frame.with_columns(ids).filter(ids.is_not_null())
+    repeated = frame[role].filter(frame[role].is_duplicated()).unique()
+    if len(repeated):
+        raise InputError(
+            f"{name} lists {len(frame) - frame[role].n_unique()} {role}s twice, such as {repeated.head(3).to_list()}; "
+            "keep one row each"
+        )
+    return _Table(frame, strange)
 
 
-def _align(table: pl.DataFrame, catalogue: Vocabulary, logged: pl.Series, unlisted: str) -> tuple[ItemTable, int]:
-    known = logged.is_in(table["item"].implode())
+def _as_type(ids: pl.Series, dtype: Any) -> pl.Series:
+    """The ids as the log's type, null where one is of another; "007" is another id than 7."""
+    try:
+        cast = ids.cast(dtype, strict=False)
+    except pl.exceptions.PolarsError:
+        return pl.Series(ids.name, [None] * len(ids), dtype=dtype)
+    return cast.set(cast.cast(pl.String) != ids, None) if ids.dtype == pl.String and dtype.is_integer() else cast
+
+
+def _align(table: _Table, catalogue: Vocabulary, logged: pl.Series, unlisted: str) -> tuple[ItemTable, int]:
+    known = logged.is_in(table.frame["item"].implode())
     absent = logged.filter(~known).unique().sort()
     if len(absent) and unlisted == "error":
+        other = (
+            f" (it has ids of another type, such as {table.strange.head(3).to_list()})" if len(table.strange) else ""
+        )
         raise InputError(
             f"{len(absent)} items of the log ({int((~known).sum())} rows) are not in the item table, such as "
-            f"{absent.head(3).to_list()}; add them, or keep them without columns with --unlisted-items keep"
+            f"{absent.head(3).to_list()}{other}; add them, or keep them without columns with --unlisted-items keep"
         )
-    frame = pl.DataFrame({"item": catalogue.ids}).join(table, on="item", how="left", maintain_order="left")
+    frame = pl.DataFrame({"item": catalogue.ids}).join(table.frame, on="item", how="left", maintain_order="left")
     categories = np.full(len(catalogue), -1, np.int32)
     labels = None
     if "category" in frame.columns:

@@ -26,6 +26,7 @@ __all__ = ["CONTEXT", "ColumnNames", "Log", "ReadReport", "id_expression", "read
 
 # The one way to write a whole number: "007" and "+7" are other ids than 7.
 _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
+_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 CONTEXT = "context."
 _HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false", "0"]
 
@@ -122,7 +123,11 @@ def id_expression(table: Source, name: str, role: str) -> pl.Expr:
         return column.cast(pl.Int64).alias(role)
     if dtype in (pl.Categorical, pl.Enum):
         return column.cast(pl.String).alias(role)
-    if dtype.is_integer() or dtype.is_temporal() or dtype == pl.Binary:
+    if dtype == pl.Int128:
+        narrow = column.cast(pl.Int64, strict=False)
+        _refuse(table, name, narrow.is_null(), f"{role} ids beyond 64 bits", "write them as text")
+        return narrow.alias(role)
+    if dtype in _INTEGERS or dtype in (pl.Date, pl.Time, pl.Datetime, pl.Binary):
         return column.alias(role)
     raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no {role} ids; use numbers or strings")
 

@@ -87,9 +87,20 @@ def _open_path(path: Path) -> Source:
     scan, is_text = SUFFIXES[suffix]
     with reading(str(path)):
         frame = scan(path)
+        if is_text:
+            _refuse_repeated_names(str(path), frame)
         if suffix == ".inter":
             frame = _without_field_types(frame)
     return Source(str(path), frame, is_text)
+
+
+def _refuse_repeated_names(name: str, frame: pl.LazyFrame) -> None:
+    """Polars reads the second column 'x' of a text file as 'x_duplicated_0'."""
+    names = frame.collect_schema().names()
+    for column in names:
+        first, mark, _ = column.rpartition("_duplicated_")
+        if mark and first and first in names:
+            raise InputError(f"{name} has several columns named '{first}'; give each its own name")
 
 
 def _scan_arrow(path: Path) -> pl.LazyFrame:

@@ -10,8 +10,9 @@ from beamwood.errors import InputError
 __all__ = ["time_expression"]
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
-_WHOLE = r"^\s*[+-]?\d{1,18}\s*$"
-_ISO_FORMATS = ("%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M")
+_WHOLE = r"^\s*[+-]?\d{1,19}\s*$"
+_BASIC = r"^(\d{4})(\d{2})(\d{2}) (\d{2})(\d{2})"  # 20240131 1030, the hyphens and colons left out
+_ISO_FORMATS = ("%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%d %H:%M%#z", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M")
 _LARGEST = 2.0**62
 
 
@@ -78,12 +79,13 @@ def _from_text(table: Source, column: pl.Expr) -> tuple[pl.Expr, str]:
         return _from_numbers(table, text.cast(pl.Float64, strict=False))
     # One spelling before parsing: a blank between date and time, an offset in place of Z, a time behind a bare date.
     text = text.str.replace(r"[Tt]", " ").str.replace(r"\s*[Zz]$", "+00:00")
+    text = text.str.replace(_BASIC, "${1}-${2}-${3} ${4}:${5}").str.replace(r"^(.{10} \d{2}:\d{2})(\d{2})", "${1}:${2}")
     text = text.str.replace(r"^(\d{4}-\d{2}-\d{2})$", "${1} 00:00")
-    zoned, *naive = (
+    times = (
         text.str.to_datetime(pattern, time_unit="us", strict=False, time_zone="UTC" if "%#z" in pattern else None)
         for pattern in _ISO_FORMATS
     )
-    return pl.coalesce(zoned.dt.timestamp("us"), *(t.dt.timestamp("us") for t in naive)), "ISO 8601 text"
+    return pl.coalesce(time.dt.timestamp("us") for time in times), "ISO 8601 text"
 
 
 def _check(table: Source, name: str, time: pl.Expr, rows: int, nulls: int) -> None:
