@@ -151,6 +151,7 @@ def test_ids_in_any_kind_of_list(retriever, listed):
     assert retriever.recommend([listed(HISTORIES[0])], 3).item_ids == found.item_ids[:1]
     some = retriever.recommend(HISTORIES, 5, allowed=["i04", "i07"])
     assert retriever.recommend(HISTORIES, 5, allowed=listed(["i04", "i07"])) == some
+    assert retriever.recommend(HISTORIES, 5, allowed=(item for item in ["i04", "i07"])) == some
     assert retriever.recommend(HISTORIES, 5, allowed=listed([n in (4, 7) for n in range(NUM_ITEMS)])) == some
 
 

@@ -167,12 +167,13 @@ class Retriever:
             return None
         if isinstance(allowed, Mapping):
             return self._category_mask(allowed)
-        flags = _truth_values(allowed)
+        given = allowed if isinstance(allowed, np.ndarray) else _listed("allowed", allowed)
+        flags = _truth_values(given)
         if flags is not None:
             if flags.shape != (len(self.items),):
                 raise InputError(f"allowed has shape {flags.shape}; give one bool for each of {len(self.items)} items")
             return flags
-        indices = np.asarray(self.items.encode(_listed("allowed", allowed), on_unknown=on_unknown))
+        indices = np.asarray(self.items.encode(list(given), on_unknown=on_unknown))
         mask = np.zeros(len(self.items), bool)
         mask[indices[indices >= 0]] = True
         return mask
@@ -255,12 +256,11 @@ def _listed(name: str, values: Any) -> list[Any]:
     raise InputError(f"{name}={values!r} is no list; write [{values!r}]")
 
 
-def _truth_values(values: Any) -> BoolArray | None:
+def _truth_values(values: NDArray[Any] | list[Any]) -> BoolArray | None:
     """Values that are truth values throughout as an array, None where any is an id."""
     if isinstance(values, np.ndarray):
         return values if values.dtype == np.bool_ else None
-    given = _listed("allowed", values)
-    return np.array(given, np.bool_) if given and all(isinstance(v, bool | np.bool_) for v in given) else None
+    return np.array(values, np.bool_) if values and all(isinstance(v, bool | np.bool_) for v in values) else None
 
 
 def _rows(name: str, rows: Any) -> list[list[Any]]:
