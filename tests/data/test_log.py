@@ -212,6 +212,9 @@ def test_items_whose_ids_cannot_be_the_logs(dtype, listed, extra):
     assert data.report["items_of_another_type"] == extra
     assert len(data.items) == len(listed) - extra
     assert data.items.ids.dtype == dtype
+    people = Dataset.from_log(log, user_table=pl.DataFrame({"user": ["1", "2", "x"], "age": [1, 2, 3]}))
+    assert people.user_table["age"].to_list() == [1, 2]
+    assert people.report["users_of_another_type"] == 1
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,10 @@ def load_data(source: Source) -> Dataset:
         log, source.items, item_column=source.items_column, unlisted=unlisted, user_table=source.user_table
     )
     note(f"{len(dataset.users):,} users, {len(dataset.items):,} items")
-    if dataset.report.get("items_of_another_type"):
-        note(f"{dataset.report['items_of_another_type']:,} items of the table have ids of another type; left out")
+    for role in ("item", "user"):
+        strange = dataset.report.get(f"{role}s_of_another_type")
+        if strange:
+            note(f"{strange:,} {role}s of the {role} table have ids of another type than the log's; left out")
     return dataset
 
 

@@ -113,9 +113,10 @@ class Dataset:
             report["items_of_another_type"] = len(table.strange)
         people = None
         if user_table is not None:
-            columns = _read_table(user_table, None, frame["user"].dtype, "user").frame
-            people = pl.DataFrame({"user": users.ids}).join(columns, on="user", how="left", maintain_order="left")
-            report["users_not_in_table"] = int((~users.ids.is_in(columns["user"].implode())).sum())
+            listed = _read_table(user_table, None, frame["user"].dtype, "user")
+            people = pl.DataFrame({"user": users.ids}).join(listed.frame, on="user", how="left", maintain_order="left")
+            report["users_not_in_table"] = int((~users.ids.is_in(listed.frame["user"].implode())).sum())
+            report["users_of_another_type"] = len(listed.strange)
         codes = {"user": users.encode(frame["user"]), "item": catalogue.encode(frame["item"])}
         circumstances = [name for name in frame.columns if name.startswith(CONTEXT)]
         beside = [name for name in frame.columns if name in ("time", "history")] + circumstances
