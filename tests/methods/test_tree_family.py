@@ -313,7 +313,7 @@ def test_an_estimator_of_an_earlier_run_is_not_taken(split, tmp_path, monkeypatc
     sasrec, run = load_method("sasrec"), RunFolder(tmp_path / "run")
     config = configured("dtr", {"labels": "rectified", "estimator": "transitions"}, **SHORT)
     load_method("dtr").fit(split, config, run=run, progress=False)
-    run.clear()
+    run = RunFolder(run.path, overwrite=True)
 
     def interrupted(*arguments, **options):
         raise Interrupted("here")
@@ -324,6 +324,20 @@ def test_an_estimator_of_an_earlier_run_is_not_taken(split, tmp_path, monkeypatc
             load_method("dtr").fit(
                 split, configured("dtr", {"labels": "rectified"}, **SHORT), run=run, resume=resume, progress=False
             )
+
+
+def test_an_estimator_is_trained_only_while_the_folder_is_held(split, tmp_path):
+    """A rival that would start anew touches neither the run nor its estimator's."""
+    config, run = configured("dtr", {"labels": "rectified", "estimator": "transitions"}, **SHORT), tmp_path / "run"
+    with RunFolder(run).held(resume=False):
+        (run / "estimator").mkdir()
+        with pytest.raises(InputError, match="in use by another process"):
+            load_method("dtr").fit(split, config, run=RunFolder(run, overwrite=True), progress=False)
+        assert [path.name for path in run.iterdir()] == ["estimator"]
+    (run / "estimator" / "thesis.doc").write_text("mine")
+    with pytest.raises(InputError, match="estimator is not empty and not a beamwood artefact"):
+        load_method("dtr").fit(split, config, run=RunFolder(run, overwrite=True), progress=False)
+    assert [path.name for path in (run / "estimator").iterdir()] == ["thesis.doc"]
 
 
 def test_an_estimator_is_kept_and_its_own_training_is_resumed(split, tmp_path, monkeypatch):

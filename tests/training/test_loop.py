@@ -334,5 +334,4 @@ def test_wrong_resumes(tmp_path):
     tensors.write_bytes(tensors.read_bytes()[:-1])
     with pytest.raises(ArtefactError, match=r"tensors\.safetensors"):
         trained(folder, resume=True)
-    folder.clear()
-    trained(folder)
+    trained(RunFolder(folder.path, overwrite=True))

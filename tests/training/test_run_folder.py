@@ -1,5 +1,6 @@
 """Checkpoints bring any nested state back, and a run folder belongs to one run at a time."""
 
+import json
 import math
 
 import numpy as np
@@ -96,25 +97,81 @@ def test_one_run_at_a_time(tmp_path):
 
 def test_the_configuration_must_agree(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    folder.write_config({"width": 24, "max_steps": 10}, resume=False)
-    folder.write_config({"width": 24, "max_steps": 20}, resume=True, may_differ=("max_steps",))
-    with pytest.raises(InputError, match="trained with width=24, now it is 32"):
-        folder.write_config({"width": 32, "max_steps": 20}, resume=True)
-    (tmp_path / "file").write_text("x")
+    with folder.opened(resume=False, config={"width": 24, "max_steps": 10}):
+        pass
+    with folder.opened(resume=True, config={"width": 24, "max_steps": 20}, may_differ=("max_steps",)):
+        pass
     with (
-        pytest.raises(InputError, match="cannot hold a run"),
-        RunFolder(tmp_path / "file" / "run").opened(resume=False),
+        pytest.raises(InputError, match="trained with width=24, now it is 32"),
+        folder.opened(resume=True, config={"width": 32, "max_steps": 20}),
     ):
         pass
+    assert json.loads(folder.config_path.read_text())["width"] == 24
 
 
-def test_clear_removes_the_run_and_nothing_else(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.write_config({}, resume=False)
-    with folder.opened(resume=False) as log:
+def test_overwriting_removes_the_run_and_nothing_else(tmp_path):
+    folder = RunFolder(tmp_path / "run", overwrite=True)
+    with folder.opened(resume=False, config={"width": 24}) as log:
         log.save({})
     (folder.path / "notes.txt").write_text("mine")
     assert folder.holds_a_run
-    folder.clear()
-    assert not folder.holds_a_run
-    assert [file.name for file in folder.path.iterdir()] == ["notes.txt"]
+    with folder.opened(resume=False, config={"width": 32}):
+        assert not folder.checkpoint_path.exists()
+        assert folder.metrics_path.read_bytes() == b""
+    assert json.loads(folder.config_path.read_text())["width"] == 32
+    assert (folder.path / "notes.txt").read_text() == "mine"
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_held_run_is_not_touched(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.opened(resume=False, config={"width": 24}) as log:
+        log.append({"step": 1})
+        log.save({})
+        before = contents(folder.path)
+        for resume in (False, True):
+            rival = RunFolder(folder.path, overwrite=True)
+            with (
+                pytest.raises(InputError, match="in use by another process"),
+                rival.opened(resume=resume, config={"width": 32}),
+            ):
+                pass
+            with pytest.raises(InputError, match="in use by another process"):
+                rival.check(resume=resume)
+        assert contents(folder.path) == before
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"config.json": '{"mine": 1}'}, "was not written by beamwood"),
+        ({"config.json": '["mine"]'}, "was not written by beamwood"),
+        ({"config.json": '{"beamwood": "ru'}, "is damaged or not of a run"),
+        ({"metrics.jsonl": "mine"}, "holds files but no config.json of a run"),
+        ({"checkpoint/thesis.doc": "mine"}, "holds files but no config.json of a run"),
+        ({"config.json": '{"beamwood": "run"}', "checkpoint/thesis.doc": "mine"}, "not a beamwood artefact"),
+    ],
+)
+def test_foreign_files_are_not_touched(tmp_path, files, message):
+    for name, content in files.items():
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / name).write_text(content)
+    before = contents(tmp_path / "run")
+    with pytest.raises(InputError, match=message), RunFolder(tmp_path / "run", overwrite=True).opened(resume=False):
+        pass
+    for resume in (False, True):
+        with pytest.raises(InputError), RunFolder(tmp_path / "run").opened(resume=resume):
+            pass
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(InputError, match="cannot hold a run"), RunFolder(path).opened(resume=False):
+            pass
+    with pytest.raises(InputError, match="cannot hold a run"):
+        RunFolder(tmp_path / "file").check(resume=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from json import dumps
@@ -131,9 +132,9 @@ def fit_method(
     if hasattr(module, "TRAINS"):
         from beamwood.training.run_folder import RunFolder
 
-        run = RunFolder(f"{out}.run")
-        if overwrite and not resume:
-            run.clear()
+        # Not f"{out}.run", which for "folder/" would be inside the folder.
+        run = RunFolder(f"{os.path.abspath(out)}.run", overwrite=overwrite)
+        run.check(resume=resume)
         options = {"run": run, "time_limit": limit, "resume": resume}
     retriever: Retriever = module.fit(split, config, seed=seed, **options)
     origin = {"source": source.as_dict() if source else None, "split": {"name": split.name, "options": split.options}}

@@ -6,6 +6,7 @@ Source: Liu et al., "Learning Deep Tree-based Retriever for Efficient Recommenda
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Literal, Unpack
 
 from pydantic import Field, model_validator
@@ -76,9 +77,15 @@ def fit(
     estimator. Errors: `InputError` where the log is too short to train on or the estimator knows other items.
     """
     config = config or Config()
-    if config.labels != "summed" and estimator is None:
-        limit = options.get("time_limit")
-        third: TrainOptions = {**options, "time_limit": None if limit is None else limit / 3}
+    if config.labels == "summed" or estimator is not None:
+        return _fit(split, config, estimator, **options)
+    run, limit = options.get("run"), options.get("time_limit")
+    third: TrainOptions = {**options, "time_limit": None if limit is None else limit / 3}
+    # The estimator's own run is inside this one's folder.
+    with nullcontext() if run is None else run.held(resume=options.get("resume", False)):
         estimator, seconds = fit_estimator(config.estimator or "sasrec", split, **third)
-        options = with_less_time(options, seconds)
+        return _fit(split, config, estimator, **with_less_time(options, seconds))
+
+
+def _fit(split: Split, config: Config, estimator: Searcher | None, **options: Unpack[TrainOptions]) -> Retriever:
     return fit_tree(split, config, lambda tree: make_parts(config, tree, estimator), method="dtr", **options)

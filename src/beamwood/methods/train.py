@@ -37,12 +37,10 @@ def train(
 
     `config` has the loop's own settings under the loop's names, and `monitor` and `validation_users`; `searcher()` is
     that of the weights as they are then; `measure` stands in for validation by full ranking. A resumed run must have
-    the same configuration but for its bounds.
+    the same data, split and configuration, but for its bounds.
     """
     settings = config.model_dump(mode="json")
-    if run is not None and (resume or not run.holds_a_run):
-        kept = {"method": method, "seed": seed} | settings
-        run.write_config(kept, resume=resume, may_differ=("max_steps", "max_epochs", "patience"))
+    made_of = {"method": method, "seed": seed, "data": split.dataset.fingerprint(), "split": split.rule}
     monitor, num_users = settings["monitor"], settings["validation_users"]
     shared = set(LoopConfig.model_fields) & set(settings) - {"monitor"}
     result = run_loop(
@@ -51,6 +49,7 @@ def train(
         evaluate=measure or validation(searcher, split.valid, num_users, seed=seed),
         renewal=renewal,
         run=run,
+        kept=made_of | settings,
         resume=resume,
         time_limit=time_limit,
         progress=progress,

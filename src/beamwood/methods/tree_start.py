@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 from scipy import sparse
 
+from beamwood.artefact import check_output
 from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.split import Split
@@ -99,7 +100,7 @@ def fit_estimator(name: str, split: Split, **options: Unpack[TrainOptions]) -> t
     """The searcher whose scores rectify labels, and the seconds of its training, those before a resume included.
 
     `name` is a folder, or a method that is fitted first on the same split. What a method gives is kept in the run's
-    folder, and so is its own run, so that a resumed training goes on with it.
+    folder, which the caller holds, and so is its own run, so that a resumed training goes on with it.
     """
     from beamwood.methods import METHODS, load_method
 
@@ -108,14 +109,18 @@ def fit_estimator(name: str, split: Split, **options: Unpack[TrainOptions]) -> t
     if name not in METHODS:
         raise InputError(f"estimator='{name}' is neither a folder nor a method{nearest(name, METHODS)}")
     run, resume = options.get("run"), options.get("resume", False)
-    folder = None if run is None else run.path / "estimator"
-    if folder is not None and (folder / "manifest.json").exists():
-        if resume and (kept := fitted_alike(str(folder), split)).metadata["method"] == name:
+    folder, own = None, None
+    if run is not None:
+        folder = check_output(run.path / "estimator", overwrite=True)
+        own = RunFolder(run.path / "estimator.run", overwrite=True)
+        if not resume:
+            run.clear()
+        elif (folder / "manifest.json").exists() and (kept := fitted_alike(str(folder), split)).metadata[
+            "method"
+        ] == name:
             return kept.searcher, kept.metadata["training"].get("seconds", 0.0)
-        shutil.rmtree(folder)
-    own = None if run is None else RunFolder(run.path / "estimator.run")
-    if own is not None and not resume:
-        own.clear()
+        # Another run's: an interrupt must not leave it for this one to go on with.
+        shutil.rmtree(folder, ignore_errors=True)
     resumes = resume and own is not None and own.holds_a_run
     fitted: Retriever = load_method(name).fit(split, **options | {"run": own, "resume": resumes})
     if folder is not None:

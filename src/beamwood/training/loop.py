@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Protocol, TypeVar, runtime_checkable
@@ -28,6 +28,8 @@ __all__ = ["LoopConfig", "LoopResult", "OwnStep", "Renewal", "Task", "run_loop"]
 Batch = TypeVar("Batch")
 StoppedBecause = Literal["max_steps", "max_epochs", "patience", "time_limit"]
 _PREFIX = "valid/"
+# What a resumed run may have otherwise.
+_BOUNDS = ("max_steps", "max_epochs", "patience")
 
 
 class LoopConfig(BaseModel):
@@ -152,6 +154,7 @@ def run_loop(
     evaluate: Callable[[], dict[str, float]] | None = None,
     renewal: Renewal | None = None,
     run: RunFolder | None = None,
+    kept: Mapping[str, Any] | None = None,
     resume: bool = False,
     time_limit: float | None = None,
     progress: bool = True,
@@ -163,14 +166,15 @@ def run_loop(
     seconds of training and validation together, those before a resume included; the run ends early enough for one
     more validation as long as the longest so far. `renewal` is asked before each step and measured before and after it
     changed the task. `seed` orders the batches and starts torch's own generators (those
-    dropout uses), which are given back as they were. A resumed run equals an uninterrupted one bit for bit,
+    dropout uses), which are given back as they were. `kept` is noted in the run's folder, and a resumed run must have
+    the same but for its bounds. A resumed run equals an uninterrupted one bit for bit,
     unless a time limit paces the decay. Raises
     `InputError` on a wrong configuration, `NonFiniteError` before a bad update, `Interrupted` after Ctrl-C or
     SIGTERM once a checkpoint is saved.
     """
     if resume and run is None:
         raise InputError("resume needs the folder of the run; give run=RunFolder(path)")
-    opened = run.opened(resume=resume) if run is not None else nullcontext()
+    opened = nullcontext() if run is None else run.opened(resume=resume, config=kept, may_differ=_BOUNDS)
     with opened as log, _own_generators(task.model, seed):
         loop = _Loop(task, config, evaluate, renewal, log, time_limit, seed)
         with InterruptGuard() as guard, TrainingProgress(enabled=progress, max_steps=loop.max_steps) as shown:
@@ -213,6 +217,8 @@ class _Loop:
             raise InputError(f"accumulate={config.accumulate} is not for this method, whose step takes a batch whole")
         if renewal is not None and (evaluate is None or config.max_steps is None):
             raise InputError("a renewal needs evaluate and max_steps: it is measured, and timed by the run's length")
+        if time_limit is not None and not time_limit > 0:
+            raise InputError(f"time_limit={time_limit} is not above 0 seconds; leave it out for no limit")
         self.seed = seed
         self.devices = _devices(task.model)
         self.bound: StoppedBecause

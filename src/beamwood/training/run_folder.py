@@ -1,4 +1,4 @@
-"""The folder of a training run: `config.json`, `metrics.jsonl` and `checkpoint/`."""
+"""The folder of a training run: `config.json`, `metrics.jsonl` and `checkpoint/`, held by one process at a time."""
 
 from __future__ import annotations
 
@@ -7,92 +7,162 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from beamwood.artefact import check_output
 from beamwood.errors import InputError
 from beamwood.training.checkpoint import load_checkpoint, save_checkpoint
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "RunLog"]
+
+# In `config.json`: this folder is ours.
+_MARK = {"beamwood": "run"}
 
 
 class RunFolder:
     """Where a run leaves its configuration, its metrics and its newest checkpoint.
 
     The metrics file only ever says what the checkpoint knows or what came after it: a resumed run cuts it back to the
-    checkpoint and writes the lines anew.
+    checkpoint and writes the lines anew. With `overwrite` a new run may take the place of an earlier one; what bears no
+    mark of a run is never touched.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         self.path = Path(path)
+        self.overwrite = overwrite
         self.checkpoint_path = self.path / "checkpoint"
         self.metrics_path = self.path / "metrics.jsonl"
         self.config_path = self.path / "config.json"
+        self._lock: int | None = None
 
     @property
     def holds_a_run(self) -> bool:
         """Whether anything was trained here before."""
         return self.checkpoint_path.exists() or self.metrics_path.exists()
 
-    def clear(self) -> None:
-        """Remove an earlier run's files, and nothing else."""
-        shutil.rmtree(self.checkpoint_path, ignore_errors=True)
-        for file in (self.metrics_path, self.config_path):
-            file.unlink(missing_ok=True)
+    def check(self, *, resume: bool) -> None:
+        """Raise what `held` would, and make nothing; worth asking before the data are prepared."""
+        if resume or self.path.exists():
+            with self.held(resume=resume):
+                pass
 
-    def write_config(self, config: Mapping[str, Any], *, resume: bool, may_differ: tuple[str, ...] = ()) -> None:
-        """Keep the configuration; on `resume` an earlier one must agree in all keys but those of `may_differ`.
+    @contextmanager
+    def held(self, *, resume: bool) -> Iterator[None]:
+        """Keep every other process out; inside another `held` it does nothing more.
 
-        Raises `InputError` naming the first key that differs.
+        Raises `InputError` where another process trains, where there is nothing to resume, and where the folder holds
+        what a new run may not replace.
         """
-        found = json.loads(json.dumps(dict(config)))
+        if self._lock is not None:
+            yield
+            return
+        if resume and not self.path.exists():
+            raise InputError(f"{self.path} does not exist, so there is nothing to resume; run without --resume")
+        with self._reporting():
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with self._reporting():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._check_content(resume=resume)
+            self._lock = descriptor
+            yield
+        finally:
+            self._lock = None
+            os.close(descriptor)
+
+    @contextmanager
+    def opened(
+        self, *, resume: bool, config: Mapping[str, Any] | None = None, may_differ: tuple[str, ...] = ()
+    ) -> Iterator[RunLog]:
+        """Hold the folder for one run of this configuration.
+
+        A new run's configuration is kept; on `resume` the earlier one must agree in all keys but those of `may_differ`.
+        Raises what `held` does, and `InputError` naming the first key that differs.
+        """
+        with self.held(resume=resume):
+            if not resume:
+                self.clear()
+            state = load_checkpoint(self.checkpoint_path) if resume and self._can_resume() else None
+            with self._reporting():
+                self._keep(config or {}, resume=resume, may_differ=may_differ)
+                log = RunLog(self, state)
+            with closing(log):
+                yield log
+
+    def clear(self) -> None:
+        """Remove an earlier run's files, and nothing else; only while the folder is held."""
+        assert self._lock is not None, "another process may train here"
+        with self._reporting():
+            if self.checkpoint_path.exists():
+                shutil.rmtree(check_output(self.checkpoint_path, overwrite=True))
+            # The mark goes last: a kill leaves what the next run may clear.
+            self.metrics_path.unlink(missing_ok=True)
+            self.config_path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
+        except BlockingIOError:
+            raise InputError(
+                f"{self.path} is in use by another process that trains in it; wait for it or choose another folder"
+            ) from None
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot hold a run ({error}); move away what is there, or choose another folder"
+            ) from error
+
+    def _check_content(self, *, resume: bool) -> None:
+        if self.holds_a_run or self.config_path.exists():
+            self._config()
+        if not resume and self.overwrite:
+            check_output(self.checkpoint_path, overwrite=True)
+        if not resume and not self.overwrite and self.holds_a_run:
+            raise InputError(
+                f"{self.path} already holds a run; pass --resume to go on with it, or --overwrite to start anew"
+            )
+
+    def _config(self) -> dict[str, Any]:
+        """The configuration of the run that is here."""
+        fix = "so nothing in this folder is touched; move it away, or choose another output folder"
+        try:
+            config = json.loads(self.config_path.read_bytes())
+        except FileNotFoundError:
+            raise InputError(f"{self.path} holds files but no config.json of a run, {fix}") from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.config_path} is damaged or not of a run ({error}), {fix}") from None
+        if not isinstance(config, dict) or not config.items() >= _MARK.items():
+            raise InputError(f"{self.config_path} was not written by beamwood, {fix}")
+        return config
+
+    def _keep(self, config: Mapping[str, Any], *, resume: bool, may_differ: tuple[str, ...]) -> None:
+        found = json.loads(json.dumps(_MARK | dict(config)))
         if resume and self.config_path.exists():
-            before = json.loads(self.config_path.read_text())
+            before = self._config()
             for key in sorted(set(before) | set(found)):
                 if before.get(key) != found.get(key) and key not in may_differ:
                     raise InputError(
-                        f"{self.path} was trained with {key}={before.get(key)!r}, now it is {found.get(key)!r}; "
-                        f"resume with the same configuration, or start a new run in another folder"
+                        f"{self.path} was trained {_difference(key, before.get(key), found.get(key))}; resume with the "
+                        f"same, or start a new run in another folder"
                     )
-        self.path.mkdir(parents=True, exist_ok=True)
         fresh = self.config_path.with_suffix(".new")
         fresh.write_text(json.dumps(found, indent=2) + "\n")
         os.replace(fresh, self.config_path)
 
-    @contextmanager
-    def opened(self, *, resume: bool) -> Iterator[RunLog]:
-        """Hold the folder for one run; raises `InputError` when it holds a run already and `resume` is False."""
-        if resume and not self.path.exists():
-            raise InputError(f"{self.path} does not exist, so there is nothing to resume; run without --resume")
-        if not resume and self.holds_a_run:
-            raise InputError(
-                f"{self.path} already holds a run; pass --resume to go on with it, or --overwrite to start anew"
-            )
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            raise InputError(f"{self.path} cannot hold a run ({error}); choose another folder") from error
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"{self.path} is in use by another process that trains in it; wait for it or choose another folder"
-                ) from None
-            state = load_checkpoint(self.checkpoint_path) if resume and self._can_resume() else None
-            log = RunLog(self, state)
-            try:
-                yield log
-            finally:
-                log.close()
-        finally:
-            os.close(descriptor)
-
     def _can_resume(self) -> bool:
         # A kill between two renames leaves the checkpoint aside; reading it brings it back.
         return self.checkpoint_path.exists() or any(self.path.glob(".checkpoint.*.aside"))
+
+
+def _difference(key: str, before: Any, now: Any) -> str:
+    if key == "data":
+        return "on another log than this one, or its content has changed"
+    if key == "split":
+        return f"on another split than this one ({before})"
+    return f"with {key}={before!r}, now it is {now!r}"
 
 
 class RunLog:

@@ -1,0 +1,39 @@
+"""A run is gone on with only on the data and the split that it began on."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
+from beamwood.errors import InputError
+from beamwood.methods import load_method
+from beamwood.training.run_folder import RunFolder
+
+
+def logged(seed):
+    """200 rows of 20 users, in an order of the seed's."""
+    items = np.random.default_rng(seed).permutation(np.arange(200) % 12)
+    return Dataset.from_log(
+        read_log(pl.DataFrame({"user_id": np.arange(200) % 20, "item_id": items, "timestamp": np.arange(200)}))
+    )
+
+
+def test_another_log_or_split_is_refused(tmp_path):
+    sasrec, run = load_method("sasrec"), RunFolder(tmp_path / "run")
+    config = sasrec.Config(width=4, max_steps=2, evaluate_every=1, validation_users=5)
+    split = disjoint_users(logged(0), seed=1)
+    sasrec.fit(split, config, run=run, progress=False)
+    files = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert json.loads(run.config_path.read_text())["data"] == split.dataset.fingerprint()
+    others = [
+        (disjoint_users(logged(3), seed=1), "on another log than this one"),
+        (disjoint_users(split.dataset, seed=2), r"on another split than this one \(disjoint users .*seed 1"),
+        (leave_one_out(split.dataset), "on another split"),
+    ]
+    for other, message in others:
+        with pytest.raises(InputError, match=message):
+            sasrec.fit(other, config, run=run, resume=True, progress=False)
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == files
+    sasrec.fit(split, config.model_copy(update={"max_steps": 3}), run=run, resume=True, progress=False)
