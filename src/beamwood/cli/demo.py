@@ -11,14 +11,17 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.compare import verdict
-from beamwood.cli.fit import fit_method
+from beamwood.cli.fit import beside, fit_method
 from beamwood.cli.inputs import make_config, note, print_json
 from beamwood.cli.measure import as_document, compared, measure, print_table
+from beamwood.cli.output import write_page
+from beamwood.errors import InputError
 
 __all__ = ["demo"]
 
 METHODS = ("popularity", "cooccurrence", "transitions", "dtr")
 CUTS = (20,)
+TITLE = "beamwood demo"
 
 
 def demo(
@@ -36,6 +39,8 @@ def demo(
     from beamwood.methods import load_method
 
     check_output(out, overwrite=overwrite)
+    report = beside(out, ".html")
+    check_report(report, overwrite=overwrite)
     market = make_market(seed=seed)
     dataset = Dataset.from_log(read_log(market.log), market.item_frame)
     note(f"a market of {len(dataset.users):,} users, {len(dataset.items):,} items, {market.log.height:,} events")
@@ -53,17 +58,17 @@ def demo(
     results["bayes-optimal"] = measure(BayesSearcher(market), split, CUTS)
     tests = compared({name: views for name, views in results.items() if name != "bayes-optimal"}, "dtr", "f@20")
     conclusion = verdict(tests, "dtr", "f@20")
-    lines = (Path(f"{out}.run") / "metrics.jsonl").read_text().splitlines()
-    report = Path(f"{out}.html")
-    report.write_text(
+    lines = (beside(out, ".run") / "metrics.jsonl").read_text().splitlines()
+    write_page(
+        str(report),
         html_report(
-            title="beamwood demo",
+            title=TITLE,
             results={name: as_document(views) for name, views in results.items()},
             tests=tests,
             curve=[json_module.loads(line) for line in lines],
             facts={"data": market.config.model_dump(), "split": split.rule, "conclusion": conclusion}
             | {"fingerprint": dataset.fingerprint(), "configuration": retriever.metadata["config"]},
-        )
+        ),
     )
     if json:
         methods = {name: as_document(views) for name, views in results.items()}
@@ -72,3 +77,13 @@ def demo(
     print_table(results, CUTS)
     print(conclusion)
     print(f"the retriever is in {out}, the report in {report}")
+
+
+def check_report(path: Path, *, overwrite: bool) -> None:
+    """Errors: the page would replace one that is not to be replaced, or what is no report of this command's."""
+    if not path.exists():
+        return
+    if not path.is_file() or f"<title>{TITLE}</title>" not in path.read_text(encoding="utf-8", errors="replace"):
+        raise InputError(f"{path} is not a report of the demo's, so it is never replaced; choose another --out")
+    if not overwrite:
+        raise InputError(f"{path} already holds a report; pass --overwrite to replace it, or choose another --out")

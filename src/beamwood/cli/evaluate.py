@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional, get_args
 
 import numpy as np
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import note, print_json, split_of
+from beamwood.cli.inputs import print_json, split_of
 from beamwood.cli.measure import (
     as_document,
     evenly,
@@ -20,6 +19,7 @@ from beamwood.cli.measure import (
     parse_cuts,
     print_table,
 )
+from beamwood.cli.output import check_page, write_page
 from beamwood.cli.stages import TwoStages, measure_stages
 from beamwood.errors import InputError, nearest
 
@@ -69,6 +69,8 @@ def evaluate(
     """Measure on the test part of the log that the retriever was fitted on, which training never saw."""
     from beamwood.retrieval.retriever import Retriever
 
+    if html is not None:
+        check_page(html)
     rule = tail_rule(tail, tail_of)
     retriever = Retriever.load(folder)
     cuts = parse_cuts(k, len(retriever.items))
@@ -89,7 +91,7 @@ def evaluate(
     )
     document = measured.document() if json or html is not None else {}
     if html is not None:
-        write_page(html, document, rule.describe(), measured)
+        write_report(html, document, rule.describe(), measured)
     if json:
         print_json(document)
     else:
@@ -162,7 +164,7 @@ def measure_gap(searcher: Any, split: Split, rule: TailRule) -> TailGap:
     return tail_gap(searcher, split.test.take(rows).askers, rule.tail(split.train).mask)
 
 
-def write_page(path: str, document: dict[str, Any], rule: str, measured: Measured) -> None:
+def write_report(path: str, document: dict[str, Any], rule: str, measured: Measured) -> None:
     """All of it as tables: both views of all test users and of those with a tail label, and what else was asked."""
     import html as escape
 
@@ -182,11 +184,7 @@ def write_page(path: str, document: dict[str, Any], rule: str, measured: Measure
         parts.append(metric_table(f"sampled: {measured.sampled['rule']}", method, measured.sampled))
     if measured.stages is not None:
         parts += measured.stages.tables()
-    try:
-        Path(path).write_text(page(f"{method} on the test data", parts), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--html {path} cannot be written: {error}") from None
-    note(f"wrote {path}")
+    write_page(path, page(f"{method} on the test data", parts))
 
 
 def metric_table(caption: str, method: str, measured: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import replace
 from json import dumps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["fit", "fit_method"]
+__all__ = ["beside", "fit", "fit_method"]
 
 METHODS_OF = {
     "start": "methods that go on from a fitted model (lpo4rec, melt, cities)",
@@ -132,10 +133,14 @@ def fit_method(
     if hasattr(module, "TRAINS"):
         from beamwood.training.run_folder import RunFolder
 
-        # Not f"{out}.run", which for "folder/" would be inside the folder.
-        run = RunFolder(f"{os.path.abspath(out)}.run", overwrite=overwrite)
+        run = RunFolder(beside(out, ".run"), overwrite=overwrite)
         run.check(resume=resume)
         options = {"run": run, "time_limit": limit, "resume": resume}
     retriever: Retriever = module.fit(split, config, seed=seed, **options)
     origin = {"source": source.as_dict() if source else None, "split": {"name": split.name, "options": split.options}}
     return replace(retriever, metadata=retriever.metadata | origin)
+
+
+def beside(out: str, suffix: str) -> Path:
+    """What is kept beside the output folder: "runs/mine.run" for "runs/mine" and for "runs/mine/"."""
+    return Path(f"{os.path.abspath(out)}{suffix}")

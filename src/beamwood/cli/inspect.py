@@ -9,6 +9,7 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.inputs import note, print_json, split_of
+from beamwood.cli.output import check_page, write_page
 from beamwood.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def inspect(
     from beamwood.retrieval.retriever import Retriever
     from beamwood.retrieval.tree import TreeSearcher
 
+    if html is not None:
+        check_page(html)
     retriever = Retriever.load(folder)
     document = description(folder, retriever)
     report = None
@@ -53,9 +56,7 @@ def inspect(
     elif html is not None:
         raise InputError(f"--html writes the diagnostics of a tree; {folder} has none, or --users is 0")
     if html is not None and report is not None:
-        Path(html).parent.mkdir(parents=True, exist_ok=True)
-        Path(html).write_text(diagnostics_page(folder, report, document["queries"]))
-        note(f"the diagnostics are in {html}")
+        write_page(html, diagnostics_page(folder, report, document["queries"]))
     if json:
         print_json(document)
         return

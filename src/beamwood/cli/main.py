@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
 import sys
 import traceback
 
@@ -11,6 +13,7 @@ import click
 import typer
 
 from beamwood.cli import commands
+from beamwood.cli.output import prepare_streams, say, silence
 from beamwood.errors import InputError
 
 __all__ = ["app", "run"]
@@ -32,11 +35,17 @@ def run() -> None:
     """Run the command line and exit: 0 done, 2 the input is wrong, 1 a fault of ours, 130 interrupted."""
     # Read once when torch loads: threads that spin at barriers cost many times the work on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    prepare_streams()
+    # Training waits for the end of a step; everything else ends as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command line and return its exit code; an error is one line on stderr, and JSON with `--json`."""
+    """Run one command line and return its exit code; an error is one line on stderr, and JSON with `--json`.
+
+    When the reader of stdout leaves, as `head` does, nothing more is said and all is well.
+    """
     as_json = "--json" in arguments
     for argument in arguments:
         if not _is_text(argument):
@@ -44,7 +53,8 @@ def main(arguments: list[str]) -> int:
     try:
         result = app(arguments, prog_name="beamwood", standalone_mode=False)
         sys.stdout.flush()
-        return result if isinstance(result, int) else OK
+        # Typer makes a number of Ctrl-C and says nothing.
+        return failed("interrupted", INTERRUPTED, as_json=as_json) if result == INTERRUPTED else result or OK
     except InputError as error:
         return failed(str(error), WRONG_INPUT, as_json=as_json)
     except click.exceptions.Exit as stop:
@@ -53,17 +63,30 @@ def main(arguments: list[str]) -> int:
         return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
     except (click.exceptions.Abort, KeyboardInterrupt):
         return failed("interrupted", INTERRUPTED, as_json=as_json)
-    except BrokenPipeError:
-        # The reader of our output left, as `head` does; say nothing, also not at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+    except (SystemExit, OSError) as error:
+        return _without_output(error, as_json=as_json)
     except Exception as error:
         if type(error).__name__ == "Interrupted":
             return failed(str(error), INTERRUPTED, as_json=as_json)
         if getattr(type(error), "__module__", "").startswith("typer") and hasattr(error, "format_message"):
             return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
-        traceback.print_exc()
-        return failed(f"a fault of beamwood's, not yours: {type(error).__name__}: {error}", FAULT, as_json=as_json)
+        return _fault(error, as_json=as_json)
+
+
+def _without_output(error: SystemExit | OSError, *, as_json: bool) -> int:
+    """What ends a command whose output nobody reads, or that has no room; typer and rich make 1 of the former."""
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
+        silence(sys.stdout)
+        return OK
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        silence(sys.stdout)
+        return failed(f"nothing more could be written ({error}); free some space", WRONG_INPUT, as_json=as_json)
+    return _fault(error, as_json=as_json)
+
+
+def _fault(error: BaseException, *, as_json: bool) -> int:
+    say("".join(traceback.format_exception(error)), sys.stderr)
+    return failed(f"a fault of beamwood's, not yours: {type(error).__name__}: {error}", FAULT, as_json=as_json)
 
 
 def _is_text(argument: str) -> bool:
@@ -74,7 +97,7 @@ def _is_text(argument: str) -> bool:
 def failed(message: str, code: int, *, as_json: bool) -> int:
     """Say what went wrong, in one line."""
     line = " ".join(message.split())
-    print(f"beamwood: {line}", file=sys.stderr)
+    say(f"beamwood: {line}", sys.stderr)
     if as_json:
-        print(json.dumps({"error": line, "exit": code}))
+        say(json.dumps({"error": line, "exit": code}), sys.stdout)
     return code

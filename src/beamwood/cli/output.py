@@ -1,0 +1,77 @@
+"""Where a command's words go: standard streams that may be closed, full or not UTF-8, and pages."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+from beamwood.errors import InputError
+
+__all__ = ["check_page", "prepare_streams", "say", "silence", "write_page"]
+
+
+class _Heedless(io.TextIOWrapper):
+    """A stream for people: when nobody reads it any more, what is being done goes on in silence."""
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            silence(self)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError:
+            silence(self)
+
+
+def prepare_streams() -> None:
+    """Make stdout and stderr take every character, and stderr outlive its reader; closed ones lead nowhere."""
+    # Until it is taken, a closed stream's number would be given to the next file that is opened.
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    raw = io.BufferedWriter(io.FileIO(sys.stderr.fileno(), "w", closefd=False))
+    sys.stderr = _Heedless(raw, sys.stderr.encoding, "backslashreplace", line_buffering=True)
+
+
+def silence(stream: TextIO) -> None:
+    """Let a stream lead nowhere from now on, also at exit."""
+    with suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def say(text: str, stream: TextIO) -> None:
+    """Print a line, if anybody reads it."""
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        silence(stream)
+
+
+def check_page(path: str) -> None:
+    """Errors: a page that cannot be written there; worth asking before it is measured what it shows."""
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"--html {path} is a folder; name a file in it")
+    if not target.parent.is_dir():
+        raise InputError(f"--html {path} cannot be written: there is no folder {target.parent}; make it first")
+
+
+def write_page(path: str, text: str) -> None:
+    """Write a page and say so on stderr. Errors: it cannot be written."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error}; choose another file") from None
+    say(f"wrote {path}", sys.stderr)

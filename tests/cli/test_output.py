@@ -1,0 +1,122 @@
+"""The command line as a process among others: streams that are closed, full or not UTF-8, and a request to end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+from beamwood.cli.main import main
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A popularity retriever of items "ä0" to "ä11"."""
+    folder = tmp_path_factory.mktemp("output")
+    rows = range(240)
+    names = [f"ä{(row * row + row // 12) % 12}" for row in rows]
+    pl.DataFrame({"user_id": [row % 20 for row in rows], "item_id": names, "timestamp": rows}).write_csv(
+        folder / "log.csv"
+    )
+    assert main(["fit", str(folder / "log.csv"), "--method", "popularity", "--out", str(folder / "fitted")]) == 0
+    return folder
+
+
+def shell(folder, command, **environment):
+    """What a shell says of `command`, in which `bw` stands for beamwood."""
+    script = f'bw() {{ "{sys.executable}" -m beamwood "$@"; }}\n{command}'
+    return subprocess.run(
+        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, env=ENVIRONMENT | environment, check=False
+    )
+
+
+STATUS = "exit ${PIPESTATUS[0]}"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "error"),
+    [
+        (f"bw evaluate fitted --k 2 | true; {STATUS}", 0, None),
+        (f"bw evaluate fitted --k 2 --json | true; {STATUS}", 0, None),
+        ("bw evaluate fitted --k 2 >&-", 0, None),
+        (f"bw fit none.csv --method popularity --out x --json | true; {STATUS}", 2, "none.csv does not exist"),
+        ("bw fit none.csv --method popularity --out x --json >&-", 2, "none.csv does not exist"),
+        ("bw fit none.csv --method popularity --out x 2>&-", 2, None),
+        (f"bw fit none.csv --method popularity --out x 2>&1 >/dev/null | true; {STATUS}", 2, None),
+        ("bw evaluate fitted --k 2 >/dev/full", 2, "No space left on device"),
+    ],
+)
+def test_streams_that_nobody_reads(folder, command, code, error):
+    done = shell(folder, command)
+    assert done.returncode == code, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("beamwood:")]
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert (len(lines) == 1 and error in lines[0]) if error else not lines
+
+
+def test_a_fit_outlives_the_reader_of_its_words(folder):
+    done = shell(folder, f"bw fit log.csv --method popularity --out heard 2>&1 >/dev/null | true; {STATUS}")
+    assert done.returncode == 0
+    assert (folder / "heard" / "manifest.json").exists()
+
+
+def test_characters_that_the_stream_lacks(folder):
+    done = shell(folder, "bw evaluate fitted --k 2 && bw recommend fitted --user 3 -k 2", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "\\xb1" in done.stdout
+    assert "\\xe4" in done.stdout
+
+
+def test_a_request_to_end_before_training(folder):
+    command = [sys.executable, "-c", PAUSED, "fit", "log.csv", "--method", "popularity", "--out", "ended", "--json"]
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    assert process.stderr.readline() == "reading\n"
+    process.send_signal(signal.SIGTERM)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert errors == "beamwood: interrupted\n"
+    assert json.loads(out) == {"error": "interrupted", "exit": 130}
+    assert not (folder / "ended").exists()
+
+
+PAUSED = """
+import sys, time
+from beamwood.cli import main, fit
+
+def load_data(source):
+    print("reading", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+sys.modules["beamwood.cli.fit"].load_data = load_data
+main.run()
+"""
+
+
+@pytest.mark.parametrize("command", ["evaluate", "inspect"])
+def test_pages_that_cannot_be_written(folder, tmp_path, capsys, command):
+    (tmp_path / "file").write_text("mine")
+    for place in (tmp_path, tmp_path / "none" / "page.html", tmp_path / "file" / "page.html"):
+        assert main([command, str(folder / "fitted"), "--html", str(place)]) == 2
+        error = capsys.readouterr().err
+        assert "--html" in error
+        assert "Traceback" not in error
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_demo_replaces_only_its_own_report(tmp_path, capsys):
+    (tmp_path / "demo.html").write_text("mine")
+    for options in ([], ["--overwrite"]):
+        assert main(["demo", "--out", f"{tmp_path}/demo/", *options]) == 2
+        assert "not a report of the demo's" in capsys.readouterr().err
+    assert (tmp_path / "demo.html").read_text() == "mine"
+    (tmp_path / "demo.html").write_text("<title>beamwood demo</title>")
+    assert main(["demo", "--out", f"{tmp_path}/demo"]) == 2
+    assert "pass --overwrite" in capsys.readouterr().err
