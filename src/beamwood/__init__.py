@@ -25,10 +25,12 @@ def load(path: Any) -> Retriever:
 def fit(split: Any, method: str = "dtr", config: Any = None, **options: Any) -> Retriever:
     """Train a method (see `beamwood.methods.METHODS`) on a split; `options` are `beamwood.methods.TrainOptions`.
 
-    Errors: `InputError` on a method or an option that does not exist.
+    `config` is the method's own `Config` or a mapping of its settings. Errors: `InputError` on what is no split, on a
+    method, a setting or an option that does not exist, and on values outside their bounds.
     """
     methods = import_module("beamwood.methods")
     module = methods.load_method(method)
-    methods.check_options(module.fit, options)
-    fitted: Retriever = module.fit(split, config, **options)
+    methods.check_split(split)
+    options = methods.checked_options(module.fit, options)
+    fitted: Retriever = module.fit(split, methods.configured(module, config), **options)
     return fitted

@@ -95,3 +95,12 @@ def test_the_histogram_is_drawn_inside_its_frame():
         assert float(x) + float(width) <= 640
     assert "stroke-dasharray" not in histogram("one sided", [1.0, 2.0, 3.0], [4, 0])
     assert not re.search(r"(src|href)=", figure)
+
+
+@pytest.mark.parametrize("gaps", [[0.25, 0.25], [0.25, np.nextafter(0.25, 1)], [-1.0, -1.0 + 1e-15], [0.0, 5e-324]])
+def test_gaps_that_are_nearly_equal_are_drawn(gaps):
+    drawn = TailGap(np.array(gaps), "softmax of the scores")
+    counts = drawn.as_dict()["histogram"]
+    assert sum(counts["counts"]) == 2
+    assert np.all(np.diff(counts["edges"]) > 0)
+    assert "<svg" in drawn.figure()

@@ -119,7 +119,7 @@ def split_of(folder: str, metadata: dict[str, Any], log: str | None = None, item
 
 def make_config(method: ModuleType, file: str | None, settings: Sequence[str]) -> Any:
     """A method's configuration from a TOML file and `key=value` settings, the latter winning."""
-    import pydantic
+    from beamwood.methods import configured
 
     values: dict[str, Any] = {}
     if file is not None:
@@ -134,17 +134,7 @@ def make_config(method: ModuleType, file: str | None, settings: Sequence[str]) -
         if not equals:
             raise InputError(f"--set {setting!r} has no '='; write --set key=value")
         values[key.strip()] = parse_value(text.strip())
-    known = method.Config.model_fields
-    for key in values:
-        if key not in known:
-            raise InputError(f"configuration key '{key}' is unknown{nearest(key, known)}")
-    try:
-        return method.Config(**values)
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        named = f"{where}={first['input']!r}: " if where else ""
-        raise InputError(f"configuration: {named}{first['msg'].removeprefix('Value error, ')}") from None
+    return configured(method, values)
 
 
 def parse_value(text: str) -> Any:

@@ -33,7 +33,7 @@ LogPath = Annotated[str, typer.Argument(help="The interaction log: Parquet, CSV 
 Items = Annotated[Text, typer.Option("--items", help="A table of items, with a 'category' column if there is one.")]
 UserTable = Annotated[Text, typer.Option("--user-table", help="A table of users, for methods with user_columns.")]
 SplitName = Annotated[str, typer.Option("--split", help="users, leave-one-out, time or boundary.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seeds the split, the tree and the training.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seeds the split, the tree and the training.")]
 UserColumn = Annotated[Text, typer.Option("--user-column", help="Column of user ids.")]
 ItemColumn = Annotated[Text, typer.Option("--item-column", help="Column of item ids.")]
 TimeColumn = Annotated[Text, typer.Option("--time-column", help="Column of times.")]

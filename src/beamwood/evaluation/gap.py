@@ -21,6 +21,7 @@ __all__ = ["TailGap", "tail_gap"]
 
 _BLOCK_CELLS = 2**22
 _BINS = 40
+_NARROWEST = 1e-9
 # Searchers whose scores are sums of counts; all others' are logits.
 _COUNTING = ("popularity", "neighbours")
 
@@ -37,7 +38,7 @@ class TailGap:
 
     def as_dict(self) -> dict[str, Any]:
         """Quantiles and a histogram, as JSON can hold them."""
-        counts, edges = np.histogram(self.gaps, bins=_BINS)
+        counts, edges = self._histogram()
         quantiles = np.quantile(self.gaps, [0.05, 0.25, 0.5, 0.75, 0.95])
         return {
             "unit": "1 / number of items",
@@ -50,10 +51,17 @@ class TailGap:
 
     def figure(self) -> str:
         """The histogram as a part of a page."""
-        counts, edges = np.histogram(self.gaps, bins=_BINS)
+        counts, edges = self._histogram()
         return histogram(
             "mean tail probability minus mean probability, in 1 / number of items", edges.tolist(), counts.tolist()
         )
+
+    def _histogram(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        low, high = float(self.gaps.min()), float(self.gaps.max())
+        if high - low < _NARROWEST * max(1.0, abs(low), abs(high)):
+            # Too narrow for bins of different edges.
+            low, high = low - 0.5, high + 0.5
+        return np.histogram(self.gaps, bins=_BINS, range=(low, high))
 
 
 def tail_gap(searcher: Searcher, askers: Askers, tail_N: BoolArray) -> TailGap:

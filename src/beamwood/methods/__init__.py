@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 from beamwood.errors import InputError, nearest
+from beamwood.methods.arguments import check_split, checked_options, configured
 from beamwood.methods.train_options import TrainOptions
 
-__all__ = ["METHODS", "TrainOptions", "check_options", "load_method"]
+__all__ = ["METHODS", "TrainOptions", "check_split", "checked_options", "configured", "load_method"]
 
 # Imported by name, so that a counting method never loads torch.
 METHODS = {
@@ -42,12 +40,3 @@ def load_method(name: str) -> ModuleType:
     if name not in METHODS:
         raise InputError(f"method '{name}' is unknown{nearest(name, METHODS)}")
     return import_module(METHODS[name])
-
-
-def check_options(fit: Any, options: Iterable[str]) -> None:
-    """Errors: a name that is neither of `TrainOptions` nor an argument of this method's `fit`, with the nearest one."""
-    arguments = inspect.signature(fit).parameters.values()
-    known = [*TrainOptions.__annotations__, *(each.name for each in arguments if each.kind is each.KEYWORD_ONLY)]
-    for name in options:
-        if name not in known:
-            raise InputError(f"option '{name}' is unknown{nearest(name, known)}; a method's own settings go in config")

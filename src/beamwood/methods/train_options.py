@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     from beamwood.training.run_folder import RunFolder
 
-__all__ = ["TrainOptions", "with_less_time"]
+__all__ = ["MOST_SEED", "TrainOptions", "with_less_time"]
+
+# Every generator takes this one, and those that start from a seed just above it.
+MOST_SEED = 2**63 - 1
 
 
 class TrainOptions(TypedDict, total=False):
     """Each may be left out; a method that only counts needs none.
 
-    `seed` (0) starts all that is drawn. `run` is the folder of metrics and checkpoints (None: nothing is kept), with
-    which `resume` (False) goes on, bit for bit. `time_limit` in seconds (None) covers training and its validations; the
-    best so far is returned when it ends. `progress` (True) shows the steps on stderr.
+    `seed` (0; at most 2^63 - 1) starts all that is drawn. `run` is the folder of metrics and checkpoints (None: nothing
+    is kept), with which `resume` (False) goes on, bit for bit. `time_limit` in seconds (None) covers training and its
+    validations; the best so far is returned when it ends. `progress` (True) shows the steps on stderr.
     """
 
     seed: int

@@ -1,0 +1,63 @@
+"""What a method's `fit` may be given, checked at the public edge."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from numbers import Integral, Real
+from types import ModuleType
+from typing import Any
+
+import pydantic
+
+from beamwood.data.split import Split
+from beamwood.errors import InputError, nearest
+from beamwood.methods.train_options import MOST_SEED, TrainOptions
+
+__all__ = ["check_split", "checked_options", "configured"]
+
+
+def check_split(split: Any) -> None:
+    """Errors: anything but a `Split`."""
+    if not isinstance(split, Split):
+        raise InputError(
+            f"split is a {type(split).__name__}, not a Split; make one, as beamwood.data.disjoint_users(dataset)"
+        )
+
+
+def configured(module: ModuleType, config: Any) -> Any:
+    """A method's own `Config`, of a mapping too; None stays None. Errors: unknown keys, wrong values."""
+    kind = module.Config
+    if config is None or isinstance(config, kind):
+        return config
+    if not isinstance(config, Mapping):
+        raise InputError(
+            f"config is a {type(config).__module__}.{type(config).__name__}; give {kind.__module__}.Config, or a "
+            "mapping of its settings"
+        )
+    for key in config:
+        if key not in kind.model_fields:
+            raise InputError(f"configuration key '{key}' is unknown{nearest(str(key), kind.model_fields)}")
+    try:
+        return kind(**config)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        named = f"{where}={first['input']!r}: " if where else ""
+        raise InputError(f"configuration: {named}{first['msg'].removeprefix('Value error, ')}") from None
+
+
+def checked_options(fit: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, the seed a plain number. Errors: a name that is neither of `TrainOptions` nor an argument of this
+    method's `fit`, with the nearest one; a seed or a time limit that is none."""
+    arguments = inspect.signature(fit).parameters.values()
+    known = [*TrainOptions.__annotations__, *(each.name for each in arguments if each.kind is each.KEYWORD_ONLY)]
+    for name in options:
+        if name not in known:
+            raise InputError(f"option '{name}' is unknown{nearest(name, known)}; a method's own settings go in config")
+    seed, limit = options.get("seed", 0), options.get("time_limit")
+    if not isinstance(seed, Integral) or not 0 <= int(seed) <= MOST_SEED:
+        raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
+    if limit is not None and not (isinstance(limit, Real) and float(limit) > 0):
+        raise InputError(f"time_limit={limit!r} is no number of seconds above 0; leave it out for no limit")
+    return dict(options) | ({"seed": int(seed)} if "seed" in options else {})

@@ -1,0 +1,66 @@
+"""What `beamwood.fit` may be given, and what it says of anything else."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.errors import InputError
+from beamwood.methods import load_method
+
+SMALL = {"width": 4, "length": 4, "num_blocks": 1, "max_steps": 2, "evaluate_every": 1, "validation_users": 5}
+
+
+@pytest.fixture(scope="module")
+def split():
+    rows = np.arange(240)
+    frame = pl.DataFrame({"user_id": rows % 20, "item_id": (rows + rows // 20) % 12, "timestamp": rows})
+    return disjoint_users(Dataset.from_log(read_log(frame)), seed=1)
+
+
+def test_a_mapping_is_a_configuration(split):
+    ours = beamwood.fit(split, "sasrec", SMALL, progress=False)
+    theirs = beamwood.fit(split, "sasrec", load_method("sasrec").Config(**SMALL), progress=False)
+    assert ours.metadata["config"] == theirs.metadata["config"]
+    assert ours.metadata["training"]["steps"] == 2
+
+
+@pytest.mark.parametrize("method", ["dtr", "sasrec", "two_tower"])
+def test_the_largest_seed_is_taken(split, method):
+    settings = {"max_steps": 1, "evaluate_every": 1, "validation_users": 5}
+    settings |= {"min_history": 2, "windows": [4, 2]} if method == "dtr" else {}
+    fitted = beamwood.fit(split, method, settings, seed=np.int64(2**63 - 1), progress=False)
+    assert fitted.metadata["seed"] == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "message"),
+    [
+        ({"max_step": 2}, {}, "'max_step' is unknown; did you mean 'max_steps'"),
+        ({"max_steps": 0}, {}, "max_steps=0: Input should be greater"),
+        (load_method("popularity").Config(), {}, "give beamwood.methods.sasrec.Config, or a mapping"),
+        ("max_steps=2", {}, "config is a builtins.str; give beamwood.methods.sasrec.Config"),
+        (SMALL, {"time_limit": 0}, "time_limit=0 is no number of seconds above 0; leave it out"),
+        (SMALL, {"time_limit": -1}, "time_limit=-1"),
+        (SMALL, {"time_limit": float("nan")}, "time_limit=nan"),
+        (SMALL, {"time_limit": "30m"}, "time_limit='30m'"),
+        (SMALL, {"seed": 2**63}, "seed=9223372036854775808 is no whole number in 0..9223372036854775807"),
+        (SMALL, {"seed": -1}, "seed=-1 is no whole number"),
+        (SMALL, {"seed": 1.5}, "seed=1.5 is no whole number"),
+    ],
+)
+def test_wrong_arguments(split, config, options, message):
+    with pytest.raises(InputError, match=message):
+        beamwood.fit(split, "sasrec", config, progress=False, **options)
+
+
+def test_a_method_by_itself_refuses_no_time(split):
+    sasrec = load_method("sasrec")
+    with pytest.raises(InputError, match="time_limit=0 is not above 0"):
+        sasrec.fit(split, sasrec.Config(**SMALL), time_limit=0, progress=False)
+
+
+def test_a_data_set_is_no_split(split):
+    with pytest.raises(InputError, match=r"split is a Dataset, not a Split; make one, as .*disjoint_users"):
+        beamwood.fit(split.dataset, "sasrec")
