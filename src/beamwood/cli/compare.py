@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
-from typing import Annotated, Any, Optional
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
+import numpy as np
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.evaluate import tail_rule
+from beamwood.cli.evaluate import tail_rule, with_tail_label
 from beamwood.cli.fit import fit_method
-from beamwood.cli.inputs import Source, load_data, load_split, make_config, note, parse_duration, print_json
+from beamwood.cli.inputs import (
+    Source,
+    check_items_options,
+    load_data,
+    load_split,
+    make_config,
+    note,
+    parse_duration,
+    print_json,
+)
 from beamwood.cli.measure import as_document, compared, measure, measure_tail, parse_cuts, print_table
 from beamwood.errors import InputError
 
+if TYPE_CHECKING:
+    from beamwood.data import Split
+    from beamwood.evaluation.metrics import TailRule
+
 __all__ = ["compare", "verdict"]
+
+STARTED = {"melt": "--from", "cities": "--from", "two-stage": "--retriever"}
 
 
 def compare(
@@ -51,7 +67,8 @@ def compare(
     if len(set(names)) != len(names) or len(names) < 2:
         raise InputError(f"--methods {methods!r} must name at least two different methods")
     modules = {name: load_method(name) for name in names}
-    limit = parse_duration(time_limit)
+    check_alone(names, split)
+    limit, rule = parse_duration(time_limit), tail_rule(tail, tail_of)
     source = Source(
         log,
         items,
@@ -64,8 +81,16 @@ def compare(
         unlisted_items,
         min_weight=min_weight,
     )
+    check_items_options(source)
     data = load_split(load_data(source), split, {"seed": seed})
-    cuts, rule = parse_cuts(k, len(data.dataset.items)), tail_rule(tail, tail_of)
+    cuts = parse_cuts(k, len(data.dataset.items))
+    if len(data.test) < 2:
+        raise InputError(
+            "the split leaves 1 test user, of whom nothing can be tested; give more users or another --split"
+        )
+    on_tail = 0 if tail is None else num_with_tail_label(data, rule)
+    if tail is not None and on_tail < 2:
+        note(f"--tail is left out: {on_tail} test users have a tail label, and a comparison needs 2; raise the share")
     results, seconds, rare = {}, {}, {}
     with tempfile.TemporaryDirectory() as scratch:
         for name, module in modules.items():
@@ -75,13 +100,13 @@ def compare(
             seconds[name] = round(time.perf_counter() - began, 1)
             note(f"{name}: fitted in {seconds[name]} s")
             results[name] = measure(retriever.searcher, data, cuts, rule)
-            if tail is not None:
+            if on_tail >= 2:
                 rare[name] = measure_tail(retriever.searcher, data, cuts, rule)
     metric = f"f@{cuts[0]}"
     baseline = "dtr" if "dtr" in names else names[-1]
     tests = compared(results, baseline, metric)
     conclusion = verdict(tests, baseline, metric)
-    on_tail = {name: views for name, (_, _, views) in rare.items()}
+    rare_views = {name: views for name, (_, _, views) in rare.items()}
     if json:
         document = {
             "methods": {name: as_document(views) for name, views in results.items()},
@@ -95,8 +120,8 @@ def compare(
             document["tail"] = {
                 "rule": described,
                 "queries": queries,
-                "methods": {name: as_document(views) for name, views in on_tail.items()},
-                "paired_tests": compared(on_tail, baseline, metric),
+                "methods": {name: as_document(views) for name, views in rare_views.items()},
+                "paired_tests": compared(rare_views, baseline, metric),
             }
         print_json(document)
         return
@@ -104,9 +129,30 @@ def compare(
     print(conclusion)
     if rare:
         described, queries, _ = rare[baseline]
-        print(f"\non the {queries} test users with a tail label; {described}")
-        print_table(on_tail, cuts)
-        print(verdict(compared(on_tail, baseline, metric), baseline, metric))
+        print(f"\n{with_tail_label(queries)}; {described}")
+        print_table(rare_views, cuts)
+        print(verdict(compared(rare_views, baseline, metric), baseline, metric))
+
+
+def check_alone(names: Sequence[str], split: str) -> None:
+    """Errors: a method that goes on from a fitted one, or whose own settings do not fit the split."""
+    for name in names:
+        if name in STARTED:
+            raise InputError(
+                f"{name} goes on from a fitted model, and compare fits each method by itself; fit it by `beamwood fit "
+                f"LOG --method {name} {STARTED[name]} FOLDER` and judge both folders by `beamwood evaluate`"
+            )
+    if "ranker" in names and split == "users":
+        raise InputError(
+            "ranker knows the users of training only, but --split users tests on others; use --split leave-one-out, "
+            "time or boundary, or leave ranker out"
+        )
+
+
+def num_with_tail_label(split: Split, rule: TailRule) -> int:
+    """How many test users have a tail label."""
+    labels = split.test.labels
+    return len(np.unique(labels.rows[rule.tail(split.train).mask[labels.items]]))
 
 
 def verdict(tests: Mapping[str, list[dict[str, Any]]], baseline: str, metric: str) -> str:

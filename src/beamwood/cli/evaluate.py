@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import PerQuery
 
-__all__ = ["evaluate", "tail_rule"]
+__all__ = ["evaluate", "tail_rule", "with_tail_label"]
 
 # All items are scored for so many test users at most.
 _GAP_QUERIES = 2000
@@ -132,7 +132,8 @@ class Measured:
             shown = ", ".join(f"{name} {value:.4f}" for name, value in result.overall.items())
             print(f"{view}: {shown} ({result.tail_rule})")
         if self.rare is not None:
-            print(f"\non the {self.rare[1]} test users with a tail label; {self.rare[0]}")
+            print(f"\n{with_tail_label(self.rare[1])}; {self.rare[0]}")
+        if self.rare is not None and self.rare[2]:
             print_table({self.method: self.rare[2]}, self.cuts)
         if self.gap is not None:
             gaps = self.gap.gaps
@@ -156,6 +157,11 @@ def tail_rule(share: float | None, of: str) -> TailRule:
     return TailRule(of=of, share=0.2 if share is None else share)
 
 
+def with_tail_label(count: int) -> str:
+    """Whom the metrics on the tail are of."""
+    return f"on the {count} test users with a tail label" if count else "no test user has a tail label: raise --tail"
+
+
 def measure_gap(searcher: Any, split: Split, rule: TailRule) -> TailGap:
     """What the tail is left by the retriever, for test users drawn evenly."""
     from beamwood.evaluation.gap import tail_gap
@@ -175,6 +181,7 @@ def write_report(path: str, document: dict[str, Any], rule: str, measured: Measu
     groups = {"all test users": document["views"]}
     if "tail" in document:
         groups["test users with a tail label"] = document["tail"]["views"]
+        parts.append(f"<p>{with_tail_label(document['tail']['queries'])}</p>")
     for who, views in groups.items():
         parts += [metric_table(f"{who}, {view['protocol']['consumed']}", method, view) for view in views.values()]
     gap = measured.gap

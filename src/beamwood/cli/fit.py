@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import Source, load_data, load_split, make_config, note, parse_duration, print_json
+from beamwood.cli.inputs import (
+    Source,
+    check_items_options,
+    load_data,
+    load_split,
+    make_config,
+    note,
+    parse_duration,
+    print_json,
+)
 from beamwood.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,6 +103,9 @@ def fit(
         tuple(name.partition(":")[0] for name in getattr(chosen, "context_columns", ())),
         min_weight,
     )
+    check_items_options(source)
+    if not hasattr(module, "TRAINS") and (resume or limit is not None):
+        note(f"{method} only counts and is never long about it: --resume and --time-limit have no use")
     data = load_split(load_data(source), split, {"seed": seed})
     began = time.perf_counter()
     fitted = fit_method(

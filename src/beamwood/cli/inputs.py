@@ -17,7 +17,17 @@ from beamwood.errors import InputError, nearest
 if TYPE_CHECKING:
     from beamwood.data import Dataset, Split
 
-__all__ = ["Source", "load_data", "load_split", "make_config", "note", "parse_duration", "print_json", "split_of"]
+__all__ = [
+    "Source",
+    "check_items_options",
+    "load_data",
+    "load_split",
+    "make_config",
+    "note",
+    "parse_duration",
+    "print_json",
+    "split_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,16 @@ def parse_duration(text: str | None) -> float | None:
     if seconds <= 0:
         raise InputError(f"--time-limit {text!r} is no duration above 0; write 30m, 90s or 1h30m")
     return seconds
+
+
+def check_items_options(source: Source) -> None:
+    """Errors: an option that is about the item table, without one."""
+    for option, given in {
+        "--items-column": source.items_column,
+        "--unlisted-items keep": source.unlisted == "keep",
+    }.items():
+        if given and source.items is None:
+            raise InputError(f"{option} is about the item table; give one with --items, or leave the option out")
 
 
 def load_data(source: Source) -> Dataset:

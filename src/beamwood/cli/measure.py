@@ -53,11 +53,16 @@ def measure(searcher: Any, split: Split, cuts: Sequence[int], rule: TailRule | N
 def measure_tail(
     searcher: Any, split: Split, cuts: Sequence[int], rule: TailRule
 ) -> tuple[str, int, dict[str, PerQuery]]:
-    """The rule in words, how many queries have a tail label, and both views of these, judged by those labels alone."""
+    """The rule in words, how many queries have a tail label, and both views of these, judged by those labels alone.
+
+    No view where no query has a tail label.
+    """
     from beamwood.evaluation.protocol import evaluate_both, search_of
     from beamwood.evaluation.tail import tail_queries
 
     rare = rule.tail(split.train)
+    if not rare.mask[split.test.labels.items].any():
+        return rare.rule, 0, {}
     queries = tail_queries(split.test, rare)
     views = evaluate_both(**search_of(searcher), queries=queries, ks=cuts, tail=rare)
     return queries.rule, len(queries), views

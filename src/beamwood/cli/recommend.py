@@ -60,7 +60,10 @@ def recommend(
         labels = names
     if context:
         asked["context"] = {name: [value] * len(labels) for name, value in map(parse_pair, context)}
-    found = retriever.recommend(k=k, exclude_seen=not include_seen, allowed=allowed, on_unknown=on_unknown, **asked)
+    try:
+        found = retriever.recommend(k=k, exclude_seen=not include_seen, allowed=allowed, on_unknown=on_unknown, **asked)
+    except InputError as error:
+        raise InputError(str(error).replace("on_unknown='ignore'", "--on-unknown ignore")) from error
     if json:
         rows = zip(labels, found.item_ids, found.scores, strict=True)
         print_json([{"query": label, "items": items, "scores": scores} for label, items, scores in rows])

@@ -30,12 +30,16 @@ class Sampled:
     """
 
     def __init__(self, queries: Queries, num_items: int, *, num_negatives: int = 99, seed: int = 0) -> None:
-        if not 1 <= num_negatives < num_items:
-            raise InputError(f"num_negatives={num_negatives} is outside 1..{num_items - 1}")
         self.queries, labels = queries, queries.labels
         self.rows_P = labels.rows
         pairs = [np.concatenate([a, b]) for a, b in zip(queries.consumed, labels, strict=True)]
         untouched = Untouched(ItemLists.from_lists(pairs), num_items)
+        most = num_items - int(untouched.lengths[self.rows_P].max(initial=0))
+        if not 1 <= num_negatives <= most:
+            raise InputError(
+                f"num_negatives={num_negatives} is outside 1..{most}: a query leaves {most} of {num_items} items to "
+                f"draw; {f'ask for at most {most} (--sampled {most})' if most else 'leave --sampled out'}"
+            )
         negatives = untouched.distinct(self.rows_P, num_negatives, np.random.default_rng(seed))
         self.items_PM = np.concatenate([labels.items[:, None].astype(np.int64), negatives], axis=1)
 

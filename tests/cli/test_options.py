@@ -1,0 +1,132 @@
+"""Options that do not fit the method, the data or each other: said before anything is trained, with what to do."""
+
+import json
+import sys
+
+import polars as pl
+import pytest
+
+from beamwood.cli.main import main
+from beamwood.retrieval.retriever import Retriever
+
+
+def beamwood(*arguments):
+    """Run in this process; returns the exit code."""
+    return main([str(argument) for argument in arguments])
+
+
+def write_log(path, num_users, *, num_items=40, num_rows=12):
+    """Everybody takes item 0 first and last; user u the items u + 1, u + 2, .. between."""
+    ends = [(user, 0) for user in range(num_users)]
+    between = [(user, (user + step) % num_items) for user in range(num_users) for step in range(1, num_rows + 1)]
+    rows = [*ends, *between, *ends]
+    users, items = zip(*rows, strict=True)
+    pl.DataFrame({"user_id": users, "item_id": items, "timestamp": range(len(rows))}).write_csv(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return write_log(tmp_path_factory.mktemp("options") / "log.csv", 30)
+
+
+@pytest.fixture(scope="module")
+def fitted(log):
+    """Leave-one-out: every label is item 0, which no tail has."""
+    out = log.parent / "fitted"
+    assert beamwood("fit", log, "--method", "popularity", "--split", "leave-one-out", "--out", out) == 0
+    return out
+
+
+@pytest.fixture
+def untrained(monkeypatch):
+    """Whatever would be trained fails."""
+
+    def fit_method(*arguments, **options):
+        raise AssertionError("a method was trained")
+
+    monkeypatch.setattr(sys.modules["beamwood.cli.compare"], "fit_method", fit_method)
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ("popularity,ranker", "use --split leave-one-out, time or boundary, or leave ranker out"),
+        ("popularity,two-stage", "fit it by `beamwood fit LOG --method two-stage --retriever FOLDER`"),
+        ("popularity,melt", "fit it by `beamwood fit LOG --method melt --from FOLDER`"),
+        ("popularity,cities", "fit it by `beamwood fit LOG --method cities --from FOLDER`"),
+    ],
+)
+def test_compare_refuses_before_it_trains(log, untrained, capsys, methods, message):
+    assert beamwood("compare", log, "--methods", methods) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_compare_needs_two_test_users(tmp_path, untrained, capsys):
+    small = write_log(tmp_path / "small.csv", 10)
+    assert beamwood("compare", small, "--methods", "popularity,transitions", "--k", "5") == 2
+    assert "leaves 1 test user, of whom nothing can be tested; give more users" in capsys.readouterr().err
+
+
+def test_no_tail_label_leaves_the_other_metrics(log, fitted, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    assert beamwood("evaluate", fitted, "--k", "5", "--tail", "0.2", "--json", "--html", page) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["views"]["all"]["metrics"]["hit_rate@5"] == 1
+    assert (document["tail"]["queries"], document["tail"]["views"]) == (0, {})
+    assert "no test user has a tail label" in page.read_text()
+    assert beamwood("evaluate", fitted, "--k", "5", "--tail", "0.2") == 0
+    assert "no test user has a tail label: raise --tail; " in capsys.readouterr().out
+    by_last = ["compare", log, "--split", "leave-one-out", "--methods", "popularity,transitions", "--k", "5"]
+    assert beamwood(*by_last, "--tail", "0.2", "--json") == 0
+    said = capsys.readouterr()
+    assert "--tail is left out: 0 test users have a tail label" in said.err
+    assert "tail" not in json.loads(said.out)
+
+
+def test_wrong_options(log, fitted, tmp_path, capsys):
+    fit = ["fit", log, "--method", "popularity", "--out", tmp_path / "out"]
+    (tmp_path / "file.run").write_text("mine")
+    (tmp_path / "torn.run").mkdir()
+    (tmp_path / "torn.run" / "config.json").write_text('{"beamw')
+    tree = ["fit", log, "--method", "dtr", "--out"]
+    cases = [
+        ([*fit, "--seed", "99999999999999999999"], "less than or equal to 9223372036854775807"),
+        ([*fit, "--seed", "-1"], "greater than or equal to 0"),
+        ([*fit, "--items-column", "x"], "--items-column is about the item table; give one with --items"),
+        ([*fit, "--unlisted-items", "keep"], "--unlisted-items keep is about the item table"),
+        (["compare", log, "--items-column", "x"], "--items-column is about the item table"),
+        (["evaluate", fitted, "--k", "5", "--sampled", "39"], "ask for at most 27 (--sampled 27)"),
+        (["recommend", fitted, "--user", "99"], "pass --on-unknown ignore"),
+        ([*tree, tmp_path / "file"], "cannot hold a run"),
+        ([*tree, tmp_path / "file", "--resume"], "cannot hold a run"),
+        ([*tree, tmp_path / "torn", "--resume"], "config.json is damaged or not of a run"),
+    ]
+    for arguments, message in cases:
+        assert beamwood(*arguments) == 2, arguments
+        error = capsys.readouterr().err
+        assert message in error, (arguments, error)
+        assert "Traceback" not in error
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "torn.run" / "config.json").read_text() == '{"beamw'
+
+
+def test_the_largest_number_of_negatives_is_taken(fitted):
+    assert beamwood("evaluate", fitted, "--k", "5", "--sampled", "27") == 0
+
+
+def test_a_method_that_counts_says_what_has_no_use(log, tmp_path, capsys):
+    assert beamwood("fit", log, "--method", "popularity", "--out", tmp_path / "out", "--time-limit", "9s") == 0
+    assert "popularity only counts and is never long about it: --resume and --time-limit have no use" in (
+        capsys.readouterr().err
+    )
+
+
+def test_the_run_is_beside_a_folder_named_with_a_slash(log, tmp_path, capsys):
+    few = ["max_steps=1", "width=4", "attention_hidden=4", "windows=[4,2]", "mlp=[4]", "min_history=2"]
+    settings = [part for setting in few for part in ("--set", setting)]
+    assert beamwood("fit", log, "--method", "dtr", "--out", f"{tmp_path}/mine/", *settings) == 0, (
+        capsys.readouterr().err
+    )
+    assert Retriever.load(tmp_path / "mine").metadata["method"] == "dtr"
+    assert (tmp_path / "mine.run" / "metrics.jsonl").exists()
