@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-__all__ = ["ArtefactError", "InputError", "nearest"]
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+__all__ = ["ArtefactError", "InputError", "NotInstalledError", "first_problem", "nearest"]
 
 
 class InputError(ValueError):
@@ -14,6 +19,19 @@ class InputError(ValueError):
 
 class ArtefactError(InputError):
     """A saved folder is missing, foreign, truncated, corrupt or of an unknown version."""
+
+
+class NotInstalledError(InputError):
+    """What was asked for needs an extra of the package that is not installed."""
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that a model of pydantic's refuses, as `name=value: why`."""
+    first = error.errors()[0]
+    where, why = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    return f"{where}={reprlib.repr(first['input'])}: {why}" if where else why
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

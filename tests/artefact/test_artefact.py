@@ -1,6 +1,7 @@
 """Saved folders come back equal; wrong, damaged and foreign ones are refused by name."""
 
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from hypothesis.extra import numpy as arrays_of
 
 from beamwood.artefact import FORMAT_VERSION, check_output, manifest, read_artefact, read_manifest, write_artefact
 from beamwood.errors import ArtefactError
+from damaged_folders import put_manifest
 
 WEIGHTS = {
     "matrix": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -289,3 +291,16 @@ def test_a_save_that_lands_between_manifest_and_files_is_read_whole(tmp_path, mo
 
     monkeypatch.setattr(read, "read_manifest", slow)
     assert read_artefact(tmp_path / "model").text("notes.md") == "mark 2\n"
+
+
+def test_numbers_that_numpy_lacks_are_refused(tmp_path):
+    write_artefact(tmp_path / "model", manifest={"kind": "test"}, arrays={"w": {"x": np.zeros(2, np.float16)}})
+    file = tmp_path / "model" / "w.safetensors"
+    # One of the spaces that pad the header makes room.
+    content = file.read_bytes().replace(b'"F16"', b'"BF16"').replace(b"}}  ", b"}} ")
+    file.write_bytes(content)
+    about = json.loads((tmp_path / "model" / "manifest.json").read_text())
+    about["files"]["w.safetensors"] |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    put_manifest(tmp_path / "model", about)
+    with pytest.raises(ArtefactError, match=r"w\.safetensors cannot be read"):
+        read_artefact(tmp_path / "model").arrays("w")

@@ -230,7 +230,7 @@ def test_encoder_in_loops():
 def test_a_damaged_scorer_says_so():
     config, arrays = models(False)["neumf"].export()
     del arrays["output.bias"]
-    with pytest.raises(ArtefactError, match=r"lacks the array 'output.bias'"):
+    with pytest.raises(ArtefactError, match=r"array 'output.bias' is missing"):
         restore_scorer(config, arrays)
-    with pytest.raises(ArtefactError, match="kind 'neumv' is unknown"):
+    with pytest.raises(ArtefactError, match="kind 'neumv' is unknown; did you mean 'neumf'"):
         restore_scorer(config | {"kind": "neumv"}, arrays)

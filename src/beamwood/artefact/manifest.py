@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from beamwood import __version__
-from beamwood.errors import ArtefactError
+from beamwood.errors import ArtefactError, first_problem
 
 __all__ = [
     "FORMAT",
@@ -40,6 +41,36 @@ SUFFIXES: Final = {"arrays": ".safetensors", "table": ".parquet", "text": ""}
 _LIBRARIES = ("numpy", "polars", "safetensors", "torch")
 _RESERVED = {"format", "format_version", "beamwood", "libraries", "created", "files", "checksum"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+class _Part(BaseModel):
+    """What a manifest says of itself or of a part; further keys are left alone, as a newer version may add some."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class _StoredArray(_Part):
+    dtype: str
+    shape: list[Annotated[int, Field(ge=0)]]
+
+
+class _File(_Part):
+    size: int = Field(ge=0)
+    sha256: str
+
+
+class _ArraysFile(_File):
+    kind: Literal["arrays"]
+    arrays: dict[str, _StoredArray]
+
+
+class _OtherFile(_File):
+    kind: Literal["table", "text"]
+
+
+class _Manifest(_Part):
+    kind: str
+    files: dict[str, Annotated[_ArraysFile | _OtherFile, Field(discriminator="kind")]]
 
 
 def check_manifest(manifest: Mapping[str, Any]) -> None:
@@ -121,6 +152,8 @@ def claimed_manifest(folder: Path) -> dict[str, Any]:
     file = folder / MANIFEST
     try:
         manifest = json.loads(file.read_bytes())
+        # Numbers and characters that Python's reader lets through and JSON does not have.
+        json.dumps(manifest, allow_nan=False, ensure_ascii=False).encode()
     except FileNotFoundError:
         raise ArtefactError(
             f"{folder} has no {MANIFEST}, so it is not a beamwood artefact; give the folder that `beamwood fit` wrote"
@@ -143,7 +176,7 @@ def read_manifest(path: str | os.PathLike[str], *, kind: str | None = None) -> d
     file = folder / MANIFEST
     manifest = claimed_manifest(folder)
     version = manifest.get("format_version")
-    if not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise ArtefactError(f"{file}: format_version={version!r} is not a version; save the artefact again")
     if version > FORMAT_VERSION:
         raise ArtefactError(
@@ -152,8 +185,15 @@ def read_manifest(path: str | os.PathLike[str], *, kind: str | None = None) -> d
         )
     if manifest.get("checksum") != _checksum(manifest):
         raise ArtefactError(f"{file} was altered or damaged (its checksum does not match); save the artefact again")
-    for name in manifest["files"]:
-        checked_name(name, file)
+    try:
+        files = _Manifest.model_validate(manifest).files
+    except ValidationError as error:
+        raise ArtefactError(
+            f"{file}: {first_problem(error)}; it was not written by this version: fit and save it again"
+        ) from None
+    for name, about in files.items():
+        if not checked_name(name, file).endswith(SUFFIXES[about.kind]):
+            raise ArtefactError(f"{file}: the file {name!r} is no {about.kind}; fit and save it again")
     if kind is not None and manifest["kind"] != kind:
         raise ArtefactError(f"{folder} holds a {manifest['kind']}, not a {kind}; give the folder of a {kind}")
     return manifest

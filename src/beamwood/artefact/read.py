@@ -34,13 +34,20 @@ class Artefact:
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:
         """The arrays of `<name>.safetensors`."""
         with self._opened(name, "arrays") as path:
-            return dict(safetensors.numpy.load_file(path))
+            try:
+                return dict(safetensors.numpy.load_file(path))
+            except (KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"it holds a type of number that numpy lacks: {error}") from error
 
     def table(self, name: str) -> pl.DataFrame:
         """The frame of `<name>.parquet`."""
         with self._opened(name, "table") as path:
             # Through memory, not mapped: the next save may take the file away.
-            return pl.read_parquet(path.read_bytes())
+            content = path.read_bytes()
+            try:
+                return pl.read_parquet(content)
+            except pl.exceptions.PanicException as error:
+                raise ValueError(f"it is no sound Parquet: {error}") from error
 
     def text(self, name: str) -> str:
         """The content of the text file `name`."""

@@ -21,8 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError
+from beamwood.kernels.arrays import check_integers
 
-__all__ = ["DinWeights", "Layer"]
+__all__ = ["MAX_HISTORY", "DinWeights", "Layer"]
+
+# Far above any use; below it a search's memory for one user stays small.
+MAX_HISTORY = 2**16
 
 Float32 = NDArray[np.float32]
 
@@ -53,11 +57,16 @@ class DinWeights:
     layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:
-        if self.nodes.ndim != 2:
+        if self.nodes.ndim != 2 or self.nodes.shape[1] == 0:
             raise ArtefactError(f"nodes has shape {self.nodes.shape}; expected (nodes, width)")
         width = self.nodes.shape[1]
         if self.windows.ndim != 1 or len(self.windows) == 0 or self.windows.min() < 1:
             raise ArtefactError(f"windows={self.windows.tolist()}; expected one length of 1 or more a window")
+        # Each length first: their sum may pass int64.
+        if self.windows.max() > MAX_HISTORY or self.windows.sum() > MAX_HISTORY:
+            raise ArtefactError(
+                f"windows cover more than {MAX_HISTORY} history entries; no scorer is trained on so many"
+            )
         check_layer("attention_in", self.attention_in, 3 * width)
         check_layer("attention_out", self.attention_out, len(self.attention_in.bias), 1)
         inputs = (len(self.windows) + 1) * width
@@ -68,7 +77,11 @@ class DinWeights:
         if not self.layers:
             raise ArtefactError("layers is empty; expected at least one")
         for name, array in self.arrays().items():
-            if name != "windows" and (array.dtype != np.float32 or not array.flags.c_contiguous):
+            if name == "windows":
+                continue
+            if array.size == 0:
+                raise ArtefactError(f"{name} is empty")
+            if array.dtype != np.float32 or not array.flags.c_contiguous:
                 raise ArtefactError(f"{name} is {array.dtype}; expected contiguous float32")
             if not np.isfinite(array).all():
                 raise ArtefactError(f"{name} holds NaN or infinity; the model was not saved from a sound training")
@@ -99,6 +112,7 @@ class DinWeights:
         def layer(name: str) -> Layer:
             return Layer(arrays[f"{name}.weight"], arrays[f"{name}.bias"], arrays[f"{name}.slope"])
 
+        check_integers(arrays, {"windows": (np.int64, np.int32)})
         try:
             count = sum(name.startswith("layers.") and name.endswith(".weight") for name in arrays)
             return cls(

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.kernels.sequence import PlainEncoder
+from beamwood.kernels.arrays import linear_shapes, shape_of
+from beamwood.kernels.sequence import PlainEncoder, count_blocks
 from beamwood.types import FloatArray, IndexArray
 
 __all__ = ["FmlpEncoder"]
@@ -21,13 +22,26 @@ class FmlpEncoder(PlainEncoder):
     """Filters in the frequency domain over the latest L items."""
 
     name: ClassVar[str] = "fmlp"
-    needed: ClassVar[tuple[str, ...]] = ("positions", "norm.weight", "norm.bias")
     whole_window: ClassVar[bool] = True
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         super().__init__(arrays)
         self.length = len(self.arrays["positions"])
-        self.num_blocks = self.count_blocks()
+        self.num_blocks = count_blocks(self.arrays)
+
+    def shapes(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[int, ...]]:
+        """See `PlainEncoder`."""
+        width = self.width
+        length = shape_of(arrays, "positions", 2)[0]
+        shapes: dict[str, tuple[int, ...]] = {"positions": (length, width)}
+        norms = ["norm"]
+        for block in range(count_blocks(arrays)):
+            prefix = f"blocks.{block}"
+            norms += [f"{prefix}.filter_norm", f"{prefix}.feed_norm"]
+            inner = shape_of(arrays, f"{prefix}.inner.weight", 2)[0]
+            shapes[f"{prefix}.filter"] = (length // 2 + 1, width, 2)
+            shapes |= linear_shapes(f"{prefix}.inner", width, inner) | linear_shapes(f"{prefix}.outer", inner, width)
+        return shapes | {f"{norm}.{part}": (width,) for norm in norms for part in ("weight", "bias")}
 
     def _encode(self, items_BL: IndexArray) -> FloatArray:
         x: FloatArray = self.norm(self.embedded(items_BL) + self.arrays["positions"], "norm")

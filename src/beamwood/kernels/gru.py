@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.errors import ArtefactError
+from beamwood.kernels.arrays import linear_shapes, shape_of
 from beamwood.kernels.sequence import PlainEncoder, sigmoid
 from beamwood.types import FloatArray, IndexArray
 
@@ -21,12 +23,20 @@ class GruEncoder(PlainEncoder):
     """Gated recurrent units over the latest L items."""
 
     name: ClassVar[str] = "gru4rec"
-    needed: ClassVar[tuple[str, ...]] = ("gru.weight_ih_l0", "gru.weight_hh_l0", "output.weight", "output.bias")
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], *, length: int) -> None:
         super().__init__(arrays)
+        if length < 1:
+            raise ArtefactError(f"length={length} is below 1")
         self.length = length
         self.sizes = {"length": length}
+
+    def shapes(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[int, ...]]:
+        """See `PlainEncoder`."""
+        hidden = shape_of(arrays, "gru.weight_hh_l0", 2)[1]
+        inputs = {"gru.weight_ih_l0": (3 * hidden, self.width), "gru.bias_ih_l0": (3 * hidden,)}
+        states = {"gru.weight_hh_l0": (3 * hidden, hidden), "gru.bias_hh_l0": (3 * hidden,)}
+        return inputs | states | linear_shapes("output", hidden, self.width)
 
     def _encode(self, items_BL: IndexArray) -> FloatArray:
         a = self.arrays

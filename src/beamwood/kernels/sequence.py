@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.errors import ArtefactError
+from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["PlainEncoder", "normalised", "sigmoid"]
+__all__ = ["PlainEncoder", "count_blocks", "normalised", "sigmoid"]
 
 _BLOCK_ROWS = 64
 _EPSILON = 1e-5
@@ -25,11 +25,10 @@ class PlainEncoder(ABC):
     """A history's vector from plain arrays, named as the parameters of the encoder's model.
 
     `sizes`: what the arrays do not say, the other arguments of `__init__`. Raises `ArtefactError` where an array is
-    missing.
+    missing, of another shape than the others demand, or not finite.
     """
 
     name: ClassVar[str]
-    needed: ClassVar[tuple[str, ...]] = ()
     whole_window: ClassVar[bool] = False
     """Does padding have to be there, up to L columns?"""
 
@@ -37,10 +36,10 @@ class PlainEncoder(ABC):
     sizes: dict[str, int]
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.num_items, self.width = shape_of(arrays, "items.weight", 2)
+        shapes = {name: (self.num_items, self.width) for name in ("items.weight", "outputs.weight") if name in arrays}
+        check_floats(arrays, shapes | self.shapes(arrays))
         self.arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
-        for name in ("items.weight", *self.needed):
-            if name not in self.arrays:
-                raise ArtefactError(f"the encoder's array '{name}' is missing; the artefact is incomplete")
         self.sizes = {}
 
     @property
@@ -78,13 +77,18 @@ class PlainEncoder(ABC):
         """Layer normalisation with the arrays `name.weight` and `name.bias`."""
         return normalised(x, self.arrays[f"{name}.weight"], self.arrays[f"{name}.bias"])
 
-    def count_blocks(self) -> int:
-        """How many blocks the arrays hold."""
-        return len({name.split(".")[1] for name in self.arrays if name.startswith("blocks.")})
+    @abstractmethod
+    def shapes(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[int, ...]]:
+        """The encoder's own arrays and the shapes that they must have beside each other."""
 
     @abstractmethod
     def _encode(self, items_BL: IndexArray) -> FloatArray:
         """float32[B, D] of rows that are not all empty."""
+
+
+def count_blocks(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """How many blocks the arrays hold."""
+    return len({name.split(".")[1] for name in arrays if name.startswith("blocks.")})
 
 
 def normalised(x: FloatArray, weight: FloatArray, bias: FloatArray) -> NDArray[np.float32]:

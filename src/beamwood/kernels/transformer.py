@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.kernels.sequence import PlainEncoder
+from beamwood.errors import ArtefactError
+from beamwood.kernels.arrays import linear_shapes, shape_of
+from beamwood.kernels.sequence import PlainEncoder, count_blocks
 from beamwood.types import FloatArray, IndexArray
 
 __all__ = ["TransformerEncoder"]
@@ -21,14 +23,30 @@ class TransformerEncoder(PlainEncoder):
     """Causal self-attention over the latest L items; a history's vector is the last position's."""
 
     name: ClassVar[str] = "sasrec"
-    needed: ClassVar[tuple[str, ...]] = ("positions", "final_norm.weight", "final_norm.bias")
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], *, num_heads: int) -> None:
         super().__init__(arrays)
+        if num_heads < 1 or self.width % num_heads:
+            raise ArtefactError(f"num_heads={num_heads} does not divide the width {self.width}")
         self.num_heads = num_heads
         self.sizes = {"num_heads": num_heads}
         self.length = len(self.arrays["positions"])
-        self.num_blocks = self.count_blocks()
+        self.num_blocks = count_blocks(self.arrays)
+
+    def shapes(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[int, ...]]:
+        """See `PlainEncoder`."""
+        width = self.width
+        length = shape_of(arrays, "positions", 2)[0]
+        shapes = {"positions": (length, width), "final_norm.weight": (width,), "final_norm.bias": (width,)}
+        for block in range(count_blocks(arrays)):
+            prefix = f"blocks.{block}"
+            for norm in ("attention_norm", "feed_norm"):
+                shapes |= {f"{prefix}.{norm}.weight": (width,), f"{prefix}.{norm}.bias": (width,)}
+            for part in ("query", "key", "value", "output"):
+                shapes |= linear_shapes(f"{prefix}.{part}", width, width)
+            inner = shape_of(arrays, f"{prefix}.inner.weight", 2)[0]
+            shapes |= linear_shapes(f"{prefix}.inner", width, inner) | linear_shapes(f"{prefix}.outer", inner, width)
+        return shapes
 
     def _encode(self, items_BL: IndexArray) -> NDArray[np.float32]:
         length, real = items_BL.shape[1], items_BL >= 0

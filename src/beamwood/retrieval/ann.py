@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from beamwood.errors import InputError
+from beamwood.errors import NotInstalledError
 from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.retrieval.vector import best_products
 from beamwood.types import BoolArray, FloatArray, Hits, ItemLists
@@ -32,7 +32,7 @@ class FaissIndex:
         try:
             import faiss
         except ImportError:
-            raise InputError("index='faiss' needs faiss; install it with: pip install 'beamwood[ann]'") from None
+            raise NotInstalledError("index='faiss' needs faiss; install it with: pip install 'beamwood[ann]'") from None
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
         self._index: Any = faiss.IndexHNSWFlat(self.vectors.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
         self._index.add(self.vectors)

@@ -26,10 +26,16 @@ SEARCHERS = {
 }
 
 
-def restore_searcher(kind: str, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Searcher:
-    """The searcher of a kind from what its `export` gave. Errors: an unknown kind, arrays that do not fit."""
-    if kind not in SEARCHERS:
-        raise ArtefactError(f"searcher kind '{kind}' is unknown{nearest(kind, SEARCHERS)}; a newer beamwood wrote it?")
+def restore_searcher(kind: Any, config: Any, arrays: dict[str, NDArray[Any]]) -> Searcher:
+    """The searcher of a kind from what its `export` gave.
+
+    Errors: an unknown kind, a configuration or arrays that do not fit: `ValueError`, `KeyError` and the like, of which
+    `stored.restoring` makes one kind.
+    """
+    if not isinstance(kind, str) or kind not in SEARCHERS:
+        raise ArtefactError(f"searcher kind {kind!r} is unknown{nearest(str(kind), SEARCHERS)}")
+    if not isinstance(config, dict):
+        raise ArtefactError(f"the configuration of the searcher is {config!r}, no table of keys")
     module, name = SEARCHERS[kind]
     searcher: Searcher = getattr(import_module(module), name).restore(config, arrays)
     return searcher

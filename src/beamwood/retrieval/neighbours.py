@@ -9,9 +9,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy import sparse
 
 from beamwood.errors import InputError
+from beamwood.kernels.arrays import check_floats, check_integers, shape_of
+from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, top_k
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
 
@@ -19,6 +22,11 @@ __all__ = ["NeighbourSearcher"]
 
 # Dense score blocks are kept to about this many cells (128 MiB).
 _BLOCK_CELLS = 2**25
+
+
+class _Stored(StoredConfig):
+    decay: float
+    length: int = Field(ge=1, le=MOST)
 
 
 class NeighbourSearcher:
@@ -40,7 +48,15 @@ class NeighbourSearcher:
         if similarity.shape != (len(popularity), len(popularity)):
             raise InputError(f"similarity has shape {similarity.shape} for {len(popularity)} items")
         self.similarity = sparse.csr_matrix(similarity, dtype=np.float32)
+        try:
+            # Products with the matrix trust its indices: one out of range reads foreign memory.
+            self.similarity.check_format(full_check=True)
+        except ValueError as error:
+            raise InputError(f"similarity is no matrix in compressed rows: {error}") from None
         self.popularity = np.ascontiguousarray(popularity, dtype=np.float32)
+        for name, values in (("similarity", self.similarity.data), ("popularity", self.popularity)):
+            if not np.isfinite(values).all() or (values < 0).any():
+                raise InputError(f"{name} must hold finite numbers of 0 or more")
         self.decay, self.length = decay, length
         # Below the smallest positive score, so that it only orders what has none.
         self._filler = -1 / (1 + self.popularity)
@@ -81,9 +97,12 @@ class NeighbourSearcher:
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        size = len(arrays["popularity"])
-        matrix = sparse.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=(size, size))
-        return cls(matrix, arrays["popularity"], decay=config["decay"], length=config["length"])
+        settings = _Stored.model_validate(config)
+        (size,) = shape_of(arrays, "popularity", 1)
+        check_floats(arrays, {"popularity": (size,), "data": arrays["indices"].shape})
+        check_integers(arrays, dict.fromkeys(("indices", "indptr"), (np.int32, np.int64)))
+        parts = arrays["data"], arrays["indices"], arrays["indptr"]
+        return cls(sparse.csr_matrix(parts, shape=(size, size)), arrays["popularity"], **dict(settings))
 
     def _scores(self, histories: ItemLists) -> NDArray[np.float32]:
         """float32[B, N]: positive where a history item knows the item, below 0 by popularity elsewhere."""

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
+from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.retrieval.stored import StoredConfig
 from beamwood.retrieval.top_k import check_search, top_k
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
 
@@ -44,5 +46,7 @@ class PopularitySearcher:
         return {}, {"counts": self.counts}
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:  # noqa: ARG003
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        StoredConfig.model_validate(config)
+        check_floats(arrays, {"counts": shape_of(arrays, "counts", 1)})
         return cls(arrays["counts"])

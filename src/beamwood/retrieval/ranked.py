@@ -11,10 +11,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.scorers import ContextEncoder, PairScorer, check_pairs, context_of, restore_scorer
+from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates, top_k
 from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists, PersonalSearcher, Searcher, needs_users
 
@@ -86,6 +88,17 @@ class RankingSearcher:
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         return cls(restore_scorer(config, arrays))
+
+
+class _StoredStage(StoredConfig):
+    kind: str
+    config: dict[str, Any]
+
+
+class _Stored(StoredConfig):
+    num_candidates: int = Field(le=MOST)
+    retriever: _StoredStage
+    ranker: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +200,11 @@ class TwoStageSearcher:
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        stage = config["retriever"]
-        retriever = restore_searcher(stage["kind"], stage["config"], _of_stage(arrays, "retriever."))
-        scorer = restore_scorer(config["ranker"], _of_stage(arrays, "ranker."))
-        return cls(retriever, scorer, num_candidates=config["num_candidates"])
+        stored = _Stored.model_validate(config)
+        first = stored.retriever
+        retriever = restore_searcher(first.kind, first.config, _of_stage(arrays, "retriever."))
+        scorer = restore_scorer(stored.ranker, _of_stage(arrays, "ranker."))
+        return cls(retriever, scorer, num_candidates=stored.num_candidates)
 
 
 def retrieve(

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from beamwood.artefact import read_artefact, write_artefact
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, nearest
+from beamwood.kernels.arrays import check_integers
 from beamwood.retrieval.load import restore_searcher
+from beamwood.retrieval.stored import restoring
 from beamwood.types import Askers, BoolArray, ItemLists, PersonalSearcher, Searcher, is_personal, needs_users
 
 __all__ = ["Allowed", "Recommendations", "Retriever"]
@@ -117,6 +119,8 @@ class Retriever:
             hits = searcher.search_askers(Askers(asked, known, frame), k, excluded=excluded, allowed=mask)
         else:
             hits = searcher.search(known, k, excluded=excluded, allowed=mask)
+        if np.isposinf(hits.scores).any():
+            raise ArtefactError("a score is infinite, so the stored weights are too large; fit and save it again")
         counts = np.count_nonzero(hits.items >= 0, axis=1)
         flat = hits.items[hits.items >= 0]
         ids = list(self.items.decode(flat))
@@ -219,25 +223,28 @@ class Retriever:
     def load(cls, path: str | os.PathLike[str]) -> Retriever:
         """Open a saved retriever; needs no training data and no torch. Errors: `ArtefactError` naming the file."""
         artefact = read_artefact(path, kind="retriever")
-        manifest = artefact.manifest
-        try:
-            searcher = restore_searcher(manifest["searcher"], manifest["searcher_config"], artefact.arrays("weights"))
-            items = artefact.table("items")
-            users, histories = None, None
-            if "users" in artefact.names("table"):
-                users = Vocabulary(artefact.table("users")["id"])
-                stored = artefact.arrays("histories")
-                histories = ItemLists(stored["indptr"], stored["items"])
-            vocabulary = Vocabulary(items["id"])
-        except (KeyError, pl.exceptions.ColumnNotFoundError) as missing:
-            raise ArtefactError(f"{path}: the artefact lacks {missing}; it was not written by this version") from None
+        manifest, folder = artefact.manifest, artefact.path
+        weights, items = artefact.arrays("weights"), artefact.table("items")
+        with restoring(folder, "the searcher (manifest.json, weights.safetensors)"):
+            searcher = restore_searcher(manifest["searcher"], manifest["searcher_config"], weights)
+        with restoring(folder, "items.parquet"):
+            vocabulary, categories = _ids(items), _categories(items)
+            if len(vocabulary) != searcher.num_items:
+                raise ArtefactError(f"it has {len(vocabulary)} items, the searcher {searcher.num_items}")
+        users, histories = None, None
+        if "users" in artefact.names("table"):
+            table, stored = artefact.table("users"), artefact.arrays("histories")
+            with restoring(folder, "users.parquet"):
+                users = _ids(table)
+            with restoring(folder, "histories.safetensors"):
+                histories = _histories(stored, len(users), len(vocabulary))
         own = {"kind", "searcher", "searcher_config", "format", "format_version", "files", "checksum"}
         return cls(
             searcher=searcher,
             items=vocabulary,
             users=users,
             histories=histories,
-            categories=items["category"] if "category" in items.columns else None,
+            categories=categories,
             metadata={
                 name: value
                 for name, value in manifest.items()
@@ -270,3 +277,33 @@ def _rows(name: str, rows: Any) -> list[list[Any]]:
         if isinstance(row, str | bytes) or not hasattr(row, "__iter__"):
             raise InputError(f"{name} holds {row!r}, which is no list; give a list of ids for each row, as [[{row!r}]]")
     return [list(row) for row in given]
+
+
+def _ids(table: pl.DataFrame) -> Vocabulary:
+    """The stored ids, of a type that ids may have."""
+    ids = table["id"]
+    plain = ids.dtype.is_numeric() or ids.dtype.is_temporal()
+    if not plain and ids.dtype not in (pl.String, pl.Binary, pl.Categorical, pl.Enum):
+        raise ArtefactError(f"its ids are of type {ids.dtype}")
+    if ids.dtype.is_float() and not ids.is_finite().all():
+        raise ArtefactError("its ids hold NaN or infinity")
+    return Vocabulary(ids)
+
+
+def _categories(items: pl.DataFrame) -> pl.Series | None:
+    """The stored categories, which have to be text at least when they are asked for, or None where there are none."""
+    if "category" not in items.columns:
+        return None
+    items["category"].cast(pl.String)
+    return items["category"]
+
+
+def _histories(arrays: Mapping[str, NDArray[Any]], num_users: int, num_items: int) -> ItemLists:
+    """The stored histories, one a user, of known items."""
+    check_integers(arrays, {"indptr": (np.int64,), "items": (np.int32,)})
+    histories = ItemLists(arrays["indptr"], arrays["items"])
+    if len(histories) != num_users:
+        raise ArtefactError(f"{len(histories)} histories for {num_users} users")
+    if len(histories.items) and int(histories.items.max()) >= num_items:
+        raise ArtefactError(f"a history holds item index {int(histories.items.max())} of {num_items} items")
+    return histories

@@ -11,9 +11,13 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import Field
 
 from beamwood.data.features import FeatureColumn, encode_columns
 from beamwood.errors import ArtefactError, InputError, nearest
+from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
+from beamwood.kernels.din import MAX_HISTORY
+from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import Askers, ItemLists
 
 __all__ = ["SCORERS", "ContextEncoder", "PairScorer", "check_pairs", "context_of", "restore_scorer"]
@@ -22,6 +26,21 @@ Array = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
 # Numbers of an intermediate array held at a time (8 MiB): a larger block gains no speed.
 _BLOCK_CELLS = 2**21
+
+
+class _Stored(StoredConfig):
+    kind: str
+    context: tuple[dict[str, Any], ...] = Field((), strict=False)
+    # Of a ranker that looks at histories.
+    history_length: int = Field(1, ge=1, le=MAX_HISTORY)
+
+
+class _StoredNeuMf(_Stored):
+    layers: int = Field(ge=0, le=MOST)
+
+
+class _StoredDin(_StoredNeuMf):
+    attention: int = Field(ge=1, le=MOST)
 
 
 class PairScorer(Protocol):
@@ -68,6 +87,10 @@ class GraphRecScorer:
     needs_users: ClassVar[bool] = True
 
     def __init__(self, config: dict[str, Any], arrays: Arrays) -> None:
+        _Stored.model_validate(config)
+        num_items, width = shape_of(arrays, "items", 2)
+        num_users = shape_of(arrays, "users", 2)[0]
+        check_floats(arrays, {"items": (num_items, width), "users": (num_users, width)})
         self.config, self.arrays = config, arrays
         self.users, self.items = arrays["users"], arrays["items"]
 
@@ -115,8 +138,15 @@ class NeuMfScorer:
     needs_users: ClassVar[bool] = True
 
     def __init__(self, config: dict[str, Any], arrays: Arrays) -> None:
+        layers = _StoredNeuMf.model_validate(config).layers
+        (num_items, width), num_users = shape_of(arrays, "items", 2), shape_of(arrays, "users", 2)[0]
+        factors = shape_of(arrays, "product_items", 2)[1]
+        shapes = {"items": (num_items, width), "users": (num_users, width)}
+        shapes |= {"product_items": (num_items, factors), "product_users": (num_users, factors)}
+        chain, last = _chain(arrays, "hidden", layers, 2 * width)
+        check_floats(arrays, shapes | chain | linear_shapes("output", factors + last, 1))
         self.config, self.arrays = config, arrays
-        self.hidden = [(arrays[f"hidden.{i}.weight"], arrays[f"hidden.{i}.bias"]) for i in range(config["layers"])]
+        self.hidden = [(arrays[f"hidden.{i}.weight"], arrays[f"hidden.{i}.bias"]) for i in range(layers)]
         self.output = arrays["output.weight"], arrays["output.bias"]
 
     @property
@@ -172,10 +202,21 @@ class DinRankScorer:
     kind: ClassVar[str] = "din"
 
     def __init__(self, config: dict[str, Any], arrays: Arrays) -> None:
+        stored = _StoredDin.model_validate(config)
+        num_items, width = shape_of(arrays, "items", 2)
+        shapes: dict[str, tuple[int, ...]] = {"items": (num_items, width)}
+        if "users" in arrays:
+            shapes["users"] = (shape_of(arrays, "users", 2)[0], width)
+        attention, last = _chain(arrays, "attention", stored.attention, 3 * width, slopes=True)
+        shapes |= attention | linear_shapes("attention_out", last, 1)
+        parts = 4 if "users" in arrays or stored.context else 3
+        hidden, last = _chain(arrays, "hidden", stored.layers, parts * width, slopes=True)
+        check_floats(arrays, shapes | hidden | linear_shapes("output", last, 1))
         self.config, self.arrays = config, arrays
         self.items = arrays["items"]
-        self.attention = self._layers("attention", config["attention"])
-        self.hidden = self._layers("hidden", config["layers"])
+        self.history_length = stored.history_length
+        self.attention = self._layers("attention", stored.attention)
+        self.hidden = self._layers("hidden", stored.layers)
 
     def _layers(self, name: str, count: int) -> list[tuple[Array, Array, Array]]:
         parts = ("weight", "bias", "slope")
@@ -198,10 +239,6 @@ class DinRankScorer:
     def num_users(self) -> int:
         """U where users have columns, else 0."""
         return len(self.arrays["users"]) - 1 if "users" in self.arrays else 0
-
-    @property
-    def history_length(self) -> int:
-        return int(self.config["history_length"])
 
     def score(
         self,
@@ -258,6 +295,8 @@ class ContextEncoder:
 
     def __init__(self, columns: list[dict[str, Any]], arrays: Arrays) -> None:
         self.columns = tuple(FeatureColumn(**column) for column in columns)
+        width = shape_of(arrays, "items", 2)[1]
+        check_floats(arrays, {f"context.{column.name}": (column.size, width) for column in self.columns})
         self.weights = [arrays[f"context.{column.name}"] for column in self.columns]
 
     def encode(self, frame: pl.DataFrame | None, num_rows: int) -> Array:
@@ -293,15 +332,26 @@ SCORERS: dict[str, Any] = {
 
 
 def restore_scorer(config: dict[str, Any], arrays: Arrays) -> PairScorer:
-    """The scorer of what `export` gave. Errors: an unknown kind, a missing array."""
+    """The scorer of what `export` gave. Errors: an unknown kind, a configuration or arrays that do not fit."""
     kind = config.get("kind")
-    if kind not in SCORERS:
-        raise ArtefactError(f"scorer kind '{kind}' is unknown{nearest(str(kind), SCORERS)}; a newer beamwood wrote it?")
-    try:
-        scorer: PairScorer = SCORERS[kind](config, arrays)
-    except KeyError as missing:
-        raise ArtefactError(f"the scorer '{kind}' lacks the array {missing}; save the artefact again") from None
+    if not isinstance(kind, str) or kind not in SCORERS:
+        raise ArtefactError(f"scorer kind {kind!r} is unknown{nearest(str(kind), SCORERS)}")
+    scorer: PairScorer = SCORERS[kind](config, arrays)
     return scorer
+
+
+def _chain(
+    arrays: Arrays, name: str, count: int, inputs: int, *, slopes: bool = False
+) -> tuple[dict[str, tuple[int, ...]], int]:
+    """The shapes of the layers `name.0`, `name.1`, .., each fed by the one before, and the last one's outputs."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for place in range(count):
+        outputs = shape_of(arrays, f"{name}.{place}.weight", 2)[0]
+        shapes |= linear_shapes(f"{name}.{place}", inputs, outputs)
+        if slopes:
+            shapes[f"{name}.{place}.slope"] = (outputs,)
+        inputs = outputs
+    return shapes, inputs
 
 
 def _blocks(shape: tuple[int, ...], held: int) -> Iterator[tuple[slice, slice]]:

@@ -10,13 +10,17 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from beamwood.errors import ArtefactError, InputError, nearest
+from beamwood.kernels.arrays import check_floats, linear_shapes
 from beamwood.kernels.caser import CaserEncoder
+from beamwood.kernels.din import MAX_HISTORY
 from beamwood.kernels.fmlp import FmlpEncoder
 from beamwood.kernels.gru import GruEncoder
 from beamwood.kernels.sequence import PlainEncoder
 from beamwood.kernels.transformer import TransformerEncoder
+from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.vector import best_products, products
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
 
@@ -34,6 +38,15 @@ class UserBranch:
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
     longest: int
+
+
+class _Stored(StoredConfig):
+    """A configuration without an encoder's name is of the time of SASRec alone."""
+
+    encoder: str = TransformerEncoder.name
+    user_branch: int | None = Field(None, ge=0, le=MOST)
+    length: int | None = Field(None, ge=1, le=MAX_HISTORY)
+    num_heads: int | None = Field(None, ge=1, le=MOST)
 
 
 class SequenceSearcher:
@@ -81,13 +94,15 @@ class SequenceSearcher:
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """The searcher of `export`; a configuration without an encoder's name is of the time of SASRec alone."""
-        sizes, named = dict(config), dict(arrays)
-        name, longest = sizes.pop("encoder", TransformerEncoder.name), sizes.pop("user_branch", None)
+        settings, named = _Stored.model_validate(config), dict(arrays)
+        name, longest = settings.encoder, settings.user_branch
+        sizes = settings.model_dump(include={"length", "num_heads"}, exclude_none=True)
         if name not in ENCODERS:
             raise ArtefactError(f"encoder '{name}' is unknown{nearest(name, ENCODERS)}; a newer beamwood wrote it?")
         named["outputs.weight" if "items.weight" in named else "items.weight"] = named.pop("vectors")
         branch = None
         if longest is not None:
+            width = named["items.weight"].shape[1]
+            check_floats(named, linear_shapes("user_branch", width, width))
             branch = UserBranch(named.pop("user_branch.weight"), named.pop("user_branch.bias"), longest)
         return cls(ENCODERS[name](named, **sizes), branch)

@@ -9,11 +9,14 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from beamwood.errors import ArtefactError, InputError
+from beamwood.kernels.arrays import check_integers
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.reference import Found
 from beamwood.kernels.search import DinSearch
+from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
@@ -22,6 +25,15 @@ __all__ = ["TreeSearcher"]
 
 # Where so few items are allowed, scoring each costs no more than a beam and is exact.
 _EXACT_FACTOR = 2
+
+
+class _Stored(StoredConfig):
+    beam_width: int = Field(le=MOST)
+    root_fanout: int
+    branching: int
+    depth: int
+    by_path: bool = False
+    loss: Literal["softmax", "binary"] = "softmax"
 
 
 class TreeSearcher:
@@ -115,13 +127,11 @@ class TreeSearcher:
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        if "item_of_leaf" not in arrays:
-            raise ArtefactError("the tree's array 'item_of_leaf' is missing; the artefact is incomplete, save it again")
-        tree = Tree(Shape(config["root_fanout"], config["branching"], config["depth"]), arrays["item_of_leaf"])
+        stored = _Stored.model_validate(config)
+        check_integers(arrays, {"item_of_leaf": (np.int32,)})
+        tree = Tree(Shape(stored.root_fanout, stored.branching, stored.depth), arrays["item_of_leaf"])
         weights = DinWeights.from_arrays({name: array for name, array in arrays.items() if name != "item_of_leaf"})
-        # Older folders lack what came later.
-        later = {name: config[name] for name in ("by_path", "loss") if name in config}
-        return cls(weights, tree, beam_width=config["beam_width"], **later)
+        return cls(weights, tree, beam_width=stored.beam_width, by_path=stored.by_path, loss=stored.loss)
 
     def _leaves(self, histories: ItemLists) -> NDArray[np.int32]:
         """int32[B, L], the leaves of the latest items, -1 padding on the left."""

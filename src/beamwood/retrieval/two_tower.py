@@ -9,16 +9,29 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from beamwood.errors import ArtefactError, InputError
+from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.ann import FaissIndex
 from beamwood.retrieval.sequence import ENCODERS
+from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.vector import best_products, products
 from beamwood.types import Askers, BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
 __all__ = ["TwoTowerSearcher"]
 
 UserTower = Literal["mf", "mean", "sasrec", "gru4rec", "caser", "fmlp"]
+
+
+class _Stored(StoredConfig):
+    tower: UserTower
+    normalise: bool
+    temperature: float = Field(gt=0)
+    length: int = Field(ge=1, le=MAX_HISTORY)
+    num_heads: int = Field(ge=1, le=MOST)
+    index: Literal["exact", "faiss"] = "exact"
 
 
 class TwoTowerSearcher:
@@ -43,16 +56,22 @@ class TwoTowerSearcher:
         num_heads: int = 1,
         index: Literal["exact", "faiss"] = "exact",
     ) -> None:
+        check_floats({"vectors": vectors}, {"vectors": shape_of({"vectors": vectors}, "vectors", 2)})
         self.vectors = np.ascontiguousarray(vectors, np.float32)
+        if tower == "mf":
+            check_floats(arrays, {"users": (shape_of(arrays, "users", 2)[0], self.vectors.shape[1])})
+        elif tower == "mean":
+            check_floats(arrays, {"history": self.vectors.shape})
         self.arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
         self.tower, self.normalise, self.temperature = tower, normalise, temperature
         self.length, self.num_heads, self.index = length, num_heads, index
-        needed = {"mf": "users", "mean": "history"}.get(tower)
-        if needed is not None and needed not in self.arrays:
-            raise ArtefactError(f"the array '{needed}' of the user tower is missing; the artefact is incomplete")
         # What an encoder's arrays do not say.
         sizes = {"sasrec": {"num_heads": num_heads}, "gru4rec": {"length": length}}.get(tower, {})
         self.encoder = ENCODERS[tower](self.arrays, **sizes) if tower in ENCODERS else None
+        if self.encoder is not None and self.encoder.vectors.shape != self.vectors.shape:
+            raise ArtefactError(
+                f"the encoder's items have shape {self.encoder.vectors.shape}, those searched {self.vectors.shape}"
+            )
         self._ann = FaissIndex(self.vectors) if index == "faiss" else None
 
     @property
@@ -139,4 +158,4 @@ class TwoTowerSearcher:
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         user = {name.removeprefix("user."): array for name, array in arrays.items() if name.startswith("user.")}
-        return cls(arrays["vectors"], user, **config)
+        return cls(arrays["vectors"], user, **dict(_Stored.model_validate(config)))

@@ -37,8 +37,9 @@ class Shape:
             raise InputError(f"branching={self.branching} is outside 2..{MAX_BRANCHING}")
         if self.root_fanout < 1:
             raise InputError(f"root_fanout={self.root_fanout} is below 1")
-        if self.depth < 1:
-            raise InputError(f"depth={self.depth} is below 1")
+        # Deeper ones have more leaves than int32 numbers; the power would take forever to compute.
+        if not 1 <= self.depth <= 31:
+            raise InputError(f"depth={self.depth} is outside 1..31")
         if self.capacity > np.iinfo(np.int32).max // 4:
             raise InputError(f"a tree of {self.capacity} leaves is too large; lower depth or branching")
 
@@ -90,8 +91,8 @@ class Tree:
         live = item_of_leaf[item_of_leaf != EMPTY]
         if len(live) == 0:
             raise InputError("item_of_leaf holds no item; a tree needs at least one")
-        counts = np.bincount(live, minlength=len(live)) if live.min() >= 0 else None
-        if counts is None or len(counts) != len(live) or counts.max() > 1:
+        inside = live.min() >= 0 and live.max() < len(live)
+        if not inside or np.bincount(live).max() > 1:
             raise InputError(f"item_of_leaf must hold each item of 0..{len(live) - 1} exactly once and -1 elsewhere")
         item_of_leaf.setflags(write=False)
         object.__setattr__(self, "item_of_leaf", item_of_leaf)

@@ -1,0 +1,61 @@
+"""Plain arrays by name, from a model or a saved folder: do they fit together?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from beamwood.errors import ArtefactError
+
+__all__ = ["check_floats", "check_integers", "linear_shapes", "shape_of"]
+
+Arrays = Mapping[str, NDArray[Any]]
+Shapes = dict[str, tuple[int, ...]]
+
+
+def shape_of(arrays: Arrays, name: str, axes: int) -> tuple[int, ...]:
+    """The shape of an array, which others are held to; `ArtefactError` where it is missing, empty or has other axes."""
+    if name not in arrays:
+        raise ArtefactError(f"the array '{name}' is missing")
+    shape = arrays[name].shape
+    if len(shape) != axes or 0 in shape:
+        raise ArtefactError(f"the array '{name}' has shape {shape}; expected {axes} axes of 1 or more")
+    return shape
+
+
+def check_floats(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise `ArtefactError` naming the first array that is missing, of another shape, no float or not finite."""
+    for name, shape in shapes.items():
+        if name not in arrays:
+            raise ArtefactError(f"the array '{name}' is missing")
+        array = arrays[name]
+        if array.shape != shape or array.dtype.kind != "f":
+            raise ArtefactError(
+                f"the array '{name}' is {array.dtype} of shape {array.shape}; expected floats of {shape}"
+            )
+        # As float32, in which it is used.
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(array.astype(np.float32, copy=False)).all()
+        if not finite:
+            raise ArtefactError(f"the array '{name}' holds NaN or infinity")
+
+
+def check_integers(arrays: Arrays, types: Mapping[str, tuple[DTypeLike, ...]]) -> None:
+    """Raise `ArtefactError` naming the first array that is missing, not one-dimensional or of none of its types."""
+    for name, allowed in types.items():
+        if name not in arrays:
+            raise ArtefactError(f"the array '{name}' is missing")
+        array = arrays[name]
+        if array.ndim != 1 or array.dtype not in allowed:
+            known = " or ".join(str(np.dtype(one)) for one in allowed)
+            raise ArtefactError(
+                f"the array '{name}' is {array.dtype} of shape {array.shape}; expected a row of {known}"
+            )
+
+
+def linear_shapes(name: str, inputs: int, outputs: int) -> Shapes:
+    """The shapes of a linear map's `name.weight` and `name.bias`."""
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}

@@ -1,0 +1,44 @@
+"""What a saved folder says of a searcher: checked when it is read, one kind of error for whatever does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from beamwood.errors import ArtefactError, NotInstalledError, first_problem
+
+__all__ = ["MOST", "StoredConfig", "restoring"]
+
+# What counts of a configuration stay below, so that they fit every integer that computes with them.
+MOST = 2**31 - 1
+
+
+class StoredConfig(BaseModel):
+    """The `searcher_config` of a searcher: exact types, no unknown keys. Keys that older folders lack have defaults."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+@contextmanager
+def restoring(folder: str | Path, what: str) -> Iterator[None]:
+    """Within it, whatever is raised because `what` of the folder does not fit becomes an `ArtefactError` with the fix.
+
+    It is meant for the restoring of stored parts alone: elsewhere these types of error are faults of ours.
+    """
+    fix = "it was not written by this version: fit and save it again"
+    try:
+        yield
+    except NotInstalledError:
+        raise
+    except ValidationError as error:
+        raise ArtefactError(f"{folder}: {what}: {first_problem(error)}; {fix}") from error
+    except KeyError as missing:
+        raise ArtefactError(f"{folder}: {what} lacks {missing}; {fix}") from missing
+    except (MemoryError, RecursionError) as error:
+        raise ArtefactError(f"{folder}: {what} is too large to be restored; {fix}") from error
+    except (TypeError, ValueError, IndexError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise ArtefactError(f"{folder}: {what}: {error}; {fix}") from error

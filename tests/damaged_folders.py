@@ -1,0 +1,312 @@
+"""Saved retrievers of every kind, and every way in which a folder with right checksums can hold wrong content.
+
+Run as a program it tries the kinds that are named, so that a crash of the process is seen from outside.
+"""
+
+import copy
+import hashlib
+import io
+import json
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import safetensors.numpy
+import torch
+from scipy import sparse
+
+from beamwood.artefact import read_artefact
+from beamwood.data import Vocabulary
+from beamwood.data.features import FeatureColumn
+from beamwood.errors import ArtefactError, InputError
+from beamwood.kernels.din import DinWeights, Layer
+from beamwood.models.caser import Caser
+from beamwood.models.din_ranker import DinRanker
+from beamwood.models.fmlp import FmlpRec
+from beamwood.models.graphrec import GraphRec
+from beamwood.models.gru4rec import Gru4Rec
+from beamwood.models.neumf import NeuMf
+from beamwood.models.sasrec import SasRec
+from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.scorers import restore_scorer
+from beamwood.retrieval.sequence import ENCODERS, SequenceSearcher, UserBranch
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.two_tower import TwoTowerSearcher
+from beamwood.tree import random_tree
+from beamwood.types import ItemLists
+
+NUM_ITEMS, NUM_USERS, WIDTH = 20, 3, 4
+COLUMNS = (FeatureColumn(name="device", kind="category", values=("tv",)),)
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def tree():
+    def layer(inputs, outputs):
+        return Layer(numbers(outputs, inputs), numbers(outputs), np.full(outputs, 0.3, np.float32))
+
+    built = random_tree(NUM_ITEMS, np.random.default_rng(0))
+    nodes = numbers(built.shape.num_nodes, WIDTH)
+    mlp = layer(3 * WIDTH, 5), layer(5, 1)
+    weights = DinWeights(nodes, layer(3 * WIDTH, 5), layer(5, 1), np.array([3, 1], np.int64), mlp)
+    return TreeSearcher(weights, built, beam_width=4)
+
+
+def neighbours():
+    matrix = sparse.random(NUM_ITEMS, NUM_ITEMS, 0.3, random_state=np.random.RandomState(0), format="csr")
+    return NeighbourSearcher(matrix, np.arange(NUM_ITEMS), decay=0.9, length=5)
+
+
+def sequence(model, branch=None):
+    return SequenceSearcher(ENCODERS[model.name](model.export(), **model.sizes), branch)
+
+
+def sasrec():
+    branch = UserBranch(numbers(WIDTH, WIDTH), numbers(WIDTH), 2)
+    return sequence(SasRec(NUM_ITEMS, width=WIDTH, length=5, num_blocks=1, tied=False), branch)
+
+
+def two_tower(tower):
+    arrays = {"mf": {"users": numbers(NUM_USERS, WIDTH)}, "mean": {"history": numbers(NUM_ITEMS, WIDTH)}}
+    encoders = {"sasrec": SasRec, "gru4rec": Gru4Rec}
+    given = arrays.get(tower) or encoders[tower](NUM_ITEMS, width=WIDTH, length=5).export()
+    return TwoTowerSearcher(numbers(NUM_ITEMS, WIDTH, seed=1), given, tower=tower, length=5, num_heads=2)
+
+
+def ranking(model, **settings):
+    config, arrays = model.export()
+    return RankingSearcher(restore_scorer(config | settings, {name: array.copy() for name, array in arrays.items()}))
+
+
+def graphrec():
+    return ranking(GraphRec(NUM_USERS, NUM_ITEMS, width=WIDTH, context_columns=COLUMNS))
+
+
+def din():
+    model = DinRanker(NUM_ITEMS, width=WIDTH, attention=(5, 3), mlp=(6,), context_columns=COLUMNS)
+    return ranking(model, history_length=5)
+
+
+KINDS = {
+    "tree": tree,
+    "neighbours": neighbours,
+    "popularity": lambda: PopularitySearcher(np.arange(NUM_ITEMS)),
+    "sasrec": sasrec,
+    "gru4rec": lambda: sequence(Gru4Rec(NUM_ITEMS, width=WIDTH, length=5, hidden=3)),
+    "caser": lambda: sequence(Caser(NUM_ITEMS, width=WIDTH, length=3, num_vertical=2, num_horizontal=3)),
+    "fmlp": lambda: sequence(FmlpRec(NUM_ITEMS, width=WIDTH, length=5, num_blocks=1)),
+    "tower-mf": lambda: two_tower("mf"),
+    "tower-mean": lambda: two_tower("mean"),
+    "tower-sasrec": lambda: two_tower("sasrec"),
+    "tower-gru4rec": lambda: two_tower("gru4rec"),
+    "graphrec": graphrec,
+    "neumf": lambda: ranking(NeuMf(NUM_USERS, NUM_ITEMS, factors=2, layers=(6, 4))),
+    "din": din,
+    "two-stage": lambda: TwoStageSearcher(neighbours(), graphrec().scorer, num_candidates=6),
+}
+
+# A wrong value in the place of any other of a manifest.
+WRONG_VALUES = (None, "zzz", -1, 0, 1.5, True, 10**12, [], ["a"], {}, {"a": None})
+# Content that cannot be right, whatever the array is for.
+CERTAIN = ("gone", "an axis more", "empty", "nan", "infinite", "too large", "far below 0")
+
+
+def array_damages(array):
+    """(what, the array damaged; None for left out)."""
+    yield "gone", None
+    yield "an axis more", array[None]
+    yield "empty", array[:0]
+    yield "a row less", array[1:]
+    yield "transposed", array.T.copy()
+    yield "other numbers", array.astype(np.float64 if array.dtype.kind == "i" else np.int64)
+    yield "wide numbers", array.astype(np.float64 if array.dtype.kind == "f" else np.uint64)
+    yield "truth values", array > 0
+    yield "zeros", np.zeros_like(array)
+    if array.dtype.kind == "f":
+        yield "nan", np.where(np.arange(array.size).reshape(array.shape) == 0, np.float32(np.nan), array)
+        yield "infinite", np.full_like(array, np.inf)
+        yield "huge", np.full_like(array, 3e38)
+        yield "below 0", -np.abs(array)
+    else:
+        yield "too large", np.full_like(array, np.iinfo(array.dtype).max)
+        yield "far below 0", np.full_like(array, np.iinfo(array.dtype).min)
+        yield "one too large", np.where(np.arange(array.size) == array.size // 2, 10**6, array).astype(array.dtype)
+        yield "reversed", array[::-1].copy()
+
+
+def table_damages(frame):
+    """(what, the table damaged; None for left out)."""
+    ids = frame["id"]
+    for name, column in {
+        "repeated": ids.clone().gather([0] * len(ids)),
+        "null": pl.Series([None] * len(ids), dtype=ids.dtype),
+        "lists": pl.Series([[1]] * len(ids)),
+        "nan": pl.Series([float("nan"), *map(float, range(len(ids) - 1))]),
+        "truth values": pl.Series([True, False, *[None] * (len(ids) - 2)]),
+    }.items():
+        yield name, frame.with_columns(id=column)
+    yield "gone", None
+    yield "empty", frame.head(0)
+    yield "a row less", frame.head(len(frame) - 1)
+    yield "no ids", frame.rename({"id": "ids"})
+    yield "categories that are lists", frame.with_columns(category=pl.Series([[1]] * len(frame)))
+
+
+def value_damages(value, path=()):
+    """(path of keys, a wrong value or "gone") for every value inside."""
+    if path:
+        yield path, "gone"
+        for wrong in WRONG_VALUES:
+            if type(wrong) is not type(value) or wrong != value:
+                yield path, wrong
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inner:
+        yield from value_damages(part, (*path, key))
+
+
+def changed(document, path, wrong):
+    """A copy of the document with that value in that place."""
+    document = copy.deepcopy(document)
+    part = document
+    for key in path[:-1]:
+        part = part[key]
+    if wrong == "gone":
+        del part[path[-1]]
+    else:
+        part[path[-1]] = wrong
+    return document
+
+
+class Folder:
+    """A saved retriever of a kind whose parts can be damaged one by one."""
+
+    def __init__(self, kind, path):
+        self.path = Path(path)
+        Retriever(
+            searcher=KINDS[kind](),
+            items=Vocabulary(pl.Series([f"i{n:02d}" for n in range(NUM_ITEMS)])),
+            users=Vocabulary(pl.Series([10, 20, 30])),
+            histories=ItemLists.from_lists([[1, 2, 3], [], [4] * 7]),
+            categories=pl.Series(["even" if n % 2 == 0 else "odd" for n in range(NUM_ITEMS)]),
+            metadata={"method": kind},
+        ).save(self.path)
+        artefact = read_artefact(self.path)
+        self.arrays = {name: artefact.arrays(name) for name in artefact.names("arrays")}
+        self.tables = {name: artefact.table(name) for name in artefact.names("table")}
+        self.files = {file.name: file.read_bytes() for file in self.path.iterdir()}
+        self.manifest = json.loads(self.files["manifest.json"])
+        self.other = set()
+
+    def put(self, document, **files):
+        """The folder as it was saved but for the given files (None: gone) and its manifest, under right checksums."""
+        document = copy.deepcopy(document)
+        for name in self.other - set(files):
+            (self.path / name).write_bytes(self.files[name])
+        self.other = set(files)
+        for name, content in files.items():
+            if content is None:
+                del document["files"][name]
+                continue
+            (self.path / name).write_bytes(content)
+            document["files"][name] |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        document.pop("checksum", None)
+        document["checksum"] = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        (self.path / "manifest.json").write_text(json.dumps(document))
+
+    def put_arrays(self, name, arrays):
+        """The folder with other arrays in a file."""
+        document = copy.deepcopy(self.manifest)
+        shapes = {key: {"dtype": str(array.dtype), "shape": list(array.shape)} for key, array in arrays.items()}
+        document["files"][f"{name}.safetensors"]["arrays"] = shapes
+        self.put(document, **{f"{name}.safetensors": safetensors.numpy.save(arrays)})
+
+    def put_table(self, name, frame):
+        """The folder with another table, None for none."""
+        content = io.BytesIO()
+        if frame is not None:
+            frame.write_parquet(content)
+        self.put(self.manifest, **{f"{name}.parquet": None if frame is None else content.getvalue()})
+
+    def damages(self):
+        """Damage the folder in every way, one after the other: (what was done, whether it must be refused)."""
+        for file, arrays in self.arrays.items():
+            for name, array in arrays.items():
+                for what, damaged in array_damages(array):
+                    others = {key: part for key, part in arrays.items() if key != name}
+                    self.put_arrays(file, others if damaged is None else others | {name: damaged})
+                    # Without vectors of their own for the history's items a model is read as one that has one table.
+                    yield f"{file}: {name} {what}", what in CERTAIN and (name, what) != ("items.weight", "gone")
+        for table, frame in self.tables.items():
+            for what, damaged in table_damages(frame):
+                self.put_table(table, damaged)
+                yield f"{table} {what}", False
+        for path, wrong in value_damages({"searcher_config": self.manifest["searcher_config"]}):
+            self.put(changed(self.manifest, path, wrong))
+            yield f"manifest {path} {wrong!r}", False
+
+    def common_damages(self):
+        """As `damages`, of what is the same whatever the kind: the manifest's own parts and the files' bytes."""
+        for path, wrong in value_damages(self.manifest):
+            if path[0] not in ("searcher_config", "libraries"):
+                self.put(changed(self.manifest, path, wrong))
+                yield f"manifest {path} {wrong!r}", path[-1] in ("size", "sha256", "kind", "arrays", "format")
+        rng = np.random.default_rng(0)
+        for name, content in self.files.items():
+            for _ in range(0 if name == "manifest.json" else 60):
+                broken = bytearray(content)
+                place = int(rng.integers(len(broken)))
+                broken[place] ^= 1 << int(rng.integers(8))
+                self.put(self.manifest, **{name: bytes(broken)})
+                yield f"{name} byte {place}", False
+
+
+def ask(folder):
+    """Load and ask for users and for histories where the kind can: the answers are well-formed, or it is an error."""
+    retriever = Retriever.load(folder)
+    known = set(retriever.items.ids.to_list())
+    some = retriever.items.ids.to_list()[:3]
+    rows = []
+    users = retriever.users.ids.to_list() if retriever.users else []
+    for asked in ({"users": users}, {"histories": [some, []], "allowed": {"category": "odd"}}):
+        try:
+            found = retriever.recommend(k=5, **asked)
+        except InputError:
+            continue
+        rows += found.item_ids
+        json.dumps(found.scores, allow_nan=False)
+    assert all(len(row) == len(set(row)) <= 5 and set(row) <= known for row in rows)
+
+
+def try_all(kind, path, *, common=False):
+    """Damage a folder of the kind in every way and load it each time; `AssertionError` names what went otherwise."""
+    torch.manual_seed(0)
+    folder = Folder(kind, Path(path) / "model")
+    ask(folder.path)
+    count = 0
+    for what, certain in folder.common_damages() if common else folder.damages():
+        count += 1
+        try:
+            ask(folder.path)
+            refusal = None
+        except ArtefactError as error:
+            refusal = str(error)
+        except Exception as error:
+            raise AssertionError(f"{kind}: {what}: {type(error).__name__}: {error}") from error
+        assert refusal is not None or not certain, f"{kind}: {what} was not noticed"
+        assert refusal is None or str(folder.path) in refusal, f"{kind}: {what}: the folder is not named: {refusal}"
+    assert count > 20
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    for named in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as scratch:
+            try_all(named, scratch)

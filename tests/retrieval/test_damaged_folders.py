@@ -1,0 +1,26 @@
+"""Whatever a folder with right checksums holds: it answers, or one line says what does not fit; nothing crashes."""
+
+import subprocess
+import sys
+
+import pytest
+
+import damaged_folders
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", damaged_folders.KINDS)
+def test_a_damaged_folder_answers_or_is_refused(kind, tmp_path):
+    damaged_folders.try_all(kind, tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_damaged_manifest_and_broken_bytes(tmp_path):
+    damaged_folders.try_all("popularity", tmp_path, common=True)
+
+
+def test_nothing_crashes_the_process():
+    # Those whose arrays reach compiled code that trusts its indices.
+    program = [sys.executable, damaged_folders.__file__, "neighbours", "tree"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
