@@ -185,6 +185,13 @@ def changed(document, path, wrong):
     return document
 
 
+def put_manifest(folder, document):
+    """Write a manifest under a right checksum."""
+    content = {name: value for name, value in document.items() if name != "checksum"}
+    content["checksum"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(content))
+
+
 class Folder:
     """A saved retriever of a kind whose parts can be damaged one by one."""
 
@@ -217,9 +224,7 @@ class Folder:
                 continue
             (self.path / name).write_bytes(content)
             document["files"][name] |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        document.pop("checksum", None)
-        document["checksum"] = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-        (self.path / "manifest.json").write_text(json.dumps(document))
+        put_manifest(self.path, document)
 
     def put_arrays(self, name, arrays):
         """The folder with other arrays in a file."""

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import print_json, split_of
+from beamwood.cli.inputs import print_json
 from beamwood.cli.measure import (
     as_document,
     evenly,
@@ -67,6 +67,7 @@ def evaluate(
     json: o.Json = False,
 ) -> None:
     """Measure on the test part of the log that the retriever was fitted on, which training never saw."""
+    from beamwood.cli.origin import split_of
     from beamwood.retrieval.retriever import Retriever
 
     if html is not None:
@@ -74,7 +75,7 @@ def evaluate(
     rule = tail_rule(tail, tail_of)
     retriever = Retriever.load(folder)
     cuts = parse_cuts(k, len(retriever.items))
-    split = split_of(folder, retriever.metadata, log, items)
+    split = split_of(folder, retriever, log, items)
     searcher = retriever.searcher
     if one_stage_queries is not None and not hasattr(searcher, "stages"):
         raise InputError(f"--one-stage-queries is for two stages; {folder} holds a {searcher.kind} retriever")

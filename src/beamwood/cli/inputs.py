@@ -26,7 +26,6 @@ __all__ = [
     "note",
     "parse_duration",
     "print_json",
-    "split_of",
 ]
 
 
@@ -120,21 +119,6 @@ def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
     split = SPLITS[name](dataset, **options)
     note(f"split: {split.rule}")
     return split
-
-
-def split_of(folder: str, metadata: dict[str, Any], log: str | None = None, items: str | None = None) -> Split:
-    """The split that a saved retriever was fitted on, read again from its log (or from where it has moved)."""
-    if not metadata.get("source"):
-        raise InputError(f"{folder} does not say which log it was fitted on; it was not made by `beamwood fit LOG`")
-    stored: dict[str, Any] = dict(metadata["source"])
-    stored |= {name: value for name, value in (("log", log), ("items", items)) if value is not None}
-    dataset = load_data(Source(**stored))
-    if dataset.fingerprint() != metadata["data"]["fingerprint"]:
-        raise InputError(
-            f"{stored['log']} is not the log that {folder} was fitted on (its content has changed), so its test users "
-            "may have been trained on; fit again or give the old log with --log"
-        )
-    return load_split(dataset, metadata["split"]["name"], metadata["split"]["options"])
 
 
 def make_config(method: ModuleType, file: str | None, settings: Sequence[str]) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import note, print_json, split_of
+from beamwood.cli.inputs import note, print_json
 from beamwood.cli.output import check_page, write_page
 from beamwood.errors import InputError
 
@@ -94,9 +94,10 @@ def queries(
     """Histories, labels and where they come from: validation users of the log, else halves of stored histories."""
     import numpy as np
 
-    source = retriever.metadata.get("source") or {}
-    if log is not None or Path(str(source.get("log", ""))).exists():
-        split = split_of(folder, retriever.metadata, log, items)
+    from beamwood.cli.origin import split_of
+
+    if log is not None or log_is_there(folder, retriever):
+        split = split_of(folder, retriever, log, items)
         rows = np.flatnonzero(split.valid.labels.lengths > 0)[:users]
         if len(rows) == 0:
             raise InputError(f"the split of {folder} has no validation user to diagnose on; use --users 0")
@@ -110,6 +111,14 @@ def queries(
     histories = stored.slices(stored.indptr[usable], middle)
     labels: ItemLists = stored.slices(middle, stored.indptr[usable + 1]).distinct()
     return histories, labels, f"{len(usable)} stored histories cut in half, which training may have seen"
+
+
+def log_is_there(folder: str, retriever: Retriever) -> bool:
+    """Is the log that the folder names, if it names one, still where it was?"""
+    from beamwood.cli.origin import origin_of
+
+    # False also for what cannot be a path at all.
+    return bool(retriever.metadata.get("source")) and os.path.exists(origin_of(folder, retriever.metadata).source.log)
 
 
 def parse_widths(text: str) -> list[int]:

@@ -75,7 +75,8 @@ def _first_line(error: Exception) -> str:
 
 
 def _open_path(path: Path) -> Source:
-    if not path.exists():
+    # Unlike the method of a path, false also for a name that is too long to be one.
+    if not os.path.exists(path):
         raise InputError(f"{path} does not exist; check the path")
     if path.is_dir():
         raise InputError(f"{path} is a folder; name one file ({', '.join(SUFFIXES)})")

@@ -8,13 +8,15 @@ from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
 
-__all__ = ["fitted_alike", "load_fitted"]
+__all__ = ["fitted_alike", "load_fitted", "training_seconds"]
 
 
 def fitted_alike(folder: str, split: Split) -> Retriever:
     """A fitted retriever of exactly this data and this split: one of another may have learned from the test users."""
     fitted = Retriever.load(folder)
-    data = fitted.metadata.get("data", {})
+    data = fitted.metadata.get("data")
+    if not isinstance(data, dict):
+        raise InputError(f"{folder} does not say which data it was fitted on; fit it on the same log")
     if not fitted.items.ids.equals(split.dataset.items.ids) or data.get("fingerprint") != split.dataset.fingerprint():
         raise InputError(f"{folder} was fitted on another log; fit it on the same one")
     if data.get("split") != split.rule:
@@ -23,6 +25,13 @@ def fitted_alike(folder: str, split: Split) -> Retriever:
             "users; fit it with the same --split and --seed"
         )
     return fitted
+
+
+def training_seconds(fitted: Retriever) -> float:
+    """The seconds of a retriever's training; 0 where it does not say."""
+    training = fitted.metadata.get("training")
+    seconds = training.get("seconds") if isinstance(training, dict) else None
+    return float(seconds) if isinstance(seconds, int | float) else 0.0
 
 
 def load_fitted(folder: str, train: Dataset) -> Searcher:

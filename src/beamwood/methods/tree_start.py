@@ -14,7 +14,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
-from beamwood.methods.fitted import fitted_alike
+from beamwood.methods.fitted import fitted_alike, training_seconds
 from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.retrieval.retriever import Retriever
@@ -115,14 +115,14 @@ def fit_estimator(name: str, split: Split, **options: Unpack[TrainOptions]) -> t
         own = RunFolder(run.path / "estimator.run", overwrite=True)
         if not resume:
             run.clear()
-        elif (folder / "manifest.json").exists() and (kept := fitted_alike(str(folder), split)).metadata[
-            "method"
-        ] == name:
-            return kept.searcher, kept.metadata["training"].get("seconds", 0.0)
+        elif (folder / "manifest.json").exists():
+            kept = fitted_alike(str(folder), split)
+            if kept.metadata.get("method") == name:
+                return kept.searcher, training_seconds(kept)
         # Another run's: an interrupt must not leave it for this one to go on with.
         shutil.rmtree(folder, ignore_errors=True)
     resumes = resume and own is not None and own.holds_a_run
     fitted: Retriever = load_method(name).fit(split, **options | {"run": own, "resume": resumes})
     if folder is not None:
         fitted.save(folder, overwrite=True)
-    return fitted.searcher, fitted.metadata["training"].get("seconds", 0.0)
+    return fitted.searcher, training_seconds(fitted)

@@ -1,0 +1,107 @@
+"""Where a saved retriever's data came from, as its manifest says it, and that data read again."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from beamwood.cli.inputs import Source, load_data, load_split
+from beamwood.data import SPLITS
+from beamwood.errors import ArtefactError, InputError, first_problem, nearest
+
+if TYPE_CHECKING:
+    from beamwood.data import Split
+    from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["Origin", "origin_of", "split_of"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class _Exact(_Part):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Data(_Part):
+    fingerprint: str
+
+
+class _Options(_Exact):
+    """Of all splits together."""
+
+    seed: int = Field(0, ge=0)
+    history_length: int = Field(69, ge=0, le=2**31 - 1)
+    valid_share: float = 0.1
+    test_share: float = 0.1
+
+
+class _Split(_Exact):
+    name: str
+    options: _Options
+
+
+class Origin(BaseModel):
+    """What `beamwood fit` notes in a manifest, beside other things, so that its data can be read again."""
+
+    # Not strict: pydantic makes a strict data class of nothing but itself.
+    model_config = ConfigDict(frozen=True)
+
+    method: str
+    data: _Data
+    source: Source
+    split: _Split
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of the split that were noted."""
+        return self.split.options.model_dump(exclude_unset=True)
+
+
+def origin_of(folder: str, metadata: dict[str, Any]) -> Origin:
+    """The origin in a retriever's metadata.
+
+    Errors: a folder that was made otherwise, and one in which a part is missing or not what a fit writes.
+    """
+    if not metadata.get("source"):
+        raise InputError(f"{folder} does not say which log it was fitted on; it was not made by `beamwood fit LOG`")
+    try:
+        origin = Origin.model_validate(metadata)
+    except ValidationError as error:
+        raise _refused(folder, first_problem(error)) from None
+    known = [field.name for field in fields(Source)]
+    for key in metadata["source"]:
+        if key not in known:
+            raise _refused(folder, f"source.{key} is unknown{nearest(key, known)}")
+    name = origin.split.name
+    if name not in SPLITS:
+        raise _refused(folder, f"the split {name!r} is unknown{nearest(name, SPLITS)}")
+    for key in origin.options:
+        if key not in signature(SPLITS[name]).parameters:
+            raise _refused(folder, f"the split {name!r} has no option {key!r}")
+    return origin
+
+
+def split_of(folder: str, retriever: Retriever, log: str | None = None, items: str | None = None) -> Split:
+    """The split that a saved retriever was fitted on, read again from its log (or from where it has moved)."""
+    origin = origin_of(folder, retriever.metadata)
+    source = origin.source
+    source = replace(source, log=source.log if log is None else log, items=source.items if items is None else items)
+    dataset = load_data(source)
+    if dataset.fingerprint() != origin.data.fingerprint:
+        raise InputError(
+            f"{source.log} is not the log that {folder} was fitted on (its content has changed), so its test users "
+            "may have been trained on; fit again or give the old log with --log"
+        )
+    for name, kept, read in (("items", retriever.items, dataset.items), ("users", retriever.users, dataset.users)):
+        if kept is not None and not kept.ids.equals(read.ids):
+            raise ArtefactError(f"{folder}/{name}.parquet: the {name} are not those of {source.log}; fit again")
+    return load_split(dataset, origin.split.name, origin.options)
+
+
+def _refused(folder: str, why: str) -> ArtefactError:
+    return ArtefactError(f"{folder}/manifest.json: {why}; it was not written by this version: fit and save it again")
