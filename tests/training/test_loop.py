@@ -13,6 +13,7 @@ import torch
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.training import loop, run_folder
+from beamwood.training.checkpoint import load_checkpoint, save_checkpoint
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.loop import LoopConfig, run_loop
 from beamwood.training.run_folder import RunFolder
@@ -310,6 +311,45 @@ def test_plain_lines_go_to_stderr(capsys):
 def test_wrong_configurations(change, options, message):
     with pytest.raises(InputError, match=message):
         trained(config=CONFIG.model_copy(update=change), **options)
+
+
+def damaged_states(value, path=()):
+    """(path of keys, the state with that part left out, null or a text in turn) for every part of a state."""
+    if isinstance(value, dict):
+        for place, (key, inner) in enumerate(value.items()):
+            rest = {other: part for other, part in value.items() if other != key}
+            yield (*path, key), [rest, rest | {key: None}, rest | {key: "text"}][place % 3]
+            for found, part in damaged_states(inner, (*path, key)):
+                yield found, rest | {key: part}
+    elif isinstance(value, list):
+        yield path, value[:-1]
+        for place, inner in enumerate(value):
+            for found, part in damaged_states(inner, (*path, place)):
+                yield found, [*value[:place], part, *value[place + 1 :]]
+    elif isinstance(value, torch.Tensor):
+        yield path, value[:-1] if value.ndim else value[None].expand(3)
+
+
+def test_a_checkpoint_of_another_version_names_the_fix(tmp_path, monkeypatch):
+    monkeypatch.setattr("beamwood.artefact.write.sync", lambda path: None)
+    folder = RunFolder(tmp_path / "run")
+    trained(folder)
+    state, metrics = load_checkpoint(folder.checkpoint_path), folder.metrics_path.read_bytes()
+    refused = 0
+    for path, damaged in damaged_states(state):
+        save_checkpoint(folder.checkpoint_path, damaged)
+        folder.metrics_path.write_bytes(metrics)
+        said = None
+        try:
+            trained(folder, resume=True, config=CONFIG.model_copy(update={"max_steps": 62}))
+        except InputError as error:
+            said = str(error)
+        except Exception as error:
+            raise AssertionError(f"{path}: {type(error).__name__}: {error}") from error
+        if said is not None:
+            refused += 1
+            assert any(fix in said for fix in ("use the same", "start a new run", "--overwrite")), f"{path}: {said}"
+    assert refused > 50
 
 
 def test_wrong_resumes(tmp_path):

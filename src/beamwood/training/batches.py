@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -69,4 +70,6 @@ class BatchOrder:
                 )
         self._generator.bit_generator.state = state["generator"]
         self._shuffle()
-        self.epoch, self.position = state["epoch"], state["position"]
+        self.epoch, self.position = index(state["epoch"]), index(state["position"])
+        if not 0 <= self.position <= self.batches_per_epoch:
+            raise ValueError(f"position={self.position} is outside 0..{self.batches_per_epoch}")

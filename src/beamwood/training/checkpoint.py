@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from beamwood.artefact import read_artefact, write_artefact
+from beamwood.errors import ArtefactError, InputError
 
-__all__ = ["load_checkpoint", "save_checkpoint"]
+__all__ = ["check_tensors", "load_checkpoint", "load_optimizer", "resuming", "save_checkpoint"]
 
 _TEXT = "state.json"
 
@@ -34,9 +37,62 @@ def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> None
 def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What `save_checkpoint` was given, tensors on the CPU; raises `ArtefactError` when missing or damaged."""
     artefact = read_artefact(path, kind="checkpoint")
-    state = _decode(json.loads(artefact.text(_TEXT)), artefact.arrays("tensors"))
-    assert isinstance(state, dict)
+    text, arrays = artefact.text(_TEXT), artefact.arrays("tensors")
+    with resuming(path):
+        state = _decode(json.loads(text), arrays)
+        if not isinstance(state, dict):
+            raise ValueError(f"{_TEXT} holds no table of keys")
     return state
+
+
+@contextmanager
+def resuming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Within it, a state of `path` that lacks or misplaces what is looked for becomes an `ArtefactError` with the fix.
+
+    It is meant for the taking up of a stored state alone: elsewhere these types of error are faults of ours.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
+        what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise ArtefactError(
+            f"{path} does not fit this training ({what}); another version or another model wrote it: pass --overwrite "
+            f"to start anew, or give another output folder"
+        ) from error
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Take up the saved state; `ValueError` where it is not one of such an optimiser for these parameters.
+
+    torch looks at the number of groups and parameters only, so that whatever else is missing shows in a later step.
+    """
+    expected = [{key: type(value) for key, value in group.items()} for group in optimizer.param_groups]
+    optimizer.load_state_dict(saved)
+    for place, (group, types) in enumerate(zip(optimizer.param_groups, expected, strict=True)):
+        for key, kind in types.items():
+            if key not in group or (type(group[key]) is not kind and not {kind, type(group[key])} <= {int, float}):
+                raise ValueError(f"group {place} of an optimiser has {key}={group.get(key)!r}")
+        if "amsgrad" not in types:
+            continue  # not of the Adam family
+        names = {"step", "exp_avg", "exp_avg_sq"} | ({"max_exp_avg_sq"} if group["amsgrad"] else set())
+        for parameter in group["params"]:
+            moments, shape = optimizer.state.get(parameter, {}), tuple(parameter.shape)
+            if moments and set(moments) != names:
+                raise ValueError(f"an optimiser keeps {', '.join(sorted(moments))} of a parameter")
+            for name, moment in moments.items():
+                if tuple(moment.shape) not in ([(), shape[:1]] if name == "step" else [shape]):
+                    raise ValueError(f"an optimiser's {name} has shape {tuple(moment.shape)}")
+
+
+def check_tensors(saved: dict[str, Any], expected: dict[str, Tensor]) -> None:
+    """Raise `ValueError` unless both hold tensors of the same names and shapes."""
+    if set(saved) != set(expected):
+        raise ValueError(f"the weights differ in {sorted(set(saved) ^ set(expected))[0]!r}")
+    for name, tensor in expected.items():
+        if saved[name].shape != tensor.shape:
+            raise ValueError(f"{name} has shape {tuple(saved[name].shape)}, here {tuple(tensor.shape)}")
 
 
 def _encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
@@ -89,5 +145,6 @@ def _decode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
         return {_decode(key, arrays): _decode(item, arrays) for key, item in inner}
     if mark == "$tuple":
         return tuple(_decode(item, arrays) for item in inner)
-    assert mark == "$float", f"unknown mark {mark!r}"
+    if mark != "$float":
+        raise ValueError(f"{_TEXT} has the mark {mark!r}")
     return float(inner)

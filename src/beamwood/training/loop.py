@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from beamwood.errors import InputError, nearest
 from beamwood.training.batches import BatchOrder
+from beamwood.training.checkpoint import check_tensors, load_optimizer, resuming
 from beamwood.training.interrupt import Interrupted, InterruptGuard
 from beamwood.training.progress import TrainingProgress
 from beamwood.training.run_folder import RunFolder, RunLog
@@ -197,6 +198,23 @@ def _own_generators(model: nn.Module, seed: int) -> Iterator[None]:
         yield
 
 
+class _Counted(BaseModel):
+    """The numbers of a checkpoint: exactly those that `_Loop._state` writes."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    step: int = Field(ge=0)
+    seconds: float
+    best_metric: float | None
+    best_step: int = Field(ge=0)
+    stale: int = Field(ge=0)
+    latest_metric: float
+    renewed_step: int = Field(ge=0)
+    evaluated_step: int = Field(ge=0)
+    evaluation_seconds: float
+    since_line: tuple[float, int, int, float] = Field(strict=False)
+
+
 class _Loop:
     def __init__(
         self,
@@ -251,7 +269,8 @@ class _Loop:
         self.saved: tuple[int, int] | None = None
         self.between_steps = True
         if log is not None and log.state is not None:
-            self._load(log.state)
+            with resuming(log.folder.checkpoint_path):
+                self._load(log.state)
         self.started = self.saved_at = time.monotonic()
 
     @property
@@ -464,23 +483,27 @@ class _Loop:
             raise InputError(
                 f"the checkpoint was made with learning rates {state['peaks']}, this run has {self.peaks}; use the same"
             )
+        counted = _Counted.model_validate(state)
         self.order.load_state(state["order"])
+        model = self.task.model.state_dict()
+        check_tensors(state["model"], model)
         self.task.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.task.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+            load_optimizer(optimizer, saved)
         self.task.load_state(state["task"])
         torch.set_rng_state(state["torch"])
         for device, generator in zip(self.devices, state["cuda"], strict=True):
             torch.cuda.set_rng_state(generator, device)
-        self.step = state["step"]
-        self.seconds_before = state["seconds"]
-        self.best_metric, self.best_step = state["best_metric"], state["best_step"]
         self.best_weights = state["best_weights"]
-        self.stale, self.evaluated_step = state["stale"], state["evaluated_step"]
-        self.latest_metric, self.renewed_step = state["latest_metric"], state["renewed_step"]
+        if self.best_weights is not None:
+            check_tensors(self.best_weights, model)
+        self.step, self.seconds_before = counted.step, counted.seconds
+        self.best_metric, self.best_step = counted.best_metric, counted.best_step
+        self.stale, self.evaluated_step = counted.stale, counted.evaluated_step
+        self.latest_metric, self.renewed_step = counted.latest_metric, counted.renewed_step
         self.saved = (self.step, self.evaluated_step)
-        self.evaluation_seconds = state["evaluation_seconds"]
-        self.loss_sum, self.loss_steps, self.examples, since = state["since_line"]
+        self.evaluation_seconds = counted.evaluation_seconds
+        self.loss_sum, self.loss_steps, self.examples, since = counted.since_line
         self.examples_since = self.seconds_before - since
 
     def _interrupted(self, *, whole: bool) -> NoReturn:

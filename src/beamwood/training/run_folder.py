@@ -8,12 +8,13 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from operator import index
 from pathlib import Path
 from typing import Any
 
 from beamwood.artefact import check_output
 from beamwood.errors import InputError
-from beamwood.training.checkpoint import load_checkpoint, save_checkpoint
+from beamwood.training.checkpoint import load_checkpoint, resuming, save_checkpoint
 
 __all__ = ["RunFolder", "RunLog"]
 
@@ -170,8 +171,11 @@ class RunLog:
 
     def __init__(self, folder: RunFolder, state: dict[str, Any] | None) -> None:
         self.folder = folder
-        self.state = None if state is None else state["run"]
-        position = 0 if state is None else state["metrics_bytes"]
+        with resuming(folder.checkpoint_path):
+            self.state = None if state is None else dict(state["run"])
+            position = 0 if state is None else index(state["metrics_bytes"])
+            if position < 0:
+                raise ValueError(f"metrics_bytes={position} is below 0")
         self._stream = folder.metrics_path.open("ab")
         if self._stream.tell() < position:
             size = self._stream.tell()
