@@ -60,15 +60,12 @@ SCRATCH: dict[str, tuple[str, dict[str, Any]]] = {
     "reweighting alone, from scratch": ("lpo4rec", FORM | {"preference": "none"}),
     "lpo4rec, no reweighting, from scratch": ("lpo4rec", FORM | {"reweight": False}),
 }
-# The same with item vectors that start from transitions.
-STARTED = ("sasrec", "gru4rec", "r2rec, from scratch", "reweighting alone, from scratch")
-STARTED += ("lpo4rec, from scratch", "lpo4rec, paper's pi, from scratch")
+# The same with item vectors that start from transitions and do not decay; half of the steps are enough then.
+START: dict[str, Any] = {"item_start": "transitions", "item_decay": 0.0, "max_steps": 1050}
+SCRATCH["lpo4rec, paper's pi, e^2 : 1, from scratch"] = ("lpo4rec", FORM | PAPER | {"reweight_strength": 2})
 SCRATCH |= {
-    f"{name.removesuffix(', from scratch')}, started": (
-        SCRATCH[name][0],
-        SCRATCH[name][1] | {"item_start": "transitions"},
-    )
-    for name in STARTED
+    f"{name.removesuffix(', from scratch')}, started": (method, settings | START)
+    for name, (method, settings) in SCRATCH.items()
 }
 FROM: dict[str, tuple[str, dict[str, Any]]] = {
     "melt": ("melt", ON_TOP),

@@ -8,10 +8,10 @@ from numbers import Integral, Real
 from types import ModuleType
 from typing import Any
 
-import pydantic
+from pydantic import ValidationError
 
 from beamwood.data.split import Split
-from beamwood.errors import InputError, nearest
+from beamwood.errors import InputError, first_problem, nearest
 from beamwood.methods.train_options import MOST_SEED, TrainOptions
 
 __all__ = ["check_split", "checked_options", "configured"]
@@ -40,11 +40,8 @@ def configured(module: ModuleType, config: Any) -> Any:
             raise InputError(f"configuration key '{key}' is unknown{nearest(str(key), kind.model_fields)}")
     try:
         return kind(**config)
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        named = f"{where}={first['input']!r}: " if where else ""
-        raise InputError(f"configuration: {named}{first['msg'].removeprefix('Value error, ')}") from None
+    except ValidationError as error:
+        raise InputError(f"configuration: {first_problem(error)}") from None
 
 
 def checked_options(fit: Any, options: Mapping[str, Any]) -> dict[str, Any]:
