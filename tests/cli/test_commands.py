@@ -4,56 +4,16 @@ import html
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 
 import polars as pl
 import pytest
 
 from beamwood.cli.inputs import parse_duration
-from beamwood.cli.main import main
-from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
-
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-TINY = [
-    "width=4",
-    "attention_hidden=4",
-    "windows=[4,2,1]",
-    "mlp=[8,4]",
-    "min_history=2",
-    "max_steps=6",
-    "evaluate_every=3",
-]
-
-
-def beamwood(*arguments):
-    """Run in this process; returns the exit code."""
-    return main([str(argument) for argument in arguments])
-
-
-@pytest.fixture(scope="module")
-def market(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("market")
-    planted = make_market(MarketConfig(num_users=120, num_items=60, max_events=40), seed=0)
-    planted.log.write_parquet(folder / "log.parquet")
-    planted.item_frame.write_parquet(folder / "items.parquet")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def fitted(market):
-    out = market / "fitted"
-    assert (
-        beamwood(
-            "fit", market / "log.parquet", "--items", market / "items.parquet", "--method", "cooccurrence", "--out", out
-        )
-        == 0
-    )
-    return out
+from cli_cases import ENVIRONMENT, beamwood
 
 
 def test_fit_evaluate_recommend(market, fitted, capsys):
@@ -131,74 +91,6 @@ def test_the_tail_gap_of_those_that_know_users(market, fitted, tmp_path, capsys)
         capsys.readouterr()
         assert beamwood("evaluate", out, "--k", "5", "--tail", "0.3") == 0
         assert "probability (softmax of the scores) of a tail item" in capsys.readouterr().out
-
-
-def test_dtr_from_end_to_end(market, capsys):
-    out = market / "tree"
-    settings = [part for setting in TINY for part in ("--set", setting)]
-    assert beamwood("fit", market / "log.parquet", "--out", out, *settings, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["training"]["steps"] == 6
-    assert beamwood("inspect", out, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["tree"]["leaves"] >= 60
-    assert beamwood("evaluate", out, "--json", "--k", "5") == 0
-    assert beamwood("fit", market / "log.parquet", "--out", out, *settings) == 2
-    assert "--overwrite" in capsys.readouterr().err
-    assert beamwood("fit", market / "log.parquet", "--out", out, *settings, "--overwrite") == 0
-
-
-def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
-    out = market / "inspected"
-    settings = [part for setting in TINY for part in ("--set", setting)]
-    log = tmp_path / "moved.parquet"
-    log.write_bytes((market / "log.parquet").read_bytes())
-    assert beamwood("fit", log, "--out", out, *settings, "--set", "branching=4") == 0
-    capsys.readouterr()
-    page = tmp_path / "page.html"
-    assert beamwood("inspect", out, "--widths", "5,60", "--html", page, "--json") == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["queries"] == "12 validation users"
-    levels = document["diagnostics"]["levels"]
-    assert [level["level"] for level in levels] == list(range(1, document["tree"]["depth"] + 1))
-    assert document["diagnostics"]["beams"][-1]["overlap"] == 1
-    assert document["diagnostics"]["heap_tolerance"] == 0.5
-    drawn = page.read_text()
-    for text in ("recall of the labels", "heap violations", "KL of tree", "score missed", "scored nodes"):
-        assert f"<figcaption>{text}" in drawn
-    assert drawn.count("predicted across, observed up</figcaption>") == len(levels)
-    assert "calibrated: the softmax of the level; heap violation: a score more than 0.5 logits" in drawn
-    assert beamwood("inspect", out, "--users", "5") == 0
-    shown = capsys.readouterr().out
-    assert "heap violations" in shown
-    assert "all items" in shown
-    log.unlink()
-    assert beamwood("inspect", out, "--users", "7", "--json") == 0
-    captured = capsys.readouterr()
-    assert "stored histories" in json.loads(captured.out)["queries"]
-    assert "may have seen" in captured.err
-    assert beamwood("inspect", out, "--widths", "5,x") == 2
-    assert beamwood("inspect", out, "--users", "0", "--html", page) == 2
-    assert beamwood("inspect", out, "--log", market / "items.parquet") == 2
-
-
-@pytest.mark.parametrize(("method", "words"), [("tdm", "sigmoid of the node"), ("plt", "product along the path")])
-def test_inspect_calibrates_what_a_method_trained(market, capsys, tmp_path, method, words):
-    out, old = tmp_path / "new", tmp_path / "old"
-    settings = [part for setting in [*TINY, "branching=16"] for part in ("--set", setting)]
-    assert beamwood("fit", market / "log.parquet", "--method", method, "--out", out, *settings) == 0
-    # As saved before searchers named their loss: the method tells.
-    retriever = Retriever.load(out)
-    assert retriever.searcher.loss == "binary"
-    retriever.searcher.loss = "softmax"
-    retriever.save(old)
-    for folder in (out, old):
-        capsys.readouterr()
-        assert beamwood("inspect", folder, "--users", "5", "--widths", "5", "--html", tmp_path / "page.html") == 0
-        shown = capsys.readouterr().out
-        assert words in shown
-        assert "│ - " in shown
-    drawn = (tmp_path / "page.html").read_text()
-    assert drawn.count("<figcaption>heap violations") == 1  # of one level, above the leaves
-    assert "KL of tree sampling from" not in drawn
 
 
 def test_compare_says_which_is_better(market, capsys):
@@ -350,22 +242,6 @@ def test_unknown_integer_ids_can_be_ignored(fitted, capsys):
         assert "is not of type Int64" in capsys.readouterr().err
 
 
-def test_corrupt_and_changed(market, fitted, tmp_path, capsys):
-    weights = fitted / "weights.safetensors"
-    whole = weights.read_bytes()
-    try:
-        for damage in (whole[:-7], b"", whole[:-1] + bytes([whole[-1] ^ 1])):
-            weights.write_bytes(damage)
-            assert beamwood("recommend", fitted, "--user", "3") == 2
-            assert "weights.safetensors" in capsys.readouterr().err
-    finally:
-        weights.write_bytes(whole)
-    changed = tmp_path / "changed.parquet"
-    pl.read_parquet(market / "log.parquet").head(-1).write_parquet(changed)
-    assert beamwood("evaluate", fitted, "--log", changed) == 2
-    assert "content has changed" in capsys.readouterr().err
-
-
 def test_counting_commands_never_import_torch(fitted):
     program = (
         "import sys\nfrom beamwood.cli.main import main\n"
@@ -376,72 +252,8 @@ def test_counting_commands_never_import_torch(fitted):
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=ENVIRONMENT)
 
 
-@pytest.mark.slow
-def test_an_interrupt_keeps_the_run(market):
-    out = market / "long"
-    command = [sys.executable, "-m", "beamwood", "fit", str(market / "log.parquet"), "--out", str(out)]
-    for setting in [*TINY[:5], "max_steps=1000000", "evaluate_every=20", "patience=1000000"]:
-        command += ["--set", setting]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    metrics = market / "long.run" / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size > 500):
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
-    assert "--resume" in errors
-    resumed = subprocess.run(
-        [*command, "--resume", "--time-limit", "20s"], capture_output=True, text=True, env=ENVIRONMENT, check=False
-    )
-    assert resumed.returncode == 0, resumed.stderr
-    assert (out / "manifest.json").exists()
-
-
 def test_durations():
     assert [parse_duration(text) for text in ("30m", "90s", "1h30m", "45", None)] == [1800, 90, 5400, 45, None]
     for text in ("", "0s", "m", "-3s", "1d"):
         with pytest.raises(InputError, match="time-limit"):
             parse_duration(text)
-
-
-@pytest.mark.slow
-def test_a_kill_while_saving_leaves_the_old_artefact_whole(market, fitted):
-    command = [sys.executable, "-m", "beamwood", "fit", str(market / "log.parquet"), "--method", "popularity"]
-    command += ["--out", str(fitted), "--overwrite"]
-    program = (
-        "import os, runpy, signal, sys\n"
-        "real, left = os.fsync, [int(sys.argv[1])]\n"
-        "def fsync(descriptor):\n"
-        "    left[0] -= 1\n"
-        "    os.kill(os.getpid(), signal.SIGKILL) if left[0] < 0 else real(descriptor)\n"
-        "os.fsync = fsync\n"
-        "sys.argv = ['beamwood', *sys.argv[2:]]\n"
-        "runpy.run_module('beamwood', run_name='__main__')\n"
-    )
-    for point in (0, 2, 5):
-        killed = subprocess.run(
-            [sys.executable, "-c", program, str(point), *command[3:]], capture_output=True, env=ENVIRONMENT, check=False
-        )
-        assert killed.returncode == -signal.SIGKILL
-        assert beamwood("recommend", fitted, "--user", "3") == 0
-        assert beamwood("inspect", fitted) == 0
-
-
-@pytest.mark.slow
-def test_a_full_disk_leaves_the_old_artefact_whole(market, fitted):
-    program = (
-        "import resource, runpy, signal, sys\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))\n"
-        "sys.argv = ['beamwood', *sys.argv[1:]]\n"
-        "runpy.run_module('beamwood', run_name='__main__')\n"
-    )
-    arguments = ["fit", str(market / "log.parquet"), "--method", "cooccurrence", "--out", str(fitted), "--overwrite"]
-    full = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=False
-    )
-    assert full.returncode == 2, full.stderr
-    assert "Traceback" not in full.stderr
-    assert beamwood("recommend", fitted, "--user", "3") == 0
-    assert [entry.name for entry in market.iterdir() if entry.name.startswith(".")] == []

@@ -6,13 +6,8 @@ import sys
 import polars as pl
 import pytest
 
-from beamwood.cli.main import main
 from beamwood.retrieval.retriever import Retriever
-
-
-def beamwood(*arguments):
-    """Run in this process; returns the exit code."""
-    return main([str(argument) for argument in arguments])
+from cli_cases import beamwood
 
 
 def write_log(path, num_users, *, num_items=40, num_rows=12):

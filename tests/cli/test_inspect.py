@@ -1,0 +1,76 @@
+"""A tree from its fit to its diagnosis by `inspect`."""
+
+import json
+
+import pytest
+
+from beamwood.retrieval.retriever import Retriever
+from cli_cases import TINY, beamwood
+
+
+def test_dtr_from_end_to_end(market, capsys):
+    out = market / "tree"
+    settings = [part for setting in TINY for part in ("--set", setting)]
+    assert beamwood("fit", market / "log.parquet", "--out", out, *settings, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["training"]["steps"] == 6
+    assert beamwood("inspect", out, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["tree"]["leaves"] >= 60
+    assert beamwood("evaluate", out, "--json", "--k", "5") == 0
+    assert beamwood("fit", market / "log.parquet", "--out", out, *settings) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert beamwood("fit", market / "log.parquet", "--out", out, *settings, "--overwrite") == 0
+
+
+def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
+    out = market / "inspected"
+    settings = [part for setting in TINY for part in ("--set", setting)]
+    log = tmp_path / "moved.parquet"
+    log.write_bytes((market / "log.parquet").read_bytes())
+    assert beamwood("fit", log, "--out", out, *settings, "--set", "branching=4") == 0
+    capsys.readouterr()
+    page = tmp_path / "page.html"
+    assert beamwood("inspect", out, "--widths", "5,60", "--html", page, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["queries"] == "12 validation users"
+    levels = document["diagnostics"]["levels"]
+    assert [level["level"] for level in levels] == list(range(1, document["tree"]["depth"] + 1))
+    assert document["diagnostics"]["beams"][-1]["overlap"] == 1
+    assert document["diagnostics"]["heap_tolerance"] == 0.5
+    drawn = page.read_text()
+    for text in ("recall of the labels", "heap violations", "KL of tree", "score missed", "scored nodes"):
+        assert f"<figcaption>{text}" in drawn
+    assert drawn.count("predicted across, observed up</figcaption>") == len(levels)
+    assert "calibrated: the softmax of the level; heap violation: a score more than 0.5 logits" in drawn
+    assert beamwood("inspect", out, "--users", "5") == 0
+    shown = capsys.readouterr().out
+    assert "heap violations" in shown
+    assert "all items" in shown
+    log.unlink()
+    assert beamwood("inspect", out, "--users", "7", "--json") == 0
+    captured = capsys.readouterr()
+    assert "stored histories" in json.loads(captured.out)["queries"]
+    assert "may have seen" in captured.err
+    assert beamwood("inspect", out, "--widths", "5,x") == 2
+    assert beamwood("inspect", out, "--users", "0", "--html", page) == 2
+    assert beamwood("inspect", out, "--log", market / "items.parquet") == 2
+
+
+@pytest.mark.parametrize(("method", "words"), [("tdm", "sigmoid of the node"), ("plt", "product along the path")])
+def test_inspect_calibrates_what_a_method_trained(market, capsys, tmp_path, method, words):
+    out, old = tmp_path / "new", tmp_path / "old"
+    settings = [part for setting in [*TINY, "branching=16"] for part in ("--set", setting)]
+    assert beamwood("fit", market / "log.parquet", "--method", method, "--out", out, *settings) == 0
+    # As saved before searchers named their loss: the method tells.
+    retriever = Retriever.load(out)
+    assert retriever.searcher.loss == "binary"
+    retriever.searcher.loss = "softmax"
+    retriever.save(old)
+    for folder in (out, old):
+        capsys.readouterr()
+        assert beamwood("inspect", folder, "--users", "5", "--widths", "5", "--html", tmp_path / "page.html") == 0
+        shown = capsys.readouterr().out
+        assert words in shown
+        assert "│ - " in shown
+    drawn = (tmp_path / "page.html").read_text()
+    assert drawn.count("<figcaption>heap violations") == 1  # of one level, above the leaves
+    assert "KL of tree sampling from" not in drawn

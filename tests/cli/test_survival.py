@@ -1,0 +1,91 @@
+"""What is saved outlives an interrupt, a kill, a full disk, and damage."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import pytest
+
+from cli_cases import ENVIRONMENT, TINY, beamwood
+
+
+def test_corrupt_and_changed(market, fitted, tmp_path, capsys):
+    weights = fitted / "weights.safetensors"
+    whole = weights.read_bytes()
+    try:
+        for damage in (whole[:-7], b"", whole[:-1] + bytes([whole[-1] ^ 1])):
+            weights.write_bytes(damage)
+            assert beamwood("recommend", fitted, "--user", "3") == 2
+            assert "weights.safetensors" in capsys.readouterr().err
+    finally:
+        weights.write_bytes(whole)
+    changed = tmp_path / "changed.parquet"
+    pl.read_parquet(market / "log.parquet").head(-1).write_parquet(changed)
+    assert beamwood("evaluate", fitted, "--log", changed) == 2
+    assert "content has changed" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_interrupt_keeps_the_run(market):
+    out = market / "long"
+    command = [sys.executable, "-m", "beamwood", "fit", str(market / "log.parquet"), "--out", str(out)]
+    for setting in [*TINY[:5], "max_steps=1000000", "evaluate_every=20", "patience=1000000"]:
+        command += ["--set", setting]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    metrics = market / "long.run" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size > 500):
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "--resume" in errors
+    resumed = subprocess.run(
+        [*command, "--resume", "--time-limit", "20s"], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert (out / "manifest.json").exists()
+
+
+@pytest.mark.slow
+def test_a_kill_while_saving_leaves_the_old_artefact_whole(market, fitted):
+    command = [sys.executable, "-m", "beamwood", "fit", str(market / "log.parquet"), "--method", "popularity"]
+    command += ["--out", str(fitted), "--overwrite"]
+    program = (
+        "import os, runpy, signal, sys\n"
+        "real, left = os.fsync, [int(sys.argv[1])]\n"
+        "def fsync(descriptor):\n"
+        "    left[0] -= 1\n"
+        "    os.kill(os.getpid(), signal.SIGKILL) if left[0] < 0 else real(descriptor)\n"
+        "os.fsync = fsync\n"
+        "sys.argv = ['beamwood', *sys.argv[2:]]\n"
+        "runpy.run_module('beamwood', run_name='__main__')\n"
+    )
+    for point in (0, 2, 5):
+        killed = subprocess.run(
+            [sys.executable, "-c", program, str(point), *command[3:]], capture_output=True, env=ENVIRONMENT, check=False
+        )
+        assert killed.returncode == -signal.SIGKILL
+        assert beamwood("recommend", fitted, "--user", "3") == 0
+        assert beamwood("inspect", fitted) == 0
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_the_old_artefact_whole(market, fitted):
+    program = (
+        "import resource, runpy, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))\n"
+        "sys.argv = ['beamwood', *sys.argv[1:]]\n"
+        "runpy.run_module('beamwood', run_name='__main__')\n"
+    )
+    arguments = ["fit", str(market / "log.parquet"), "--method", "cooccurrence", "--out", str(fitted), "--overwrite"]
+    full = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
+    assert full.returncode == 2, full.stderr
+    assert "Traceback" not in full.stderr
+    assert beamwood("recommend", fitted, "--user", "3") == 0
+    assert [entry.name for entry in market.iterdir() if entry.name.startswith(".")] == []
