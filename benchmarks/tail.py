@@ -62,7 +62,10 @@ SCRATCH: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # The same with item vectors that start from transitions and do not decay; half of the steps are enough then.
 START: dict[str, Any] = {"item_start": "transitions", "item_decay": 0.0, "max_steps": 1050}
-SCRATCH["lpo4rec, paper's pi, e^2 : 1, from scratch"] = ("lpo4rec", FORM | PAPER | {"reweight_strength": 2})
+SCRATCH |= {
+    f"lpo4rec, paper's pi, e^{power} : 1, from scratch": ("lpo4rec", FORM | PAPER | {"reweight_strength": power})
+    for power in (1.5, 2)
+}
 SCRATCH |= {
     f"{name.removesuffix(', from scratch')}, started": (method, settings | START)
     for name, (method, settings) in SCRATCH.items()
