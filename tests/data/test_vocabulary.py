@@ -70,3 +70,19 @@ def test_blanks_around_typed_ids():
         *[" a", " a", "b", " c", "c", "c ", "d d"],
         "x",
     ]
+
+
+@pytest.mark.parametrize(
+    "ids", [range(5, 2005, 2), [f"item {i:04}" for i in range(1000)], [f"ä{i:04}" for i in range(1000)][::-1]]
+)
+def test_a_few_ids_are_found_as_many_are(ids):
+    vocabulary = Vocabulary(pl.Series("id", list(ids)))
+    unknown = 4 if isinstance(ids, range) else "item 0003b"
+    beyond = 9999 if isinstance(ids, range) else "zz"
+    asked = [ids[3], unknown, ids[0], ids[-1], beyond, ids[3]]
+    many = vocabulary.encode([*asked, *ids], on_unknown="ignore")
+    assert (
+        vocabulary.encode(asked, on_unknown="ignore").tolist() == many[: len(asked)].tolist() == [3, -1, 0, 999, -1, 3]
+    )
+    assert vocabulary.encode([None, ids[1]], on_unknown="ignore").tolist() == [-1, 1]
+    assert vocabulary.encode([]).tolist() == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,10 @@ from beamwood.types import IndexArray
 __all__ = ["ON_UNKNOWN", "Vocabulary"]
 
 ON_UNKNOWN = ("error", "ignore")
+
+
+# Of a vocabulary so many times as large as what is asked, the ids are searched one by one.
+_FEW = 20
 
 
 @dataclass(frozen=True)
@@ -104,9 +109,24 @@ class Vocabulary:
         return InputError(f"id {value!r} is not of type {self.ids.dtype}, which the log's ids have")
 
     def _indices(self, ids: pl.Series) -> NDArray[np.int32]:
+        if len(ids) * _FEW < len(self) and self._ordered:
+            return self._searched(ids)
         known = pl.DataFrame({"id": self.ids, "index": np.arange(len(self), dtype=np.int32)})
         found = pl.DataFrame({"id": ids}).join(known, on="id", how="left", maintain_order="left")
         return np.asarray(found["index"].fill_null(-1).to_numpy(), dtype=np.int32)
+
+    @cached_property
+    def _ordered(self) -> bool:
+        """Whether a few ids are found by halving, without looking at all."""
+        return (self.ids.dtype.is_integer() or self.ids.dtype == pl.String) and self.ids.is_sorted()
+
+    def _searched(self, ids: pl.Series) -> NDArray[np.int32]:
+        given = ids.drop_nulls()
+        places = np.minimum(self.ids.search_sorted(given).to_numpy(), len(self) - 1)
+        found = np.full(len(ids), -1, np.int32)
+        equal = (self.ids.gather(places) == given).to_numpy()
+        found[ids.is_not_null().to_numpy()] = np.where(equal, places, -1)
+        return found
 
 
 def _strict(values: list[Any], dtype: Any) -> pl.Series | None:
