@@ -6,6 +6,8 @@ import sys
 import polars as pl
 import pytest
 
+from beamwood.cli.inputs import make_config
+from beamwood.methods import load_method
 from beamwood.retrieval.retriever import Retriever
 from cli_cases import beamwood
 
@@ -125,3 +127,9 @@ def test_the_run_is_beside_a_folder_named_with_a_slash(log, tmp_path, capsys):
     )
     assert Retriever.load(tmp_path / "mine").metadata["method"] == "dtr"
     assert (tmp_path / "mine.run" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(("text", "value"), [("null", None), ("0.5", 0.5)])
+def test_a_setting_can_be_none(text, value):
+    """The papers' form of attention's start; TOML has no word for none."""
+    assert make_config(load_method("dtr"), None, [f"attention_start={text}"]).attention_start == value

@@ -142,7 +142,9 @@ def make_config(method: ModuleType, file: str | None, settings: Sequence[str]) -
 
 
 def parse_value(text: str) -> Any:
-    """A value as TOML reads it, else the text itself: 3, 0.5, true, [1, 2], category."""
+    """A value as TOML reads it, null (which TOML lacks) as None, else the text itself: 3, true, [1, 2], category."""
+    if text == "null":
+        return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

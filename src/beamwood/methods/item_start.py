@@ -24,7 +24,8 @@ def transition_vectors(train: Dataset, width: int, seed: int) -> FloatArray:
 
     C holds the counts of what follows what, D the sums of the rows: the vectors are of the largest eigenvalues, each
     times the root of its own. Items that follow one another point the same way, and so do those with the same
-    neighbours, however few histories they have. An item without neighbours gets zeros.
+    neighbours, however few histories they have. An item without neighbours gets zeros. Source: the spectral embedding
+    of Ng, Jordan and Weiss, "On Spectral Clustering", with the eigenvalues' roots as weights.
     """
     num_items = len(train.items)
     counts = counts_within(train.histories, num_items, _STEPS)
@@ -44,7 +45,10 @@ def transition_vectors(train: Dataset, width: int, seed: int) -> FloatArray:
 
 
 def start_from_transitions(model: SequenceModel, train: Dataset, seed: int) -> None:
-    """Put `transition_vectors` in the place of the model's drawn ones; an item without neighbours keeps its own."""
+    """Put `transition_vectors` in the place of the model's drawn ones; an item without neighbours keeps its own.
+
+    Errors: `InputError` where the vectors come from a column of the item table.
+    """
     if isinstance(model.items, ProjectedItems):
         raise InputError("item_start=transitions is for vectors of the items' own; leave out item_column or item_start")
     vectors = torch.from_numpy(transition_vectors(train, model.items.embedding_dim, seed))
