@@ -223,7 +223,7 @@ def step_cost(log: str, prepend: str | None, settings: dict[str, Any], steps: in
     split = split_of(log, prepend)
     config = Config(**(LOOP | settings))
     before = status_kib("VmRSS")
-    task = PreferenceTask(split.train, config, seed=0)
+    task = PreferenceTask(split, config, seed=0)
     order, seconds = np.random.default_rng(0).permutation(task.num_examples), []
     for step in range(steps):
         began = time.process_time()

@@ -48,7 +48,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(split, fitted, tmp_path, pref
 
 
 def test_alignment_starts_where_the_fitted_model_is(split, fitted):
-    task = PreferenceTask(split.train, Config(**SMALL, start=str(fitted), preference="dpo"), seed=0)
+    task = PreferenceTask(split, Config(**SMALL, start=str(fitted), preference="dpo"), seed=0)
     before = beamwood.load(fitted).searcher.export()[1]
     assert np.array_equal(task.searcher().export()[1]["vectors"], before["vectors"])
     assert all(not parameter.requires_grad for parameter in task.reference.parameters())
@@ -64,7 +64,7 @@ def test_alignment_starts_where_the_fitted_model_is(split, fitted):
 
 @pytest.mark.parametrize("encoder", ["sasrec", "caser"])
 def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch, encoder):
-    task = PreferenceTask(split.train, Config(**SMALL, num_negatives=4, encoder=encoder), seed=0)
+    task = PreferenceTask(split, Config(**SMALL, num_negatives=4, encoder=encoder), seed=0)
     seen = []
     import beamwood.methods.lpo4rec as module
 
@@ -97,7 +97,7 @@ def test_the_loss_is_the_papers_formula(split, monkeypatch, pi):
     import beamwood.methods.lpo4rec as module
 
     config = Config(**SMALL, num_negatives=3, pi=pi, tau=0.7, strength=0.4, reweight_strength=2, negatives="top")
-    task = PreferenceTask(split.train, config, seed=0)
+    task = PreferenceTask(split, config, seed=0)
     task.model.eval()
     chosen = []
     original = module.head_negatives
@@ -126,20 +126,20 @@ def test_a_recurrent_start_keeps_its_length(split, tmp_path):
     module = load_method("gru4rec")
     module.fit(split, module.Config(**SMALL, max_steps=1), progress=False).save(tmp_path / "gru")
     config = Config(**SMALL, encoder="gru4rec", start=str(tmp_path / "gru"))
-    assert PreferenceTask(split.train, config, seed=0).searcher().encoder.length == 12
+    assert PreferenceTask(split, config, seed=0).searcher().encoder.length == 12
     with pytest.raises(InputError, match=r"was fitted with length=12, not length=20; set length=12"):
-        PreferenceTask(split.train, config.model_copy(update={"length": 20}), seed=0)
+        PreferenceTask(split, config.model_copy(update={"length": 20}), seed=0)
 
 
 def test_a_user_branch_is_not_dropped(split, fitted, tmp_path):
     module = load_method("melt")
     module.fit(split, module.Config(start=str(fitted), max_steps=1), progress=False).save(tmp_path / "melt")
     with pytest.raises(InputError, match=r"holds MELT's user branch.*give the model that MELT was fitted on"):
-        PreferenceTask(split.train, Config(**SMALL, start=str(tmp_path / "melt")), seed=0)
+        PreferenceTask(split, Config(**SMALL, start=str(tmp_path / "melt")), seed=0)
 
 
 def test_the_tail_is_by_the_named_rule(split):
-    masks = {of: PreferenceTask(split.train, Config(**SMALL, tail_of=of), seed=0).tail_N for of in get_args(TailOf)}
+    masks = {of: PreferenceTask(split, Config(**SMALL, tail_of=of), seed=0).tail_N for of in get_args(TailOf)}
     for of, mask in masks.items():
         assert np.array_equal(mask, TailRule(of=of).tail(split.train).mask)
     assert not torch.equal(masks["items"], masks["prefixes"])
@@ -147,18 +147,18 @@ def test_the_tail_is_by_the_named_rule(split):
 
 def test_wrong_starts(split, fitted, tmp_path):
     with pytest.raises(InputError, match="needs a reference model"):
-        PreferenceTask(split.train, Config(**SMALL, preference="dpo"), seed=0)
+        PreferenceTask(split, Config(**SMALL, preference="dpo"), seed=0)
     with pytest.raises(InputError, match="another width, length or depth"):
-        PreferenceTask(split.train, Config(**(SMALL | {"width": 16}), start=str(fitted)), seed=0)
+        PreferenceTask(split, Config(**(SMALL | {"width": 16}), start=str(fitted)), seed=0)
     with pytest.raises(InputError, match=r"was fitted with num_heads=2, not num_heads=4; set num_heads=2"):
-        PreferenceTask(split.train, Config(**(SMALL | {"num_heads": 4}), start=str(fitted)), seed=0)
+        PreferenceTask(split, Config(**(SMALL | {"num_heads": 4}), start=str(fitted)), seed=0)
     load_method("popularity").fit(split).save(tmp_path / "popular")
     with pytest.raises(InputError, match="give a fitted sequence model"):
-        PreferenceTask(split.train, Config(**SMALL, start=str(tmp_path / "popular")), seed=0)
+        PreferenceTask(split, Config(**SMALL, start=str(tmp_path / "popular")), seed=0)
     with pytest.raises(InputError, match="set encoder=sasrec, or give a gru4rec"):
-        PreferenceTask(split.train, Config(**SMALL, start=str(fitted), encoder="gru4rec"), seed=0)
+        PreferenceTask(split, Config(**SMALL, start=str(fitted), encoder="gru4rec"), seed=0)
     with pytest.raises(InputError, match="exact probabilities"):
-        PreferenceTask(split.train, Config(**SMALL, sampled_negatives=5), seed=0)
+        PreferenceTask(split, Config(**SMALL, sampled_negatives=5), seed=0)
     for wrong in ({"preference": "orpo"}, {"pi": "prob"}):
         with pytest.raises(InputError, match="leaves no probabilities"):
-            PreferenceTask(split.train, Config(**SMALL, prior_power=1, **wrong), seed=0)
+            PreferenceTask(split, Config(**SMALL, prior_power=1, **wrong), seed=0)

@@ -91,7 +91,7 @@ def test_from_the_command_line(market, start, tmp_path, capsys, name):
 
 def test_melt_says_what_the_contexts_say(split, start):
     """With the branch an identity, a rare item's vector is the mean of the vectors of the histories before it."""
-    task = MeltTask(split.train, config_of("melt", start), seed=0)
+    task = MeltTask(split, config_of("melt", start), seed=0)
     with torch.no_grad():
         task.model["item"].weight.copy_(torch.eye(8))
         task.model["item"].bias.zero_()
@@ -121,7 +121,7 @@ def test_cities_keeps_the_user_branch_of_melt(split, start, tmp_path):
 
 def test_melt_learns_a_planted_map(split, start, monkeypatch):
     """Where every vector is a linear map of its contexts' mean, the item branch finds the map."""
-    task = MeltTask(split.train, config_of("melt", start, batch_size=32), seed=0)
+    task = MeltTask(split, config_of("melt", start, batch_size=32), seed=0)
     rng = np.random.default_rng(0)
     planted = rng.normal(size=(8, 8)).astype(np.float32)
     task.context_vectors = rng.normal(size=(len(split.train.items), 8)).astype(np.float32)[
@@ -149,7 +149,7 @@ def test_the_curriculum_goes_from_frequent_to_less_frequent():
 
 
 def test_cities_sees_the_items_around_and_not_the_item(split, start):
-    task = CitiesTask(split.train, config_of("cities", start), seed=0)
+    task = CitiesTask(split, config_of("cities", start), seed=0)
     items = task.tail[:6]
     batch = task.shown(items, np.full(6, 3), torch.Generator().manual_seed(0))
     histories = [h.tolist() for h in split.train.histories]

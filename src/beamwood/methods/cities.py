@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.methods.fitted import fitted_alike
 from beamwood.methods.item_contexts import Occurrences, replaced_vectors
 from beamwood.methods.sequence_start import fitted_sequence
 from beamwood.methods.train import fit_task
@@ -70,12 +68,13 @@ class Batch:
 class CitiesTask:
     """Examples are items that are not rare, shown with 1..K of their contexts; the target is their own vector."""
 
-    def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
+    def __init__(self, split: Split, config: Config, *, seed: int) -> None:
+        train = split.train
         if config.start is None:
             raise InputError("cities needs a fitted sequence model; give start=FOLDER (--from)")
         self.config = config
         self.generator = torch.Generator().manual_seed(seed)
-        self.before = fitted_sequence(config.start, train)
+        self.before = fitted_sequence(config.start, split)
         self.contexts = Occurrences.of(train.histories, len(train.items))
         counts = self.contexts.counts
         self.head, self.tail = (
@@ -145,8 +144,6 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     Errors: `InputError` without `start`, on one of another log or split, and on one with untied vectors.
     """
     config = config or Config()
-    if config.start is not None:
-        fitted_alike(config.start, split)
-    task = CitiesTask(split.train, config, seed=options.get("seed", 0))
+    task = CitiesTask(split, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
     return fit_task(task, split, config, task.searcher, method="cities", **options)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
-from beamwood.types import Searcher
 
-__all__ = ["fitted_alike", "load_fitted", "training_seconds"]
+__all__ = ["fitted_alike", "training_seconds"]
 
 
 def fitted_alike(folder: str, split: Split) -> Retriever:
@@ -32,11 +30,3 @@ def training_seconds(fitted: Retriever) -> float:
     training = fitted.metadata.get("training")
     seconds = training.get("seconds") if isinstance(training, dict) else None
     return float(seconds) if isinstance(seconds, int | float) else 0.0
-
-
-def load_fitted(folder: str, train: Dataset) -> Searcher:
-    """The searcher of a fitted retriever over exactly these items; of which split is for `fitted_alike` to see."""
-    fitted = Retriever.load(folder)
-    if not fitted.items.ids.equals(train.items.ids):
-        raise InputError(f"{folder} was fitted on other items than this log's; fit it on the same log")
-    return fitted.searcher

@@ -13,14 +13,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailOf, TailRule
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS
 from beamwood.methods import sasrec
-from beamwood.methods.fitted import fitted_alike
 from beamwood.methods.sasrec import Batch, SequenceTask
 from beamwood.methods.sequence_start import load_start
 from beamwood.methods.train import fit_task
@@ -67,7 +65,7 @@ class PreferenceTask(SequenceTask):
 
     config: Config
 
-    def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
+    def __init__(self, split: Split, config: Config, *, seed: int) -> None:
         if config.sampled_negatives is not None:
             raise InputError("sampled_negatives is not for preference losses, which compare exact probabilities")
         of_logits = config.preference in ("none", "dpo", "s-dpo", "simpo") or config.pi == "logit"
@@ -75,12 +73,12 @@ class PreferenceTask(SequenceTask):
             raise InputError(
                 "prior_power leaves no probabilities to compare; use pi=logit and another preference than orpo"
             )
-        super().__init__(train, config, seed=seed)
+        super().__init__(split.train, config, seed=seed)
         rule = TailRule(of=config.tail_of, share=config.tail_share)
-        self.tail_N = torch.from_numpy(rule.tail(train).mask)
+        self.tail_N = torch.from_numpy(rule.tail(split.train).mask)
         self.reference: SequenceModel | None = None
         if config.start is not None:
-            load_start(self.model, config.start, train)
+            load_start(self.model, config.start, split)
         if config.preference in ("dpo", "s-dpo"):
             if config.start is None:
                 raise InputError(f"preference={config.preference} needs a reference model; give start=FOLDER (--from)")
@@ -159,7 +157,5 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     Errors: `InputError` on a `start` of another log, split or size, and fewer head items than negatives.
     """
     config = config or Config()
-    if config.start is not None:
-        fitted_alike(config.start, split)
-    task = PreferenceTask(split.train, config, seed=options.get("seed", 0))
+    task = PreferenceTask(split, config, seed=options.get("seed", 0))
     return fit_task(task, split, config, task.searcher, method="lpo4rec", **options)

@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.methods.fitted import fitted_alike
 from beamwood.methods.item_contexts import Occurrences, encoded, replaced_vectors
 from beamwood.methods.sequence_start import fitted_sequence
 from beamwood.methods.train import fit_task
@@ -67,12 +65,13 @@ class Batch:
 class MeltTask:
     """Examples are frequent items, each with a random frequent user; both are shown as if they were rare."""
 
-    def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
+    def __init__(self, split: Split, config: Config, *, seed: int) -> None:
+        train = split.train
         if config.start is None:
             raise InputError("melt needs a fitted sequence model; give start=FOLDER (--from)")
         self.config, self.histories = config, train.histories
         self.generator, self.step = torch.Generator().manual_seed(seed), 0
-        self.before = fitted_sequence(config.start, train)
+        self.before = fitted_sequence(config.start, split)
         encoder, lengths = self.before.encoder, train.histories.lengths
         self.contexts = Occurrences.of(train.histories, len(train.items), after_others=True).thinned(
             config.max_contexts, self.generator
@@ -170,8 +169,6 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     Errors: `InputError` without `start`, on one of another log or split, and on one with untied vectors.
     """
     config = config or Config()
-    if config.start is not None:
-        fitted_alike(config.start, split)
-    task = MeltTask(split.train, config, seed=options.get("seed", 0))
+    task = MeltTask(split, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
     return fit_task(task, split, config, task.searcher, method="melt", **options)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import torch
 
-from beamwood.data.dataset import Dataset
+from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.methods.fitted import load_fitted
+from beamwood.methods.fitted import fitted_alike
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.retrieval.sequence import SequenceSearcher
 
 __all__ = ["fitted_sequence", "load_start"]
 
 
-def fitted_sequence(start: str, train: Dataset) -> SequenceSearcher:
-    """The searcher of a fitted sequence model over exactly these items."""
-    searcher = load_fitted(start, train)
+def fitted_sequence(start: str, split: Split) -> SequenceSearcher:
+    """The searcher of a fitted sequence model of exactly this data and split."""
+    searcher = fitted_alike(start, split).searcher
     if not isinstance(searcher, SequenceSearcher):
         raise InputError(
             f"start='{start}' holds a {searcher.kind} retriever; give a fitted sequence model, e.g. sasrec"
@@ -23,9 +23,9 @@ def fitted_sequence(start: str, train: Dataset) -> SequenceSearcher:
     return searcher
 
 
-def load_start(model: SequenceModel, start: str, train: Dataset) -> None:
+def load_start(model: SequenceModel, start: str, split: Split) -> None:
     """Give `model` the weights of the fitted sequence model in the folder `start`, which must have its sizes."""
-    searcher = fitted_sequence(start, train)
+    searcher = fitted_sequence(start, split)
     encoder = searcher.encoder
     if searcher.user_branch is not None:
         raise InputError(
