@@ -283,3 +283,11 @@ def test_repeated_rows_are_kept_and_counted(rows):
     assert log.report.duplicates == len(rows) - len(set(rows))
     assert log.report.as_dict()["rows"] == len(rows)
     assert any("kept" in line for line in log.report.lines()) == (log.report.duplicates > 0)
+
+
+def test_two_columns_of_weights_matter_only_to_who_asks_for_weights():
+    frame = pl.DataFrame({"user": [1, 2], "item": [1, 2], "rating": [3, 4], "weight": [1.0, 2.0]})
+    assert "weight" not in read_log(frame).report.columns
+    with pytest.raises(InputError, match=r"several columns for the weight: rating, weight; .*--weight-column"):
+        read_log(frame, min_weight=4)
+    assert len(read_log(frame, columns=ColumnNames(weight="rating"), min_weight=4).frame) == 1

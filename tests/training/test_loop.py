@@ -15,7 +15,8 @@ from beamwood.errors import ArtefactError, InputError
 from beamwood.training import loop, run_folder
 from beamwood.training.checkpoint import load_checkpoint, save_checkpoint
 from beamwood.training.interrupt import Interrupted
-from beamwood.training.loop import LoopConfig, run_loop
+from beamwood.training.loop import run_loop
+from beamwood.training.loop_config import LoopConfig
 from beamwood.training.run_folder import RunFolder
 from beamwood.training.step import NonFiniteError
 from linear_task import LinearTask

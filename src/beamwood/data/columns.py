@@ -41,11 +41,15 @@ class ColumnNames:
     boundary: str | None = None
     context: tuple[str, ...] = ()
 
-    def resolve(self, there: Sequence[str], source: str) -> dict[str, str]:
-        """The column of each role that is known; user and item always are. Errors: those of `find_column`."""
+    def resolve(self, there: Sequence[str], source: str, *, weighed: bool = True) -> dict[str, str]:
+        """The column of each role that is known; user and item always are. Errors: those of `find_column`.
+
+        Where weights are not `weighed`, several columns that could be them are as none.
+        """
         found = {}
         for role in ("user", "item", "time", "weight", "boundary"):
-            name = find_column(role, getattr(self, role), there, source)
+            needed = weighed or role != "weight"
+            name = find_column(role, getattr(self, role), there, source, refuse_several=needed)
             if name is not None:
                 found[role] = name
             elif role in ("user", "item"):
@@ -73,11 +77,12 @@ def find_column(
     *,
     also: Sequence[str] = (),
     fix: str | None = None,
+    refuse_several: bool = True,
 ) -> str | None:
     """The column given for a role, or the only one whose lower-case name is an alias of it; None where none is.
 
     `also`: further aliases, looked for last. Errors: the given one is not there; several aliases are. The message names
-    the source, the columns that were there and what settles it (`fix`).
+    the source, the columns that were there and what settles it (`fix`). Several are as none without `refuse_several`.
     """
     if given is not None:
         if given not in there:
@@ -85,6 +90,8 @@ def find_column(
         return given
     for group in (*ALIASES.get(role, ()), also):
         found = [name for name in there if name.strip().lower() in group]
+        if len(found) > 1 and not refuse_several:
+            return None
         if len(found) > 1:
             raise InputError(
                 f"{source} has several columns for the {role}: {', '.join(found)}; "

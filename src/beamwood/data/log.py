@@ -82,7 +82,7 @@ def read_log(source: Any, *, columns: ColumnNames | None = None, min_weight: flo
     boundaries that cannot be read.
     """
     table, columns = open_source(source), columns or ColumnNames()
-    chosen = columns.resolve(table.column_names, table.name)
+    chosen = columns.resolve(table.column_names, table.name, weighed=min_weight is not None)
     with reading(table.name):
         rows = int(table.frame.select(pl.len()).collect(engine="streaming").item())
     if rows == 0:

@@ -106,7 +106,8 @@ class Vocabulary:
         return pl.Series("id", values, dtype=dtype)
 
     def _wrong_type(self, value: Any) -> InputError:
-        return InputError(f"id {value!r} is not of type {self.ids.dtype}, which the log's ids have")
+        like = f"; give ids as the log writes them, such as {self.ids[0]!r}" if len(self) else ""
+        return InputError(f"id {value!r} is not of type {self.ids.dtype}, which the log's ids have{like}")
 
     def _indices(self, ids: pl.Series) -> NDArray[np.int32]:
         if len(ids) * _FEW < len(self) and self._ordered:

@@ -12,8 +12,10 @@ from beamwood.methods.assemble import build_retriever
 from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.validate import validation
 from beamwood.retrieval.retriever import Retriever
-from beamwood.training.loop import LoopConfig, Renewal, Task, run_loop
+from beamwood.training.loop import run_loop
+from beamwood.training.loop_config import LoopConfig
 from beamwood.training.run_folder import RunFolder
+from beamwood.training.task import Renewal, Task
 
 __all__ = ["fit_task", "train"]
 

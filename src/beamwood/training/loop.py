@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
@@ -19,119 +18,19 @@ from beamwood.errors import InputError, nearest
 from beamwood.training.batches import BatchOrder
 from beamwood.training.checkpoint import check_tensors, load_optimizer, resuming
 from beamwood.training.interrupt import Interrupted, InterruptGuard
+from beamwood.training.loop_config import LoopConfig
 from beamwood.training.progress import TrainingProgress
 from beamwood.training.run_folder import RunFolder, RunLog
-from beamwood.training.schedule import Schedule
-from beamwood.training.step import StepResult, train_step
+from beamwood.training.step import train_step
+from beamwood.training.task import OwnStep, Renewal, Task
 
-__all__ = ["LoopConfig", "LoopResult", "OwnStep", "Renewal", "Task", "run_loop"]
+__all__ = ["LoopResult", "run_loop"]
 
 Batch = TypeVar("Batch")
 StoppedBecause = Literal["max_steps", "max_epochs", "patience", "time_limit"]
 _PREFIX = "valid/"
 # What a resumed run may have otherwise.
 _BOUNDS = ("max_steps", "max_epochs", "patience")
-
-
-class LoopConfig(BaseModel):
-    """How long to train, how fast, and when to look at the validation data; steps count updates.
-
-    `max_steps` or `max_epochs` bounds the run (the smaller of the two). Every `evaluate_every` steps the metric
-    `monitor` (larger is better) is measured; `patience` such measurements without a new best end the run. `accumulate`
-    parts of a batch go through the model one by one. A checkpoint is saved every `checkpoint_seconds` and every
-    `checkpoint_steps`, whichever is set. The schedule is that of `Schedule`.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    batch_size: int = Field(256, ge=1)
-    accumulate: int = Field(1, ge=1)
-    max_steps: int | None = Field(None, ge=1)
-    max_epochs: int | None = Field(None, ge=1)
-    clip_norm: float | None = Field(None, gt=0)
-    schedule: Literal["constant", "exponential", "cosine", "linear"] = "constant"
-    warmup_steps: int = Field(0, ge=0)
-    decay_steps: int | None = Field(None, ge=1)
-    floor: float = Field(0.0, ge=0)
-    evaluate_every: int = Field(1000, ge=1)
-    monitor: str | None = None
-    patience: int | None = Field(None, ge=1)
-    checkpoint_seconds: float | None = Field(300.0, gt=0)
-    checkpoint_steps: int | None = Field(None, ge=1)
-    log_every: int = Field(50, ge=1)
-
-    def rates(self) -> Schedule:
-        """The schedule of the learning rate."""
-        return Schedule(
-            kind=self.schedule, warmup_steps=self.warmup_steps, decay_steps=self.decay_steps, floor=self.floor
-        )
-
-
-class Task(Protocol[Batch]):
-    """What is trained: a model, its optimisers, and the loss of a batch of examples named by their row numbers."""
-
-    @property
-    def model(self) -> nn.Module: ...
-    @property
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]: ...
-    @property
-    def num_examples(self) -> int: ...
-
-    def batch(self, rows: NDArray[np.int64]) -> Batch:
-        """The batch of the given examples."""
-        ...
-
-    def loss(self, batch: Batch) -> Tensor:
-        """One value an example, or their mean."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Whatever else a resume needs: the states of the generators that `batch` and `loss` draw from."""
-        ...
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        ...
-
-
-@runtime_checkable
-class OwnStep(Protocol):
-    """A task whose step is more than one update of one loss (GuidedRec); a batch goes through whole."""
-
-    def update(self, batch: Any, *, step: int, clip_norm: float | None) -> StepResult:
-        """Update the model on the batch."""
-        ...
-
-    def facts(self) -> dict[str, float]:
-        """What to note of the steps since the last call; part of `state`."""
-        ...
-
-
-class Renewal(Protocol):
-    """Something of the task that is made anew now and then while training: a tree retriever's tree."""
-
-    restarts: bool
-    """Whether the optimisers' states and the warm-up start anew afterwards."""
-
-    def due(self, fraction: float) -> bool:
-        """Is it time, that fraction of the run being over?"""
-        ...
-
-    def propose(self) -> Any:
-        """The new one, computed without changing anything; it may be interrupted."""
-        ...
-
-    def apply(self, proposal: Any) -> dict[str, float]:
-        """Change the task; what to note of it."""
-        ...
-
-    def keeps(self, before: float, after: float) -> bool:
-        """Is the new one to be kept, given the monitored metric before and after?"""
-        ...
-
-    def take_back(self) -> None:
-        """Undo the last `apply`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,45 @@
+"""How long a run trains, how fast, and when it looks at the validation data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from beamwood.training.schedule import Schedule
+
+__all__ = ["LoopConfig"]
+
+
+class LoopConfig(BaseModel):
+    """How long to train, how fast, and when to look at the validation data; steps count updates.
+
+    `max_steps` or `max_epochs` bounds the run (the smaller of the two). Every `evaluate_every` steps the metric
+    `monitor` (larger is better) is measured; `patience` such measurements without a new best end the run. `accumulate`
+    parts of a batch go through the model one by one. A checkpoint is saved every `checkpoint_seconds` and every
+    `checkpoint_steps`, whichever is set. The schedule is that of `Schedule`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    batch_size: int = Field(256, ge=1)
+    accumulate: int = Field(1, ge=1)
+    max_steps: int | None = Field(None, ge=1)
+    max_epochs: int | None = Field(None, ge=1)
+    clip_norm: float | None = Field(None, gt=0)
+    schedule: Literal["constant", "exponential", "cosine", "linear"] = "constant"
+    warmup_steps: int = Field(0, ge=0)
+    decay_steps: int | None = Field(None, ge=1)
+    floor: float = Field(0.0, ge=0)
+    evaluate_every: int = Field(1000, ge=1)
+    monitor: str | None = None
+    patience: int | None = Field(None, ge=1)
+    checkpoint_seconds: float | None = Field(300.0, gt=0)
+    checkpoint_steps: int | None = Field(None, ge=1)
+    log_every: int = Field(50, ge=1)
+
+    def rates(self) -> Schedule:
+        """The schedule of the learning rate."""
+        return Schedule(
+            kind=self.schedule, warmup_steps=self.warmup_steps, decay_steps=self.decay_steps, floor=self.floor
+        )
