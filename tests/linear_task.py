@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from beamwood.training.row_adam import RowAdam
+from beamwood.training.lazy_adam import LazyAdam
 
 NUM_ROWS = 37
 
@@ -31,7 +31,7 @@ class LinearTask:
     def __init__(self, *, learning_rate=0.05):
         self.model = Network()
         self.optimizers = [
-            RowAdam([self.model.table.weight], lr=learning_rate),
+            LazyAdam([self.model.table.weight], lr=learning_rate),
             torch.optim.Adam(self.model.body.parameters(), lr=learning_rate / 2, amsgrad=True),
         ]
         self.generator = torch.Generator().manual_seed(5)

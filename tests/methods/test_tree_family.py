@@ -34,6 +34,7 @@ SHORT = {
 }
 VARIANTS = [
     ("dtr", {"negatives": "uniform"}),
+    ("dtr", {"embedding_optimizer": "lazy-adam", "amsgrad": True}),
     ("dtr", {"negatives": "tree", "num_negatives": 20}),
     ("dtr", {"negatives": "tree", "num_negatives": 20, "labels": "rectified", "estimator": "transitions"}),
     ("dtr", {"labels": "rectified", "estimator": "popularity", "normalised_labels": True}),
@@ -151,7 +152,14 @@ def interrupted_task(split, learner, **changes):
 def test_a_resumed_run_with_updates_equals_an_uninterrupted_one(split, tmp_path, learner, monkeypatch):
     config = configured(
         "dtr",
-        {"learner": learner, "tree_updates": 2, "max_instances": 2, "max_steps": 9, "evaluate_every": 4},
+        {
+            "learner": learner,
+            "tree_updates": 2,
+            "max_instances": 2,
+            "max_steps": 9,
+            "evaluate_every": 4,
+            "embedding_optimizer": "lazy-adam" if learner == "binary" else "adam",
+        },
         validation_users=10,
         batch_size=16,
         warmup_steps=2,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from beamwood.training.row_adam import RowAdam
+from beamwood.training.lazy_adam import LazyAdam
 from beamwood.training.step import NonFiniteError, train_step
 
 
@@ -23,7 +23,10 @@ class Model(nn.Module):
         return losses if per_example else losses.mean()
 
     def optimizers(self):
-        return [RowAdam([self.table.weight], lr=0.1), torch.optim.Adam([*self.dense.parameters(), self.unused], lr=0.1)]
+        return [
+            LazyAdam([self.table.weight], lr=0.1),
+            torch.optim.Adam([*self.dense.parameters(), self.unused], lr=0.1),
+        ]
 
 
 ROWS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])

@@ -23,6 +23,7 @@ from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
 from beamwood.models.pairs import Asked
 from beamwood.retrieval.scorers import PairScorer, restore_scorer
+from beamwood.training.lazy_adam import EmbeddingOptimizer, sparse_gradients
 from beamwood.types import Askers
 
 __all__ = ["AnyPairModel", "PairConfig", "asked", "build_pair_model", "check_users_known", "pair_scorer"]
@@ -46,6 +47,9 @@ class PairConfig(BaseModel):
     mlp: tuple[int, ...] = Field((200, 80), min_length=1, description="layers of din above it")
     item_columns: tuple[str, ...] = Field((), description="columns of the item table, as name or name:kind")
     user_columns: tuple[str, ...] = Field((), description="columns of the user table, as name or name:kind")
+    embedding_optimizer: EmbeddingOptimizer = Field(
+        "auto", description="lazy-adam moves only the vectors that a step used; auto: where there are 100,000 or more"
+    )
     graph: bool = Field(False, description="graphrec: also the neighbours in the graph of interactions")
 
 
@@ -59,12 +63,16 @@ def build_pair_model(
     num_users, num_items = len(train.users), len(train.items)
     if config.graph and config.model != "graphrec":
         raise InputError(f"graph=true is for model=graphrec, not for {config.model}")
+    model: AnyPairModel
     if config.model == "graphrec":
         graph = train.histories if config.graph else None
-        return GraphRec(num_users, num_items, width=config.width or 20, graph=graph, **shared)
-    if config.model == "neumf":
-        return NeuMf(num_users, num_items, factors=config.width or 8, **shared)
-    return DinRanker(num_items, width=config.width or 96, attention=config.attention, mlp=config.mlp, **shared)
+        model = GraphRec(num_users, num_items, width=config.width or 20, graph=graph, **shared)
+    elif config.model == "neumf":
+        model = NeuMf(num_users, num_items, factors=config.width or 8, **shared)
+    else:
+        model = DinRanker(num_items, width=config.width or 96, attention=config.attention, mlp=config.mlp, **shared)
+    sparse_gradients(model, config.embedding_optimizer)
+    return model
 
 
 def check_users_known(split: Split, config: PairConfig) -> None:

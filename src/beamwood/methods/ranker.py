@@ -29,6 +29,7 @@ from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.lists import FutureListSampler, Lists, ListSampler
 from beamwood.training.guided import GuidedFacts, GuidedStep
+from beamwood.training.lazy_adam import LazyAdam
 from beamwood.training.step import StepResult
 
 __all__ = ["TRAINS", "Config", "GuidedTask", "ListTask", "fit"]
@@ -209,10 +210,9 @@ class GuidedTask(ListTask):
         self.noted = state["noted"].tolist()
 
 
-def adamw(module: nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
+def adamw(module: nn.Module, learning_rate: float, weight_decay: float) -> LazyAdam:
     """AdamW over a module's parameters."""
-    # With small tables and layers a step is mostly calls: the fused kernel makes few.
-    return torch.optim.AdamW(module.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True)
+    return LazyAdam(module.parameters(), lr=learning_rate, weight_decay=weight_decay, decoupled=True)
 
 
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:

@@ -27,6 +27,7 @@ from beamwood.models.encoders import build_encoder
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import ENCODERS, SequenceSearcher
+from beamwood.training.lazy_adam import EmbeddingOptimizer, LazyAdam, sparse_gradients
 
 __all__ = ["TRAINS", "Batch", "Config", "SequenceTask", "fit"]
 
@@ -63,6 +64,11 @@ class Config(BaseModel):
     learning_rate: float = Field(3e-3, gt=0)
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW) of all weights")
     item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; None: the same")
+    embedding_optimizer: EmbeddingOptimizer = Field(
+        "auto",
+        description="with sampled_negatives: lazy-adam moves only the vectors that a step used; auto: where there are "
+        "100,000 or more",
+    )
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
     warmup_steps: int = Field(100, ge=0)
     decay_steps: int | None = Field(None, ge=1)
@@ -95,6 +101,9 @@ class SequenceTask:
         self.config, self.histories = config, train.histories
         self.generator = torch.Generator().manual_seed(seed)
         self.model = build_model(train, config, self.generator)
+        # The full softmax moves every item.
+        if config.sampled_negatives is not None:
+            sparse_gradients(self.model, config.embedding_optimizer)
         if config.item_start == "transitions":
             start_from_transitions(self.model, train, seed)
         lengths = train.histories.lengths
@@ -118,7 +127,13 @@ class SequenceTask:
             {"params": list(self.model.item_parameters()), "weight_decay": decay},
         ]
         self.optimizers = [
-            torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.98))
+            LazyAdam(
+                groups,
+                lr=config.learning_rate,
+                weight_decay=config.weight_decay,
+                betas=(0.9, 0.98),
+                decoupled=True,
+            )
         ]
 
     def state(self) -> dict[str, Any]:
@@ -171,19 +186,20 @@ class SequenceTask:
         With a prior, of the logits plus the prior: what is frequent anyway need not be said by the vectors, so that
         answers favour rare items. Source: Menon et al., "Long-tail learning via logit adjustment", equation 10.
         """
-        vectors, count = self.model.output_weight, self.config.sampled_negatives
-        if self.config.prior_power:
-            # The prior is a coordinate more, on which every query has 1.
-            vectors = torch.cat([vectors, self.prior_N[:, None]], dim=1)
-            queries_XD = torch.nn.functional.pad(queries_XD, (0, 1), value=1.0)
+        count, num_items = self.config.sampled_negatives, len(self.prior_N)
         if count is None:
+            vectors = self.model.output_weight
+            if self.config.prior_power:
+                # The prior is a coordinate more, on which every query has 1.
+                vectors = torch.cat([vectors, self.prior_N[:, None]], dim=1)
+                queries_XD = torch.nn.functional.pad(queries_XD, (0, 1), value=1.0)
             return catalogue_softmax(queries_XD, vectors, targets_X)
-        negatives = torch.randint(len(vectors), (count,), generator=self.generator)
-        log_q = queries_XD.new_full((), -math.log(len(vectors)))
-        positive_X = (queries_XD * vectors[targets_X]).sum(dim=1)
+        negatives = torch.randint(num_items, (count,), generator=self.generator)
+        log_q = queries_XD.new_full((), -math.log(num_items))
+        positive_X = (queries_XD * self.model.output_vectors(targets_X)).sum(dim=1) + self.prior_N[targets_X]
         return sampled_softmax(
             positive_X[:, None],
-            queries_XD @ vectors[negatives].T,
+            queries_XD @ self.model.output_vectors(negatives).T + self.prior_N[negatives],
             log_q.expand(len(targets_X), count),
             (negatives == targets_X[:, None])[:, None],
             log_q.expand(len(targets_X), 1),

@@ -22,6 +22,7 @@ from beamwood.methods.tree_config import TreeConfig
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.models.tree_model import TreeModel
 from beamwood.sampling.levels import LevelDraw, LevelSampler
+from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
 from beamwood.tree import Tree
 from beamwood.types import ItemLists, Searcher
@@ -89,6 +90,7 @@ class TreeTask:
             recompute=config.recompute,
             generator=self.generator,
         )
+        sparse_gradients(scorer, config.embedding_optimizer)
         self.model = TreeModel(scorer, tree)
         embeddings = scorer.nodes.weight
         dense = [parameter for parameter in scorer.parameters() if parameter is not embeddings]
@@ -96,7 +98,7 @@ class TreeTask:
             {"params": dense, "weight_decay": config.weight_decay},
             {"params": [embeddings]},
         ]
-        self.optimizers = [torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=0.0)]
+        self.optimizers = [LazyAdam(groups, lr=config.learning_rate, decoupled=True, amsgrad=config.amsgrad)]
         self.num_examples = len(self.examples)
         # How often the tree was renewed, how often that was taken back, and the share of the run that was over then.
         self.renewals, self.taken_back = 0, 0

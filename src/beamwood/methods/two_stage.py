@@ -34,6 +34,7 @@ from beamwood.models.pairs import Asked
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher, retrieve
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
+from beamwood.training.lazy_adam import LazyAdam
 from beamwood.types import Askers, IndexArray, ItemLists, Searcher
 
 __all__ = ["TRAINS", "Config", "RetrievedTask", "fit", "two_stage"]
@@ -126,7 +127,7 @@ class RetrievedTask:
         columns = () if self.context is None else self.context.columns
         self.model: nn.Module = build_pair_model(train, config, self.generator, columns)
         self.optimizers = [
-            torch.optim.AdamW(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+            LazyAdam(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, decoupled=True)
         ]
 
     def _places(self, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -32,6 +32,7 @@ from beamwood.retrieval.ann import FaissIndex
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.two_tower import TwoTowerSearcher
 from beamwood.sampling.in_batch import Pairs, make_sampler
+from beamwood.training.lazy_adam import EmbeddingOptimizer, LazyAdam, sparse_gradients
 from beamwood.types import ItemLists
 
 __all__ = ["TRAINS", "Config", "TwoTowerTask", "fit"]
@@ -70,6 +71,9 @@ class Config(BaseModel):
     mask_known: bool = Field(True, description="a user's other training items are no negatives")
     learning_rate: float = Field(1e-2, gt=0)
     weight_decay: float = Field(1e-5, ge=0, description="L2, as Adam has it (coupled)")
+    embedding_optimizer: EmbeddingOptimizer = Field(
+        "auto", description="lazy-adam moves only the vectors that a step used; auto: where there are 100,000 or more"
+    )
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
     warmup_steps: int = Field(0, ge=0)
     decay_steps: int | None = Field(None, ge=1)
@@ -110,6 +114,9 @@ class TwoTowerTask:
             raise InputError("no user has two interactions to train on; give a longer log")
         self.users = train.histories.rows
         self.model = build_model(train, config, self.generator)
+        # The full softmax moves every item.
+        lazy = self.model.users if config.negatives == "full" else self.model
+        sparse_gradients(lazy, config.embedding_optimizer)
         self.sampler = None
         if config.negatives != "full":
             self.sampler = make_sampler(
@@ -124,9 +131,7 @@ class TwoTowerTask:
                 cache_share=config.cache_share,
                 rate=config.rate,
             )
-        self.optimizers = [
-            torch.optim.Adam(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
-        ]
+        self.optimizers = [LazyAdam(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)]
 
     def state(self) -> dict[str, Any]:
         """The generator, and what the sampler keeps between steps (XIR's cache, G-Tower's gaps)."""

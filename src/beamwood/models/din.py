@@ -70,7 +70,6 @@ class DinScorer(nn.Module):
         dropout: float = 0.0,
         unit_coordinate: bool = True,
         attention_start: float | None = ATTENTION_START,
-        sparse: bool = False,
         table_limit: int = 512,
         recompute: bool = False,
         generator: torch.Generator | None = None,
@@ -84,7 +83,7 @@ class DinScorer(nn.Module):
             raise InputError("recompute=True needs norm='none'; batch statistics are of all levels together")
         self.shape, self.table_limit, self.recompute = shape, table_limit, recompute
         self.windows = tuple(windows)
-        self.nodes = nn.Embedding(shape.num_nodes, width, sparse=sparse)
+        self.nodes = nn.Embedding(shape.num_nodes, width)
         self.attention_in, self.attention_in_act = nn.Linear(3 * width, attention_hidden), nn.PReLU(attention_hidden)
         self.attention_out, self.attention_out_act = nn.Linear(attention_hidden, 1), nn.PReLU(1)
         sizes = [(len(windows) + 1) * width, *mlp]
@@ -163,8 +162,7 @@ class DinScorer(nn.Module):
         history_BL = history_BL.clamp(min=0)
         a_BLD = self.nodes(history_BL + offset)
         if entry.nodes is None:
-            w_nD = self.nodes.weight[offset : offset + size]
-            w_BMD = w_nD[None]
+            w_BMD = self.level_vectors(offset, size)[None]
         else:
             w_BMD = self.nodes(entry.nodes + offset)
         if size <= self.table_limit:
@@ -174,6 +172,14 @@ class DinScorer(nn.Module):
             w_all = w_BMD.expand(len(a_BLD), -1, -1) if entry.nodes is None else w_BMD
             weights_BML = self.pair_weights(a_BLD, w_all, present_BL)
         return self.pool(weights_BML, a_BLD) + functional.linear(w_BMD, self.first_weight[:, -w_BMD.shape[-1] :])
+
+    def level_vectors(self, offset: int, size: int) -> Tensor:
+        """[n, D], the embeddings of a level's nodes."""
+        if not self.nodes.sparse:
+            return self.nodes.weight[offset : offset + size]
+        # The gradient of a slice would be a whole table.
+        vectors: Tensor = self.nodes(torch.arange(offset, offset + size, device=self.nodes.weight.device))
+        return vectors
 
     @property
     def first_weight(self) -> Tensor:
@@ -197,7 +203,7 @@ class DinScorer(nn.Module):
 
     def table_weights(self, offset: int, size: int, history_BL: Tensor, nodes_BM: Tensor | None) -> Tensor:
         """Attention weights [B, M, L] from the table of all pairs of a level's nodes."""
-        level_nD = self.nodes.weight[offset : offset + size]
+        level_nD = self.level_vectors(offset, size)
         everything = torch.ones(1, size, dtype=torch.bool, device=level_nD.device)
         table_nn = self.pair_weights(level_nD[None], level_nD[None], everything)[0]
         if nodes_BM is None:
@@ -260,10 +266,9 @@ class DinScorer(nn.Module):
 def without_first_column(gradient: Tensor) -> Tensor:
     """The gradient of embeddings whose first coordinate is fixed."""
     if gradient.is_sparse:
-        gradient = gradient.coalesce()
-        values = gradient.values().clone()
+        values = gradient._values().clone()
         values[:, 0] = 0
-        return torch.sparse_coo_tensor(gradient.indices(), values, gradient.shape, is_coalesced=True)
+        return torch.sparse_coo_tensor(gradient._indices(), values, gradient.shape, check_invariants=False)
     gradient = gradient.clone()
     gradient[:, 0] = 0
     return gradient

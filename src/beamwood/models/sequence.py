@@ -83,6 +83,11 @@ class SequenceModel(nn.Module):
         """[N, D], what a history's vector is multiplied with."""
         return self.items.weight if self.outputs is None else self.outputs.weight
 
+    def output_vectors(self, items: Tensor) -> Tensor:
+        """[.., D], the rows of `output_weight` of the given items."""
+        vectors: Tensor = self.items(items) if self.outputs is None else self.outputs(items)
+        return vectors
+
     def item_parameters(self) -> Iterator[nn.Parameter]:
         """Those of the item vectors, in and out."""
         yield from self.items.parameters()

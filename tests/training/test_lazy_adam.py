@@ -1,4 +1,4 @@
-"""`RowAdam` is dense Adam where every row is touched, SparseAdam otherwise, and leaves other rows alone."""
+"""`LazyAdam` is dense Adam where every row is touched, SparseAdam otherwise, and leaves other rows alone."""
 
 from copy import deepcopy as copy_of
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from beamwood.errors import InputError
-from beamwood.training.row_adam import RowAdam
+from beamwood.training.lazy_adam import LAZY_FROM, LazyAdam, sparse_gradients
 
 
 def table(rows=11, width=3, seed=0, dtype=torch.float64):
@@ -31,7 +31,7 @@ def test_equals_dense_adam_when_every_row_is_touched(decay, decoupled, amsgrad, 
     ours, theirs = table(), table()
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
     dense = kind([theirs], lr=0.05, weight_decay=decay, amsgrad=amsgrad, betas=(0.8, 0.95))
-    lazy = RowAdam(
+    lazy = LazyAdam(
         [ours],
         lr=0.05,
         weight_decay=decay,
@@ -55,7 +55,7 @@ def test_equals_dense_adam_when_every_row_is_touched(decay, decoupled, amsgrad, 
 def test_equals_sparse_adam():
     ours, theirs = table(), table()
     # SparseAdam adds eps before the bias correction, so eps is made too small to matter.
-    lazy, reference = RowAdam([ours], lr=0.05, eps=1e-30), torch.optim.SparseAdam([theirs], lr=0.05, eps=1e-30)
+    lazy, reference = LazyAdam([ours], lr=0.05, eps=1e-30), torch.optim.SparseAdam([theirs], lr=0.05, eps=1e-30)
     for rows, values in draws(2, 30, 11, 3, 5):
         ours.grad, theirs.grad = sparse(ours, rows, values), sparse(theirs, rows, values)
         lazy.step()
@@ -66,7 +66,7 @@ def test_equals_sparse_adam():
 @pytest.mark.parametrize("decoupled", [False, True])
 def test_row_steps_is_an_adam_of_its_own_for_each_row(decoupled):
     ours = table()
-    lazy = RowAdam([ours], lr=0.05, weight_decay=0.1, decoupled=decoupled, amsgrad=True, row_steps=True)
+    lazy = LazyAdam([ours], lr=0.05, weight_decay=0.1, decoupled=decoupled, amsgrad=True, row_steps=True)
     rows = [torch.nn.Parameter(row.clone()) for row in table().detach()]
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
     alone = [kind([row], lr=0.05, weight_decay=0.1, amsgrad=True) for row in rows]
@@ -82,7 +82,7 @@ def test_row_steps_is_an_adam_of_its_own_for_each_row(decoupled):
 def test_untouched_rows_and_their_moments_rest():
     parameter = table()
     before = parameter.detach().clone()
-    lazy = RowAdam([parameter], weight_decay=0.5, amsgrad=True)
+    lazy = LazyAdam([parameter], weight_decay=0.5, amsgrad=True)
     for _ in range(3):
         parameter.grad = sparse(parameter, torch.tensor([4, 1, 4]), torch.ones(3, 3, dtype=torch.float64))
         lazy.step()
@@ -96,15 +96,15 @@ def test_untouched_rows_and_their_moments_rest():
 @pytest.mark.parametrize("row_steps", [False, True])
 def test_saved_state_goes_on_equal(row_steps):
     ours = table(dtype=torch.float32)
-    lazy = RowAdam([ours], lr=0.05, amsgrad=True, row_steps=row_steps)
+    lazy = LazyAdam([ours], lr=0.05, amsgrad=True, row_steps=row_steps)
     steps = list(draws(4, 8, 11, 3, 4))
     for rows, values in steps[:4]:
         ours.grad = sparse(ours, rows, values.float())
         lazy.step()
     copy = torch.nn.Parameter(ours.detach().clone())
-    restored = RowAdam([copy], lr=0.9, amsgrad=True, row_steps=row_steps)
+    restored = LazyAdam([copy], lr=0.9, amsgrad=True, row_steps=row_steps)
     restored.load_state_dict(copy_of(lazy.state_dict()))
-    assert restored.state[copy]["step"].dtype == torch.int64
+    assert restored.state[copy]["step"].dtype == torch.float32
     for rows, values in steps[4:]:
         ours.grad, copy.grad = sparse(ours, rows, values.float()), sparse(copy, rows, values.float())
         lazy.step()
@@ -112,13 +112,43 @@ def test_saved_state_goes_on_equal(row_steps):
     assert torch.equal(ours, copy)
 
 
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_parameters_with_dense_gradients_are_torch_adams(decoupled):
+    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
+    ours, theirs, embedding = table(), table(), table()
+    lazy = LazyAdam(
+        [{"params": [ours, embedding]}, {"params": [table(seed=1)], "weight_decay": 0.5}],
+        lr=0.05,
+        weight_decay=0.1,
+        decoupled=decoupled,
+    )
+    dense = kind([theirs], lr=0.05, weight_decay=0.1, fused=True)
+    for rows, values in draws(5, 10, 11, 3, 11):
+        ours.grad, theirs.grad = values.clone(), values.clone()
+        embedding.grad = sparse(embedding, rows, values)
+        lazy.step()
+        dense.step()
+        assert embedding.grad.is_sparse
+    assert torch.equal(ours, theirs)
+    assert not torch.equal(embedding, table())
+
+
+@pytest.mark.parametrize(
+    ("kind", "lazy"), [("adam", (False, False)), ("lazy-adam", (True, True)), ("auto", (False, True))]
+)
+def test_which_tables_are_lazy(kind, lazy):
+    tables = torch.nn.Embedding(LAZY_FROM - 1, 1), torch.nn.EmbeddingBag(LAZY_FROM, 1, mode="mean", padding_idx=0)
+    sparse_gradients(torch.nn.ModuleList(tables), kind)
+    for table, expected in zip(tables, lazy, strict=True):
+        table(torch.tensor([[0, 3], [7, 3]])).sum().backward()
+        assert table.weight.grad.is_sparse == expected
+
+
 def test_wrong_use():
     parameter = table()
-    lazy = RowAdam([parameter])
-    parameter.grad = torch.ones_like(parameter)
-    with pytest.raises(InputError, match=r"dense gradient; build the table with nn\.Embedding"):
+    lazy = LazyAdam([parameter])
+    parameter.grad = torch.ones_like(parameter).to_sparse()
+    with pytest.raises(InputError, match="sparse in rows alone"):
         lazy.step()
-    with pytest.raises(InputError, match="lr=-1"):
-        RowAdam([parameter], lr=-1)
-    with pytest.raises(InputError, match="betas"):
-        RowAdam([parameter], betas=(0.9, 1.0))
+    with pytest.raises(ValueError, match="learning rate"):
+        LazyAdam([parameter], lr=-1)

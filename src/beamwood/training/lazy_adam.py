@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
 from beamwood.errors import InputError
 
-__all__ = ["RowAdam"]
+__all__ = ["LAZY_FROM", "EmbeddingOptimizer", "LazyAdam", "sparse_gradients"]
+
+EmbeddingOptimizer = Literal["auto", "adam", "lazy-adam"]
+LAZY_FROM = 100_000
+"""Rows from which on "auto" means "lazy-adam"."""
 
 
-class RowAdam(torch.optim.Optimizer):
-    """Row-wise (lazy) Adam for tables with sparse gradients, as `nn.Embedding(sparse=True)` makes them.
+def sparse_gradients(model: nn.Module, kind: EmbeddingOptimizer) -> None:
+    """Let the embedding tables of `model` that `kind` makes lazy give gradients of the rows that a step used alone."""
+    for table in model.modules():
+        if isinstance(table, nn.Embedding | nn.EmbeddingBag):
+            table.sparse = kind == "lazy-adam" or (kind == "auto" and table.num_embeddings >= LAZY_FROM)
 
-    For each row with gradient g: `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
+
+class LazyAdam(torch.optim.Adam):
+    """Torch's Adam (with `decoupled`, AdamW), but row by row for tables with sparse gradients.
+
+    `sparse_gradients` chooses these. For each row with gradient g: `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
     `row -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)` (Kingma and Ba, 2015, algorithm 1). It differs from
     dense Adam, which also moves the rows that a step did not touch: there their moments decay and their momentum goes
     on moving them; here both rest. The two agree exactly where every row is touched at every step. t counts the steps
@@ -41,42 +52,29 @@ class RowAdam(torch.optim.Optimizer):
         amsgrad: bool = False,
         row_steps: bool = False,
     ) -> None:
-        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
-            if not value >= 0:
-                raise InputError(f"{name}={value} must be 0 or more")
-        if not all(0 <= beta < 1 for beta in betas):
-            raise InputError(f"betas={betas} must each lie in [0, 1)")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": betas,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "decoupled": decoupled,
-                "amsgrad": amsgrad,
-                "row_steps": row_steps,
-            },
-        )
+        # The fused kernel goes over a table once, the others ten times.
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, fused=True, decoupled_weight_decay=decoupled)
+        self.row_steps = row_steps
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update the rows that have a gradient; raises `InputError` on a dense gradient."""
+        """Update the parameters that have a gradient; raises `InputError` on one that is sparse in its columns too."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        tables = []
         for group in self.param_groups:
             for table in group["params"]:
-                if table.grad is None:
-                    continue
-                if not table.grad.is_sparse or table.grad.sparse_dim() != 1:
-                    raise InputError(
-                        "RowAdam got a dense gradient; build the table with nn.Embedding(..., sparse=True), or give "
-                        "this parameter to torch.optim.Adam"
-                    )
-                gradient = table.grad.coalesce()
-                self._update(table, gradient.indices()[0], gradient.values(), group)
+                if table.grad is not None and table.grad.is_sparse:
+                    if table.grad.sparse_dim() != 1:
+                        raise InputError("LazyAdam takes gradients that are sparse in rows alone, as nn.Embedding's")
+                    tables.append((table, table.grad.coalesce(), group))
+                    table.grad = None
+        super().step()
+        for table, gradient, group in tables:
+            self._update(table, gradient.indices()[0], gradient.values(), group)
+            table.grad = gradient
         return loss
 
     def _update(self, table: Tensor, rows: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
@@ -85,19 +83,18 @@ class RowAdam(torch.optim.Optimizer):
             self._begin(table, state, group)
         beta1, beta2 = group["betas"]
         lr, decay = group["lr"], group["weight_decay"]
-        # The name "step" is the one that load_state_dict leaves in its own dtype.
-        if group["row_steps"]:
+        if self.row_steps:
             step = state["step"].index_select(0, rows) + 1
             state["step"].index_copy_(0, rows, step)
             step = step.to(gradient.dtype).reshape(-1, *[1] * (gradient.dim() - 1))
             correction1, correction2 = 1 - beta1**step, 1 - beta2**step
         else:
             state["step"] += 1
-            correction1, correction2 = (1 - beta ** int(state["step"]) for beta in (beta1, beta2))
+            correction1, correction2 = (1 - beta ** float(state["step"]) for beta in (beta1, beta2))
 
         values = table.index_select(0, rows)
         if decay:
-            if group["decoupled"]:
+            if group["decoupled_weight_decay"]:
                 values.mul_(1 - lr * decay)
             else:
                 gradient = gradient.add(values, alpha=decay)
@@ -114,6 +111,7 @@ class RowAdam(torch.optim.Optimizer):
         table.index_copy_(0, rows, values)
 
     def _begin(self, table: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-        state["step"] = torch.zeros(len(table) if group["row_steps"] else (), dtype=torch.int64, device=table.device)
+        # In the form that load_state_dict gives the steps of a fused optimiser.
+        state["step"] = torch.zeros(len(table) if self.row_steps else (), dtype=torch.float32, device=table.device)
         for name in ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())):
             state[name] = torch.zeros_like(table, memory_format=torch.preserve_format)

@@ -1,0 +1,91 @@
+"""A training step over a large catalogue: torch's Adam moves every vector, lazy Adam those that the step used.
+
+python -m benchmarks.large_step [--json] [--items 1000000] [--repeats 5] [--cases "dtr;two_tower"]
+
+Milliseconds of processor of one thread, each case in a process of its own. Items and histories are random: what a step
+costs does not depend on what there is to learn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import in_process, one_thread, timed
+
+CASES = ("dtr", "two_tower", "sasrec, sampled", "ranker, din")
+OPTIMIZERS = ("adam", "lazy-adam")
+
+
+def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
+    """The task of a case, and how many examples its step takes."""
+    import polars as pl
+
+    from beamwood.data import Dataset, read_log
+    from beamwood.methods import dtr, ranker, sasrec, two_tower
+    from beamwood.methods.tree_task import TreeTask
+    from beamwood.tree import random_tree
+
+    rng = np.random.default_rng(0)
+    items = np.concatenate([rng.permutation(num_items), rng.integers(0, num_items, num_items)])
+    train = Dataset.from_log(read_log(pl.DataFrame({"user": np.arange(len(items)) // 50, "item": items})))
+    if case == "dtr":
+        config = dtr.Config(embedding_optimizer=optimizer)
+        tree = random_tree(num_items, rng, branching=config.branching)
+        return TreeTask(train, tree, config, dtr.make_parts(config, tree, None), seed=0), config.batch_size
+    if case == "two_tower":
+        towers = two_tower.Config(user_tower="mean", negatives="bir", batch_size=1024, embedding_optimizer=optimizer)
+        return two_tower.TwoTowerTask(train, towers, seed=0), towers.batch_size
+    if case == "sasrec, sampled":
+        sequence = sasrec.Config(sampled_negatives=1000, embedding_optimizer=optimizer)
+        return sasrec.SequenceTask(train, sequence, seed=0), sequence.batch_size
+    pairs = ranker.Config(model="din", loss="logistic", attention=(36,), embedding_optimizer=optimizer)
+    return ranker.ListTask(train, pairs, seed=0), pairs.batch_size
+
+
+def step_cost(case: str, optimizer: str, num_items: int, repeats: int) -> dict[str, float]:
+    import torch
+
+    from beamwood.training.step import train_step
+
+    torch.set_num_threads(1)
+    task, batch_size = make_task(case, optimizer, num_items)
+    rng = np.random.default_rng(1)
+
+    def step() -> None:
+        batch = task.batch(rng.integers(0, task.num_examples, batch_size))
+        task.model.train()
+        train_step(task.loss, [batch], task.model, task.optimizers, step=1, clip_norm=5.0)
+
+    return timed(step, repeats=repeats)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--cases", default=";".join(CASES))
+    options = parser.parse_args()
+    one_thread()
+    rows: dict[str, dict[str, Any]] = {}
+    for case in options.cases.split(";"):
+        rows[case] = {kind: in_process(step_cost, case, kind, options.items, options.repeats) for kind in OPTIMIZERS}
+        rows[case]["speedup"] = rows[case]["adam"]["processor_s"] / rows[case]["lazy-adam"]["processor_s"]
+    if options.json:
+        print(json.dumps({"items": options.items, "rows": rows}))
+        return
+    print("| | Adam: ms a step | lazy Adam: ms a step | times | peak MiB, Adam | lazy |\n" + "| --- " * 6 + "|")
+    for case, row in rows.items():
+        adam, lazy = row["adam"], row["lazy-adam"]
+        print(
+            f"| {case} | {1000 * adam['processor_s']:.0f} | {1000 * lazy['processor_s']:.0f} | {row['speedup']:.1f} | "
+            f"{adam['peak_mib']:,.0f} | {lazy['peak_mib']:,.0f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
