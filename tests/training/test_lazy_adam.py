@@ -24,10 +24,9 @@ def draws(seed, steps, num_rows, width, touched):
         yield rows, torch.randn(touched, width, generator=generator, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("row_steps", [False, True])
 @pytest.mark.parametrize("amsgrad", [False, True])
 @pytest.mark.parametrize(("decay", "decoupled"), [(0.0, False), (0.1, False), (0.1, True)])
-def test_equals_dense_adam_when_every_row_is_touched(decay, decoupled, amsgrad, row_steps):
+def test_equals_dense_adam_when_every_row_is_touched(decay, decoupled, amsgrad):
     ours, theirs = table(), table()
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
     dense = kind([theirs], lr=0.05, weight_decay=decay, amsgrad=amsgrad, betas=(0.8, 0.95))
@@ -38,7 +37,6 @@ def test_equals_dense_adam_when_every_row_is_touched(decay, decoupled, amsgrad, 
         decoupled=decoupled,
         amsgrad=amsgrad,
         betas=(0.8, 0.95),
-        row_steps=row_steps,
     )
     generator = torch.Generator().manual_seed(1)
     for _ in range(20):
@@ -63,22 +61,6 @@ def test_equals_sparse_adam():
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
 
 
-@pytest.mark.parametrize("decoupled", [False, True])
-def test_row_steps_is_an_adam_of_its_own_for_each_row(decoupled):
-    ours = table()
-    lazy = LazyAdam([ours], lr=0.05, weight_decay=0.1, decoupled=decoupled, amsgrad=True, row_steps=True)
-    rows = [torch.nn.Parameter(row.clone()) for row in table().detach()]
-    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
-    alone = [kind([row], lr=0.05, weight_decay=0.1, amsgrad=True) for row in rows]
-    for touched, values in draws(3, 30, 11, 3, 4):
-        ours.grad = sparse(ours, touched, values)
-        lazy.step()
-        for row in touched.unique().tolist():
-            rows[row].grad = values[touched == row].sum(0)
-            alone[row].step()
-    torch.testing.assert_close(ours.detach(), torch.stack([row.detach() for row in rows]), rtol=1e-12, atol=1e-13)
-
-
 def test_untouched_rows_and_their_moments_rest():
     parameter = table()
     before = parameter.detach().clone()
@@ -93,16 +75,15 @@ def test_untouched_rows_and_their_moments_rest():
         assert not lazy.state[parameter][name][rest].any()
 
 
-@pytest.mark.parametrize("row_steps", [False, True])
-def test_saved_state_goes_on_equal(row_steps):
+def test_saved_state_goes_on_equal():
     ours = table(dtype=torch.float32)
-    lazy = LazyAdam([ours], lr=0.05, amsgrad=True, row_steps=row_steps)
+    lazy = LazyAdam([ours], lr=0.05, amsgrad=True)
     steps = list(draws(4, 8, 11, 3, 4))
     for rows, values in steps[:4]:
         ours.grad = sparse(ours, rows, values.float())
         lazy.step()
     copy = torch.nn.Parameter(ours.detach().clone())
-    restored = LazyAdam([copy], lr=0.9, amsgrad=True, row_steps=row_steps)
+    restored = LazyAdam([copy], lr=0.9, amsgrad=True)
     restored.load_state_dict(copy_of(lazy.state_dict()))
     assert restored.state[copy]["step"].dtype == torch.float32
     for rows, values in steps[4:]:

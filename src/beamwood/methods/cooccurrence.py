@@ -31,6 +31,7 @@ class Config(BaseModel):
     power: tuple[float, ...] = Field((0.5,), description="exponent of the item frequencies; 0.5 is the cosine")
     length: int = Field(69, ge=1, description="history items that count")
     num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
+    validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
 
 
 def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_neighbours: int) -> sparse.csr_matrix:
@@ -71,7 +72,6 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
 
     names = ("shrinkage", "power", "decay")
     grid = itertools.product(config.shrinkage, config.power, config.decay)
-    searcher, chosen = choose(split, (dict(zip(names, values, strict=True)) for values in grid), build)
-    return build_retriever(
-        searcher, split, method="cooccurrence", config=config, seed=options.get("seed", 0), training=chosen
-    )
+    candidates, seed = (dict(zip(names, values, strict=True)) for values in grid), options.get("seed", 0)
+    searcher, chosen = choose(split, candidates, build, num_users=config.validation_users, seed=seed)
+    return build_retriever(searcher, split, method="cooccurrence", config=config, seed=seed, training=chosen)

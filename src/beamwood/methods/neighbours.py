@@ -10,6 +10,7 @@ from scipy import sparse
 
 from beamwood.data.split import Split
 from beamwood.evaluation.protocol import evaluate_both
+from beamwood.methods.validate import drawn
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.types import ItemLists
 
@@ -35,13 +36,22 @@ def strongest(matrix: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
 
 
 def choose(
-    split: Split, candidates: Iterable[Mapping[str, Any]], build: Callable[[Mapping[str, Any]], NeighbourSearcher]
+    split: Split,
+    candidates: Iterable[Mapping[str, Any]],
+    build: Callable[[Mapping[str, Any]], NeighbourSearcher],
+    *,
+    num_users: int,
+    seed: int,
 ) -> tuple[NeighbourSearcher, dict[str, Any]]:
-    """The searcher whose f@20 on the validation queries is best, the mean of consumed items left in and taken out."""
+    """The searcher whose f@20 is best on validation queries, the mean of consumed items left in and taken out.
+
+    The queries are all of them, or a draw of `num_users`.
+    """
+    queries = drawn(split.valid, num_users, seed=seed)
     best: tuple[float, NeighbourSearcher, dict[str, Any]] | None = None
     for candidate in candidates:
         searcher = build(candidate)
-        views = evaluate_both(searcher.search, split.valid, ks=(min(20, searcher.num_items),))
+        views = evaluate_both(searcher.search, queries, ks=(min(20, searcher.num_items),))
         cut = next(iter(views.values())).ks[0]
         value = float(np.mean([view.means()[f"f@{cut}"] for view in views.values()]))
         if best is None or value > best[0]:

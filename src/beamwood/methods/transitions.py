@@ -37,6 +37,7 @@ class Config(BaseModel):
     steps: int = Field(10, ge=1, description="how many steps later still counts")
     length: int = Field(30, ge=1, description="history items that count")
     num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
+    validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
 
 
 def counts_within(histories: ItemLists, num_items: int, steps: int) -> sparse.csr_matrix:
@@ -74,8 +75,6 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
 
     names = ("source_power", "target_power", "decay")
     grid = itertools.product(config.source_power, config.target_power, config.decay)
-    candidates = (dict(zip(names, values, strict=True)) for values in grid)
-    searcher, chosen = choose(split, candidates, build)
-    return build_retriever(
-        searcher, split, method="transitions", config=config, seed=options.get("seed", 0), training=chosen
-    )
+    candidates, seed = (dict(zip(names, values, strict=True)) for values in grid), options.get("seed", 0)
+    searcher, chosen = choose(split, candidates, build, num_users=config.validation_users, seed=seed)
+    return build_retriever(searcher, split, method="transitions", config=config, seed=seed, training=chosen)

@@ -87,7 +87,7 @@ class TreeRenewal:
             moved = first + torch.from_numpy(source.astype(np.int64))
             for rows in [
                 weight.data,
-                *(v for v in optimizer.state.get(weight, {}).values() if v.shape[:1] == weight.shape[:1]),
+                *(v for v in optimizer.state.get(weight, {}).values() if v.shape == weight.shape),
             ]:
                 rows[first:] = rows[moved]
         moves = {"moved_items": float(np.mean(old.leaf_of_item != proposal.leaf_of_item))}

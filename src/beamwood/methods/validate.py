@@ -10,7 +10,12 @@ import numpy as np
 from beamwood.data.split import Queries
 from beamwood.evaluation.protocol import evaluate, search_of
 
-__all__ = ["validation"]
+__all__ = ["drawn", "validation"]
+
+
+def drawn(queries: Queries, num_users: int, *, seed: int) -> Queries:
+    """At most `num_users` of the queries, in their order."""
+    return queries.take(np.sort(np.random.default_rng(seed).permutation(len(queries.users))[:num_users]))
 
 
 def validation(
@@ -20,8 +25,7 @@ def validation(
 
     Its metrics are named "all/f@20" (consumed items left in), "new/f@20" (taken out) and so on.
     """
-    rows = np.sort(np.random.default_rng(seed).permutation(len(queries.users))[:num_users])
-    subset = queries.take(rows)
+    subset = drawn(queries, num_users, seed=seed)
 
     def measure() -> dict[str, float]:
         asked = search_of(searcher())

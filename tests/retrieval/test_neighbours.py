@@ -1,0 +1,52 @@
+"""The counting methods' search gives what the k best of all scores are."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.top_k import top_k
+from beamwood.types import ItemLists
+
+
+def lists(rng, num_rows, num_items, longest):
+    return ItemLists.from_lists([rng.integers(0, num_items, rng.integers(0, longest + 1)) for _ in range(num_rows)])
+
+
+def searcher(rng, num_items, share):
+    dense = rng.integers(0, 4, (num_items, num_items)) * (rng.random((num_items, num_items)) < share)
+    # Few distinct values and frequencies, so that there are ties everywhere.
+    return NeighbourSearcher(
+        sparse.csr_matrix(dense / 2), rng.integers(0, 3, num_items), decay=0.5, length=4
+    ), dense.astype(np.float32) / 2
+
+
+@pytest.mark.parametrize("num_items", [1, 7, 40])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.8])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_equals_the_best_of_all_scores(num_items, share, filtered):
+    rng = np.random.default_rng(num_items)
+    ours, dense = searcher(rng, num_items, share)
+    histories, excluded, allowed = lists(rng, 300, num_items, 8), None, None
+    if filtered:
+        excluded, allowed = lists(rng, 300, num_items, 12), rng.random(num_items) < 0.6
+    scores = np.zeros((len(histories), num_items))
+    for row in range(len(histories)):
+        for age, item in enumerate(histories[row][::-1][:4]):
+            scores[row] += 0.5**age * dense[item]
+    scores = np.where(scores > 0, scores, -1 / (1 + ours.popularity)).astype(np.float32)
+    for k in (1, 5, num_items, num_items + 3):
+        expected = top_k(scores, k, excluded=excluded, allowed=allowed)
+        hits = ours.search(histories, k, excluded=excluded, allowed=allowed)
+        np.testing.assert_array_equal(hits.items, expected.items)
+        np.testing.assert_allclose(hits.scores, expected.scores, rtol=1e-6)
+        np.testing.assert_array_equal(hits.scored, expected.scored)
+    asked = np.tile(np.arange(-1, num_items), (300, 1))
+    given = ours.score(histories, asked)
+    assert (given[:, 0] == -np.inf).all()
+    np.testing.assert_allclose(given[:, 1:], scores, rtol=1e-6)
+
+
+def test_no_histories_have_no_answers():
+    ours, _ = searcher(np.random.default_rng(0), 5, 0.5)
+    assert ours.search(ItemLists.empty(0), 3).items.shape == (0, 3)
