@@ -64,6 +64,16 @@ def test_a_catalogue_smaller_than_the_width_has_them_too(split):
     assert transition_vectors(split.train, 64, seed=0).shape == (len(split.train.items), 64)
 
 
+def test_one_seed_gives_one_start_where_few_items_have_neighbours():
+    """Of most items nothing follows, so that one vector reaches few directions and the search must draw others."""
+    rows = [(u, item, t) for u in range(2) for t, item in enumerate(range(20))]
+    rows += [(2 + item, item, 0) for item in range(20, 200)]
+    train = Dataset.from_log(read_log(pl.DataFrame(rows, schema=["user", "item", "timestamp"], orient="row")))
+    first, *others = (transition_vectors(train, 64, seed=0) for _ in range(3))
+    for again in others:
+        np.testing.assert_array_equal(again, first)
+
+
 def test_it_is_not_for_given_vectors():
     frame = pl.DataFrame({"user": [0] * 4 + [1] * 4, "item": [0, 1, 2, 3, 1, 0, 3, 2], "timestamp": [0, 1, 2, 3] * 2})
     items = pl.DataFrame({"item": [0, 1, 2, 3], "text": [[0.1, 0.2]] * 4})

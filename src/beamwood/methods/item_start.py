@@ -35,8 +35,10 @@ def transition_vectors(train: Dataset, width: int, seed: int) -> FloatArray:
     rank = min(width, num_items - 1)
     if rank < 1 or scaled.nnz == 0:
         return np.zeros((num_items, width), np.float32)
-    first = np.random.default_rng(seed).normal(size=num_items).astype(np.float32)
-    values, basis = eigsh(scaled, k=rank, which="LA", v0=first)
+    rng = np.random.default_rng(seed)
+    first = rng.normal(size=num_items).astype(np.float32)
+    # Where what the first vector reaches is exhausted, the search goes on from another drawn one.
+    values, basis = eigsh(scaled, k=rank, which="LA", v0=first, rng=rng)
     vectors = np.zeros((num_items, width), np.float32)
     vectors[:, :rank] = basis * np.sqrt(np.maximum(values, 0))
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
