@@ -148,8 +148,12 @@ def test_the_tail_is_by_the_named_rule(split):
 def test_wrong_starts(split, fitted, tmp_path):
     with pytest.raises(InputError, match="needs a reference model"):
         PreferenceTask(split, Config(**SMALL, preference="dpo"), seed=0)
-    with pytest.raises(InputError, match="another width, length or depth"):
+    with pytest.raises(
+        InputError, match=r"other sizes \([a-z.]+ has shape \([0-9, ]+\), here \([0-9, ]+\)\); set width"
+    ):
         PreferenceTask(split, Config(**(SMALL | {"width": 16}), start=str(fitted)), seed=0)
+    with pytest.raises(InputError, match=r"other sizes \(the weights differ in 'outputs.weight'\); set width.* tied"):
+        PreferenceTask(split, Config(**SMALL, tied=False, start=str(fitted)), seed=0)
     with pytest.raises(InputError, match=r"was fitted with num_heads=2, not num_heads=4; set num_heads=2"):
         PreferenceTask(split, Config(**(SMALL | {"num_heads": 4}), start=str(fitted)), seed=0)
     load_method("popularity").fit(split).save(tmp_path / "popular")

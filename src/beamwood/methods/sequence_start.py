@@ -9,6 +9,7 @@ from beamwood.errors import InputError
 from beamwood.methods.fitted import fitted_alike
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.retrieval.sequence import SequenceSearcher
+from beamwood.training.checkpoint import check_tensors
 
 __all__ = ["fitted_sequence", "load_start"]
 
@@ -44,6 +45,10 @@ def load_start(model: SequenceModel, start: str, split: Split) -> None:
         # The vectors themselves are computed from the item table's column.
         del weights["items.weight"]
     try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise InputError(f"start='{start}' has another width, length or depth: {error}") from None
+        check_tensors(weights, model.state_dict())
+    except ValueError as error:
+        raise InputError(
+            f"start='{start}' has other sizes ({error}); set width, length, num_blocks, tied, item_column and the like "
+            "as it was fitted with"
+        ) from None
+    model.load_state_dict(weights)
