@@ -18,6 +18,7 @@ from beamwood.methods.tree_renewal import TreeRenewal
 from beamwood.methods.tree_start import start_tree
 from beamwood.methods.tree_task import TreeTask
 from beamwood.models.din import LevelNodes
+from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists
@@ -258,6 +259,15 @@ def test_updates_that_take_long_leave_steps_between_them(split):
 def test_wrong_names_are_refused(split, changes, message):
     with pytest.raises(InputError, match=message):
         load_method("dtr").fit(split, configured("dtr", changes), progress=False)
+
+
+def test_an_estimator_must_look_at_histories(split):
+    class KnowsUsers(PopularitySearcher):
+        needs_users = True
+
+    estimator = KnowsUsers(np.ones(split.train.num_items))
+    with pytest.raises(InputError, match="the estimator knows users, not histories alone; give another"):
+        load_method("dtr").fit(split, configured("dtr", {"labels": "rectified"}), estimator=estimator, progress=False)
 
 
 def test_a_tree_of_another_model_starts_the_next(split, tmp_path):

@@ -12,6 +12,7 @@ from typing import Literal, Unpack
 from pydantic import Field, model_validator
 
 from beamwood.data.split import Split
+from beamwood.errors import InputError
 from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_fit import fit_tree
@@ -21,7 +22,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.levels import LevelSampler, TreeNegativesByLevel, UniformByLevel
 from beamwood.sampling.uniform import adaptive_counts
 from beamwood.tree import Tree
-from beamwood.types import Searcher
+from beamwood.types import Searcher, needs_users
 
 __all__ = ["TRAINS", "Config", "fit", "make_parts"]
 
@@ -74,7 +75,8 @@ def fit(
 
     `estimator`: for rectified labels, a fitted searcher over the split's items; else `config.estimator` names it (by
     default SASRec, trained first on the same data). `time_limit` in seconds covers both, a third of it at most for the
-    estimator. Errors: `InputError` where the log is too short to train on or the estimator knows other items.
+    estimator. Errors: `InputError` where the log is too short to train on, or the estimator knows other items, or users
+    alone.
     """
     config = config or Config()
     if config.labels == "summed" or estimator is not None:
@@ -88,4 +90,6 @@ def fit(
 
 
 def _fit(split: Split, config: Config, estimator: Searcher | None, **options: Unpack[TrainOptions]) -> Retriever:
+    if estimator is not None and needs_users(estimator):
+        raise InputError("the estimator knows users, not histories alone; give another, such as estimator=sasrec")
     return fit_tree(split, config, lambda tree: make_parts(config, tree, estimator), method="dtr", **options)
