@@ -358,6 +358,22 @@ def test_an_estimator_is_trained_only_while_the_folder_is_held(split, tmp_path):
     assert [path.name for path in (run / "estimator").iterdir()] == ["thesis.doc"]
 
 
+def test_an_interrupted_estimator_is_not_trained_anew_unasked(split, tmp_path, monkeypatch):
+    """Its run is one like any other: without --resume or --overwrite it is left as it is."""
+    module, own = load_method("gru4rec"), RunFolder(tmp_path / "run" / "estimator.run")
+    module.fit(split, module.Config(max_steps=1, validation_users=5), run=own, progress=False)
+    before = own.metrics_path.read_bytes()
+
+    def anew(*arguments, **options):
+        raise AssertionError("the estimator was trained anew")
+
+    monkeypatch.setattr(module, "fit", anew)
+    config = configured("dtr", {"labels": "rectified", "estimator": "gru4rec"}, **SHORT)
+    with pytest.raises(InputError, match=r"estimator\.run already holds a run; pass --resume"):
+        load_method("dtr").fit(split, config, run=RunFolder(tmp_path / "run"), progress=False)
+    assert own.metrics_path.read_bytes() == before
+
+
 def test_an_estimator_is_kept_and_its_own_training_is_resumed(split, tmp_path, monkeypatch):
     """With labels=rectified SASRec is trained first; a resumed run takes what is there instead of training anew."""
     sasrec = load_method("sasrec")

@@ -112,8 +112,9 @@ def fit_estimator(name: str, split: Split, **options: Unpack[TrainOptions]) -> t
     folder, own = None, None
     if run is not None:
         folder = check_output(run.path / "estimator", overwrite=True)
-        own = RunFolder(run.path / "estimator.run", overwrite=True)
+        own = RunFolder(run.path / "estimator.run", overwrite=run.overwrite)
         if not resume:
+            own.check(resume=False)
             run.clear()
         elif (folder / "manifest.json").exists():
             kept = fitted_alike(str(folder), split)
