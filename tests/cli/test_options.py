@@ -93,7 +93,6 @@ def test_wrong_options(log, fitted, tmp_path, capsys):
         ([*fit, "--items-column", "x"], "--items-column is about the item table; give one with --items"),
         ([*fit, "--unlisted-items", "keep"], "--unlisted-items keep is about the item table"),
         (["compare", log, "--items-column", "x"], "--items-column is about the item table"),
-        (["evaluate", fitted, "--k", "5", "--sampled", "39"], "ask for at most 27 (--sampled 27)"),
         (["recommend", fitted, "--user", "99"], "pass --on-unknown ignore"),
         ([*tree, tmp_path / "file"], "cannot hold a run"),
         ([*tree, tmp_path / "file", "--resume"], "cannot hold a run"),
@@ -106,6 +105,22 @@ def test_wrong_options(log, fitted, tmp_path, capsys):
         assert "Traceback" not in error
     assert not (tmp_path / "out").exists()
     assert (tmp_path / "torn.run" / "config.json").read_text() == '{"beamw'
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--tail", "0.005", "the tail has 0 of 40 items; choose a share between"),
+        ("--sampled", "39", "ask for at most 27 (--sampled 27)"),
+    ],
+)
+def test_evaluate_refuses_before_it_measures(fitted, monkeypatch, capsys, option, value, message):
+    def measure(*arguments):
+        raise AssertionError("the retriever was measured")
+
+    monkeypatch.setattr(sys.modules["beamwood.cli.evaluate"], "measure", measure)
+    assert beamwood("evaluate", fitted, "--k", "5", option, value) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_the_largest_number_of_negatives_is_taken(fitted):

@@ -84,10 +84,11 @@ def evaluate(
         retriever.metadata["method"],
         split.rule,
         cuts,
-        views=measure(searcher, split, cuts, rule),
-        rare=None if tail is None else measure_tail(searcher, split, cuts, rule),
+        # First what may not fit the data, so that nothing is measured in vain.
         gap=None if tail is None else measure_gap(searcher, split, rule),
         sampled=None if sampled is None else measure_sampled(searcher, split, cuts, sampled),
+        views=measure(searcher, split, cuts, rule),
+        rare=None if tail is None else measure_tail(searcher, split, cuts, rule),
         stages=measure_stages(searcher, split, cuts, one_stage_queries),
     )
     document = measured.document() if json or html is not None else {}
