@@ -1,5 +1,7 @@
 """The sampled protocol against loops; its lists are fixed, fair and without known items."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,16 @@ def test_validation_names_its_metrics():
     assert "sampled/ndcg@10" in measure()  # 99 are more than are left: shorter lists
     with pytest.raises(InputError, match=r"num_negatives=28 is outside 1..25: .* at most 25 \(--sampled 25\)"):
         Sampled(QUERIES, NUM_ITEMS, num_negatives=28)
+
+
+def test_validation_of_one_who_has_had_everything():
+    """The fix is that of a training, which has no --sampled to leave out; a label taken before is one item, not two."""
+    almost = replace(QUERIES, consumed=ItemLists.from_lists([np.arange(NUM_ITEMS - 9)] * len(QUERIES)))
+    measure = sampled_validation(lambda: Table(), almost, NUM_ITEMS, num_users=3, seed=0)
+    assert "sampled/ndcg@10" in measure()
+    every = replace(QUERIES, consumed=ItemLists.from_lists([np.arange(NUM_ITEMS)] * len(QUERIES)))
+    with pytest.raises(InputError, match=r"had every item.*; set validation=full and monitor=new/ndcg@20"):
+        sampled_validation(lambda: Table(), every, NUM_ITEMS, num_users=2, seed=0)
 
 
 def test_wrong_input():

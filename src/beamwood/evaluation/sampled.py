@@ -103,12 +103,18 @@ def sampled_validation(
     """A function that measures `searcher()` on fixed lists of a fixed draw of queries; names as "sampled/ndcg@10".
 
     Where the catalogue leaves a user fewer items than `num_negatives`, everybody's lists are as short as that user's.
+    Errors: it leaves a user none.
     """
     rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:num_users])
     chosen = queries.take(rows)
-    known = chosen.consumed.distinct().lengths + chosen.labels.distinct().lengths
-    left = num_items - int(known.max(initial=0))
-    lists = Sampled(chosen, num_items, num_negatives=max(1, min(num_negatives, left)), seed=seed)
+    known = [len(np.union1d(consumed, labels)) for consumed, labels in zip(chosen.consumed, chosen.labels, strict=True)]
+    left = num_items - max(known, default=0)
+    if left < 1:
+        raise InputError(
+            "a validation user has had every item, so that no list can be drawn for him; set validation=full and "
+            "monitor=new/ndcg@20"
+        )
+    lists = Sampled(chosen, num_items, num_negatives=min(num_negatives, left), seed=seed)
 
     def measure() -> dict[str, float]:
         cuts = [k for k in (5, 10, 20) if k <= lists.items_PM.shape[1]]
