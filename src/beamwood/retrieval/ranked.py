@@ -116,8 +116,8 @@ class TwoStageSearcher:
 
     Exclusions and filters act in the retriever. A search for k above `num_candidates` retrieves k; the ranker orders
     the first `num_candidates` of them, whatever k is, and the others follow in the retriever's order. Their scores say
-    no more than that: the ranker's lowest less 1, 2, 3, .. `Hits.scored` counts what both stages scored. Source:
-    two-stage bounds, section 3.
+    no more than that: the ranker's lowest less 1, 2, 3, .. A tree asked for more than its beam widens it, and may bring
+    others first. `Hits.scored` counts what both stages scored. Source: two-stage bounds, section 3.
     """
 
     kind: ClassVar[str] = "two-stage"
