@@ -46,7 +46,7 @@ def configured(module: ModuleType, config: Any) -> Any:
 
 def checked_options(fit: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options, the seed a plain number. Errors: a name that is neither of `TrainOptions` nor an argument of this
-    method's `fit`, with the nearest one; a seed or a time limit that is none."""
+    method's `fit`, with the nearest one; a seed, a time limit or a run folder that is none."""
     arguments = inspect.signature(fit).parameters.values()
     known = [*TrainOptions.__annotations__, *(each.name for each in arguments if each.kind is each.KEYWORD_ONLY)]
     for name in options:
@@ -57,4 +57,8 @@ def checked_options(fit: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
     if limit is not None and not (isinstance(limit, Real) and float(limit) > 0):
         raise InputError(f"time_limit={limit!r} is no number of seconds above 0; leave it out for no limit")
+    run = options.get("run")
+    # Not by its type, as that would load torch for methods that only count.
+    if run is not None and not hasattr(run, "opened"):
+        raise InputError(f"run={run!r} is no run folder; give beamwood.training.run_folder.RunFolder({run!r})")
     return dict(options) | ({"seed": int(seed)} if "seed" in options else {})
