@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -117,6 +118,17 @@ def test_cities_keeps_the_user_branch_of_melt(split, start, tmp_path):
     assert ours.longest == theirs.longest
     assert np.array_equal(ours.weight, theirs.weight)
     assert np.array_equal(ours.bias, theirs.bias)
+
+
+def test_melt_without_rare_items_keeps_their_vectors(market, tmp_path):
+    ids = pl.DataFrame({"item_id": np.arange(1000)})
+    split = leave_one_out(Dataset.from_log(read_log(market / "log.parquet"), ids))
+    assert np.quantile(split.train.item_counts, 0.78) == 0
+    sasrec = load_method("sasrec")
+    before = sasrec.fit(split, sasrec.Config(**SMALL, **LOOP), progress=False)
+    before.save(tmp_path / "start")
+    fitted = load_method("melt").fit(split, config_of("melt", tmp_path / "start"), progress=False)
+    assert np.array_equal(fitted.searcher.export()[1]["vectors"], before.searcher.export()[1]["vectors"])
 
 
 def test_melt_learns_a_planted_map(split, start, monkeypatch):

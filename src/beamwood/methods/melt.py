@@ -145,10 +145,8 @@ class MeltTask:
     def searcher(self) -> SequenceSearcher:
         """The fitted model with rare items' vectors from their contexts, and the user branch for short histories."""
         rows = np.repeat(np.arange(len(self.tail)), self.contexts.counts[self.tail])
-        starts = self.contexts.indptr[self.tail]
-        places = np.concatenate(
-            [np.arange(a, b) for a, b in zip(starts, self.contexts.indptr[self.tail + 1], strict=True)]
-        )
+        # No item may be rare, and places are in the order of their items.
+        places = np.flatnonzero(np.isin(self.histories.items[self.contexts.positions], self.tail))
         means = torch.from_numpy(self.mean_contexts(rows, places, len(self.tail)))
         vectors = self.model["item"](means).numpy()
         user = self.model["user"]
