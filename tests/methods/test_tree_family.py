@@ -254,11 +254,15 @@ def test_updates_that_take_long_leave_steps_between_them(split):
         ({"tree": "categry"}, "did you mean 'category'"),
         ({"tree": "kmeans"}, "needs vectors=FOLDER"),
         ({"labels": "rectified", "estimator": "transition"}, "did you mean 'transitions'"),
+        ({"mlp": []}, "mlp=.*at least 1 item"),
+        ({"mlp": [8, 0]}, "mlp.1=0: Input should be greater than 0"),
+        ({"windows": []}, "windows=.*at least 1 item"),
+        ({"windows": [2, 1], "min_history": 4}, "min_history=4 is above 3, the sum of windows"),
     ],
 )
-def test_wrong_names_are_refused(split, changes, message):
+def test_wrong_settings_are_refused(split, changes, message):
     with pytest.raises(InputError, match=message):
-        load_method("dtr").fit(split, configured("dtr", changes), progress=False)
+        beamwood.fit(split, "dtr", SMALL | changes, progress=False)
 
 
 def test_an_estimator_must_look_at_histories(split):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from torch import Tensor
 
 from beamwood.data.dataset import Dataset
@@ -41,10 +41,10 @@ class PairConfig(BaseModel):
     )
     width: int | None = Field(None, ge=1, description="None: 20 (graphrec), 8 (neumf), 96 (din)")
     length: int = Field(69, ge=1, description="latest history items that din looks at")
-    attention: tuple[int, ...] = Field(
+    attention: tuple[PositiveInt, ...] = Field(
         (64, 16), min_length=1, description="layers of din's attention; one is six times as fast"
     )
-    mlp: tuple[int, ...] = Field((200, 80), min_length=1, description="layers of din above it")
+    mlp: tuple[PositiveInt, ...] = Field((200, 80), min_length=1, description="layers of din above it")
     item_columns: tuple[str, ...] = Field((), description="columns of the item table, as name or name:kind")
     user_columns: tuple[str, ...] = Field((), description="columns of the user table, as name or name:kind")
     embedding_optimizer: EmbeddingOptimizer = Field(

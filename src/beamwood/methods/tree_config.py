@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from beamwood.models.din import WINDOWS
 from beamwood.training.lazy_adam import EmbeddingOptimizer
@@ -27,8 +27,8 @@ class TreeConfig(BaseModel):
     branching: int = Field(16, ge=2, le=256)
     width: int = Field(24, ge=1)
     attention_hidden: int = Field(36, ge=1)
-    windows: tuple[int, ...] = WINDOWS
-    mlp: tuple[int, ...] = (128, 64, 24)
+    windows: tuple[PositiveInt, ...] = Field(WINDOWS, min_length=1)
+    mlp: tuple[PositiveInt, ...] = Field((128, 64, 24), min_length=1)
     norm: Literal["none", "batch"] = "none"
     activation: Literal["prelu", "relu"] = "relu"
     unit_coordinate: bool = Field(True, description="see DinScorer; the paper has none")
@@ -72,3 +72,12 @@ class TreeConfig(BaseModel):
         description="the optimiser's state and the warm-up after a tree update; restart: the authors' program",
     )
     rollback: bool = Field(False, description="take a tree update back when it lowers the monitored metric")
+
+    @model_validator(mode="after")
+    def _some_history_is_long_enough(self) -> Self:
+        if self.min_history > sum(self.windows):
+            raise ValueError(
+                f"min_history={self.min_history} is above {sum(self.windows)}, the sum of windows, which is the "
+                "longest history that is looked at; lower min_history"
+            )
+        return self
