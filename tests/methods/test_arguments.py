@@ -56,6 +56,12 @@ def test_wrong_arguments(split, config, options, message):
         beamwood.fit(split, "sasrec", config, progress=False, **options)
 
 
+def test_what_is_not_measured_is_said_before_the_training(split, monkeypatch):
+    monkeypatch.setattr("beamwood.methods.train.run_loop", lambda *_, **__: pytest.fail("it trains"))
+    with pytest.raises(InputError, match="monitor='new/f@10' is not measured; did you mean 'new/f@20'"):
+        beamwood.fit(split, "sasrec", SMALL | {"monitor": "new/f@10"}, progress=False)
+
+
 def test_a_method_by_itself_refuses_no_time(split):
     sasrec = load_method("sasrec")
     with pytest.raises(InputError, match="time_limit=0 is not above 0"):

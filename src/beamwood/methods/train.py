@@ -8,9 +8,10 @@ from typing import Any, Unpack
 from pydantic import BaseModel
 
 from beamwood.data.split import Split
+from beamwood.errors import InputError, nearest
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.train_options import TrainOptions
-from beamwood.methods.validate import validation
+from beamwood.methods.validate import MEASURED, validation
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
@@ -44,6 +45,8 @@ def train(
     settings = config.model_dump(mode="json")
     made_of = {"method": method, "seed": seed, "data": split.dataset.fingerprint(), "split": split.rule}
     monitor, num_users = settings["monitor"], settings["validation_users"]
+    if measure is None and monitor not in MEASURED:
+        raise InputError(f"monitor='{monitor}' is not measured{nearest(monitor, MEASURED)}")
     shared = set(LoopConfig.model_fields) & set(settings) - {"monitor"}
     result = run_loop(
         task,

@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 
 from beamwood.data.split import Queries
+from beamwood.evaluation.metrics import METRICS
 from beamwood.evaluation.protocol import evaluate, search_of
 
-__all__ = ["drawn", "validation"]
+__all__ = ["MEASURED", "drawn", "validation"]
+
+_VIEWS, _CUT = ("all", "new"), 20
+MEASURED = tuple(f"{view}/{name}@{_CUT}" for view in _VIEWS for name in METRICS)
+"""The names by which a training can choose its best weights."""
 
 
 def drawn(queries: Queries, num_users: int, *, seed: int) -> Queries:
@@ -30,8 +35,8 @@ def validation(
     def measure() -> dict[str, float]:
         asked = search_of(searcher())
         metrics: dict[str, float] = {}
-        for view in ("all", "new"):
-            result = evaluate(**asked, queries=subset, ks=(20,), exclude_consumed=view == "new", batch_size=1024)
+        for view in _VIEWS:
+            result = evaluate(**asked, queries=subset, ks=(_CUT,), exclude_consumed=view == "new", batch_size=1024)
             metrics |= {f"{view}/{name}": value for name, value in result.means().items()}
         return metrics
 
