@@ -90,14 +90,16 @@ def test_validation_names_its_metrics():
         Sampled(QUERIES, NUM_ITEMS, num_negatives=28)
 
 
-def test_validation_of_one_who_has_had_everything():
+def test_validation_of_one_who_has_had_nearly_everything():
     """The fix is that of a training, which has no --sampled to leave out; a label taken before is one item, not two."""
     almost = replace(QUERIES, consumed=ItemLists.from_lists([np.arange(NUM_ITEMS - 9)] * len(QUERIES)))
     measure = sampled_validation(lambda: Table(), almost, NUM_ITEMS, num_users=3, seed=0)
-    assert "sampled/ndcg@10" in measure()
+    assert "sampled/ndcg@5" in measure()
     every = replace(QUERIES, consumed=ItemLists.from_lists([np.arange(NUM_ITEMS)] * len(QUERIES)))
-    with pytest.raises(InputError, match=r"had every item.*; set validation=full and monitor=new/ndcg@20"):
+    with pytest.raises(InputError, match=r"leaves 0 of .* set validation=full and monitor=new/ndcg@20"):
         sampled_validation(lambda: Table(), every, NUM_ITEMS, num_users=2, seed=0)
+    with pytest.raises(InputError, match=r"leaves 2 of 7 items to draw"):
+        sampled_validation(lambda: Table(), QUERIES, 7, num_users=3, seed=0)
 
 
 def test_wrong_input():

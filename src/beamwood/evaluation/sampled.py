@@ -103,21 +103,22 @@ def sampled_validation(
     """A function that measures `searcher()` on fixed lists of a fixed draw of queries; names as "sampled/ndcg@10".
 
     Where the catalogue leaves a user fewer items than `num_negatives`, everybody's lists are as short as that user's.
-    Errors: it leaves a user none.
+    Errors: where they are too short for any cut.
     """
     rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:num_users])
     chosen = queries.take(rows)
     known = [len(np.union1d(consumed, labels)) for consumed, labels in zip(chosen.consumed, chosen.labels, strict=True)]
     left = num_items - max(known, default=0)
-    if left < 1:
+    num_negatives = min(num_negatives, left)
+    cuts = [k for k in (5, 10, 20) if k <= num_negatives + 1]
+    if not cuts:
         raise InputError(
-            "a validation user has had every item, so that no list can be drawn for him; set validation=full and "
-            "monitor=new/ndcg@20"
+            f"a validation user leaves {left} of {num_items} items to draw, too few for validation=sampled; set "
+            "validation=full and monitor=new/ndcg@20"
         )
-    lists = Sampled(chosen, num_items, num_negatives=min(num_negatives, left), seed=seed)
+    lists = Sampled(chosen, num_items, num_negatives=num_negatives, seed=seed)
 
     def measure() -> dict[str, float]:
-        cuts = [k for k in (5, 10, 20) if k <= lists.items_PM.shape[1]]
         values = evaluate_sampled(searcher(), lists, ks=cuts)
         return {f"sampled/{name}": float(column.mean()) for name, column in values.items()}
 
