@@ -181,7 +181,7 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["evaluate", fitted, "--k", "61"], "k=61 is outside 1..60"),
         (["evaluate", fitted, "--log", few], "no user column"),
         (["evaluate", fitted, "--tail", "0.2", "--tail-of", "interaction"], "did you mean 'interactions'"),
-        (["evaluate", fitted, "--tail", "0.999"], "the tail has 60 of 60 items; choose a share between"),
+        (["evaluate", fitted, "--tail", "0.999"], "the tail has 60 of 60 items, so there is no gap to others"),
         (["evaluate", tmp_path / "none"], "none"),
         (["recommend", fitted, "--user", "3", "-k", "0"], "k=0 is outside 1..60"),
         (["recommend", fitted, "--user", "3", "-k", "99"], "k=99 is outside 1..60"),

@@ -80,8 +80,8 @@ def test_uniform_is_zero_and_nothing_is_minus_one():
     assert np.allclose(tail_gap(none, asking(2), tail).gaps, -1)
     # Without any score there is no choice to judge.
     assert np.allclose(tail_gap(Table(-np.ones((2, 4)), "neighbours"), asking(2), tail).gaps, 0)
-    for wrong in (np.zeros(4, bool), np.ones(4, bool)):
-        with pytest.raises(InputError, match="of 4 items; choose a share between"):
+    for wrong, message in ((np.zeros(4, bool), "0 of 4 .* raise --tail"), (np.ones(4, bool), "4 of 4 .* lower --tail")):
+        with pytest.raises(InputError, match=message):
             tail_gap(Table(np.ones((2, 4))), asking(2), wrong)
 
 

@@ -45,5 +45,7 @@ def test_too_few_and_unknown_are_refused():
         head_negatives(
             torch.zeros(1, 4), torch.tensor([True, True, False, False]), torch.zeros(1, 4, dtype=bool), 3, None
         )
+    with pytest.raises(InputError, match=r"has 0 head items that are not masked.*; lower tail_share or length"):
+        head_negatives(torch.zeros(1, 4), torch.ones(4, dtype=bool), torch.ones(1, 4, dtype=bool), 1, None)
     with pytest.raises(InputError, match="did you mean 'gumbel'"):
         head_negatives(torch.zeros(1, 4), torch.ones(4, dtype=bool), torch.zeros(1, 4, dtype=bool), 1, None, "gumbl")

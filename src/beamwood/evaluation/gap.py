@@ -70,8 +70,10 @@ def tail_gap(searcher: Searcher, askers: Askers, tail_N: BoolArray) -> TailGap:
     Memory does not depend on the number of askers. Errors: no tail item, or nothing but tail.
     """
     num_items = len(tail_N)
-    if not 0 < int(tail_N.sum()) < num_items:
-        raise InputError(f"the tail has {int(tail_N.sum())} of {num_items} items; choose a share between them")
+    num_rare = int(tail_N.sum())
+    if not 0 < num_rare < num_items:
+        fix = "raise" if num_rare == 0 else "lower"
+        raise InputError(f"the tail has {num_rare} of {num_items} items, so there is no gap to others; {fix} --tail")
     logits, parts = searcher.kind not in _COUNTING, [np.empty(0)]
     # A ranker may hold a vector for each pair that it scores.
     width = getattr(getattr(searcher, "scorer", None), "width", 1)

@@ -38,5 +38,6 @@ def head_negatives(
     best = torch.topk(keys.masked_fill(closed_BN, -torch.inf), min(count, len(head_N)), dim=1)
     if count > len(head_N) or bool((best.values[:, -1] == -torch.inf).any()):
         fewest = int((~closed_BN).sum(dim=1).min())
-        raise InputError(f"a row has {fewest} head items that are not masked, fewer than {count}; lower num_negatives")
+        fix = "lower num_negatives" if fewest else "lower tail_share or length, so that a history leaves some"
+        raise InputError(f"a row has {fewest} head items that are not masked, fewer than {count}; {fix}")
     return best.indices
