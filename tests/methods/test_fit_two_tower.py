@@ -87,6 +87,13 @@ def test_masks_in_loops(repeats):
             assert mask[row, column] == (not kept or (not is_positive and candidate in known[row]))
 
 
+def test_what_is_taken_again_is_known_once():
+    frame = pl.DataFrame({"user": [0] * 50 + [1] * 3, "item": [0, 1] * 25 + [0, 2, 0]})
+    train = Dataset.from_log(read_log(frame))
+    assert [row.tolist() for row in TwoTowerTask(train, Config(), seed=0).known] == [[0, 1], [0, 2]]
+    assert TwoTowerTask(train, Config(mask_known=False), seed=0).known.lengths.tolist() == [0, 0]
+
+
 def skewed_tasks(config, *others):
     """Tasks on one log of 24 items with a popularity of 20 to 1 whose users all begin with item 23, of equal towers."""
     rng = np.random.default_rng(0)

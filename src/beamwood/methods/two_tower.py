@@ -113,6 +113,8 @@ class TwoTowerTask:
         if self.num_examples == 0:
             raise InputError("no user has two interactions to train on; give a longer log")
         self.users = train.histories.rows
+        # Each item once: a repeat would be looked for among all candidates again.
+        self.known = train.histories.distinct() if config.mask_known else ItemLists.empty(len(train.histories))
         self.model = build_model(train, config, self.generator)
         # The full softmax moves every item.
         lazy = self.model.users if config.negatives == "full" else self.model
@@ -156,7 +158,7 @@ class TwoTowerTask:
             torch.from_numpy(users),
             torch.from_numpy(self.histories.items[at].astype(np.int64)),
             torch.from_numpy(histories),
-            self.histories.take(users) if self.config.mask_known else ItemLists.empty(len(users)),
+            self.known.take(users),
         )
 
     def loss(self, batch: Batch) -> Tensor:
