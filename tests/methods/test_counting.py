@@ -44,6 +44,11 @@ def test_transitions_equal_the_loop():
     assert np.allclose(got, expected)
 
 
+def test_more_steps_than_a_history_has_cost_nothing():
+    rows = ItemLists.from_lists([[0, 1, 2, 1], [2, 2, 3], []])
+    assert np.array_equal(counts_within(rows, 4, 10**12).toarray(), counts_within(rows, 4, 3).toarray())
+
+
 def test_strongest_keeps_the_largest():
     matrix = np.array([[0, 3.0, 1, 3], [5, 0, 0, 0], [0, 0, 0, 0]])
     kept = strongest(matrix, 2).toarray()
@@ -85,6 +90,23 @@ def test_unknown_option(split):
         beamwood.fit(split, "popularity", time_limt=3)
     with pytest.raises(InputError, match="option 'estimator' is unknown"):
         beamwood.fit(split, "jtm", estimator=None)
+
+
+@pytest.mark.parametrize(
+    ("method", "config", "message"),
+    [
+        ("transitions", {"decay": []}, "decay=.*at least 1 item"),
+        ("transitions", {"decay": [0.9, 0]}, "decay.1=0: Input should be greater than 0"),
+        ("transitions", {"source_power": [-50]}, "source_power.0=-50: Input should be greater"),
+        ("cooccurrence", {"shrinkage": []}, "shrinkage=.*at least 1 item"),
+        ("cooccurrence", {"shrinkage": [-1]}, "shrinkage.0=-1: Input should be greater"),
+        ("cooccurrence", {"power": [1000]}, "power.0=1000: Input should be less"),
+        ("cooccurrence", {"length": 2**31}, "length=2147483648: Input should be less"),
+    ],
+)
+def test_wrong_grids_are_refused(split, method, config, message):
+    with pytest.raises(InputError, match=message):
+        beamwood.fit(split, method, config)
 
 
 @pytest.mark.parametrize("method", ["popularity", "cooccurrence", "transitions"])

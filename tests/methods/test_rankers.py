@@ -254,6 +254,10 @@ def test_the_command_line(market, first, tmp_path, capsys):
             ["--method", "two-stage", "--retriever", "{first}", "--set", "context_columns=['timestamp']"],
             "needs horizon=1",
         ),
+        (
+            ["--method", "two-stage", "--set", "num_candidates=2147483648"],
+            "num_candidates=2147483648: Input should be less",
+        ),
     ],
 )
 def test_wrong_input(market, first, tmp_path, capsys, arguments, message):

@@ -257,6 +257,7 @@ def test_updates_that_take_long_leave_steps_between_them(split):
         ({"mlp": []}, "mlp=.*at least 1 item"),
         ({"mlp": [8, 0]}, "mlp.1=0: Input should be greater than 0"),
         ({"windows": []}, "windows=.*at least 1 item"),
+        ({"beam_width": 2**31}, "beam_width=2147483648: Input should be less"),  # it could be saved, but not loaded
         ({"windows": [2, 1], "min_history": 4}, "min_history=4 is above 3, the sum of windows"),
     ],
 )

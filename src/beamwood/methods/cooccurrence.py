@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
 from scipy import sparse
 
 from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
-from beamwood.methods.neighbours import choose, interactions, strongest
+from beamwood.methods.neighbours import Decay, Power, choose, interactions, strongest
 from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.stored import MOST
 
 __all__ = ["Config", "fit", "similarity"]
 
@@ -26,10 +27,10 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    shrinkage: tuple[float, ...] = (10.0, 100.0)
-    decay: tuple[float, ...] = (1.0, 0.98, 0.95, 0.9, 0.8)
-    power: tuple[float, ...] = Field((0.5,), description="exponent of the item frequencies; 0.5 is the cosine")
-    length: int = Field(69, ge=1, description="history items that count")
+    shrinkage: tuple[NonNegativeFloat, ...] = Field((10.0, 100.0), min_length=1)
+    decay: tuple[Decay, ...] = Field((1.0, 0.98, 0.95, 0.9, 0.8), min_length=1)
+    power: tuple[Power, ...] = Field((0.5,), min_length=1, description="of the item frequencies; 0.5 is the cosine")
+    length: int = Field(69, ge=1, le=MOST, description="history items that count")
     num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
     validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 from scipy import sparse
 
 from beamwood.data.split import Split
@@ -14,7 +15,12 @@ from beamwood.methods.validate import drawn
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.types import ItemLists
 
-__all__ = ["choose", "interactions", "strongest"]
+__all__ = ["Decay", "Power", "choose", "interactions", "strongest"]
+
+Decay = Annotated[float, Field(gt=0, le=1)]
+"""The weight of a history item against that of the next newer one."""
+Power = Annotated[float, Field(ge=0, le=10)]
+"""The exponent of a frequency."""
 
 
 def interactions(histories: ItemLists, num_items: int) -> sparse.csr_matrix:

@@ -17,10 +17,11 @@ from scipy import sparse
 
 from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
-from beamwood.methods.neighbours import choose, strongest
+from beamwood.methods.neighbours import Decay, Power, choose, strongest
 from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.stored import MOST
 from beamwood.types import ItemLists
 
 __all__ = ["Config", "counts_within", "fit"]
@@ -31,11 +32,11 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    decay: tuple[float, ...] = (0.95, 0.9, 0.8, 0.7)
-    source_power: tuple[float, ...] = Field((0.7, 1.0), description="exponent of the earlier item's frequency")
-    target_power: tuple[float, ...] = Field((0.3, 0.5), description="exponent of the later item's frequency")
+    decay: tuple[Decay, ...] = Field((0.95, 0.9, 0.8, 0.7), min_length=1)
+    source_power: tuple[Power, ...] = Field((0.7, 1.0), min_length=1, description="of the earlier item's frequency")
+    target_power: tuple[Power, ...] = Field((0.3, 0.5), min_length=1, description="of the later item's frequency")
     steps: int = Field(10, ge=1, description="how many steps later still counts")
-    length: int = Field(30, ge=1, description="history items that count")
+    length: int = Field(30, ge=1, le=MOST, description="history items that count")
     num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
     validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
 
@@ -44,7 +45,7 @@ def counts_within(histories: ItemLists, num_items: int, steps: int) -> sparse.cs
     """[N, N]: the sum of 1 / gap over all pairs (i, then j `gap` steps later) of a history, gap 1..steps."""
     total = sparse.csr_matrix((num_items, num_items))
     rows = histories.rows
-    for gap in range(1, steps + 1):
+    for gap in range(1, min(steps + 1, int(histories.lengths.max(initial=0)))):
         same = rows[gap:] == rows[:-gap]
         first, later = histories.items[:-gap][same], histories.items[gap:][same]
         weights = np.full(len(first), 1 / gap)

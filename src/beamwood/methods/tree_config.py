@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from beamwood.models.din import WINDOWS
+from beamwood.retrieval.stored import MOST
 from beamwood.training.lazy_adam import EmbeddingOptimizer
 
 __all__ = ["TreeConfig"]
@@ -35,7 +36,7 @@ class TreeConfig(BaseModel):
     attention_start: float | None = Field(0.3, description="attention's output at first; null: as drawn (the papers)")
     dropout: float = Field(0.0, ge=0, lt=1)
     recompute: bool = Field(False, description="a third of the training memory, for more time")
-    beam_width: int = Field(150, ge=1)
+    beam_width: int = Field(150, ge=1, le=MOST)
     targets: int = Field(8, ge=1, description="items of the user's future that one history is trained on")
     horizon: int = Field(10, ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")
     level_reduction: Literal["mean", "sum"] = "mean"

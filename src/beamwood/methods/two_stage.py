@@ -34,6 +34,7 @@ from beamwood.models.pairs import Asked
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher, retrieve
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
+from beamwood.retrieval.stored import MOST
 from beamwood.training.lazy_adam import LazyAdam
 from beamwood.types import Askers, IndexArray, ItemLists, Searcher
 
@@ -52,7 +53,9 @@ class Config(PairConfig):
 
     retriever: str | None = Field(None, description="folder of the fitted retriever (--retriever); required")
     ranker: str | None = Field(None, description="folder of a fitted ranker (--ranker); None: one is trained here")
-    num_candidates: int = Field(100, ge=1, description="K: what the retriever brings; the study has 40, 80, 120")
+    num_candidates: int = Field(
+        100, ge=1, le=MOST, description="K: what the retriever brings; the study has 40, 80, 120"
+    )
     training: Literal["all", "harmonised", "weighted"] = Field(
         "all", description="on all pairs (TS), on those that this retriever retrieves (H-TS), or these above the others"
     )
