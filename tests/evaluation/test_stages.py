@@ -144,6 +144,15 @@ def test_a_ranker_behind_everything_is_the_ranker():
     assert report.cuts[0].total_error == report.cuts[0].one_stage_error
 
 
+def test_more_candidates_than_items_are_not_asked_for(monkeypatch):
+    queries, retriever, ranker = case(4)
+    searcher, asked = TwoStageSearcher(retriever, ranker, num_candidates=3 * NUM_ITEMS), []
+    stages_of = searcher.stages
+    monkeypatch.setattr(searcher, "stages", lambda askers, k, **rest: asked.append(k) or stages_of(askers, k, **rest))
+    assert decompose(searcher, queries, ks=(1, 5)).miss == 0
+    assert set(asked) == {NUM_ITEMS}
+
+
 def test_wrong_cuts():
     queries, retriever, ranker = case(0)
     with pytest.raises(InputError, match=r"must lie in 1..4"):

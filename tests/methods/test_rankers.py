@@ -165,6 +165,16 @@ def test_targets_are_what_came_soon_after(dataset, first):
     assert np.abs(np.bincount(offsets.ravel(), minlength=5) / offsets.size - 0.2).max() < 0.05
 
 
+def test_a_horizon_beyond_every_history_costs_nothing(dataset, first):
+    split, retriever = disjoint_users(dataset), beamwood.load(first["users"]).searcher
+    longest = int(split.train.histories.lengths.max())
+    near, far = (
+        two_stage.RetrievedTask(split.train, two_stage.Config(**STAGES, horizon=horizon), retriever, seed=0)
+        for horizon in (longest, 10**12)
+    )
+    assert np.array_equal(near.places_ET, far.places_ET)
+
+
 def test_the_loss_in_loops(dataset, first):
     split = disjoint_users(dataset)
     config = two_stage.Config(**STAGES, training="weighted", negatives="candidates")

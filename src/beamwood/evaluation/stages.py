@@ -132,7 +132,7 @@ def decompose(
         rows = np.arange(start, min(start + batch_size, len(judged)))
         part = judged.take(rows)
         excluded = part.consumed if exclude_consumed else None
-        found = searcher.stages(part.askers, searcher.num_candidates, excluded=excluded)
+        found = searcher.stages(part.askers, min(searcher.num_candidates, searcher.num_items), excluded=excluded)
         ranked.append(places(found.hits.items, part.labels))
         retrieved.append(places(found.candidates.items, part.labels))
         candidates = found.candidates.scored.sum()

@@ -137,7 +137,7 @@ class RetrievedTask:
         """int64[E, T], the entries of the histories that are the targets: different ones while there are enough."""
         examples, config = self.examples, self.config
         ahead = np.minimum(examples.source.indptr[examples.users + 1] - examples.stop, config.horizon)
-        steps = np.argsort(rng.random((len(examples), config.horizon)), axis=1)
+        steps = np.argsort(rng.random((len(examples), ahead.max())), axis=1)
         # Those beyond the end go last, in which places the others start over.
         steps = np.take_along_axis(steps, np.argsort(steps >= ahead[:, None], axis=1, kind="stable"), axis=1)
         turn = np.arange(config.num_targets)[None, :] % ahead[:, None]
