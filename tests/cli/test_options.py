@@ -110,7 +110,7 @@ def test_wrong_options(log, fitted, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--tail", "0.005", "the tail has 0 of 40 items; choose a share between"),
+        ("--tail", "0.005", "the tail has 0 of 40 items, so there is no gap to others; raise --tail"),
         ("--sampled", "39", "ask for at most 27 (--sampled 27)"),
     ],
 )
