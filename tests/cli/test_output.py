@@ -120,3 +120,11 @@ def test_the_demo_replaces_only_its_own_report(tmp_path, capsys):
     (tmp_path / "demo.html").write_text("<title>beamwood demo</title>")
     assert main(["demo", "--out", f"{tmp_path}/demo"]) == 2
     assert "pass --overwrite" in capsys.readouterr().err
+
+
+def test_more_memory_than_there_is(folder, tmp_path, capsys):
+    log, width = str(folder / "log.csv"), "width=10000000000000"
+    assert main(["fit", log, "--method", "sasrec", "--out", str(tmp_path / "out"), "--set", width]) == 2
+    assert "too little memory" in (said := capsys.readouterr().err)
+    assert "lower what was set high, such as batch_size or width" in said
+    assert "Traceback" not in said

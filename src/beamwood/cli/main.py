@@ -70,7 +70,21 @@ def main(arguments: list[str]) -> int:
             return failed(str(error), INTERRUPTED, as_json=as_json)
         if getattr(type(error), "__module__", "").startswith("typer") and hasattr(error, "format_message"):
             return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
+        if _is_of_memory(error):
+            return failed(
+                f"there is too little memory ({error}); lower what was set high, such as batch_size or width, or "
+                "train on a machine with more",
+                WRONG_INPUT,
+                as_json=as_json,
+            )
         return _fault(error, as_json=as_json)
+
+
+def _is_of_memory(error: Exception) -> bool:
+    """Whether numpy, Python or torch found no room; torch says so in words alone."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in ("allocate memory", "out of memory"))
+    )
 
 
 def _without_output(error: SystemExit | OSError, *, as_json: bool) -> int:
