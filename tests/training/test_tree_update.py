@@ -71,6 +71,20 @@ def test_update_equals_the_equation_in_loops(likelihood, stride, monkeypatch):
     assert not np.array_equal(got.item_of_leaf, tree.item_of_leaf)
 
 
+def test_a_cap_leaves_the_order_of_choosing():
+    tree, model, items, targets = case()
+    all_counts = np.bincount(targets, minlength=tree.num_items)
+    rows = capped_instances(targets, 1, np.random.default_rng(0))
+
+    def histories(at):
+        return items[rows[at]]
+
+    got = update_tree(model, tree, targets[rows], histories, num_instances=all_counts)
+    score = plain_score(tree, model, items[rows], targets[rows], "softmax")
+    assert np.array_equal(got.item_of_leaf, assign(tree, score, num_instances=all_counts).item_of_leaf)
+    assert not np.array_equal(got.item_of_leaf, update_tree(model, tree, targets[rows], histories).item_of_leaf)
+
+
 def test_capped_instances_keep_every_item():
     targets = np.random.default_rng(0).integers(0, 20, 400)
     kept = capped_instances(targets, 7, np.random.default_rng(1))

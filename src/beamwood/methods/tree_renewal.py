@@ -48,7 +48,8 @@ class TreeRenewal:
         if config.learner == "kmeans":
             return kmeans_tree(task.model.leaf_vectors(), rng, shape=tree.shape)
         examples = task.examples
-        rows = capped_instances(examples.targets(np.arange(len(examples))), config.max_instances, rng)
+        targets = examples.targets(np.arange(len(examples)))
+        rows = capped_instances(targets, config.max_instances, rng)
         length = sum(config.windows)
 
         def histories(instances: np.ndarray) -> np.ndarray:
@@ -61,10 +62,11 @@ class TreeRenewal:
         return update_tree(
             task.model.scorer,
             tree,
-            examples.targets(rows),
+            targets[rows],
             histories,
             stride=stride,
             likelihood="binary" if config.learner == "binary" else "softmax",
+            num_instances=np.bincount(targets, minlength=tree.num_items),
         )
 
     @torch.no_grad()

@@ -46,13 +46,15 @@ def update_tree(
     *,
     stride: int = 7,
     likelihood: Literal["softmax", "binary"] = "softmax",
+    num_instances: IndexArray | None = None,
 ) -> Tree:
     """A new tree in which each item stands where the model, fixed, wants its instances to go.
 
     `targets_I` item of each instance; `histories(rows)` gives the item indices [B, L] of instances, -1 padding on the
     left. "softmax": `Score(y, n) = sum over instances of y of log softmax over the c candidates` (DTR, equation 30);
     "binary": the sum of log sigmoid along the path from the parent to n (JTM, equation 7). Histories stand in the old
-    tree throughout. Which item yields to which: see `tree.assign`.
+    tree throughout. Which item yields to which: see `tree.assign`; by `num_instances` of each item where those given
+    are a part of them, as with a cap, which makes all frequent items alike.
     """
     if targets_I.ndim != 1 or (len(targets_I) and not 0 <= targets_I.min() <= targets_I.max() < tree.num_items):
         raise InputError(f"targets_I has shape {targets_I.shape}; expected items in 0..{tree.num_items - 1}")
@@ -84,7 +86,7 @@ def update_tree(
             total[rows[heads]] += np.add.reduceat(values, heads, axis=0)
         return total
 
-    return assign(tree, score, num_instances=np.diff(starts), stride=stride)
+    return assign(tree, score, num_instances=np.diff(starts) if num_instances is None else num_instances, stride=stride)
 
 
 def likelihoods(
