@@ -147,11 +147,12 @@ def test_the_bound_of_theorem_3_2_in_loops():
     np.testing.assert_allclose(resampling_bias_bound(scores, pop, batch, draws), expected)
 
 
-def test_xir_s_cache_is_drawn_by_all_occurrences_among_what_was_drawn_last():
-    """Occurrences count every draw of every step; the next cache is drawn by them, from this step's items alone."""
+@pytest.mark.parametrize("rule", ["step", "all"])
+def test_xir_s_cache_is_drawn_by_occurrences_among_what_was_drawn_last(rule):
+    """Occurrences count every draw; the next cache is drawn by them, or by this step's, of this step's items alone."""
     scores, counts = world()
     size, positive, generator = 64, 4.0, torch.Generator().manual_seed(8)
-    sampler = Xir(log_popularity(counts), cache_size=20_000, share=0.2)
+    sampler = Xir(log_popularity(counts), cache_size=20_000, share=0.2, cache_counts=rule)
     total = torch.zeros(NUM_ITEMS, dtype=torch.int64)
     # What the first step counted is no part of the later caches: of its items they know half, and never draw item 10.
     later = scores.index_fill(0, torch.tensor([10]), -40.0)
@@ -165,8 +166,9 @@ def test_xir_s_cache_is_drawn_by_all_occurrences_among_what_was_drawn_last():
         found, live = torch.bincount(sampler.cache, minlength=NUM_ITEMS), now > 0
         assert (found[~live] == 0).all()
         fair, of_this_step = (20_000 * counts[live] / counts[live].sum().double() for counts in (total, now))
-        assert stats.chisquare(found[live], fair).pvalue > 1e-4
-    assert stats.chisquare(found[live], of_this_step).pvalue < 1e-6
+        expected, other = (fair, of_this_step) if rule == "all" else (of_this_step, fair)
+        assert stats.chisquare(found[live], expected).pvalue > 1e-4
+    assert stats.chisquare(found[live], other).pvalue < 1e-6
 
 
 def test_xir_goes_on_from_its_state_and_refuses_one_that_does_not_count():

@@ -65,6 +65,9 @@ class Config(BaseModel):
     form: Literal["resampled", "weighted", "corrected"] = Field("resampled", description="of BIR")
     draw: Literal["systematic", "independent"] = Field("systematic", description="of BIR and XIR")
     cache_share: float = Field(0.5, ge=0, le=1, description="XIR's lambda: the share of the cache's softmax")
+    cache_counts: Literal["step", "all"] = Field(
+        "step", description="XIR's cache is drawn by how often its items were, in the last step or in all"
+    )
     num_uniform: int | None = Field(None, ge=1, description="of MNS; None: as many as the batch")
     rate: float = Field(0.01, gt=0, le=1, description="of G-Tower; the paper's 1e-4 for long streams")
     index: Literal["exact", "faiss"] = Field("exact", description="how answers are found; faiss needs the extra ann")
@@ -132,6 +135,7 @@ class TwoTowerTask:
                 draw=config.draw,
                 cache_share=config.cache_share,
                 rate=config.rate,
+                cache_counts=config.cache_counts,
             )
         self.optimizers = [LazyAdam(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)]
 

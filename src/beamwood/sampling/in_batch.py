@@ -31,6 +31,7 @@ from beamwood.sampling.resample import Draw, DrawnPart, drawn_softmax, resample_
 __all__ = ["SAMPLERS", "InBatchSampler", "Pairs", "log_popularity", "make_sampler"]
 
 Correction = Literal["sampled", "program"]
+CacheCounts = Literal["step", "all"]
 Form = Literal["resampled", "weighted", "corrected"]
 
 
@@ -253,9 +254,10 @@ class Xir:
     """XIR: half of the draws from the batch as BIR, half from a cache of items that were drawn often before.
 
     `loss = share * softmax(cache draws) + (1 - share) * softmax(batch draws)`; the cache (item ids, first uniform) is
-    encoded anew at each step, with gradient. `occurrences` int64[N]: how often each item was drawn so far, over all
-    steps; the next cache is drawn in proportion to it among the items drawn in this step. A state without it, of the
-    time when this step's draws alone counted, is an `ArtefactError`: going on would mix two rules in one run.
+    encoded anew at each step, with gradient. The next cache is drawn among the items drawn in this step, in proportion
+    to how often they were: in this step (`cache_counts="step"`), or in all so far ("all", `occurrences` int64[N]). With
+    "all" a small cache feeds on itself until it holds a handful of items (benchmarks/results/in_batch.md). A state
+    without the counts is an `ArtefactError`.
     """
 
     masks_repeats: ClassVar[bool] = True
@@ -264,6 +266,7 @@ class Xir:
     cache_size: int
     share: float = 0.5
     draw: Draw = "systematic"
+    cache_counts: CacheCounts = "step"
     cache: Tensor | None = None
     occurrences: Tensor = field(init=False)
 
@@ -294,10 +297,13 @@ class Xir:
     def _renew_cache(self, candidates_C: Tensor, drawn_C: Tensor, generator: torch.Generator) -> None:
         """Count what was drawn, and draw the next cache; it stays as it is where nothing was drawn."""
         self.occurrences.index_add_(0, candidates_C, drawn_C)
-        items = torch.unique(candidates_C[drawn_C > 0])
-        if len(items):
-            weights = self.occurrences[items].double()
-            self.cache = items[torch.multinomial(weights, self.cache_size, replacement=True, generator=generator)]
+        items, place_C = torch.unique(candidates_C, return_inverse=True)
+        weights = torch.zeros(len(items), dtype=torch.int64).index_add_(0, place_C, drawn_C)
+        if self.cache_counts == "all":
+            weights = torch.where(weights > 0, self.occurrences[items], 0)
+        if weights.any():
+            chosen = torch.multinomial(weights.double(), self.cache_size, replacement=True, generator=generator)
+            self.cache = items[chosen]
 
     def state(self) -> dict[str, Any]:
         return {"cache": self.cache, "occurrences": self.occurrences}
@@ -322,6 +328,7 @@ def make_sampler(
     draw: Draw = "systematic",
     cache_share: float = 0.5,
     rate: float = 0.01,
+    cache_counts: CacheCounts = "step",
 ) -> InBatchSampler:
     """A sampler by name; `counts_N`: how often each item is a positive. `num_uniform` (MNS): by default the batch's."""
     log_pop = log_popularity(counts_N)
@@ -336,5 +343,5 @@ def make_sampler(
     if name == "bir":
         return Bir(log_pop, form, draw)
     if name == "xir":
-        return Xir(log_pop, batch_size, cache_share, draw)
+        return Xir(log_pop, batch_size, cache_share, draw, cache_counts)
     raise InputError(f"negatives='{name}' is unknown{nearest(name, SAMPLERS)}")
