@@ -139,6 +139,7 @@ def quality(arguments: argparse.Namespace) -> None:
                         learning_rate=arguments.learning_rate,
                         evaluate_every=max(1, arguments.evaluate_every * 2048 // batch_size),
                         cache_share=arguments.cache_share,
+                        cache_counts=arguments.cache_counts,
                     )
                     began = time.perf_counter()
                     retriever = fit(split, config, seed=seed, progress=False, time_limit=arguments.minutes * 60)
@@ -226,6 +227,7 @@ def main() -> None:
     second.add_argument("--learning-rate", type=float, default=0.01)
     second.add_argument("--evaluate-every", type=int, default=400)
     second.add_argument("--cache-share", type=float, default=0.2)
+    second.add_argument("--cache-counts", choices=("step", "all"), default="step")
     second.add_argument("--als", action="store_true", help="also the library implicit's ALS (by-user splits)")
     second.add_argument("--json", action="store_true")
     second.set_defaults(work=quality)
