@@ -71,11 +71,12 @@ class NeighbourSearcher:
     ) -> Hits:
         """The k best items of each row: the history's neighbours, then the most popular; see `types.Searcher`.
 
-        The time follows the neighbours and k, not the catalogue.
+        No item is scored that is not a neighbour; a filter is a pass over the catalogue.
         """
         check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
         free = np.ones(self.num_items, bool) if allowed is None else allowed.copy()
-        fillers, parts = self._by_filler[free[self._by_filler]], []
+        fillers = self._by_filler if allowed is None else self._by_filler[allowed[self._by_filler]]
+        parts = []
         for start in range(0, len(histories), _BLOCK_ROWS):
             rows = np.arange(start, min(start + _BLOCK_ROWS, len(histories)))
             sums = self._sums(histories.take(rows))
