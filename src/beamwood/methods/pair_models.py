@@ -47,9 +47,7 @@ class PairConfig(BaseModel):
     mlp: tuple[PositiveInt, ...] = Field((200, 80), min_length=1, description="layers of din above it")
     item_columns: tuple[str, ...] = Field((), description="columns of the item table, as name or name:kind")
     user_columns: tuple[str, ...] = Field((), description="columns of the user table, as name or name:kind")
-    embedding_optimizer: EmbeddingOptimizer = Field(
-        "auto", description="lazy-adam moves only the vectors that a step used; auto: where there are 100,000 or more"
-    )
+    embedding_optimizer: EmbeddingOptimizer = "auto"
     graph: bool = Field(False, description="graphrec: also the neighbours in the graph of interactions")
 
 

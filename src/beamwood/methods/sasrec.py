@@ -65,9 +65,7 @@ class Config(BaseModel):
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW) of all weights")
     item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; None: the same")
     embedding_optimizer: EmbeddingOptimizer = Field(
-        "auto",
-        description="with sampled_negatives: lazy-adam moves only the vectors that a step used; auto: where there are "
-        "100,000 or more",
+        "auto", description="of sampled_negatives: lazy-adam moves only the vectors that a step used"
     )
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
     warmup_steps: int = Field(100, ge=0)

@@ -53,9 +53,7 @@ class TreeConfig(BaseModel):
     patience: int = Field(8, ge=1, description="evaluations without a better one before training stops")
     clip_norm: float = Field(5.0, gt=0)
     amsgrad: bool = Field(False, description="Adam divides by the largest second moment so far (the authors' program)")
-    embedding_optimizer: EmbeddingOptimizer = Field(
-        "auto", description="lazy-adam moves only the vectors that a step used; auto: where there are 100,000 or more"
-    )
+    embedding_optimizer: EmbeddingOptimizer = "auto"
     bf16: bool = Field(True, description="run the MLP's products in bfloat16 during training; search stays float32")
     validation_users: int = Field(600, ge=1, description="validation queries used while training, drawn once")
     monitor: str = "new/f@20"

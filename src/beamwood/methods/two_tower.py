@@ -74,9 +74,7 @@ class Config(BaseModel):
     mask_known: bool = Field(True, description="a user's other training items are no negatives")
     learning_rate: float = Field(1e-2, gt=0)
     weight_decay: float = Field(1e-5, ge=0, description="L2, as Adam has it (coupled)")
-    embedding_optimizer: EmbeddingOptimizer = Field(
-        "auto", description="lazy-adam moves only the vectors that a step used; auto: where there are 100,000 or more"
-    )
+    embedding_optimizer: EmbeddingOptimizer = "auto"
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
     warmup_steps: int = Field(0, ge=0)
     decay_steps: int | None = Field(None, ge=1)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
@@ -13,7 +14,10 @@ from beamwood.errors import InputError
 
 __all__ = ["LAZY_FROM", "EmbeddingOptimizer", "LazyAdam", "sparse_gradients"]
 
-EmbeddingOptimizer = Literal["auto", "adam", "lazy-adam"]
+EmbeddingOptimizer = Annotated[
+    Literal["auto", "adam", "lazy-adam"],
+    Field(description="lazy-adam moves only the vectors that a step used; auto: where there are 100,000 or more"),
+]
 LAZY_FROM = 100_000
 """Rows from which on "auto" means "lazy-adam"."""
 
