@@ -33,7 +33,7 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
     items = np.concatenate([rng.permutation(num_items), rng.integers(0, num_items, num_items)])
     train = Dataset.from_log(read_log(pl.DataFrame({"user": np.arange(len(items)) // 50, "item": items})))
     if case == "dtr":
-        config = dtr.Config(embedding_optimizer=optimizer)
+        config = dtr.Config(width=24, embedding_optimizer=optimizer)
         tree = random_tree(num_items, rng, branching=config.branching)
         return TreeTask(train, tree, config, dtr.make_parts(config, tree, None), seed=0), config.batch_size
     if case == "two_tower":

@@ -28,6 +28,7 @@ CUTS = (5, 10, 20)
 METRICS = ("hit_rate", "ndcg")
 # One form for all, chosen on the validation data of amazon_beauty; see benchmarks/results/tail.md.
 FORM: dict[str, Any] = {
+    "item_start": "random",
     "width": 64,
     "length": 20,
     "num_blocks": 1,
@@ -70,6 +71,19 @@ SCRATCH |= {
     f"{name.removesuffix(', from scratch')}, started": (method, settings | START)
     for name, (method, settings) in SCRATCH.items()
 }
+# One change each of "lpo4rec, paper's pi, started" (table II of the paper, and what lambda, tau and K do).
+CHANGES: dict[str, dict[str, Any]] = {
+    "no reweighting": {"reweight": False},
+    "top-K": {"negatives": "top"},
+    "uniform": {"negatives": "uniform"},
+    **{f"lambda {value}": {"strength": value} for value in (0.1, 1.0, 2.0)},
+    **{f"tau {value}": {"tau": value} for value in (0.02, 0.5, 2.0)},
+    **{f"K {value}": {"num_negatives": value} for value in (1, 3, 30)},
+}
+SCRATCH |= {
+    f"lpo4rec, paper's pi, {name}, started": ("lpo4rec", FORM | PAPER | START | change)
+    for name, change in CHANGES.items()
+}
 FROM: dict[str, tuple[str, dict[str, Any]]] = {
     "melt": ("melt", ON_TOP),
     "melt, rarest fifth": ("melt", ON_TOP | {"item_quantile": 0.2}),
@@ -85,14 +99,7 @@ FROM: dict[str, tuple[str, dict[str, Any]]] = {
     "lpo4rec": ("lpo4rec", ALIGNED),
     "lpo4rec, paper's pi": ("lpo4rec", ALIGNED | PAPER),
     "lpo4rec, logprob": ("lpo4rec", ALIGNED | {"pi": "logprob"}),
-    "lpo4rec, no reweighting": ("lpo4rec", ALIGNED | {"reweight": False}),
-    "lpo4rec, e^2 : 1": ("lpo4rec", ALIGNED | {"reweight_strength": 2}),
-    "lpo4rec, top-K": ("lpo4rec", ALIGNED | {"negatives": "top"}),
-    "lpo4rec, uniform": ("lpo4rec", ALIGNED | {"negatives": "uniform"}),
 }
-FROM |= {f"lpo4rec, lambda {value}": ("lpo4rec", ALIGNED | {"strength": value}) for value in (0.1, 0.3, 1.0, 2.0)}
-FROM |= {f"lpo4rec, tau {value}": ("lpo4rec", ALIGNED | {"tau": value}) for value in (0.1, 0.5, 2.0)}
-FROM |= {f"lpo4rec, K {value}": ("lpo4rec", ALIGNED | {"num_negatives": value}) for value in (1, 3, 30)}
 FROM |= {
     f"sasrec, trained on, prior {value}": (
         "lpo4rec",

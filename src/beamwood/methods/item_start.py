@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Literal
+
 import numpy as np
 import torch
 from scipy import sparse
@@ -13,24 +16,37 @@ from beamwood.methods.transitions import counts_within
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.types import FloatArray
 
-__all__ = ["start_from_transitions", "transition_vectors"]
+__all__ = ["LARGEST", "Start", "directions", "start_from_transitions", "starts_from_transitions", "transition_vectors"]
+
+Start = Literal["auto", "random", "transitions"]
+LARGEST = 200_000
+"""Items up to which "auto" means "transitions": the eigenvectors take minutes beyond."""
 
 # Pairs of items at most so many steps apart count, each as one over the steps between them.
 _STEPS = 10
+# Of a longer log, evenly spread users count: pairs may be ten times as many as interactions.
+_INTERACTIONS = 3_000_000
+# Of the eigenvalues, relative: a start needs no more, and it is six times as fast.
+_TOLERANCE = 1e-2
 
 
 def transition_vectors(train: Dataset, width: int, seed: int) -> FloatArray:
     """float32[N, width], each of length 1, whose products are near `D^-1/2 (C + C') D^-1/2` up to these lengths.
 
-    C holds the counts of what follows what, D the sums of the rows: the vectors are of the largest eigenvalues, each
-    times the root of its own. Items that follow one another point the same way, and so do those with the same
-    neighbours, however few histories they have. An item without neighbours gets zeros. Source: the spectral embedding
-    of Ng, Jordan and Weiss, "On Spectral Clustering", with the eigenvalues' roots as weights.
+    C holds the counts of what follows what, D the sums of the rows plus their mean: the vectors are of the largest
+    eigenvalues, each times the root of its own. Items that follow one another point the same way, and so do those with
+    the same neighbours, however few histories they have. The largest come first, so that the first columns, made of
+    length 1 again, are those of a smaller width. An item without neighbours gets zeros. Source: Qin and Rohe,
+    "Regularized Spectral Clustering under the Degree-Corrected Stochastic Blockmodel", with the eigenvalues' roots as
+    weights.
     """
     num_items = len(train.items)
-    counts = counts_within(train.histories, num_items, _STEPS)
+    users = np.arange(0, len(train.histories), max(1, math.ceil(len(train.histories.items) / _INTERACTIONS)))
+    counts = counts_within(train.histories.take(users), num_items, _STEPS)
     counts = counts + counts.T
-    root = np.sqrt(np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1e-9))
+    degrees = np.asarray(counts.sum(axis=1)).ravel()
+    # Without the mean, each little group of items that is apart from all others has one of the largest eigenvalues.
+    root = np.sqrt(np.maximum(degrees + degrees.mean(), 1e-9))
     scaled = (sparse.diags(1 / root) @ counts @ sparse.diags(1 / root)).tocsr().astype(np.float32)
     rank = min(width, num_items - 1)
     if rank < 1 or scaled.nnz == 0:
@@ -38,12 +54,22 @@ def transition_vectors(train: Dataset, width: int, seed: int) -> FloatArray:
     rng = np.random.default_rng(seed)
     first = rng.normal(size=num_items).astype(np.float32)
     # Where what the first vector reaches is exhausted, the search goes on from another drawn one.
-    values, basis = eigsh(scaled, k=rank, which="LA", v0=first, rng=rng)
+    values, basis = eigsh(scaled, k=rank, which="LA", v0=first, rng=rng, tol=_TOLERANCE)
     vectors = np.zeros((num_items, width), np.float32)
-    vectors[:, :rank] = basis * np.sqrt(np.maximum(values, 0))
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    result: FloatArray = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 1e-6)
+    vectors[:, :rank] = (basis * np.sqrt(np.maximum(values, 0)))[:, ::-1]
+    return directions(vectors)
+
+
+def directions(vectors_ND: FloatArray) -> FloatArray:
+    """[N, D], each of length 1, or 0 where a vector is 0."""
+    lengths = np.linalg.norm(vectors_ND, axis=1, keepdims=True)
+    result: FloatArray = np.divide(vectors_ND, lengths, out=np.zeros_like(vectors_ND), where=lengths > 1e-6)
     return result
+
+
+def starts_from_transitions(start: Start, num_items: int, *, possible: bool) -> bool:
+    """What `start` means where such a start is `possible`."""
+    return start == "transitions" or (start == "auto" and possible and num_items <= LARGEST)
 
 
 def start_from_transitions(model: SequenceModel, train: Dataset, seed: int) -> None:

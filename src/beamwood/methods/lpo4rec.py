@@ -13,6 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailOf, TailRule
@@ -83,6 +84,11 @@ class PreferenceTask(SequenceTask):
             if config.start is None:
                 raise InputError(f"preference={config.preference} needs a reference model; give start=FOLDER (--from)")
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
+
+    def start_items(self, train: Dataset, seed: int) -> None:
+        """As the encoder's, unless all weights come from a fitted model."""
+        if self.config.start is None:
+            super().start_items(train, seed)
 
     def loss(self, batch: Batch) -> Tensor:
         config = self.config

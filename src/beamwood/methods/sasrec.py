@@ -20,7 +20,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
-from beamwood.methods.item_start import start_from_transitions
+from beamwood.methods.item_start import Start, start_from_transitions, starts_from_transitions
 from beamwood.methods.train import fit_task
 from beamwood.methods.train_options import TrainOptions
 from beamwood.models.encoders import build_encoder
@@ -51,8 +51,10 @@ class Config(BaseModel):
     dropout: float = Field(0.2, ge=0, lt=1)
     tied: bool = Field(True, description="score with the vectors that the encoder reads; false: a table of its own")
     item_column: str | None = Field(None, description="list column of the item table to make item vectors from")
-    item_start: Literal["random", "transitions"] = Field(
-        "random", description="transitions: item vectors start from what follows what, so that rare items have a place"
+    item_start: Start = Field(
+        "auto",
+        description="transitions: item vectors start from what follows what; auto: that, up to 200,000 items without "
+        "item_column; random: the papers",
     )
     sampled_negatives: int | None = Field(
         None, ge=1, description="uniform negatives that a step's examples share, with log q; None: the whole catalogue"
@@ -102,8 +104,7 @@ class SequenceTask:
         # The full softmax moves every item.
         if config.sampled_negatives is not None:
             sparse_gradients(self.model, config.embedding_optimizer)
-        if config.item_start == "transitions":
-            start_from_transitions(self.model, train, seed)
+        self.start_items(train, seed)
         lengths = train.histories.lengths
         if self.model.causal:
             # A user stands in an epoch once for each window of his history.
@@ -167,6 +168,12 @@ class SequenceTask:
             torch.from_numpy(np.where(real, items[safe], -1).astype(np.int64)),
             torch.from_numpy(np.where(real, items[targets], -1).astype(np.int64)[:, self._scored :]),
         )
+
+    def start_items(self, train: Dataset, seed: int) -> None:
+        """Put the item vectors where `config.item_start` has them."""
+        possible = self.config.item_column is None
+        if starts_from_transitions(self.config.item_start, train.num_items, possible=possible):
+            start_from_transitions(self.model, train, seed)
 
     @property
     def _scored(self) -> int:

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
+from beamwood.methods.item_start import Start, starts_from_transitions
 from beamwood.models.din import WINDOWS
 from beamwood.retrieval.stored import MOST
 from beamwood.training.lazy_adam import EmbeddingOptimizer
@@ -14,19 +15,25 @@ __all__ = ["TreeConfig"]
 
 
 class TreeConfig(BaseModel):
-    """How a tree retriever is built and trained; the defaults were chosen on validation data of `ml1m`.
+    """How a tree retriever is built and trained; the defaults were chosen on validation data of `ml1m` and others.
 
-    The papers' own values where ours differ: branching 2, targets 1, horizon 1, batch_size 100, learning_rate 1e-3 with
-    schedule "exponential", warmup_steps 5000, decay_steps 15000 and floor 1e-6, unit_coordinate False, attention_start
-    None, norm "batch", bf16 False, min_history 15 (DTR), and tree "category" where the items have categories.
+    The papers' own values where ours differ: branching 2, width 24, targets 1, horizon 1, batch_size 100, learning_rate
+    1e-3 with schedule "exponential", warmup_steps 5000, decay_steps 15000 and floor 1e-6, unit_coordinate False,
+    attention_start None, node_start "random", norm "batch", bf16 False, min_history 15 (DTR), and tree "category" where
+    the items have categories.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    tree: str = Field("pifa", description="pifa, category, random, kmeans, or a folder with a tree to start from")
+    tree: str = Field(
+        "auto", description="transitions, pifa, category, random, kmeans, or a folder with a tree to start from"
+    )
+    node_start: Start = Field(
+        "auto", description="transitions: scores start as the similarity of history and node; auto: up to 200,000 items"
+    )
     vectors: str | None = Field(None, description="tree=kmeans: folder of a fitted method whose item vectors to use")
     branching: int = Field(16, ge=2, le=256)
-    width: int = Field(24, ge=1)
+    width: int = Field(48, ge=1)
     attention_hidden: int = Field(36, ge=1)
     windows: tuple[PositiveInt, ...] = Field(WINDOWS, min_length=1)
     mlp: tuple[PositiveInt, ...] = Field((128, 64, 24), min_length=1)
@@ -41,7 +48,9 @@ class TreeConfig(BaseModel):
     horizon: int = Field(10, ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")
     level_reduction: Literal["mean", "sum"] = "mean"
     min_history: int = Field(5, ge=1, description="training histories shorter than this are left out; DTR: 15")
-    learning_rate: float = Field(7e-3, gt=0)
+    learning_rate: float | None = Field(
+        None, gt=0, description="null: 1.5e-3 where the scorer starts from transitions, else 7e-3"
+    )
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW) of the layers; embeddings have none")
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
     warmup_steps: int = Field(100, ge=0)
@@ -71,6 +80,30 @@ class TreeConfig(BaseModel):
         description="the optimiser's state and the warm-up after a tree update; restart: the authors' program",
     )
     rollback: bool = Field(False, description="take a tree update back when it lowers the monitored metric")
+
+    @property
+    def can_start_from_transitions(self) -> bool:
+        """Has the scorer the parts that such a start sets?"""
+        return self.unit_coordinate and self.norm == "none" and self.width >= 4 and self.attention_hidden >= 2
+
+    def starts_from_transitions(self, num_items: int) -> bool:
+        """What `node_start` means for so many items."""
+        return starts_from_transitions(self.node_start, num_items, possible=self.can_start_from_transitions)
+
+    def rate(self, num_items: int) -> float:
+        """The learning rate: the one that is set, else by where the scorer starts."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return 1.5e-3 if self.starts_from_transitions(num_items) else 7e-3
+
+    @model_validator(mode="after")
+    def _start_has_its_parts(self) -> Self:
+        if self.node_start == "transitions" and not self.can_start_from_transitions:
+            raise ValueError(
+                "node_start=transitions needs unit_coordinate=true, norm=none, width of 4 or more and attention_hidden "
+                "of 2 or more; change these, or set node_start=random"
+            )
+        return self
 
     @model_validator(mode="after")
     def _some_history_is_long_enough(self) -> Self:

@@ -10,11 +10,12 @@ import torch
 
 from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
+from beamwood.methods.node_start import ItemVectors
 from beamwood.methods.train import train
 from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_renewal import TreeRenewal
-from beamwood.methods.tree_start import start_tree
+from beamwood.methods.tree_start import start_tree, tree_name
 from beamwood.methods.tree_task import Parts, TreeTask
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
@@ -49,8 +50,12 @@ def fit_tree(
     `make_parts` is given the first tree, whose shape stays. Errors: `InputError` where the log is too short.
     """
     seed = options.get("seed", 0)
-    tree = start_tree(split, config, np.random.default_rng(seed))
+    vectors = ItemVectors(split.train, config, seed)
+    tree = start_tree(split, config, np.random.default_rng(seed), vectors)
     task = TreeTask(split.train, tree, config, make_parts(tree), seed=seed)
+    started = config.starts_from_transitions(split.train.num_items)
+    if started:
+        vectors.start(task.model.scorer, tree)
     # A catalogue of one level has no tree to learn, which is an error only where an update was asked for.
     updates = config.tree_updates and (tree.shape.depth > 1 or "tree_updates" in config.model_fields_set)
     training = train(
@@ -66,6 +71,7 @@ def fit_tree(
     training |= {
         "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.min_history))),
         "tree_updates": task.renewals - task.taken_back,
-        "tree_start": config.tree,
+        "tree_start": tree_name(config, split.train.num_items),
+        "node_start": "transitions" if started else "random",
     }
     return build_retriever(searcher_of(task), split, method=method, config=config, seed=seed, training=training)

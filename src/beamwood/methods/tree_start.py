@@ -15,6 +15,8 @@ from beamwood.data.examples import windows
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.methods.fitted import fitted_alike, training_seconds
+from beamwood.methods.item_start import starts_from_transitions
+from beamwood.methods.node_start import TREE_WIDTH, ItemVectors
 from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.retrieval.retriever import Retriever
@@ -23,16 +25,17 @@ from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tr
 from beamwood.tree.pifa import pifa_vectors
 from beamwood.types import FloatArray, IndexArray, Searcher
 
-__all__ = ["fit_estimator", "start_tree"]
+__all__ = ["fit_estimator", "start_tree", "tree_name"]
 
-STARTS = ("pifa", "category", "random", "kmeans", "flat")
+STARTS = ("auto", "transitions", "pifa", "category", "random", "kmeans", "flat")
 # Instances that PIFA vectors are made of at least, and how many at a time.
 _INSTANCES, _BLOCK = 200_000, 16_384
 
 
-def start_tree(split: Split, config: TreeConfig, rng: np.random.Generator) -> Tree:
+def start_tree(split: Split, config: TreeConfig, rng: np.random.Generator, vectors: ItemVectors | None = None) -> Tree:
     """The first tree, by the name `config.tree`.
 
+    "transitions": balanced k-means on `vectors`, by what follows what; "auto": that, or "pifa" for a large catalogue;
     "pifa": balanced k-means on the histories that items follow; "category": by the item table's categories; "random";
     "kmeans": on the vectors of the fitted method `config.vectors`; "flat": none; else the folder of a fitted tree
     retriever of the same log and split. Errors: `InputError` where what the start needs is missing.
@@ -50,7 +53,10 @@ def start_tree(split: Split, config: TreeConfig, rng: np.random.Generator) -> Tr
         return category_tree(table.categories, rng, branching=branching)
     if config.tree == "random":
         return random_tree(num_items, rng, branching=branching)
-    if config.tree == "pifa":
+    if tree_name(config, num_items) == "transitions":
+        vectors = vectors or ItemVectors(train, config, int(rng.integers(2**31)))
+        return kmeans_tree(vectors(TREE_WIDTH), rng, branching=branching)
+    if tree_name(config, num_items) == "pifa":
         return kmeans_tree(instance_vectors(train, config, rng), rng, branching=branching)
     if config.tree == "kmeans":
         if config.vectors is None:
@@ -65,6 +71,13 @@ def start_tree(split: Split, config: TreeConfig, rng: np.random.Generator) -> Tr
     if tree.shape.depth > 1 and tree.shape.branching != branching:
         raise InputError(f"the tree in '{config.tree}' has branching={tree.shape.branching}; set branching to that")
     return tree
+
+
+def tree_name(config: TreeConfig, num_items: int) -> str:
+    """`config.tree`, with what "auto" means for so many items."""
+    if config.tree != "auto":
+        return config.tree
+    return "transitions" if starts_from_transitions("auto", num_items, possible=True) else "pifa"
 
 
 def item_vectors(folder: str, split: Split) -> FloatArray:

@@ -98,7 +98,8 @@ class TreeTask:
             {"params": dense, "weight_decay": config.weight_decay},
             {"params": [embeddings]},
         ]
-        self.optimizers = [LazyAdam(groups, lr=config.learning_rate, decoupled=True, amsgrad=config.amsgrad)]
+        rate = config.rate(train.num_items)
+        self.optimizers = [LazyAdam(groups, lr=rate, decoupled=True, amsgrad=config.amsgrad)]
         self.num_examples = len(self.examples)
         # How often the tree was renewed, how often that was taken back, and the share of the run that was over then.
         self.renewals, self.taken_back = 0, 0

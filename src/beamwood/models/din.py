@@ -119,9 +119,12 @@ class DinScorer(nn.Module):
             assert isinstance(layer, nn.Linear)
             nn.init.kaiming_uniform_(layer.weight, a=0.25, generator=generator)
             nn.init.zeros_(layer.bias)
-        if self.attention_start is None:
-            return
-        with torch.no_grad():
+        self.level_attention()
+
+    @torch.no_grad()
+    def level_attention(self) -> None:
+        """Shift attention's bias so that it is `attention_start` for a pair of nodes at the mean."""
+        if self.attention_start is not None:
             mean_1D = torch.zeros_like(self.nodes.weight[:1])
             mean_1D[:, 0] = float(self.unit_coordinate)
             hidden = self.attention_in_act(self.attention_in(torch.cat([mean_1D, mean_1D * mean_1D, mean_1D], dim=1)))

@@ -1,0 +1,59 @@
+"""Where a tree and its scorer start when nothing is given: both from what follows what in the training histories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from beamwood.data.dataset import Dataset
+from beamwood.methods.item_start import directions, transition_vectors
+from beamwood.methods.tree_config import TreeConfig
+from beamwood.models.din import DinScorer
+from beamwood.models.din_start import FIRST_FREE, start_as_similarity
+from beamwood.tree import Tree
+from beamwood.types import FloatArray
+
+__all__ = ["TREE_WIDTH", "ItemVectors"]
+
+TREE_WIDTH = 64
+"""Columns that a tree is made from."""
+
+
+@dataclass
+class ItemVectors:
+    """The transition vectors of a catalogue, made once for the tree and the scorer, when one of them first asks."""
+
+    train: Dataset
+    config: TreeConfig
+    seed: int
+    _made: FloatArray | None = None
+
+    def __call__(self, width: int) -> FloatArray:
+        """float32[N, width]."""
+        if self._made is None:
+            self._made = transition_vectors(self.train, max(TREE_WIDTH, self.config.width - FIRST_FREE), self.seed)
+        return directions(self._made[:, :width])
+
+    def start(self, scorer: DinScorer, tree: Tree) -> None:
+        """Let the scorer start as the similarity of history and node.
+
+        A node lies where the sum of its items' vectors points, and is as frequent as they are together.
+        """
+        shape = tree.shape
+        of_leaf = np.zeros((shape.capacity, scorer.nodes.embedding_dim - FIRST_FREE), np.float32)
+        of_leaf[tree.leaf_of_item] = self(of_leaf.shape[1])
+        taken = np.zeros(shape.capacity)
+        taken[tree.leaf_of_item] = self.train.item_counts
+        levels, frequencies = [], []
+        for level in range(1, shape.depth + 1):
+            size = shape.level_size(level)
+            levels.append(directions(of_leaf.reshape(size, -1, of_leaf.shape[1]).sum(axis=1)))
+            frequency = np.log1p(taken.reshape(size, -1).sum(axis=1))
+            frequencies.append(frequency - frequency.mean())
+        start_as_similarity(
+            scorer,
+            torch.from_numpy(np.concatenate(levels)),
+            torch.from_numpy(np.concatenate(frequencies).astype(np.float32)),
+        )

@@ -1,0 +1,112 @@
+"""Trees and scorers that start from what follows what."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from pydantic import ValidationError
+
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.methods import item_start, load_method
+from beamwood.methods.dtr import Config, make_parts
+from beamwood.methods.node_start import ItemVectors
+from beamwood.methods.tree_fit import searcher_of
+from beamwood.methods.tree_start import start_tree
+from beamwood.methods.tree_task import TreeTask
+
+SMALL = {"branching": 4, "width": 8, "attention_hidden": 8, "mlp": (16, 8), "windows": (4, 2, 1), "beam_width": 8}
+
+
+@pytest.fixture(scope="module")
+def split():
+    """Histories within one of five groups of 16 items."""
+    rng = np.random.default_rng(0)
+    rows = [(u, int(i) + 16 * (u % 5), t) for u in range(300) for t, i in enumerate(rng.permutation(16)[:10])]
+    return disjoint_users(
+        Dataset.from_log(read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")))
+    )
+
+
+def started(split, start, seed=0):
+    config = Config(**SMALL, node_start=start)
+    vectors = ItemVectors(split.train, config, seed)
+    tree = start_tree(split, config, np.random.default_rng(seed), vectors)
+    task = TreeTask(split.train, tree, config, make_parts(config, tree, None), seed=seed)
+    if start != "random":
+        vectors.start(task.model.scorer, tree)
+    return task
+
+
+def right(split, task):
+    """The share of ten answers that are of the asker's group, before any training."""
+    group = np.array([int(i) // 16 for i in split.train.items.ids])
+    histories = split.test.histories
+    answers = searcher_of(task).search(histories, 10).items
+    own = group[histories.items[histories.indptr[:-1]]]
+    return float((group[answers] == own[:, None]).mean())
+
+
+def test_it_knows_groups_before_any_training(split):
+    assert right(split, started(split, "transitions")) > 0.95
+    assert right(split, started(split, "random")) < 0.5
+
+
+def test_the_tree_puts_groups_side_by_side(split):
+    tree = started(split, "transitions").tree
+    group = np.array([int(i) // 16 for i in split.train.items.ids])
+    parents = tree.leaf_of_item // 4
+    alike = np.mean([len(set(group[parents == parent])) == 1 for parent in np.unique(parents)])
+    assert alike > 0.8
+
+
+def test_a_parent_lies_where_its_items_point(split):
+    task = started(split, "transitions")
+    shape, weight = task.tree.shape, task.model.scorer.nodes.weight.detach()
+    leaves = torch.zeros(shape.capacity, 6)
+    live = torch.from_numpy(task.tree.leaf_of_item.astype(np.int64))
+    offset = shape.level_offset(shape.depth)
+    leaves[live] = weight[offset + live, 2:]
+    for level in range(1, shape.depth):
+        first, size = shape.level_offset(level), shape.level_size(level)
+        sums = leaves.view(size, -1, 6).sum(dim=1)
+        expected = torch.nn.functional.normalize(sums, dim=1)
+        some = sums.any(dim=1)
+        torch.testing.assert_close(weight[first : first + size, 2:][some], expected[some])
+
+
+def test_one_seed_gives_one_start(split):
+    first, second, other = (started(split, "auto", seed).model.state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_what_auto_meant_is_recorded(split, monkeypatch):
+    config = Config(**SMALL, max_steps=2, evaluate_every=1)
+    small = load_method("dtr").fit(split, config, progress=False).metadata["training"]
+    assert (config.rate(80), Config(learning_rate=0.1).rate(80)) == (1.5e-3, 0.1)
+    assert (small["tree_start"], small["node_start"]) == ("transitions", "transitions")
+    monkeypatch.setattr(item_start, "LARGEST", 79)
+    large = load_method("dtr").fit(split, config, progress=False).metadata["training"]
+    assert (large["tree_start"], large["node_start"]) == ("pifa", "random")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"unit_coordinate": False}, {"norm": "batch"}, {"width": 3}, {"attention_hidden": 1}]
+)
+def test_a_scorer_without_the_parts_starts_at_random(changes):
+    config = Config(**SMALL | changes)
+    assert not config.starts_from_transitions(10)
+    assert config.rate(10) == 7e-3
+    with pytest.raises(ValidationError, match="node_start=random"):
+        Config(**SMALL | changes, node_start="transitions")
+
+
+def test_items_without_neighbours_do_no_harm(split):
+    """A log of single interactions has no transitions; the scorer starts as drawn but for frequencies."""
+    rows = [(u, u % 7, u) for u in range(40)]
+    train = Dataset.from_log(read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")))
+    bare = replace(split, train=train)
+    tree = start_tree(bare, Config(**SMALL), np.random.default_rng(0))
+    assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(7))

@@ -1,0 +1,66 @@
+"""The start of the DIN scorer at the similarity of history and node."""
+
+import numpy as np
+import pytest
+import torch
+
+from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.models.din_start import start_as_similarity
+from beamwood.tree.tree import Shape
+
+SHAPE = Shape(3, 4, 2)
+
+
+def drawn(activation="relu", **changes):
+    return DinScorer(
+        SHAPE,
+        width=8,
+        attention_hidden=6,
+        windows=(3, 2, 1),
+        mlp=(10, 5),
+        activation=activation,
+        generator=torch.Generator().manual_seed(3),
+        **changes,
+    )
+
+
+@pytest.mark.parametrize("activation", ["relu", "prelu"])
+def test_scores_are_faded_similarities_and_frequencies(activation):
+    """Without what the draw adds, the score is the formula to the last digit but a constant."""
+    rng = np.random.default_rng(0)
+    directions = rng.normal(size=(SHAPE.num_nodes, 6)).astype(np.float32)
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    frequency = rng.normal(size=SHAPE.num_nodes).astype(np.float32) * 0.3
+    scorer = drawn(activation)
+    with torch.no_grad():
+        for weight in (scorer.attention_out.weight, scorer.output.weight, *(x.weight for x in scorer.hidden[1:])):
+            weight.zero_()
+    start_as_similarity(scorer, torch.from_numpy(directions), torch.from_numpy(frequency))
+
+    history = np.array([[-1, 0, 4, 11, 4, 7], [-1, -1, -1, -1, -1, 9]])
+    for level in (1, 2):
+        offset, size = SHAPE.level_offset(level), SHAPE.level_size(level)
+        got = scorer.evaluate(torch.from_numpy(history), LevelNodes(level, None)).numpy()
+        nodes = directions[offset : offset + size]
+        expected = np.tile(2 + frequency[offset : offset + size], (2, 1)).astype(np.float64)
+        for row, leaves in enumerate(history):
+            for leaf, age in zip(leaves, (4, 4, 4, 1.5, 1.5, 0), strict=True):
+                if leaf >= 0:
+                    attention = 0.3 + 1.25 * nodes @ nodes[leaf // SHAPE.leaves_below(level)]
+                    attention = np.where(attention > 0, attention, 0.25 * attention)
+                    expected[row] += 2 * 0.6**age * attention
+        assert expected.min() > 0, "the carrying unit must be live for the formula to hold"
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_a_node_of_which_nothing_is_known_keeps_its_drawn_embedding():
+    scorer, before = drawn(), drawn().nodes.weight.detach()
+    directions = torch.zeros(SHAPE.num_nodes, 6)
+    directions[4, 0] = 1
+    start_as_similarity(scorer, directions, torch.zeros(SHAPE.num_nodes))
+    after = scorer.nodes.weight.detach()
+    assert torch.equal(after[:, 0], torch.ones(SHAPE.num_nodes))
+    assert not after[:, 1].any()
+    assert torch.equal(after[4, 2:], directions[4])
+    others = torch.arange(SHAPE.num_nodes) != 4
+    assert torch.equal(after[others, 2:], before[others, 2:])
