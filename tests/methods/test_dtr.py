@@ -1,5 +1,7 @@
 """DTR learns the planted market, resumes exactly, and its options mean what they say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -139,6 +141,9 @@ def test_time_limit_keeps_the_best_so_far(split):
 def test_wrong_configuration(split):
     with pytest.raises(InputError, match="min_history=400"):
         make_task(split, min_history=400, windows=(500,))
+    short = replace(split, train=replace(split.train, histories=split.train.histories.last(1)))
+    with pytest.raises(InputError, match="no user has two interactions"):
+        make_task(short, min_history=1)
     with pytest.raises(ValueError, match="Extra inputs"):
         Config(lerning_rate=1)
 

@@ -47,7 +47,7 @@ class TreeConfig(BaseModel):
     targets: int = Field(8, ge=1, description="items of the user's future that one history is trained on")
     horizon: int = Field(10, ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")
     level_reduction: Literal["mean", "sum"] = "mean"
-    min_history: int = Field(5, ge=1, description="training histories shorter than this are left out; DTR: 15")
+    min_history: int = Field(1, ge=1, description="training histories shorter than this are left out; DTR: 15")
     learning_rate: float | None = Field(
         None, gt=0, description="null: 1.5e-3 where the scorer starts from transitions, else 7e-3"
     )

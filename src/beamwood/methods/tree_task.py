@@ -72,6 +72,8 @@ class TreeTask:
             train.histories, length=sum(config.windows) + 1, min_history=config.min_history
         )
         if len(self.examples) == 0:
+            if config.min_history == 1:
+                raise InputError("no user has two interactions to train on; give a longer log")
             raise InputError(
                 f"no user has more than min_history={config.min_history} interactions to train on; "
                 "lower it with --set min_history=1 or give a longer log"
