@@ -26,8 +26,8 @@ MARKET = MarketConfig(
     stay=0.98, popularity_exponent=0.5, category_focus=0.0, item_focus=0.3,
 )  # fmt: skip
 MODEL: dict[str, Any] = {
-    "tree": "category", "branching": 2, "width": 16, "attention_hidden": 16, "windows": (6, 4, 2, 1, 1),
-    "mlp": (64, 32),
+    "tree": "category", "node_start": "random", "branching": 2, "width": 16, "attention_hidden": 16,
+    "windows": (6, 4, 2, 1, 1), "mlp": (64, 32),
     "targets": 1, "horizon": 1, "num_negatives": 64, "min_history": 2, "learning_rate": 3e-3, "batch_size": 256,
     "bf16": False, "monitor": "all/f@20", "evaluate_every": 500, "patience": 100, "validation_users": 400,
 }  # fmt: skip

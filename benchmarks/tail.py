@@ -99,6 +99,7 @@ FROM: dict[str, tuple[str, dict[str, Any]]] = {
     "lpo4rec": ("lpo4rec", ALIGNED),
     "lpo4rec, paper's pi": ("lpo4rec", ALIGNED | PAPER),
     "lpo4rec, logprob": ("lpo4rec", ALIGNED | {"pi": "logprob"}),
+    "lpo4rec, no reweighting": ("lpo4rec", ALIGNED | {"reweight": False}),
 }
 FROM |= {
     f"sasrec, trained on, prior {value}": (
@@ -108,6 +109,7 @@ FROM |= {
     for value in (0.25, 0.5, 1.0)
 }
 FROM |= {"lpo4rec, prior 0.5": ("lpo4rec", ALIGNED | {"prior_power": 0.5, "reweight": False})}
+COSTED = ("sasrec, trained on", "r2rec", "dpo", "s-dpo", "simpo", "orpo", "lpo4rec, no reweighting", "lpo4rec")
 MAIN = [*COUNTED, "sasrec", "gru4rec", "caser", "melt", "cities", "sasrec, trained on", "r2rec", "dpo", "s-dpo"]
 MAIN += ["simpo", "orpo", "lpo4rec", "lpo4rec, paper's pi", "r2rec, from scratch", "lpo4rec, from scratch"]
 
@@ -213,7 +215,7 @@ def cost(arguments: argparse.Namespace) -> None:
         config = module.Config(**(LOOP | FORM | parsed(arguments.set) | {"max_steps": 2, "evaluate_every": 2}))
         module.fit(split, config, progress=False).save(start)
     results = {}
-    for name in ("sasrec, trained on", "r2rec", "dpo", "s-dpo", "simpo", "orpo", "lpo4rec, no reweighting", "lpo4rec"):
+    for name in COSTED:
         own = FROM[name][1] | parsed(arguments.set) | {"start": str(start)}
         results[name] = in_process(step_cost, arguments.log, arguments.prepend, own, arguments.steps)
         print(name, json.dumps(results[name]), flush=True)

@@ -46,3 +46,15 @@ def test_each_row_says_its_tail_rule(tmp_path, bench, capsys):
         (tmp_path / "restored" / f"popularity-0.{end}").rename(tmp_path / "clean" / f"popularity-1.{end}")
     with pytest.raises(SystemExit, match="rows of 2 tail rules; give each a folder"):
         bench("table", "--out", tmp_path / "clean")
+
+
+def test_every_configuration_is_one(bench):
+    """All rows, and those whose cost is measured, are configurations of their methods."""
+    from beamwood.methods import load_method
+    from benchmarks import tail
+
+    assert set(tail.COSTED) <= set(tail.FROM)
+    for method, settings in (tail.SCRATCH | tail.FROM).values():
+        config = load_method(method).Config
+        own = {"start": "a folder"} if "start" in config.model_fields else {}
+        config(**settings | own)

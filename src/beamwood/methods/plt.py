@@ -11,9 +11,8 @@ from typing import Unpack
 from pydantic import Field
 
 from beamwood.data.split import Split
-from beamwood.methods.item_start import Start
 from beamwood.methods.train_options import TrainOptions
-from beamwood.methods.tree_config import TreeConfig
+from beamwood.methods.tree_config import NodeStart, TreeConfig
 from beamwood.methods.tree_fit import fit_tree
 from beamwood.methods.tree_task import Parts
 from beamwood.retrieval.retriever import Retriever
@@ -29,7 +28,7 @@ class Config(TreeConfig):
     """PLT: nothing of its own to set. See `TreeConfig`."""
 
     # Similarities are no log-odds, and a search adds up their log sigmoid: validation prefers what is drawn.
-    node_start: Start = Field("random", description="transitions: scores start as the similarity of history and node")
+    node_start: NodeStart = "random"
     width: int = Field(24, ge=1)
 
 

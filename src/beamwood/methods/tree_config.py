@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
@@ -11,7 +11,12 @@ from beamwood.models.din import WINDOWS
 from beamwood.retrieval.stored import MOST
 from beamwood.training.lazy_adam import EmbeddingOptimizer
 
-__all__ = ["TreeConfig"]
+__all__ = ["NodeStart", "TreeConfig"]
+
+NodeStart = Annotated[
+    Start,
+    Field(description="transitions: scores start as the similarity of history and node; auto: up to 200,000 items"),
+]
 
 
 class TreeConfig(BaseModel):
@@ -28,9 +33,7 @@ class TreeConfig(BaseModel):
     tree: str = Field(
         "auto", description="transitions, pifa, category, random, kmeans, or a folder with a tree to start from"
     )
-    node_start: Start = Field(
-        "auto", description="transitions: scores start as the similarity of history and node; auto: up to 200,000 items"
-    )
+    node_start: NodeStart = "auto"
     vectors: str | None = Field(None, description="tree=kmeans: folder of a fitted method whose item vectors to use")
     branching: int = Field(16, ge=2, le=256)
     width: int = Field(48, ge=1)

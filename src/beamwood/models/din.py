@@ -119,10 +119,10 @@ class DinScorer(nn.Module):
             assert isinstance(layer, nn.Linear)
             nn.init.kaiming_uniform_(layer.weight, a=0.25, generator=generator)
             nn.init.zeros_(layer.bias)
-        self.level_attention()
+        self.centre_attention()
 
     @torch.no_grad()
-    def level_attention(self) -> None:
+    def centre_attention(self) -> None:
         """Shift attention's bias so that it is `attention_start` for a pair of nodes at the mean."""
         if self.attention_start is not None:
             mean_1D = torch.zeros_like(self.nodes.weight[:1])

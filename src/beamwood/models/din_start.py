@@ -49,7 +49,7 @@ def start_as_similarity(scorer: DinScorer, directions_VD: Tensor, log_frequency_
         scorer.attention_in.bias[unit] = 0
         scorer.attention_out.weight[0, unit] = sign
     scorer.attention_out.weight[0, 2:] *= _QUIET
-    scorer.level_attention()
+    scorer.centre_attention()
 
     first, *others = [layer for layer in scorer.hidden if isinstance(layer, nn.Linear)]
     first.weight[0] = 0
