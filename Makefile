@@ -42,12 +42,14 @@ clean:
 	rm -rf build .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # A development build: the module goes into src/beamwood, for use with PYTHONPATH=src.
-native:
+native: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt nanobind
 	cmake -S native -B build/native -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/src/beamwood
 	cmake --build build/native --parallel 2
 
 # The kernel tests under AddressSanitizer and UndefinedBehaviorSanitizer. Python itself is not built for the leak check.
-sanitize:
+sanitize: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt nanobind
 	mkdir -p build/sanitized
 	cp -r src/beamwood build/sanitized/
 	cmake -S native -B build/sanitize -DCMAKE_BUILD_TYPE=Release -DBEAMWOOD_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/build/sanitized/beamwood

@@ -11,7 +11,7 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.losses.softmax import full_softmax
-from beamwood.methods import load_method
+from beamwood.methods import load_method, tree_task
 from beamwood.methods.dtr import Config, fit, make_parts
 from beamwood.methods.tree_start import start_tree
 from beamwood.methods.tree_task import Batch, TreeTask
@@ -68,6 +68,12 @@ def test_paper_form_targets_are_the_next_items(split):
     assert np.array_equal(batch.targets_BT[:, 0], task.tree.leaf_of_item[task.examples.targets(rows)])
     histories = task.examples.histories(rows).padded(15)
     assert np.array_equal(batch.leaves_BL, task.tree.leaves_of(histories))
+
+
+@pytest.mark.parametrize(("setting", "able", "runs"), [(None, True, True), (None, False, False), (True, False, True)])
+def test_bfloat16_unless_set_is_for_processors_that_have_it(split, monkeypatch, setting, able, runs):
+    monkeypatch.setattr(tree_task, "has_bfloat16", lambda: able)
+    assert make_task(split, bf16=setting).bf16 is runs
 
 
 def test_targets_stay_within_the_horizon_and_the_user(split):

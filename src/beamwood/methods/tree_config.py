@@ -66,7 +66,11 @@ class TreeConfig(BaseModel):
     clip_norm: float = Field(5.0, gt=0)
     amsgrad: bool = Field(False, description="Adam divides by the largest second moment so far (the authors' program)")
     embedding_optimizer: EmbeddingOptimizer = "auto"
-    bf16: bool = Field(True, description="run the MLP's products in bfloat16 during training; search stays float32")
+    bf16: bool | None = Field(
+        None,
+        description="run the MLP's products in bfloat16 during training (search stays float32); null: where the "
+        "processor multiplies bfloat16 itself",
+    )
     validation_users: int = Field(600, ge=1, description="validation queries used while training, drawn once")
     monitor: str = "new/f@20"
     tree_updates: int = Field(0, ge=0, description="how often the tree is learned anew, evenly over the run")

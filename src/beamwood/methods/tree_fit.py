@@ -73,5 +73,6 @@ def fit_tree(
         "tree_updates": task.renewals - task.taken_back,
         "tree_start": tree_name(config, split.train.num_items),
         "node_start": "transitions" if started else "random",
+        "bf16": task.bf16,
     }
     return build_retriever(searcher_of(task), split, method=method, config=config, seed=seed, training=training)

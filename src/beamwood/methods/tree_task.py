@@ -24,6 +24,7 @@ from beamwood.models.tree_model import TreeModel
 from beamwood.sampling.levels import LevelDraw, LevelSampler
 from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
+from beamwood.training.precision import has_bfloat16
 from beamwood.tree import Tree
 from beamwood.types import ItemLists, Searcher
 
@@ -100,6 +101,7 @@ class TreeTask:
             {"params": dense, "weight_decay": config.weight_decay},
             {"params": [embeddings]},
         ]
+        self.bf16 = has_bfloat16() if config.bf16 is None else config.bf16
         rate = config.rate(train.num_items)
         self.optimizers = [LazyAdam(groups, lr=rate, decoupled=True, amsgrad=config.amsgrad)]
         self.num_examples = len(self.examples)
@@ -185,7 +187,7 @@ class TreeTask:
             z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT)
         targets = [batch.targets_BT // tree.shape.leaves_below(draw.level) for draw in draws]
         entries = [LevelNodes(draw.level, nodes_of(draw, own)) for draw, own in zip(draws, targets, strict=True)]
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.config.bf16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
             scores = scorer(batch.leaves_BL, entries)
         losses = []
         for draw, own_BT, values in zip(draws, targets, scores, strict=True):
