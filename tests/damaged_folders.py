@@ -22,7 +22,7 @@ from beamwood.artefact import read_artefact
 from beamwood.data import Vocabulary
 from beamwood.data.features import FeatureColumn
 from beamwood.errors import ArtefactError, InputError
-from beamwood.kernels.din import DinWeights, Layer
+from beamwood.kernels.din import DinWeights, Layer, Similarity
 from beamwood.models.caser import Caser
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.fmlp import FmlpRec
@@ -56,7 +56,8 @@ def tree():
     built = random_tree(NUM_ITEMS, np.random.default_rng(0))
     nodes = numbers(built.shape.num_nodes, WIDTH)
     mlp = layer(3 * WIDTH, 5), layer(5, 1)
-    weights = DinWeights(nodes, layer(3 * WIDTH, 5), layer(5, 1), np.array([3, 1], np.int64), mlp)
+    similarity = Similarity(numbers(built.shape.num_nodes, 3), numbers(4))
+    weights = DinWeights(nodes, layer(3 * WIDTH, 5), layer(5, 1), np.array([3, 1], np.int64), mlp, similarity)
     return TreeSearcher(weights, built, beam_width=4)
 
 

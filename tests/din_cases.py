@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from beamwood.kernels.din import DinWeights, Layer
+from beamwood.kernels.din import DinWeights, Layer, Similarity
 from beamwood.tree import Tree, random_tree
 
 WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
@@ -26,8 +26,14 @@ def random_weights(
     hidden: int = 12,
     windows: tuple[int, ...] = (4, 3, 2, 1),
     mlp: tuple[int, ...] = (16, 8),
+    similarity: int = 0,
 ) -> DinWeights:
+    """`similarity`: its columns, 0 for none."""
     sizes = [(len(windows) + 1) * width, *mlp, 1]
+    own = None
+    if similarity:
+        vectors = rng.normal(0, similarity**-0.5, (num_nodes, similarity)).astype(np.float32)
+        own = Similarity(vectors, rng.normal(0, 1, sum(windows)).astype(np.float32))
     return DinWeights(
         nodes=rng.normal(0, 1, (num_nodes, width)).astype(np.float32),
         attention_in=random_layer(rng, 3 * width, hidden),
@@ -36,6 +42,7 @@ def random_weights(
         layers=tuple(
             random_layer(rng, sizes[i], sizes[i + 1], last=i == len(sizes) - 2) for i in range(len(sizes) - 1)
         ),
+        similarity=own,
     )
 
 

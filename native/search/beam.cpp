@@ -115,6 +115,16 @@ void Worker::enter(const Query& query, int level) {
     if (space_.table)
         for (const std::int32_t node : history_.nodes)
             space_.table_rows.push_back(table.data() + node * shape_.level_size(level));
+    if (model_.similar) {
+        const int width = model_.similar_width;
+        level_similar_ = model_.similar + shape_.level_offset(level) * width;
+        similar_query_.assign(width, 0);
+        for (int position = 0; position < model_.history_length; ++position) {
+            if (query.history[position] < 0) continue;
+            const float* row = level_similar_ + query.history[position] / below * width;
+            for (int at = 0; at < width; ++at) similar_query_[at] += model_.places[position] * row[at];
+        }
+    }
     // A whole level is read in order, which needs no help.
     ahead_.clear();
     if (nodes_.size() <= 4096) look_ahead(level, nodes_.data(), nodes_.size(), 1);
@@ -148,6 +158,12 @@ void Worker::score_nodes() {
     scores_.resize(nodes_.size());
     kernels_.score(model_, level_nodes_, static_cast<int>(history_.nodes.size()), nodes_.data(),
                    static_cast<std::int64_t>(nodes_.size()), space_, scores_.data());
+    add_similarity(nodes_.data(), static_cast<std::int64_t>(nodes_.size()), scores_.data());
+}
+
+void Worker::add_similarity(const std::int32_t* wanted, std::int64_t count, float* scores) const {
+    if (model_.similar)
+        kernels_.add_products(level_similar_, model_.similar_width, similar_query_.data(), wanted, count, scores);
 }
 
 // Scores entries [begin, end) of `by_distance_` in float32, behind what `subset_scores_` holds.
@@ -157,6 +173,7 @@ void Worker::rescore(std::int64_t begin, std::int64_t end) {
     subset_scores_.resize(end);
     kernels_.score(model_, level_nodes_, static_cast<int>(history_.nodes.size()), subset_.data(), end - begin, space_,
                    subset_scores_.data() + begin);
+    add_similarity(subset_.data(), end - begin, subset_scores_.data() + begin);
 }
 
 void Worker::choose(std::int64_t k, bool final) {
@@ -170,6 +187,7 @@ void Worker::choose(std::int64_t k, bool final) {
         tiles.prepare(model_, *amx_, level_nodes_, history_, space_, *amx_space_);
         tiles.score(model_, *amx_, level_nodes_, num_history, nodes_.data(), count, precision_ == Precision::exact,
                     space_, *amx_space_, scores_.data());
+        add_similarity(nodes_.data(), count, scores_.data());
         if (precision_ == Precision::exact) return choose_exactly(k, final);
     }
     keys_.resize(count);
@@ -345,6 +363,7 @@ void Worker::score(const Query& query, const std::int32_t* leaves, std::int64_t 
         tiles.prepare(model_, *amx_, level_nodes_, history_, space_, *amx_space_);
         tiles.score(model_, *amx_, level_nodes_, num_history, nodes_.data(), given, false, space_, *amx_space_,
                     scores_.data());
+        add_similarity(nodes_.data(), given, scores_.data());
     } else {
         score_nodes();
     }

@@ -61,6 +61,8 @@ private:
     std::int64_t beam_of_paths(const Query& query, std::int64_t beam_width, std::int64_t k,
                                const std::vector<const std::int32_t*>& live);
     void score_nodes();
+    // Adds to `scores` of `count` nodes what the model's similarity, if it has one, says of them.
+    void add_similarity(const std::int32_t* wanted, std::int64_t count, float* scores) const;
     void rescore(std::int64_t begin, std::int64_t end);
     void write_out(std::int64_t k, std::int32_t* leaves, float* scores);
 
@@ -76,6 +78,8 @@ private:
     std::vector<std::pair<std::int32_t, std::int32_t>> entries_;
     std::vector<std::int32_t> slot_of_position_;
     const float* level_nodes_ = nullptr;
+    const float* level_similar_ = nullptr;
+    std::vector<float> similar_query_;  // [R]
     std::vector<const char*> ahead_;
     std::vector<std::int32_t> nodes_, next_, subset_;
     std::vector<float> scores_, subset_scores_, sums_;

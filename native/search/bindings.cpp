@@ -1,6 +1,7 @@
 // beamwood._native.Searcher: every argument is checked here, whatever Python has checked before.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <tuple>
 
@@ -25,6 +27,8 @@ using Array = nb::ndarray<const Value, nb::ndim<Dimensions>, nb::c_contig, nb::d
 template <class Value, int Dimensions>
 using Result = nb::ndarray<nb::numpy, Value, nb::ndim<Dimensions>>;
 using LayerArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
+// Vectors of the nodes and what each place of the history weighs.
+using SimilarityArrays = std::tuple<Array<float, 2>, Array<float, 1>>;
 using ShapeNumbers = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
 void require(bool holds, const std::string& message) {
@@ -59,10 +63,12 @@ Dense checked_layer(const LayerArrays& arrays, int inputs, const std::string& na
 class Searcher {
 public:
     Searcher(Array<float, 2> nodes, std::vector<LayerArrays> layers, Array<std::int64_t, 1> windows,
-             ShapeNumbers shape, const std::string& level, const std::string& precision, bool by_path, int table_nodes)
-        : nodes_(nodes), by_path_(by_path), kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))) {
+             ShapeNumbers shape, const std::string& level, const std::string& precision, bool by_path, int table_nodes,
+             std::optional<SimilarityArrays> similarity)
+        : nodes_(nodes), similarity_(similarity), by_path_(by_path), kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))) {
         set_shape(shape);
         set_model(layers, windows);
+        set_similarity();
         set_tables(table_nodes);
         if (precision == "float32") precision_ = Precision::float32;
         else if (precision == "exact") precision_ = Precision::exact;
@@ -167,6 +173,20 @@ private:
         require(inputs == 1, "the last layer must have one output");
     }
 
+    void set_similarity() {
+        if (!similarity_) return;
+        const auto& [vectors, places] = *similarity_;
+        require(vectors.shape(0) == nodes_.shape(0) && vectors.shape(1) >= 1 && vectors.shape(1) < (1u << 14),
+                "similarity must have one vector for each node, 1..16383 wide");
+        require(places.shape(0) == static_cast<std::size_t>(model_.history_length),
+                "similarity must have one weight for each place of the history");
+        require_finite(vectors.data(), vectors.size(), "similarity.vectors");
+        require_finite(places.data(), places.size(), "similarity.places");
+        model_.similar = vectors.data();
+        model_.similar_width = static_cast<int>(vectors.shape(1));
+        model_.places.assign(places.data(), places.data() + places.shape(0));
+    }
+
     void set_tables(int most) {
         require(0 <= most && most < (1 << 14), "table_nodes must be in 0..16383");
         Workspace space(model_);
@@ -240,6 +260,7 @@ private:
     }
 
     Array<float, 2> nodes_;  // keeps the caller's array alive; the largest by far, so it is not copied
+    std::optional<SimilarityArrays> similarity_;  // likewise
     bool by_path_;
     const SearchKernels& kernels_;
     TreeShape shape_;
@@ -255,9 +276,10 @@ private:
 void register_search(nb::module_& module) {
     nb::class_<Searcher>(module, "Searcher", "Searches a tree with a DIN scorer; see beamwood.kernels.search.")
         .def(nb::init<Array<float, 2>, std::vector<LayerArrays>, Array<std::int64_t, 1>, ShapeNumbers,
-                      const std::string&, const std::string&, bool, int>(),
+                      const std::string&, const std::string&, bool, int, std::optional<SimilarityArrays>>(),
              nb::arg("nodes").noconvert(), nb::arg("layers").noconvert(), nb::arg("windows").noconvert(),
-             nb::arg("shape"), nb::arg("level"), nb::arg("precision"), nb::arg("by_path"), nb::arg("table_nodes"))
+             nb::arg("shape"), nb::arg("level"), nb::arg("precision"), nb::arg("by_path"), nb::arg("table_nodes"),
+             nb::arg("similarity").noconvert().none())
         .def("beam", &Searcher::beam, nb::arg("history").noconvert(), nb::arg("beam_width"), nb::arg("k"),
              nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert(), nb::arg("threads"))
         .def("exact", &Searcher::exact, nb::arg("history").noconvert(), nb::arg("k"), nb::arg("live").noconvert(),

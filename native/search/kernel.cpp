@@ -209,10 +209,34 @@ void tabulate(const Model& model, const float* nodes, int size, Workspace& space
     }
 }
 
+void add_products(const float* vectors, int width, const float* query, const std::int32_t* wanted, std::int64_t count,
+                  float* scores) {
+    // Rows lie anywhere; those to come are asked for while this one is read.
+    constexpr std::int64_t AHEAD = 4;
+    for (std::int64_t i = 0; i < count; ++i) {
+        if (i + AHEAD < count) {
+            const float* next = vectors + static_cast<std::size_t>(wanted[i + AHEAD]) * width;
+            for (int at = 0; at < width; at += 16) __builtin_prefetch(next + at);
+        }
+        const float* row = vectors + static_cast<std::size_t>(wanted[i]) * width;
+        Vec sums[4] = {};
+        int at = 0;
+        for (; at + 4 * LANES <= width; at += 4 * LANES)
+            for (int v = 0; v < 4; ++v) sums[v] += load(row + at + v * LANES) * load(query + at + v * LANES);
+        for (; at + LANES <= width; at += LANES) sums[0] += load(row + at) * load(query + at);
+        float parts[LANES];
+        store(parts, (sums[0] + sums[1]) + (sums[2] + sums[3]));
+        float sum = 0;
+        for (const float part : parts) sum += part;
+        for (; at < width; ++at) sum += row[at] * query[at];
+        scores[i] += sum;
+    }
+}
+
 }  // namespace
 
 const SearchKernels* search_kernels() {
-    static constexpr SearchKernels table{prepare, score, tabulate};
+    static constexpr SearchKernels table{prepare, score, tabulate, add_products};
     return &table;
 }
 

@@ -20,6 +20,9 @@ struct SearchKernels {
     // `table` [size, size]: the attention weight of each node of a level as history (rows) for each as candidate, equal to
     // what `score` computes, bit for bit.
     void (*tabulate)(const Model& model, const float* nodes, int size, Workspace& space, float* table);
+    // Adds to each of `scores` the product of `query` [width] with the row of `vectors` [., width] that is wanted.
+    void (*add_products)(const float* vectors, int width, const float* query, const std::int32_t* wanted,
+                         std::int64_t count, float* scores);
 };
 
 BEAMWOOD_DECLARE_KERNELS(SearchKernels, search_kernels)

@@ -24,9 +24,11 @@ def sparse_lists(rows):
 
 
 @pytest.mark.parametrize("level", [1, 2, -1])
-@pytest.mark.parametrize(("width", "windows"), [(8, (4, 3, 2, 1)), (24, WINDOWS), (3, (1,))])
-def test_folded_scores_equal_the_equations(level, width, windows):
-    tree, weights, histories = random_case(1, width=width, windows=windows)
+@pytest.mark.parametrize(
+    ("width", "windows", "similarity"), [(8, (4, 3, 2, 1), 0), (24, WINDOWS, 0), (3, (1,), 0), (8, (4, 3, 2, 1), 30)]
+)
+def test_folded_scores_equal_the_equations(level, width, windows, similarity):
+    tree, weights, histories = random_case(1, width=width, windows=windows, similarity=similarity)
     level = tree.shape.depth if level < 0 else level
     nodes = np.arange(tree.shape.level_size(level))
     offset = tree.shape.level_offset(level)
@@ -94,13 +96,34 @@ def test_a_narrow_beam_follows_the_layers():
 
 def test_ties_go_to_the_lower_node():
     tree, weights, histories = random_case(2)
-    flat = dataclasses.replace(weights, nodes=np.ones_like(weights.nodes))
+    # Equal nodes would not do: a matrix product may round equal rows differently.
+    last = dataclasses.replace(weights.layers[-1], weight=np.zeros_like(weights.layers[-1].weight))
+    flat = dataclasses.replace(weights, layers=(*weights.layers[:-1], last))
     found = beam_search(flat, tree.shape, histories, beam_width=5, k=5, live=tree.live_counts)
     assert np.all(found.leaves == np.flatnonzero(tree.item_of_leaf >= 0)[:5])
 
 
-def test_arrays_round_trip_and_are_checked():
-    weights = random_weights(np.random.default_rng(0), 10)
+def test_the_similarity_adds_a_weighted_sum_of_products():
+    tree, weights, histories = random_case(3, similarity=5)
+    plain = dataclasses.replace(weights, similarity=None)
+    offset, nodes = tree.shape.level_offset(tree.shape.depth), np.arange(tree.num_items)
+    for history in histories:
+        more = score_nodes(weights, offset, history, nodes) - score_nodes(plain, offset, history, nodes)
+        own = weights.similarity
+        expected = [
+            sum(
+                own.places[at] * own.vectors[offset + a] @ own.vectors[offset + n]
+                for at, a in enumerate(history)
+                if a >= 0
+            )
+            for n in nodes
+        ]
+        assert np.allclose(more, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("similarity", [0, 3])
+def test_arrays_round_trip_and_are_checked(similarity):
+    weights = random_weights(np.random.default_rng(0), 10, similarity=similarity)
     arrays = weights.arrays()
     again = DinWeights.from_arrays(arrays)
     assert all(np.array_equal(again.arrays()[name], array) for name, array in arrays.items())
@@ -112,3 +135,20 @@ def test_arrays_round_trip_and_are_checked():
         DinWeights.from_arrays(arrays | {"nodes": np.full_like(weights.nodes, np.nan)})
     with pytest.raises(ArtefactError, match="float64"):
         DinWeights.from_arrays(arrays | {"nodes": weights.nodes.astype(np.float64)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"similarity.vectors": np.zeros((9, 3), np.float32)}, "similarity.vectors has shape"),
+        ({"similarity.places": np.zeros(3, np.float32)}, "similarity.places has shape"),
+        ({"similarity.places": np.full(10, np.nan, np.float32)}, "similarity.places holds NaN"),
+        ({"similarity.vectors": np.zeros((10, 0), np.float32)}, "similarity.vectors is empty"),
+        ({"similarity.vectors": None}, "lack 'similarity.vectors'"),
+        ({"similarity.places": None}, "lack 'similarity.places'"),
+    ],
+)
+def test_a_similarity_that_does_not_fit_is_named(changes, says):
+    arrays = random_weights(np.random.default_rng(0), 10, similarity=3).arrays() | changes
+    with pytest.raises(ArtefactError, match=says):
+        DinWeights.from_arrays({name: array for name, array in arrays.items() if array is not None})

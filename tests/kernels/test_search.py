@@ -68,12 +68,21 @@ def masked_case(seed, num_rows, **sizes):
     variant=st.sampled_from(VARIANTS or [("float32", "generic")]),
     beam_width=st.integers(1, 70),
     table_nodes=st.sampled_from([0, 60, 512]),
+    similarity=st.sampled_from([0, 1, 7, 16, 40, 67, 256]),
 )
 def test_every_shape_equals_the_twin(
-    seed, num_items, branching, width, hidden, windows, mlp, variant, beam_width, table_nodes
+    seed, num_items, branching, width, hidden, windows, mlp, variant, beam_width, table_nodes, similarity
 ):
     tree, weights, histories, live, excluded = masked_case(
-        seed, 4, num_items=num_items, branching=branching, width=width, hidden=hidden, windows=windows, mlp=mlp
+        seed,
+        4,
+        num_items=num_items,
+        branching=branching,
+        width=width,
+        hidden=hidden,
+        windows=windows,
+        mlp=mlp,
+        similarity=similarity,
     )
     # Random scorers of odd shapes condition worse than trained ones: float32 itself is off by more than 1e-5 there.
     tolerance = 5e-5
@@ -232,8 +241,9 @@ def test_what_does_not_fit_is_an_error(monkeypatch, path):
     for bad in [{"precision": "exakt"}, {"threads": 0}]:
         with pytest.raises(InputError):
             DinSearch(weights, tree.shape, **bad)
+    short = dataclasses.replace(weights, nodes=weights.nodes[1:])
     with pytest.raises(InputError, match="nodes"):
-        DinSearch(dataclasses.replace(weights, nodes=weights.nodes[1:]), tree.shape)
+        DinSearch(short, tree.shape)
     for bad in [
         histories.astype(float),
         histories[0],
@@ -284,11 +294,14 @@ def test_the_native_edge_checks_for_itself():
         "float32",
         False,
         8,
+        None,
     ]
     history = np.ascontiguousarray(histories, np.int32)
     searcher = module.Searcher(*good)
     nan = weights.nodes.copy()
     nan[3, 1] = np.nan
+    vectors, places = np.ones((len(weights.nodes), 3), np.float32), np.ones(weights.history_length, np.float32)
+    module.Searcher(*good[:-1], (vectors, places))
     bad_arguments = [
         (0, nan),
         (0, weights.nodes.astype(np.float64)),
@@ -306,6 +319,13 @@ def test_the_native_edge_checks_for_itself():
         (5, "float16"),
         (7, -1),
         (7, 1 << 20),
+        (8, (vectors[1:], places)),
+        (8, (vectors[:, :0], places)),
+        (8, (vectors, places[1:])),
+        (8, (vectors.astype(np.float64), places)),
+        (8, (np.asfortranarray(vectors), places)),
+        (8, (np.full_like(vectors, np.nan), places)),
+        (8, (vectors, np.full_like(places, np.inf))),
     ]
     for place, bad in bad_arguments:
         with pytest.raises((ValueError, TypeError)):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from beamwood import load
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.methods import item_start, load_method
 from beamwood.methods.dtr import Config, make_parts
@@ -15,6 +16,7 @@ from beamwood.methods.node_start import ItemVectors
 from beamwood.methods.tree_fit import searcher_of
 from beamwood.methods.tree_start import start_tree
 from beamwood.methods.tree_task import TreeTask
+from beamwood.tree import random_tree
 
 SMALL = {"branching": 4, "width": 8, "attention_hidden": 8, "mlp": (16, 8), "windows": (4, 2, 1), "beam_width": 8}
 
@@ -74,6 +76,44 @@ def test_a_parent_lies_where_its_items_point(split):
         expected = torch.nn.functional.normalize(sums, dim=1)
         some = sums.any(dim=1)
         torch.testing.assert_close(weight[first : first + size, 2:][some], expected[some])
+
+
+def test_the_similarity_goes_with_the_items_to_another_tree(split):
+    task = started(split, "transitions")
+    similarity, before = task.model.scorer.similarity, task.tree
+    shape, leaves = before.shape, similarity.leaves().clone()
+    after = random_tree(before.num_items, np.random.default_rng(5), branching=shape.branching)
+    assert after.shape == shape
+    task.model.replace_tree(after)
+    assert torch.equal(similarity.leaves()[after.leaf_of_item], leaves[before.leaf_of_item])
+    empty = torch.ones(shape.capacity, dtype=torch.bool)
+    empty[after.leaf_of_item] = False
+    assert not similarity.leaves()[empty].any()
+    sums = similarity.leaves().view(shape.level_size(1), -1, similarity.width).sum(dim=1)
+    torch.testing.assert_close(similarity.vectors[: shape.level_size(1)], torch.nn.functional.normalize(sums, dim=1))
+
+
+def test_what_similarity_width_means():
+    assert Config().similarity_columns(50_000) == 256
+    assert Config().similarity_columns(50_001) == 128
+    assert Config().similarity_columns(80) == 80
+    assert Config(similarity_width=7).similarity_columns(80) == 7
+    assert Config().similarity_columns(item_start.LARGEST + 1) == 0
+    assert Config(node_start="random").similarity_columns(80) == 0
+    for changes in ({"node_start": "random"}, {"norm": "batch"}):
+        with pytest.raises(ValidationError, match="similarity_width=7 is filled from transitions"):
+            Config(similarity_width=7, **changes)
+
+
+def test_a_saved_similarity_answers_alike(split, tmp_path):
+    config = Config(**SMALL, max_steps=3, evaluate_every=1)
+    retriever = load_method("dtr").fit(split, config, progress=False)
+    assert retriever.searcher.weights.similarity is not None
+    retriever.save(tmp_path / "saved")
+    again = load(tmp_path / "saved").searcher.search(split.test.histories, 5)
+    expected = retriever.searcher.search(split.test.histories, 5)
+    assert np.array_equal(again.items, expected.items)
+    assert np.array_equal(again.scores, expected.scores)
 
 
 def test_one_seed_gives_one_start(split):

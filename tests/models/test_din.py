@@ -12,11 +12,13 @@ from beamwood.tree import random_tree
 SIZES = {"width": 6, "attention_hidden": 9, "windows": (4, 3, 2, 1), "mlp": (12, 7)}
 
 
-def scorer_case(*, norm="none", activation="prelu", table_limit=20, num_items=150, seed=3):
+def scorer_case(*, norm="none", activation="prelu", table_limit=20, num_items=150, seed=3, similarity=0):
     generator = torch.Generator().manual_seed(seed)
     tree = random_tree(num_items, np.random.default_rng(seed))
-    options = {"norm": norm, "activation": activation, "table_limit": table_limit} | SIZES
-    model = DinScorer(tree.shape, dropout=0.0, generator=generator, **options)
+    options = {"norm": norm, "activation": activation, "table_limit": table_limit, "similarity_width": similarity}
+    model = DinScorer(tree.shape, dropout=0.0, generator=generator, **options, **SIZES)
+    if similarity:
+        model.similarity.set_leaves(torch.randn(tree.shape.capacity, similarity, generator=generator))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
@@ -49,12 +51,17 @@ def plain_scores(model, leaves, entry):
     for layer, act in zip(model.hidden, model.acts, strict=True):
         x = layer(x)
         x = torch.where(x > 0, x, x * act.weight)
-    return model.output(x)[..., 0]
+    scores = model.output(x)[..., 0]
+    if model.similarity is not None:
+        vectors = model.similarity.vectors[offset:]
+        places = model.similarity.places * (history >= 0)
+        scores = scores + torch.einsum("bl,blr,bmr->bm", places, vectors[history.clamp(min=0)], vectors[nodes])
+    return scores
 
 
-@pytest.mark.parametrize("table_limit", [0, 20, 10**6])
-def test_values_and_gradients_equal_the_equations(table_limit):
-    _, model, leaves, levels = scorer_case(table_limit=table_limit)
+@pytest.mark.parametrize(("table_limit", "similarity"), [(0, 0), (20, 0), (10**6, 0), (20, 5)])
+def test_values_and_gradients_equal_the_equations(table_limit, similarity):
+    _, model, leaves, levels = scorer_case(table_limit=table_limit, similarity=similarity)
     model = model.double()
     gradients = []
     for scores in (model(leaves, levels), [plain_scores(model, leaves, entry) for entry in levels]):
@@ -67,9 +74,12 @@ def test_values_and_gradients_equal_the_equations(table_limit):
         assert torch.allclose(gradients[0][name], expected, rtol=1e-7, atol=1e-9), name
 
 
-@pytest.mark.parametrize(("norm", "activation"), [("none", "prelu"), ("batch", "prelu"), ("none", "relu")])
-def test_export_searches_like_the_model(norm, activation):
-    tree, model, leaves, _ = scorer_case(norm=norm, activation=activation)
+@pytest.mark.parametrize(
+    ("norm", "activation", "similarity"),
+    [("none", "prelu", 0), ("batch", "prelu", 0), ("none", "relu", 0), ("none", "relu", 7)],
+)
+def test_export_searches_like_the_model(norm, activation, similarity):
+    tree, model, leaves, _ = scorer_case(norm=norm, activation=activation, similarity=similarity)
     shape = tree.shape
     model.train()
     for _ in range(3):
@@ -103,8 +113,8 @@ def test_unknown_norm():
 
 
 def test_recomputing_changes_nothing():
-    _, model, leaves, levels = scorer_case()
-    _, lean, _, _ = scorer_case()
+    _, model, leaves, levels = scorer_case(similarity=4)
+    _, lean, _, _ = scorer_case(similarity=4)
     lean.recompute = True
     for dropout in (0.0, 0.3):
         gradients = []

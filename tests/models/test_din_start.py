@@ -53,6 +53,31 @@ def test_scores_are_faded_similarities_and_frequencies(activation):
         np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
+def test_a_similarity_stands_for_attention_at_first():
+    """Scores are places times products of vectors, a parent's the direction of its leaves' sum, and frequencies."""
+    rng = np.random.default_rng(0)
+    scorer = drawn(similarity_width=5)
+    with torch.no_grad():
+        for weight in (scorer.output.weight, *(x.weight for x in scorer.hidden[1:])):
+            weight.zero_()
+    leaf_vectors = rng.normal(size=(SHAPE.capacity, 5)).astype(np.float32)
+    frequency = rng.normal(size=SHAPE.num_nodes).astype(np.float32) * 0.3
+    directions = torch.from_numpy(rng.normal(size=(SHAPE.num_nodes, 6)).astype(np.float32))
+    start_as_similarity(scorer, directions, torch.from_numpy(frequency), torch.from_numpy(leaf_vectors))
+
+    history = np.array([[-1, 0, 4, 11, 4, 7], [-1, -1, -1, -1, -1, -1]])
+    for level in (1, 2):
+        offset, size = SHAPE.level_offset(level), SHAPE.level_size(level)
+        vectors = leaf_vectors.reshape(size, -1, 5).sum(axis=1)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        expected = np.tile(2 + frequency[offset : offset + size], (2, 1)).astype(np.float64)
+        for age, leaf in enumerate(history[0, :0:-1]):
+            expected[0] += 4 * 0.6**age * vectors @ vectors[leaf // SHAPE.leaves_below(level)]
+        for nodes in (None, torch.arange(size).expand(2, -1)):
+            got = scorer.evaluate(torch.from_numpy(history), LevelNodes(level, nodes)).numpy()
+            np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
 def test_a_node_of_which_nothing_is_known_keeps_its_drawn_embedding():
     scorer, before = drawn(), drawn().nodes.weight.detach()
     directions = torch.zeros(SHAPE.num_nodes, 6)

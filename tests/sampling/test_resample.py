@@ -78,7 +78,7 @@ def test_the_native_loss_and_gradients_equal_the_twin(monkeypatch, batch, cached
     assert ours[0][0] == 0
     if torch.equal(ours[1], twin[1]):
         for one, other in zip(ours, twin, strict=True):
-            assert torch.allclose(one, other, rtol=1e-4, atol=1e-4 * other.abs().max().item())
+            assert torch.allclose(one, other, rtol=1e-4, atol=1e-4 * other.abs().max().item() + 1e-7)
     else:
         assert torch.allclose(ours[0], twin[0], atol=0.2)
 

@@ -8,8 +8,9 @@ For a user with history nodes a_1..a_L (oldest first, each item's ancestor on th
     z_t      = sum of weight_l a_l over window t                      (an absent history entry contributes 0)
     f(u, n)  = MLP([z_1; ...; z_T; w])                                act(x) = x if x > 0 else slope * x
 
-Batch statistics are folded into weights and biases at export, so every layer is affine, then PReLU.
-Source: DTR, section 3.2.2, equations 1-5.
+Batch statistics are folded into weights and biases at export, so every layer is affine, then PReLU. Where a scorer has
+a `Similarity`, `f(u, n) += sum of place_l s(a_l) . s(n)`, s a wider vector of each node that no training changes.
+Source: DTR, section 3.2.2, equations 1-5; the similarity is ours.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_integers
 
-__all__ = ["MAX_HISTORY", "DinWeights", "Layer"]
+__all__ = ["MAX_HISTORY", "DinWeights", "Layer", "Similarity"]
 
 # Far above any use; below it a search's memory for one user stays small.
 MAX_HISTORY = 2**16
@@ -41,12 +42,20 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class Similarity:
+    """`vectors` float32[V, R] of the nodes; `places` float32[L], what each place of the history weighs."""
+
+    vectors: Float32
+    places: Float32
+
+
+@dataclass(frozen=True, slots=True)
 class DinWeights:
     """A DIN scorer as arrays; checked when built, every array float32, contiguous and finite.
 
     `nodes` [V, D], level-major, level 1 first. `attention_in` Layer [A, 3 D] on `[a; a * w; w]`;
     `attention_out` Layer [1, A]. `windows` int64[T], lengths from the oldest window to the newest, sum L.
-    `layers`: the MLP, first input width (T + 1) D, last output width 1.
+    `layers`: the MLP, first input width (T + 1) D, last output width 1. `similarity`: None for a plain DIN.
     Raises `ArtefactError` naming the array whose shape, type or values do not fit.
     """
 
@@ -55,6 +64,7 @@ class DinWeights:
     attention_out: Layer
     windows: NDArray[np.int64]
     layers: tuple[Layer, ...]
+    similarity: Similarity | None = None
 
     def __post_init__(self) -> None:
         if self.nodes.ndim != 2 or self.nodes.shape[1] == 0:
@@ -76,6 +86,14 @@ class DinWeights:
             inputs = len(layer.bias)
         if not self.layers:
             raise ArtefactError("layers is empty; expected at least one")
+        if self.similarity is not None:
+            vectors, places = self.similarity.vectors, self.similarity.places
+            if vectors.ndim != 2 or len(vectors) != len(self.nodes):
+                raise ArtefactError(
+                    f"similarity.vectors has shape {vectors.shape}; expected ({len(self.nodes)}, columns)"
+                )
+            if places.shape != (self.history_length,):
+                raise ArtefactError(f"similarity.places has shape {places.shape}; expected ({self.history_length},)")
         for name, array in self.arrays().items():
             if name == "windows":
                 continue
@@ -103,6 +121,8 @@ class DinWeights:
         parts |= {f"layers.{index}": layer for index, layer in enumerate(self.layers)}
         for name, layer in parts.items():
             named |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias, f"{name}.slope": layer.slope}
+        if self.similarity is not None:
+            named |= {"similarity.vectors": self.similarity.vectors, "similarity.places": self.similarity.places}
         return named
 
     @classmethod
@@ -114,6 +134,9 @@ class DinWeights:
 
         check_integers(arrays, {"windows": (np.int64, np.int32)})
         try:
+            similarity = None
+            if "similarity.vectors" in arrays or "similarity.places" in arrays:
+                similarity = Similarity(arrays["similarity.vectors"], arrays["similarity.places"])
             count = sum(name.startswith("layers.") and name.endswith(".weight") for name in arrays)
             return cls(
                 nodes=arrays["nodes"],
@@ -121,6 +144,7 @@ class DinWeights:
                 attention_out=layer("attention_out"),
                 windows=arrays["windows"].astype(np.int64),
                 layers=tuple(layer(f"layers.{index}") for index in range(count)),
+                similarity=similarity,
             )
         except KeyError as missing:
             raise ArtefactError(

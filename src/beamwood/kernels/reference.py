@@ -63,7 +63,13 @@ def score_nodes_plain(
     x = np.concatenate([*z, w[:, :, 0]], axis=-1)
     for layer in weights.layers:
         x = dense(layer, x)
-    return np.where(nodes_BM >= 0, x[..., 0], -np.inf)
+    scores = x[..., 0]
+    if weights.similarity is not None:
+        vectors = weights.similarity.vectors.astype(dtype)
+        places_BL = np.where(history_BL >= 0, weights.similarity.places.astype(dtype), 0)
+        near_BLR, near_BMR = vectors[offset + np.maximum(history_BL, 0)], vectors[offset + np.maximum(nodes_BM, 0)]
+        scores = scores + np.einsum("bl,blr,bmr->bm", places_BL, near_BLR, near_BMR)
+    return np.where(nodes_BM >= 0, scores, -np.inf)
 
 
 def score_nodes(weights: DinWeights, offset: int, history_L: IndexArray, nodes_M: IndexArray) -> Float32:
@@ -89,7 +95,12 @@ def score_nodes(weights: DinWeights, offset: int, history_L: IndexArray, nodes_M
     x: FloatArray = np.concatenate([z_MTD.reshape(len(nodes_M), len(weights.windows) * width), w_MD], axis=1)
     for layer in weights.layers:
         x = dense(layer, x)
-    return x[:, 0].astype(np.float32, copy=False)
+    scores = x[:, 0]
+    if weights.similarity is not None and len(present):
+        vectors = weights.similarity.vectors
+        query_R = weights.similarity.places[present] @ vectors[offset + history_L[present]]
+        scores = scores + vectors[offset + nodes_M] @ query_R
+    return scores.astype(np.float32, copy=False)
 
 
 def beam_search(

@@ -203,6 +203,7 @@ def _core(
     if precision == "bf16" and not use_amx:
         raise InputError("precision='bf16' needs a processor with AMX; use 'exact'")
     layers = [weights.attention_in, weights.attention_out, *weights.layers]
+    similarity = weights.similarity
     return module.Searcher(
         weights.nodes,
         [(layer.weight, layer.bias, layer.slope) for layer in layers],
@@ -212,4 +213,5 @@ def _core(
         precision if use_amx else "float32",
         by_path,
         table_nodes,
+        None if similarity is None else (similarity.vectors, similarity.places),
     )

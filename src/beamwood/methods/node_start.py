@@ -33,7 +33,9 @@ class ItemVectors:
     def __call__(self, width: int) -> FloatArray:
         """float32[N, width]."""
         if self._made is None:
-            self._made = transition_vectors(self.train, max(TREE_WIDTH, self.config.width - FIRST_FREE), self.seed)
+            own = self.config.width - FIRST_FREE
+            columns = max(TREE_WIDTH, own, self.config.similarity_columns(self.train.num_items))
+            self._made = transition_vectors(self.train, columns, self.seed)
         return directions(self._made[:, :width])
 
     def start(self, scorer: DinScorer, tree: Tree) -> None:
@@ -42,8 +44,7 @@ class ItemVectors:
         A node lies where the sum of its items' vectors points, and is as frequent as they are together.
         """
         shape = tree.shape
-        of_leaf = np.zeros((shape.capacity, scorer.nodes.embedding_dim - FIRST_FREE), np.float32)
-        of_leaf[tree.leaf_of_item] = self(of_leaf.shape[1])
+        of_leaf = self.by_leaf(tree, scorer.nodes.embedding_dim - FIRST_FREE)
         taken = np.zeros(shape.capacity)
         taken[tree.leaf_of_item] = self.train.item_counts
         levels, frequencies = [], []
@@ -56,4 +57,11 @@ class ItemVectors:
             scorer,
             torch.from_numpy(np.concatenate(levels)),
             torch.from_numpy(np.concatenate(frequencies).astype(np.float32)),
+            None if scorer.similarity is None else torch.from_numpy(self.by_leaf(tree, scorer.similarity.width)),
         )
+
+    def by_leaf(self, tree: Tree, width: int) -> FloatArray:
+        """float32[capacity, width], 0 where there is no item."""
+        vectors = np.zeros((tree.shape.capacity, width), np.float32)
+        vectors[tree.leaf_of_item] = self(width)
+        return vectors

@@ -46,6 +46,13 @@ class TreeConfig(BaseModel):
     attention_start: float | None = Field(0.3, description="attention's output at first; null: as drawn (the papers)")
     dropout: float = Field(0.0, ge=0, lt=1)
     recompute: bool = Field(False, description="a third of the training memory, for more time")
+    similarity_width: int | None = Field(
+        None,
+        ge=0,
+        lt=2**14,
+        description="columns of the fixed similarity of history and node that is added to the score; 0: none (the "
+        "papers); null: where scores start from transitions 256 up to 50,000 items, else 128",
+    )
     beam_width: int = Field(150, ge=1, le=MOST)
     targets: int = Field(8, ge=1, description="items of the user's future that one history is trained on")
     horizon: int = Field(10, ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")
@@ -97,6 +104,15 @@ class TreeConfig(BaseModel):
         """What `node_start` means for so many items."""
         return starts_from_transitions(self.node_start, num_items, possible=self.can_start_from_transitions)
 
+    def similarity_columns(self, num_items: int) -> int:
+        """What `similarity_width` means for so many items."""
+        if not self.starts_from_transitions(num_items):
+            return 0
+        width = self.similarity_width
+        if width is None:
+            width = 256 if num_items <= 50_000 else 128
+        return min(width, num_items)
+
     def rate(self, num_items: int) -> float:
         """The learning rate: the one that is set, else by where the scorer starts."""
         if self.learning_rate is not None:
@@ -109,6 +125,15 @@ class TreeConfig(BaseModel):
             raise ValueError(
                 "node_start=transitions needs unit_coordinate=true, norm=none, width of 4 or more and attention_hidden "
                 "of 2 or more; change these, or set node_start=random"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _similarity_has_its_start(self) -> Self:
+        if self.similarity_width and (self.node_start == "random" or not self.can_start_from_transitions):
+            raise ValueError(
+                f"similarity_width={self.similarity_width} is filled from transitions; leave it out, or set "
+                "node_start=transitions with unit_coordinate=true and norm=none"
             )
         return self
 

@@ -89,6 +89,7 @@ class TreeTask:
             activation=config.activation,
             unit_coordinate=config.unit_coordinate,
             attention_start=config.attention_start,
+            similarity_width=config.similarity_columns(train.num_items),
             dropout=config.dropout,
             recompute=config.recompute,
             generator=self.generator,

@@ -19,15 +19,20 @@ FIRST_FREE = 2
 
 # What attention says of the newest entry, how that fades with age, and the logarithm of the node's frequency weigh so
 # much; chosen on validation users of `amazon_games_sasrec`, `ml1m` and `mind_dtr`.
-_GAIN, _FADE, _FREQUENCY = 2.0, 0.6, 1.0
+_GAIN, _FADE, _FREQUENCY, _SIMILARITY = 2.0, 0.6, 1.0, 4.0
 # The coordinate of the frequency is kept in the range of embeddings, and the unit that carries the score above 0; what
 # the drawn weights add is made small.
 _SCALE, _LIFT, _QUIET = 0.1, 1.0, 0.1
 
 
 @torch.no_grad()
-def start_as_similarity(scorer: DinScorer, directions_VD: Tensor, log_frequency_V: Tensor) -> None:
+def start_as_similarity(
+    scorer: DinScorer, directions_VD: Tensor, log_frequency_V: Tensor, leaf_vectors: Tensor | None = None
+) -> None:
     """Make `score(node) = 2 sum_l .6^age(l) attention(a_l, node) + log_frequency(node)` + a constant + what is drawn.
+
+    With `leaf_vectors` float32[capacity, R], for a scorer that has a similarity of its own, `4 sum_l .6^age(l)
+    s(a_l) . s(node)` stands for the first of these terms, which the MLP then is left to learn.
 
     Attention is `attention_start` plus 1.25 times the product of the two nodes' directions (a quarter of the sum where
     it is below 0: its PReLU); a window's entries count with the mean age of its places. `directions_VD` float32
@@ -51,11 +56,17 @@ def start_as_similarity(scorer: DinScorer, directions_VD: Tensor, log_frequency_
     scorer.attention_out.weight[0, 2:] *= _QUIET
     scorer.centre_attention()
 
+    gain = _GAIN
+    if leaf_vectors is not None:
+        assert scorer.similarity is not None, "the scorer has no similarity"
+        ages = torch.arange(scorer.history_length - 1, -1, -1)
+        scorer.similarity.start(leaf_vectors, _SIMILARITY * _FADE**ages)
+        gain = 0.0
     first, *others = [layer for layer in scorer.hidden if isinstance(layer, nn.Linear)]
     first.weight[0] = 0
     ends = list(itertools.accumulate(scorer.windows))
     for window, (end, size) in enumerate(zip(ends, scorer.windows, strict=True)):
-        first.weight[0, window * width] = _FADE ** (ends[-1] - end + (size - 1) / 2)
+        first.weight[0, window * width] = gain / _GAIN * _FADE ** (ends[-1] - end + (size - 1) / 2)
     first.weight[0, len(scorer.windows) * width + 1] = _FREQUENCY / _SCALE / _GAIN
     first.bias[0] = _LIFT
     for layer in others:

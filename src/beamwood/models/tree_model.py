@@ -33,8 +33,16 @@ class TreeModel(nn.Module):
 
     @torch.no_grad()
     def replace_tree(self, tree: Tree) -> None:
-        """Stand the items elsewhere; embeddings stay with their nodes."""
+        """Stand the items elsewhere; embeddings stay with their nodes, vectors of the similarity go with the items."""
         assert tree.shape == self.scorer.shape
+        similarity = self.scorer.similarity
+        if similarity is not None:
+            old = similarity.leaves()
+            moved = torch.zeros_like(old)
+            moved[torch.from_numpy(tree.leaf_of_item.astype(np.int64))] = old[
+                torch.from_numpy(self.tree.leaf_of_item.astype(np.int64))
+            ]
+            similarity.set_leaves(moved)
         self.item_of_leaf.copy_(torch.from_numpy(tree.item_of_leaf.copy()))
 
     def leaf_vectors(self) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:

@@ -6,7 +6,7 @@ Source: two-stage bounds, equation 5 and proposition 4.3.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -167,13 +167,7 @@ def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:
     shape = searcher.tree.shape
     above = Shape(shape.root_fanout, shape.branching, level)
     weights = searcher.weights
-    return (
-        DinWeights(
-            nodes=weights.nodes[: above.num_nodes],
-            attention_in=weights.attention_in,
-            attention_out=weights.attention_out,
-            windows=weights.windows,
-            layers=weights.layers,
-        ),
-        above,
-    )
+    similarity = weights.similarity
+    if similarity is not None:
+        similarity = replace(similarity, vectors=similarity.vectors[: above.num_nodes])
+    return replace(weights, nodes=weights.nodes[: above.num_nodes], similarity=similarity), above

@@ -1,0 +1,72 @@
+"""A fixed similarity of what a history holds and a node, in more columns than a scorer's own embeddings have.
+
+Shape legend: B rows, L history length, M nodes a row, V nodes of the tree, R columns.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from beamwood.kernels.din import Similarity
+from beamwood.tree.tree import Shape
+
+__all__ = ["NodeSimilarity"]
+
+
+class NodeSimilarity(nn.Module):
+    """`sum over l of place_l s(a_l) . s(n)`, a_l the ancestors of the history on the level of node n.
+
+    `vectors` [V, R] hold s; training learns `places` [L] alone. What lies near what is remembered, not learned: on a
+    log of many items with few interactions each, a hundred columns more tell them apart that no training could fill.
+    """
+
+    vectors: Tensor
+
+    def __init__(self, shape: Shape, width: int, history_length: int) -> None:
+        super().__init__()
+        self.shape = shape
+        self.register_buffer("vectors", torch.zeros(shape.num_nodes, width))
+        self.places = nn.Parameter(torch.zeros(history_length))
+
+    @property
+    def width(self) -> int:
+        """R."""
+        return int(self.vectors.shape[1])
+
+    def forward(self, leaves_BL: Tensor, level: int, nodes_BM: Tensor | None) -> Tensor:
+        """float32[B, M], of all nodes of the level where `nodes_BM` is None; leaves of the history, -1 absent."""
+        offset, size = self.shape.level_offset(level), self.shape.level_size(level)
+        history_BL = torch.div(leaves_BL, self.shape.leaves_below(level), rounding_mode="floor")
+        with torch.autocast(self.vectors.device.type, enabled=False):
+            places_BL = self.places * (history_BL >= 0)
+            rows_BL = history_BL.clamp(min=0) + offset
+            query_BR = torch.einsum("bl,blr->br", places_BL, functional.embedding(rows_BL, self.vectors))
+            if nodes_BM is None:
+                return functional.linear(query_BR, self.vectors[offset : offset + size])
+            vectors_BMR = functional.embedding(nodes_BM + offset, self.vectors)
+            return torch.bmm(vectors_BMR, query_BR[:, :, None]).squeeze(2)
+
+    @torch.no_grad()
+    def start(self, leaf_vectors: Tensor, places: Tensor) -> None:
+        """Set what the leaves' vectors are, [capacity, R], 0 where there is no item, and what the places weigh."""
+        self.set_leaves(leaf_vectors)
+        self.places.copy_(places)
+
+    def leaves(self) -> Tensor:
+        """[capacity, R], the vectors of the last level."""
+        return self.vectors[self.shape.level_offset(self.shape.depth) :]
+
+    @torch.no_grad()
+    def set_leaves(self, leaf_vectors: Tensor) -> None:
+        """The vectors of the leaves, and of every node above: where the sum of its leaves' points."""
+        for level in range(1, self.shape.depth + 1):
+            offset, size = self.shape.level_offset(level), self.shape.level_size(level)
+            sums = leaf_vectors.reshape(size, -1, leaf_vectors.shape[1]).sum(dim=1)
+            self.vectors[offset : offset + size] = functional.normalize(sums, dim=1)
+
+    def export(self) -> Similarity:
+        """Plain arrays for search."""
+        arrays = [part.detach().cpu().contiguous().numpy() for part in (self.vectors, self.places)]
+        return Similarity(arrays[0], arrays[1].copy())
