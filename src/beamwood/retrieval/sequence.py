@@ -55,6 +55,9 @@ class SequenceSearcher:
     kind: ClassVar[str] = "sequence"
 
     def __init__(self, encoder: PlainEncoder, user_branch: UserBranch | None = None) -> None:
+        places = encoder.arrays.get("similarity.places")
+        if places is not None and len(places) != encoder.length:
+            raise ArtefactError(f"similarity.places has {len(places)} entries; expected {encoder.length}")
         self.encoder, self.user_branch = encoder, user_branch
 
     @property
@@ -69,7 +72,8 @@ class SequenceSearcher:
         branch = self.user_branch
         if branch is not None:
             short = (histories.lengths <= branch.longest) & (histories.lengths > 0)
-            vectors[short] += vectors[short] @ branch.weight.T + branch.bias
+            width = len(branch.bias)
+            vectors[short, :width] += vectors[short, :width] @ branch.weight.T + branch.bias
         return vectors
 
     def search(
