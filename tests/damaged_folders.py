@@ -56,7 +56,7 @@ def tree():
     built = random_tree(NUM_ITEMS, np.random.default_rng(0))
     nodes = numbers(built.shape.num_nodes, WIDTH)
     mlp = layer(3 * WIDTH, 5), layer(5, 1)
-    similarity = Similarity(numbers(built.shape.num_nodes, 3), numbers(4))
+    similarity = Similarity(numbers(built.shape.num_nodes, 3), numbers(4), numbers(4))
     weights = DinWeights(nodes, layer(3 * WIDTH, 5), layer(5, 1), np.array([3, 1], np.int64), mlp, similarity)
     return TreeSearcher(weights, built, beam_width=4)
 

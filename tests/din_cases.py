@@ -33,7 +33,7 @@ def random_weights(
     own = None
     if similarity:
         vectors = rng.normal(0, similarity**-0.5, (num_nodes, similarity)).astype(np.float32)
-        own = Similarity(vectors, rng.normal(0, 1, sum(windows)).astype(np.float32))
+        own = Similarity(vectors, *(rng.normal(0, 1, sum(windows)).astype(np.float32) for _ in range(2)))
     return DinWeights(
         nodes=rng.normal(0, 1, (num_nodes, width)).astype(np.float32),
         attention_in=random_layer(rng, 3 * width, hidden),

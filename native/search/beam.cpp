@@ -124,6 +124,13 @@ void Worker::enter(const Query& query, int level) {
             const float* row = level_similar_ + query.history[position] / below * width;
             for (int at = 0; at < width; ++at) similar_query_[at] += model_.places[position] * row[at];
         }
+        repeated_.clear();
+        if (level == shape_.depth) {
+            for (const auto& [node, position] : entries_) {
+                if (repeated_.empty() || repeated_.back().first != node) repeated_.emplace_back(node, 0.0f);
+                repeated_.back().second += model_.repeats[position];
+            }
+        }
     }
     // A whole level is read in order, which needs no help.
     ahead_.clear();
@@ -162,8 +169,14 @@ void Worker::score_nodes() {
 }
 
 void Worker::add_similarity(const std::int32_t* wanted, std::int64_t count, float* scores) const {
-    if (model_.similar)
-        kernels_.add_products(level_similar_, model_.similar_width, similar_query_.data(), wanted, count, scores);
+    if (!model_.similar) return;
+    kernels_.add_products(level_similar_, model_.similar_width, similar_query_.data(), wanted, count, scores);
+    if (repeated_.empty()) return;
+    for (std::int64_t i = 0; i < count; ++i) {
+        const auto found = std::lower_bound(repeated_.begin(), repeated_.end(), wanted[i],
+                                            [](const auto& entry, std::int32_t node) { return entry.first < node; });
+        if (found != repeated_.end() && found->first == wanted[i]) scores[i] += found->second;
+    }
 }
 
 // Scores entries [begin, end) of `by_distance_` in float32, behind what `subset_scores_` holds.

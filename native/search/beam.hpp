@@ -80,6 +80,7 @@ private:
     const float* level_nodes_ = nullptr;
     const float* level_similar_ = nullptr;
     std::vector<float> similar_query_;  // [R]
+    std::vector<std::pair<std::int32_t, float>> repeated_;  // on the last level, the history's leaves and what they get
     std::vector<const char*> ahead_;
     std::vector<std::int32_t> nodes_, next_, subset_;
     std::vector<float> scores_, subset_scores_, sums_;

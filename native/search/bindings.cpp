@@ -27,8 +27,8 @@ using Array = nb::ndarray<const Value, nb::ndim<Dimensions>, nb::c_contig, nb::d
 template <class Value, int Dimensions>
 using Result = nb::ndarray<nb::numpy, Value, nb::ndim<Dimensions>>;
 using LayerArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
-// Vectors of the nodes and what each place of the history weighs.
-using SimilarityArrays = std::tuple<Array<float, 2>, Array<float, 1>>;
+// Vectors of the nodes, what each place of the history weighs, and what a leaf gets for each that holds it.
+using SimilarityArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
 using ShapeNumbers = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
 void require(bool holds, const std::string& message) {
@@ -175,16 +175,19 @@ private:
 
     void set_similarity() {
         if (!similarity_) return;
-        const auto& [vectors, places] = *similarity_;
+        const auto& [vectors, places, repeats] = *similarity_;
         require(vectors.shape(0) == nodes_.shape(0) && vectors.shape(1) >= 1 && vectors.shape(1) < (1u << 14),
                 "similarity must have one vector for each node, 1..16383 wide");
-        require(places.shape(0) == static_cast<std::size_t>(model_.history_length),
+        const auto length = static_cast<std::size_t>(model_.history_length);
+        require(places.shape(0) == length && repeats.shape(0) == length,
                 "similarity must have one weight for each place of the history");
         require_finite(vectors.data(), vectors.size(), "similarity.vectors");
         require_finite(places.data(), places.size(), "similarity.places");
+        require_finite(repeats.data(), repeats.size(), "similarity.repeats");
         model_.similar = vectors.data();
         model_.similar_width = static_cast<int>(vectors.shape(1));
-        model_.places.assign(places.data(), places.data() + places.shape(0));
+        model_.places.assign(places.data(), places.data() + length);
+        model_.repeats.assign(repeats.data(), repeats.data() + length);
     }
 
     void set_tables(int most) {

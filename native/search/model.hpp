@@ -6,7 +6,8 @@
 //     weight_l = act(v . act((W_p diag(a_l) + W_w') w + (W_a a_l + b)) + b_out)
 //     hidden   = act(sum over l of weight_l (W_t(l) a_l) + W_w w + b_1)        then the rest of the MLP.
 //
-// To its score a model with a similarity adds place_l s(a_l) . s(w) over l, s a second, fixed vector of each node.
+// To its score a model with a similarity adds place_l s(a_l) . s(w) over l, s a second, fixed vector of each node, and on
+// the last level repeat_l where a_l is w.
 //
 // So a user on a level is: the nodes a_l, `constant` = W_a a + b, and `first` rows W_t(l) a_l; `folded` = W_p diag(a) + W_w'
 // is made from the node when it is needed. History entries with the same node share their attention weight, so their
@@ -54,7 +55,7 @@ struct Model {
     std::vector<Aligned<float>> tables;
     const float* similar = nullptr;  // [V, R], owned by the caller; null: none
     int similar_width = 0;           // R
-    std::vector<float> places;       // [L]
+    std::vector<float> places, repeats;  // [L]
 };
 
 // The present entries of a history on one level; nodes ascending, each once.

@@ -146,6 +146,8 @@ def test_arrays_round_trip_and_are_checked(similarity):
         ({"similarity.vectors": np.zeros((10, 0), np.float32)}, "similarity.vectors is empty"),
         ({"similarity.vectors": None}, "lack 'similarity.vectors'"),
         ({"similarity.places": None}, "lack 'similarity.places'"),
+        ({"similarity.repeats": None}, "lack 'similarity.repeats'"),
+        ({"similarity.repeats": np.zeros(3, np.float32)}, "similarity.repeats has shape"),
     ],
 )
 def test_a_similarity_that_does_not_fit_is_named(changes, says):

@@ -26,6 +26,9 @@ def float64_scores(tree, weights, histories, leaves):
         reference.score_nodes_plain(weights, offset, histories[i : i + 1], leaves[i : i + 1])
         for i in range(len(histories))
     ]
+    if weights.similarity is not None:
+        more = weights.similarity.repeats.astype(float)
+        scores = [s + (leaves[i][:, None] == histories[i]) @ more for i, s in enumerate(scores)]
     return np.concatenate(scores)
 
 
@@ -301,7 +304,7 @@ def test_the_native_edge_checks_for_itself():
     nan = weights.nodes.copy()
     nan[3, 1] = np.nan
     vectors, places = np.ones((len(weights.nodes), 3), np.float32), np.ones(weights.history_length, np.float32)
-    module.Searcher(*good[:-1], (vectors, places))
+    module.Searcher(*good[:-1], (vectors, places, places))
     bad_arguments = [
         (0, nan),
         (0, weights.nodes.astype(np.float64)),
@@ -319,13 +322,15 @@ def test_the_native_edge_checks_for_itself():
         (5, "float16"),
         (7, -1),
         (7, 1 << 20),
-        (8, (vectors[1:], places)),
-        (8, (vectors[:, :0], places)),
-        (8, (vectors, places[1:])),
-        (8, (vectors.astype(np.float64), places)),
-        (8, (np.asfortranarray(vectors), places)),
-        (8, (np.full_like(vectors, np.nan), places)),
-        (8, (vectors, np.full_like(places, np.inf))),
+        (8, (vectors[1:], places, places)),
+        (8, (vectors[:, :0], places, places)),
+        (8, (vectors, places[1:], places)),
+        (8, (vectors, places, places[1:])),
+        (8, (vectors.astype(np.float64), places, places)),
+        (8, (np.asfortranarray(vectors), places, places)),
+        (8, (np.full_like(vectors, np.nan), places, places)),
+        (8, (vectors, np.full_like(places, np.inf), places)),
+        (8, (vectors, places, np.full_like(places, np.inf))),
     ]
     for place, bad in bad_arguments:
         with pytest.raises((ValueError, TypeError)):

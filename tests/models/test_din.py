@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from beamwood.kernels.reference import beam_search, score_nodes_plain
+from beamwood.kernels.reference import beam_search, repeats, score_nodes_plain
 from beamwood.models.din import ATTENTION_START, DinScorer, LevelNodes
 from beamwood.tree import random_tree
 
@@ -56,6 +56,8 @@ def plain_scores(model, leaves, entry):
         vectors = model.similarity.vectors[offset:]
         places = model.similarity.places * (history >= 0)
         scores = scores + torch.einsum("bl,blr,bmr->bm", places, vectors[history.clamp(min=0)], vectors[nodes])
+        if entry.level == shape.depth:
+            scores = scores + 20 * ((nodes[:, :, None] == leaves[:, None]) * model.similarity.repeats).sum(dim=2)
     return scores
 
 
@@ -90,7 +92,10 @@ def test_export_searches_like_the_model(norm, activation, similarity):
         expected = model(leaves, [LevelNodes(shape.depth, None)])[0].numpy()
     nodes = np.arange(shape.capacity)[None].repeat(len(leaves), 0)
     offset = shape.level_offset(shape.depth)
-    assert np.allclose(score_nodes_plain(weights, offset, leaves.numpy(), nodes), expected, rtol=1e-4, atol=1e-5)
+    plain = score_nodes_plain(weights, offset, leaves.numpy(), nodes)
+    if similarity:
+        plain += np.stack([repeats(weights.similarity, *row) for row in zip(leaves.numpy(), nodes, strict=True)])
+    assert np.allclose(plain, expected, rtol=1e-4, atol=1e-5)
     found = beam_search(weights, shape, leaves.numpy(), beam_width=shape.capacity, k=5, live=tree.live_counts)
     live = np.where(tree.item_of_leaf >= 0, expected, -np.inf)
     assert np.array_equal(found.leaves, np.argsort(-live, axis=1, kind="stable")[:, :5])

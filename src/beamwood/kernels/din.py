@@ -9,7 +9,8 @@ For a user with history nodes a_1..a_L (oldest first, each item's ancestor on th
     f(u, n)  = MLP([z_1; ...; z_T; w])                                act(x) = x if x > 0 else slope * x
 
 Batch statistics are folded into weights and biases at export, so every layer is affine, then PReLU. Where a scorer has
-a `Similarity`, `f(u, n) += sum of place_l s(a_l) . s(n)`, s a wider vector of each node that no training changes.
+a `Similarity`, `f(u, n) += sum of place_l s(a_l) . s(n)`, s a wider vector of each node that no training changes, and
+on the last level `+= sum of repeat_l [a_l = n]`: whether what was had is wanted again.
 Source: DTR, section 3.2.2, equations 1-5; the similarity is ours.
 """
 
@@ -31,6 +32,8 @@ MAX_HISTORY = 2**16
 
 Float32 = NDArray[np.float32]
 
+_OF_SIMILARITY = ("vectors", "places", "repeats")
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -43,10 +46,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """`vectors` float32[V, R] of the nodes; `places` float32[L], what each place of the history weighs."""
+    """`vectors` float32[V, R] of the nodes; `places` float32[L], what each place of the history weighs; `repeats`
+    float32[L], what a leaf gets for each place of the history that holds it."""
 
     vectors: Float32
     places: Float32
+    repeats: Float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +92,14 @@ class DinWeights:
         if not self.layers:
             raise ArtefactError("layers is empty; expected at least one")
         if self.similarity is not None:
-            vectors, places = self.similarity.vectors, self.similarity.places
+            vectors = self.similarity.vectors
             if vectors.ndim != 2 or len(vectors) != len(self.nodes):
                 raise ArtefactError(
                     f"similarity.vectors has shape {vectors.shape}; expected ({len(self.nodes)}, columns)"
                 )
-            if places.shape != (self.history_length,):
-                raise ArtefactError(f"similarity.places has shape {places.shape}; expected ({self.history_length},)")
+            for name, array in (("places", self.similarity.places), ("repeats", self.similarity.repeats)):
+                if array.shape != (self.history_length,):
+                    raise ArtefactError(f"similarity.{name} has shape {array.shape}; expected ({self.history_length},)")
         for name, array in self.arrays().items():
             if name == "windows":
                 continue
@@ -122,7 +128,7 @@ class DinWeights:
         for name, layer in parts.items():
             named |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias, f"{name}.slope": layer.slope}
         if self.similarity is not None:
-            named |= {"similarity.vectors": self.similarity.vectors, "similarity.places": self.similarity.places}
+            named |= {f"similarity.{name}": getattr(self.similarity, name) for name in _OF_SIMILARITY}
         return named
 
     @classmethod
@@ -135,8 +141,8 @@ class DinWeights:
         check_integers(arrays, {"windows": (np.int64, np.int32)})
         try:
             similarity = None
-            if "similarity.vectors" in arrays or "similarity.places" in arrays:
-                similarity = Similarity(arrays["similarity.vectors"], arrays["similarity.places"])
+            if any(f"similarity.{name}" in arrays for name in _OF_SIMILARITY):
+                similarity = Similarity(*(arrays[f"similarity.{name}"] for name in _OF_SIMILARITY))
             count = sum(name.startswith("layers.") and name.endswith(".weight") for name in arrays)
             return cls(
                 nodes=arrays["nodes"],

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.kernels.din import DinWeights, Layer
+from beamwood.kernels.din import DinWeights, Layer, Similarity
 from beamwood.tree.tree import Shape
 from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["Found", "beam_search", "exact_search", "score_leaves", "score_nodes", "score_nodes_plain"]
+__all__ = ["Found", "beam_search", "exact_search", "repeats", "score_leaves", "score_nodes", "score_nodes_plain"]
 
 Float32 = NDArray[np.float32]
 
@@ -103,6 +103,20 @@ def score_nodes(weights: DinWeights, offset: int, history_L: IndexArray, nodes_M
     return scores.astype(np.float32, copy=False)
 
 
+def score_level(weights: DinWeights, shape: Shape, level: int, leaves_L: IndexArray, nodes_M: IndexArray) -> Float32:
+    """Scores float32[M] of nodes of a level for a history given as leaves, repeats on the last level included."""
+    scores = score_nodes(weights, shape.level_offset(level), shape.ancestors(leaves_L, level), nodes_M)
+    if weights.similarity is not None and level == shape.depth:
+        scores = scores + repeats(weights.similarity, leaves_L, nodes_M)
+    return scores
+
+
+def repeats(similarity: Similarity, leaves_L: IndexArray, nodes_M: IndexArray) -> Float32:
+    """float32[M], what each leaf gets for the places of the history that hold it."""
+    result: Float32 = (nodes_M[:, None] == leaves_L).astype(np.float32) @ similarity.repeats
+    return result
+
+
 def beam_search(
     weights: DinWeights,
     shape: Shape,
@@ -135,8 +149,7 @@ def beam_search(
             parents, nodes = nodes, open_children(shape, level, nodes, live[level], banned)
             if level < shape.depth and len(nodes) <= beam_width and not by_path:
                 continue
-            offset = shape.level_offset(level)
-            values = score_nodes(weights, offset, shape.ancestors(history_L, level), nodes)
+            values = score_level(weights, shape, level, history_L, nodes)
             scored[row] += len(nodes)
             if by_path:
                 fanout = shape.root_fanout if level == 1 else shape.branching
@@ -161,8 +174,7 @@ def score_leaves(
         total = np.zeros(len(given), np.float32)
         for level in range(1 if by_path else shape.depth, shape.depth + 1):
             nodes = shape.ancestors(leaves_M[given], level)
-            history = shape.ancestors(history_BL[row], level)
-            values = score_nodes(weights, shape.level_offset(level), history, nodes)
+            values = score_level(weights, shape, level, history_BL[row], nodes)
             total = total + log_sigmoid(values) if by_path else values
         scores[row, given] = total
     return scores
@@ -196,8 +208,7 @@ def exact_search(
             candidates = np.setdiff1d(everywhere, banned, assume_unique=True)
         # Blocks of this many leaves bound the memory, a few hundred MiB at the widest scorers.
         blocks = [candidates[start : start + 8192] for start in range(0, len(candidates), 8192)]
-        offset = shape.level_offset(shape.depth)
-        parts = [score_nodes(weights, offset, history_L, block) for block in blocks]
+        parts = [score_level(weights, shape, shape.depth, history_L, block) for block in blocks]
         values = np.concatenate([np.empty(0, np.float32), *parts])
         best = best_first(values, candidates, k)
         leaves[row, : len(best)], scores[row, : len(best)] = candidates[best], values[best]

@@ -213,5 +213,5 @@ def _core(
         precision if use_amx else "float32",
         by_path,
         table_nodes,
-        None if similarity is None else (similarity.vectors, similarity.places),
+        None if similarity is None else (similarity.vectors, similarity.places, similarity.repeats),
     )

@@ -14,12 +14,18 @@ from beamwood.tree.tree import Shape
 
 __all__ = ["ItemSimilarity", "NodeSimilarity"]
 
+# A step of Adam moves a weight of repeats so many times as far as another: it has to come from 0 to where an item's
+# likeness to itself is made up for.
+_PACE = 20.0
+
 
 class NodeSimilarity(nn.Module):
     """`sum over l of place_l s(a_l) . s(n)`, a_l the ancestors of the history on the level of node n.
 
     `vectors` [V, R] hold s; training learns `places` [L] alone. What lies near what is remembered, not learned: on a
     log of many items with few interactions each, a hundred columns more tell them apart that no training could fill.
+    On the last level a leaf gets `20 repeat_l` more for each place that holds it, `repeats` [L] learned from 0: an item
+    lies nearest to itself, and whether it is wanted again is another matter in every log.
     """
 
     vectors: Tensor
@@ -29,6 +35,7 @@ class NodeSimilarity(nn.Module):
         self.shape = shape
         self.register_buffer("vectors", torch.zeros(shape.num_nodes, width))
         self.places = nn.Parameter(torch.zeros(history_length))
+        self.repeats = nn.Parameter(torch.zeros(history_length))
 
     @property
     def width(self) -> int:
@@ -44,9 +51,20 @@ class NodeSimilarity(nn.Module):
             rows_BL = history_BL.clamp(min=0) + offset
             query_BR = torch.einsum("bl,blr->br", places_BL, functional.embedding(rows_BL, self.vectors))
             if nodes_BM is None:
-                return functional.linear(query_BR, self.vectors[offset : offset + size])
-            vectors_BMR = functional.embedding(nodes_BM + offset, self.vectors)
-            return torch.bmm(vectors_BMR, query_BR[:, :, None]).squeeze(2)
+                scores_BM = functional.linear(query_BR, self.vectors[offset : offset + size])
+            else:
+                vectors_BMR = functional.embedding(nodes_BM + offset, self.vectors)
+                scores_BM = torch.bmm(vectors_BMR, query_BR[:, :, None]).squeeze(2)
+            return scores_BM + self.of_repeats(leaves_BL, nodes_BM) if level == self.shape.depth else scores_BM
+
+    def of_repeats(self, leaves_BL: Tensor, nodes_BM: Tensor | None) -> Tensor:
+        """float32[B, M], what leaves get for the places of the history that hold them."""
+        weights_BL = _PACE * self.repeats * (leaves_BL >= 0)
+        if nodes_BM is None:
+            empty = weights_BL.new_zeros(len(leaves_BL), self.shape.capacity)
+            return empty.scatter_add(1, leaves_BL.clamp(min=0), weights_BL)
+        same_BML = nodes_BM[:, :, None] == leaves_BL[:, None, :]
+        return torch.bmm(same_BML.to(weights_BL.dtype), weights_BL[:, :, None]).squeeze(2)
 
     @torch.no_grad()
     def start(self, leaf_vectors: Tensor, places: Tensor) -> None:
@@ -68,8 +86,8 @@ class NodeSimilarity(nn.Module):
 
     def export(self) -> Similarity:
         """Plain arrays for search."""
-        arrays = [part.detach().cpu().contiguous().numpy() for part in (self.vectors, self.places)]
-        return Similarity(arrays[0], arrays[1].copy())
+        parts = (self.vectors, self.places.clone(), _PACE * self.repeats)
+        return Similarity(*(part.detach().cpu().contiguous().numpy() for part in parts))
 
 
 class ItemSimilarity(nn.Module):

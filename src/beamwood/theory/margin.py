@@ -169,5 +169,6 @@ def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:
     weights = searcher.weights
     similarity = weights.similarity
     if similarity is not None:
-        similarity = replace(similarity, vectors=similarity.vectors[: above.num_nodes])
+        repeats = similarity.repeats if level == shape.depth else np.zeros_like(similarity.repeats)
+        similarity = replace(similarity, vectors=similarity.vectors[: above.num_nodes], repeats=repeats)
     return replace(weights, nodes=weights.nodes[: above.num_nodes], similarity=similarity), above
