@@ -71,12 +71,6 @@ SCRATCH |= {
     f"{name.removesuffix(', from scratch')}, started": (method, settings | START)
     for name, (method, settings) in SCRATCH.items()
 }
-# And with the fixed similarity of history and item beside the encoder.
-SCRATCH |= {
-    f"{name}, similarity": (method, settings | {"similarity_width": 256})
-    for name, (method, settings) in SCRATCH.items()
-    if name.endswith(", started")
-}
 # One change each of "lpo4rec, paper's pi, started" (table II of the paper, and what lambda, tau and K do).
 CHANGES: dict[str, dict[str, Any]] = {
     "no reweighting": {"reweight": False},

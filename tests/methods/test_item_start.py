@@ -62,38 +62,6 @@ def test_a_model_starts_from_them(split, encoder, tied):
             assert torch.equal(table.weight[~known], before.weight[~known])
 
 
-@pytest.mark.parametrize("start", ["random", "transitions"])
-def test_a_similarity_holds_them_whatever_the_items_start_from(split, start):
-    task = SequenceTask(split.train, Config(width=8, length=8, similarity_width=6, item_start=start), seed=1)
-    similarity = task.model.similarity
-    assert torch.equal(similarity.vectors, torch.from_numpy(transition_vectors(split.train, 6, seed=1)))
-    assert torch.allclose(similarity.places, 4 * 0.6 ** torch.arange(7.0, -1, -1))
-    group = next(group for group in task.optimizers[0].param_groups if similarity.places in set(group["params"]))
-    assert group["weight_decay"] == 0
-
-
-def test_a_similarity_is_not_trained_but_what_places_weigh_is(split):
-    task = SequenceTask(split.train, Config(width=8, length=8, similarity_width=6, weight_decay=0.3), seed=1)
-    similarity = task.model.similarity
-    vectors, places = similarity.vectors.clone(), similarity.places.detach().clone()
-    task.loss(task.batch(np.arange(20))).backward()
-    task.optimizers[0].step()
-    assert torch.equal(similarity.vectors, vectors)
-    assert not torch.equal(similarity.places.detach(), places)
-
-
-def test_a_similarity_knows_groups_before_any_training(split):
-    config = Config(width=8, length=8, similarity_width=16, item_start="random")
-    group = np.array([int(i) // 20 for i in split.train.items.ids])
-    histories = split.test.histories
-    own = group[histories.items[histories.indptr[:-1]]]
-    shares = []
-    for changed in (config, config.model_copy(update={"similarity_width": 0})):
-        answers = SequenceTask(split.train, changed, seed=1).searcher().search(histories, 10).items
-        shares.append(float((group[answers] == own[:, None]).mean()))
-    assert shares[0] > shares[1] + 0.2
-
-
 def test_a_catalogue_smaller_than_the_width_has_them_too(split):
     assert transition_vectors(split.train, 64, seed=0).shape == (len(split.train.items), 64)
 

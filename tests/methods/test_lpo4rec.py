@@ -16,7 +16,6 @@ from beamwood.methods.lpo4rec import Config, PreferenceTask, fit
 from beamwood.training.run_folder import RunFolder
 
 SMALL = {"width": 8, "length": 12, "num_blocks": 1, "num_heads": 2, "batch_size": 16, "validation_users": 20}
-SMALL |= {"similarity_width": 4}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ def test_alignment_starts_where_the_fitted_model_is(split, fitted):
     task.model.eval()
     batch = task.batch(np.arange(8))
     rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
-    queries = task.model.queries(batch.items_BL)[rows, columns]
+    queries = task.model(batch.items_BL)[rows, columns]
     cross_entropy = task.cross_entropy(queries, batch.targets_BL[rows, columns])
     loss = task.preference(batch, rows, columns, queries, cross_entropy)
     assert torch.allclose(loss, torch.full_like(loss, np.log(2)), atol=1e-5)
@@ -110,7 +109,7 @@ def test_the_loss_is_the_papers_formula(split, monkeypatch, pi):
     task.model.zero_grad()
     real = batch.targets_BL >= 0
     targets = batch.targets_BL[real]
-    logits = task.model.queries(batch.items_BL)[real] @ task.model.output_weight.T
+    logits = task.model(batch.items_BL)[real] @ task.model.items.weight.T
     log_p = torch.log_softmax(logits, dim=1)
     values = {"prob": log_p.exp(), "logit": logits, "logprob": log_p}[pi] / 0.7
     picked = torch.cat([targets[:, None], chosen[0]], dim=1)

@@ -6,7 +6,6 @@ import torch
 
 from beamwood.errors import ArtefactError
 from beamwood.models.encoders import build_encoder
-from beamwood.models.similarity import ItemSimilarity
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.sequence import ENCODERS, SequenceSearcher, UserBranch
 from beamwood.types import ItemLists
@@ -16,12 +15,9 @@ SIZES = {"width": 12, "length": LENGTH, "dropout": 0.3, "num_blocks": 2, "num_he
 SIZES |= {"num_vertical": 3, "num_horizontal": 5}
 
 
-def build(name, seed=0, similarity=0, **options):
+def build(name, seed=0, **options):
     generator = torch.Generator().manual_seed(seed)
     model = build_encoder(name, NUM_ITEMS, **SIZES, **options, generator=generator).eval()
-    if similarity:
-        model.similarity = ItemSimilarity(NUM_ITEMS, similarity, LENGTH)
-        model.similarity.vectors.normal_(generator=generator)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
@@ -48,15 +44,15 @@ def histories(seed, rows=8, length=LENGTH):
 
 @torch.no_grad()
 def last(model, items):
-    return model.queries(torch.as_tensor(items))[:, -1].numpy()
+    return model(torch.as_tensor(items))[:, -1].numpy()
 
 
-@pytest.mark.parametrize(("features", "similarity"), [(None, 0), (5, 0), (None, 6)])
+@pytest.mark.parametrize("features", [None, 5])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("name", sorted(ENCODERS))
-def test_the_searcher_gives_the_models_scores_and_survives_saving(name, tied, features, similarity):
+def test_the_searcher_gives_the_models_scores_and_survives_saving(name, tied, features):
     given = None if features is None else np.random.default_rng(3).normal(size=(NUM_ITEMS, features))
-    model = build(name, tied=tied, features_NF=given, similarity=similarity)
+    model = build(name, tied=tied, features_NF=given)
     items = histories(0)
     lists = ItemLists.from_lists([row[row >= 0] for row in items])
     searcher = searcher_of(model)
@@ -68,40 +64,9 @@ def test_the_searcher_gives_the_models_scores_and_survives_saving(name, tied, fe
     one = np.concatenate([searcher.encode(lists.take(np.array([row]))) for row in range(len(lists))])
     assert np.allclose(one, searcher.encode(lists), atol=1e-5)
     config, arrays = searcher.export()
-    assert np.array_equal(arrays["vectors"], model.output_weight.detach().numpy()[:, : SIZES["width"]])
+    assert np.array_equal(arrays["vectors"], model.output_weight.detach().numpy())
     again = restore_searcher("sequence", config, arrays)
     assert np.array_equal(again.search(lists, 7).items, searcher.search(lists, 7).items)
-
-
-@pytest.mark.parametrize("name", ["sasrec", "caser"])
-def test_a_similarity_adds_the_products_of_what_lies_before(name):
-    """At every position whose vector the encoder gives; also where fewer columns are given than the length."""
-    model = build(name, similarity=6)
-    items = histories(4)[:, 2:]
-    with torch.no_grad():
-        queries, own = model.queries(torch.as_tensor(items)), model(torch.as_tensor(items))
-        scores = (queries @ model.output_weight.T).numpy()
-        plain = (own @ model.items.weight.T).numpy()
-        places, vectors = model.similarity.places.numpy(), model.similarity.vectors.numpy()
-    for row, at in np.ndindex(own.shape[:2]):
-        newest = at if model.causal else items.shape[1] - 1
-        expected = plain[row, at] + sum(
-            places[LENGTH - 1 - age] * vectors @ vectors[items[row, newest - age]]
-            for age in range(newest + 1)
-            if items[row, newest - age] >= 0
-        )
-        assert np.allclose(scores[row, at], expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["similarity.vectors", "similarity.places"])
-def test_a_broken_similarity_is_named(name):
-    config, arrays = searcher_of(build("sasrec", similarity=6)).export()
-    with pytest.raises(ArtefactError, match=name):
-        restore_searcher("sequence", config, {key: array for key, array in arrays.items() if key != name})
-    with pytest.raises(ArtefactError, match=name):
-        restore_searcher("sequence", config, arrays | {name: np.full_like(arrays[name], np.nan)})
-    with pytest.raises(ArtefactError, match="similarity"):
-        restore_searcher("sequence", config, arrays | {name: arrays[name][1:]})
 
 
 def test_padding_does_not_matter(model):

@@ -75,20 +75,6 @@ def test_chunked_softmax_equals_the_whole_one(monkeypatch, cells, masked):
         assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-def test_columns_that_are_not_learned_get_no_gradient():
-    generator = torch.Generator().manual_seed(1)
-    queries, vectors = torch.randn(4, 6, generator=generator), torch.randn(9, 6, generator=generator)
-    gradients = []
-    for learned in (None, 2):
-        q, v = queries.clone().requires_grad_(), vectors.clone().requires_grad_()
-        catalogue_softmax(q, v, torch.tensor([1, 0, 8, 1]), learned=learned).sum().backward()
-        gradients.append((q.grad, v.grad))
-    (of_queries, of_vectors), (queries_too, of_two) = gradients
-    assert torch.equal(of_queries, queries_too)
-    torch.testing.assert_close(of_two[:, :2], of_vectors[:, :2])
-    assert not of_two[:, 2:].any()
-
-
 def test_wrong_width():
     with pytest.raises(InputError, match="not a multiple"):
         SasRec(10, width=10, num_heads=4)

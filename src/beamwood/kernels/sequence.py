@@ -37,46 +37,19 @@ class PlainEncoder(ABC):
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self.num_items, self.width = shape_of(arrays, "items.weight", 2)
-        shapes: dict[str, tuple[int, ...]] = {
-            name: (self.num_items, self.width) for name in ("items.weight", "outputs.weight") if name in arrays
-        }
-        if "similarity.vectors" in arrays or "similarity.places" in arrays:
-            shapes["similarity.vectors"] = self.num_items, shape_of(arrays, "similarity.vectors", 2)[1]
-            shapes["similarity.places"] = shape_of(arrays, "similarity.places", 1)
+        shapes = {name: (self.num_items, self.width) for name in ("items.weight", "outputs.weight") if name in arrays}
         check_floats(arrays, shapes | self.shapes(arrays))
         self.arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
         self.sizes = {}
-        self.similarity = self.arrays.get("similarity.vectors")
-        """float32[N, R], vectors whose products are added to the scores; None where there are none."""
-        self.vectors = self.own_vectors
-        """float32[N, D + R], what a history's vector is multiplied with."""
-        if self.similarity is not None:
-            self.vectors = np.concatenate([self.own_vectors, self.similarity], axis=1)
 
     @property
-    def own_vectors(self) -> NDArray[np.float32]:
-        """float32[N, D], the encoder's own part of `vectors`."""
+    def vectors(self) -> NDArray[np.float32]:
+        """float32[N, D], what a history's vector is multiplied with."""
         return self.arrays.get("outputs.weight", self.arrays["items.weight"])
 
     def encode(self, items_BL: IndexArray) -> NDArray[np.float32]:
-        """float32[B, D + R] for item indices with -1 padding on the left; an empty history gives zeros.
-
-        R columns are the similarity's: the sum of its vectors of the history, each times what its place weighs.
-        """
-        own = self.encode_own(items_BL)
-        if self.similarity is None:
-            return own
-        places = self.arrays["similarity.places"]
-        items_BL = items_BL[:, -len(places) :]
-        near = np.zeros((len(items_BL), self.similarity.shape[1]), np.float32)
-        for column, place in enumerate(places[len(places) - items_BL.shape[1] :]):
-            rows = np.flatnonzero(items_BL[:, column] >= 0)
-            near[rows] += place * self.similarity[items_BL[rows, column]]
-        return np.concatenate([own, near], axis=1)
-
-    def encode_own(self, items_BL: IndexArray) -> NDArray[np.float32]:
-        """float32[B, D], the encoder's own part of `encode`."""
-        result = np.zeros((len(items_BL), self.own_vectors.shape[1]), np.float32)
+        """float32[B, D] for item indices with -1 padding on the left; an empty history gives zeros."""
+        result = np.zeros((len(items_BL), self.vectors.shape[1]), np.float32)
         if self.whole_window and items_BL.shape[1] < self.length:
             items_BL = np.pad(items_BL, ((0, 0), (self.length - items_BL.shape[1], 0)), constant_values=-1)
         for start in range(0, len(items_BL), _BLOCK_ROWS):

@@ -136,25 +136,20 @@ class _WeightedSoftmax(torch.autograd.Function):
 
 
 def catalogue_softmax(
-    queries_BD: Tensor,
-    vectors_ND: Tensor,
-    targets_B: Tensor,
-    masked_2E: Tensor | None = None,
-    *,
-    learned: int | None = None,
+    queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor, masked_2E: Tensor | None = None
 ) -> Tensor:
     """Loss [B] of each target against the whole catalogue: `log sum_n exp(q . v_n) - q . v_target`.
 
     `masked_2E` int64[2, E], rows (ascending) and items: an item that is no candidate of that row; a row's target is
     one whatever it says. Rows, and items where a row alone is too long, go in blocks whose logits are computed anew in
     backward: no more than `BLOCK_CELLS` logits are held, whatever B and N are. `targets_B` int64 in [0, N). Computed
-    in float32 or wider. `learned`: only so many of the vectors' first columns get a gradient, the others 0.
+    in float32 or wider.
     """
     wide = torch.promote_types(queries_BD.dtype, torch.float32)
     if masked_2E is not None:
         masked_2E = masked_2E[:, masked_2E[1] != targets_B[masked_2E[0]]].contiguous()
     losses: Tensor = _CatalogueSoftmax.apply(  # type: ignore[no-untyped-call]
-        queries_BD.to(wide), vectors_ND.to(wide), targets_B, masked_2E, learned
+        queries_BD.to(wide), vectors_ND.to(wide), targets_B, masked_2E
     )
     return losses
 
@@ -162,14 +157,8 @@ def catalogue_softmax(
 class _CatalogueSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        queries_BD: Tensor,
-        vectors_ND: Tensor,
-        targets_B: Tensor,
-        masked_2E: Tensor | None,
-        learned: int | None,
+        ctx: Any, queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor, masked_2E: Tensor | None
     ) -> Tensor:
-        ctx.learned = vectors_ND.shape[1] if learned is None else learned
         total_B = queries_BD.new_full((len(queries_BD),), -torch.inf)
         for rows, items in _blocks(len(queries_BD), len(vectors_ND)):
             logits = _logits(queries_BD, vectors_ND, masked_2E, rows, items)
@@ -181,18 +170,17 @@ class _CatalogueSoftmax(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_B: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, gradient_B: Tensor) -> tuple[Tensor, Tensor, None, None]:
         queries_BD, vectors_ND, targets_B, masked_2E, total_B = ctx.saved_tensors
-        of_queries, of_vectors = torch.zeros_like(queries_BD), torch.zeros_like(vectors_ND[:, : ctx.learned])
-        scaled_BD = gradient_B[:, None] * queries_BD[:, : ctx.learned]
+        of_queries, of_vectors = torch.zeros_like(queries_BD), torch.zeros_like(vectors_ND)
+        scaled_BD = gradient_B[:, None] * queries_BD
         for rows, items in _blocks(len(queries_BD), len(vectors_ND)):
             share = _logits(queries_BD, vectors_ND, masked_2E, rows, items).sub_(total_B[rows, None]).exp_()
             of_queries[rows].addmm_(share, vectors_ND[items])
             of_vectors[items].addmm_(share.T, scaled_BD[rows])
         of_queries.sub_(vectors_ND[targets_B]).mul_(gradient_B[:, None])
         of_vectors.index_add_(0, targets_B, scaled_BD, alpha=-1)
-        fixed = vectors_ND.shape[1] - ctx.learned
-        return of_queries, torch.nn.functional.pad(of_vectors, (0, fixed)), None, None, None
+        return of_queries, of_vectors, None, None
 
 
 def _logits(queries_BD: Tensor, vectors_ND: Tensor, masked_2E: Tensor | None, rows: slice, items: slice) -> Tensor:

@@ -84,7 +84,7 @@ class CitiesTask:
         if len(self.head) == 0:
             raise InputError(f"no item has more than rare={config.rare} interactions; lower rare")
         self.num_examples = len(self.head)
-        vectors = self.before.encoder.own_vectors
+        vectors = self.before.encoder.vectors
         if vectors.shape[1] % config.num_heads:
             raise InputError(
                 f"num_heads={config.num_heads} does not divide the fitted model's width {vectors.shape[1]}"

@@ -64,12 +64,12 @@ class Occurrences:
 
 
 def encoded(encoder: PlainEncoder, histories: ItemLists, starts: IndexArray, stops: IndexArray) -> NDArray[np.float32]:
-    """float32[P, D], the encoder's own vectors of the histories `histories.items[start:stop]`."""
+    """float32[P, D], the vectors of the histories `histories.items[start:stop]`."""
     starts = np.maximum(starts, stops - encoder.length)
-    result = np.zeros((len(starts), encoder.own_vectors.shape[1]), np.float32)
+    result = np.zeros((len(starts), encoder.vectors.shape[1]), np.float32)
     # Histories of one length together, as the encoder leaves out columns that are padding in a whole block.
     for rows in np.array_split(np.argsort(stops - starts, kind="stable"), -(-len(starts) // 1024)):
-        result[rows] = encoder.encode_own(histories.slices(starts[rows], stops[rows]).padded(encoder.length))
+        result[rows] = encoder.encode(histories.slices(starts[rows], stops[rows]).padded(encoder.length))
     return result
 
 

@@ -16,15 +16,7 @@ from beamwood.methods.transitions import counts_within
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.types import FloatArray
 
-__all__ = [
-    "LARGEST",
-    "Start",
-    "directions",
-    "start_from_transitions",
-    "start_similarity",
-    "starts_from_transitions",
-    "transition_vectors",
-]
+__all__ = ["LARGEST", "Start", "directions", "start_from_transitions", "starts_from_transitions", "transition_vectors"]
 
 Start = Literal["auto", "random", "transitions"]
 LARGEST = 200_000
@@ -93,16 +85,3 @@ def start_from_transitions(model: SequenceModel, train: Dataset, seed: int) -> N
         for table in (model.items, model.outputs):
             if table is not None:
                 table.weight[known] = vectors[known]
-
-
-# What the newest entry weighs in the similarity at first, and how that fades with each older one.
-_WEIGHT, _FADE = 4.0, 0.6
-
-
-@torch.no_grad()
-def start_similarity(model: SequenceModel, train: Dataset, seed: int) -> None:
-    """Fill the model's similarity, if it has one, with `transition_vectors`, the newest entries weighing most."""
-    if model.similarity is not None:
-        width, length = model.similarity.vectors.shape[1], len(model.similarity.places)
-        model.similarity.vectors.copy_(torch.from_numpy(transition_vectors(train, width, seed)))
-        model.similarity.places.copy_(_WEIGHT * _FADE ** torch.arange(length - 1, -1, -1))

@@ -94,7 +94,7 @@ class PreferenceTask(SequenceTask):
         config = self.config
         rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
         targets = batch.targets_BL[rows, columns]
-        queries = self.model.queries(batch.items_BL)[rows, columns]
+        queries = self.model(batch.items_BL)[rows, columns]
         losses = self.cross_entropy(queries, targets)
         if config.preference != "none":
             losses = losses + config.strength * self.preference(batch, rows, columns, queries, losses)
@@ -121,7 +121,7 @@ class PreferenceTask(SequenceTask):
             return orpo(positive - total, negative - total[:, None])
         assert self.reference is not None
         with torch.no_grad():
-            before, table = self.reference.queries(batch.items_BL)[rows, columns], self.reference.output_weight
+            before, table = self.reference(batch.items_BL)[rows, columns], self.reference.output_weight
             own, others = _products(before, table, targets[:, None])[:, 0], _products(before, table, chosen)
         # Both losses are of differences, which the denominators leave.
         loss = dpo if config.preference == "dpo" else s_dpo

@@ -90,7 +90,7 @@ class MeltTask:
         ends = train.histories.indptr[self.users + 1]
         self.user_vectors = encoded(encoder, train.histories, train.histories.indptr[self.users], ends)
         self.num_examples = len(self.head)
-        width = encoder.own_vectors.shape[1]
+        width = encoder.vectors.shape[1]
         self.model = nn.ModuleDict({"user": nn.Linear(width, width), "item": nn.Linear(width, width)})
         for parameter in self.model.parameters():
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=self.generator)
@@ -117,7 +117,7 @@ class MeltTask:
         most = torch.randint(1, max(self.rarest, 1) + 1, (count,), generator=self.generator).numpy()
         of, places = self.contexts.draw(items, most, self.generator)
         item_weights = curriculum(self.counts[items], self.rarest, int(self.counts.max()), fraction)
-        vectors = self.before.encoder.own_vectors[items]
+        vectors = self.before.encoder.vectors[items]
         return Batch(
             tuple(map(torch.from_numpy, (short, self.user_vectors[chosen], user_weights))),  # type: ignore[arg-type]
             tuple(map(torch.from_numpy, (self.mean_contexts(of, places, count), vectors, item_weights))),  # type: ignore[arg-type]

@@ -20,12 +20,11 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
-from beamwood.methods.item_start import Start, start_from_transitions, start_similarity, starts_from_transitions
+from beamwood.methods.item_start import Start, start_from_transitions, starts_from_transitions
 from beamwood.methods.train import fit_task
 from beamwood.methods.train_options import TrainOptions
 from beamwood.models.encoders import build_encoder
 from beamwood.models.sequence import SequenceModel
-from beamwood.models.similarity import ItemSimilarity
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import ENCODERS, SequenceSearcher
 from beamwood.training.lazy_adam import EmbeddingOptimizer, LazyAdam, sparse_gradients
@@ -56,13 +55,6 @@ class Config(BaseModel):
         "auto",
         description="transitions: item vectors start from what follows what; auto: that, up to 200,000 items without "
         "item_column; random: the papers",
-    )
-    similarity_width: int = Field(
-        0,
-        ge=0,
-        lt=2**14,
-        description="columns of a fixed similarity of history and item, made from what follows what, that is added to "
-        "the score; 0: none (the papers)",
     )
     sampled_negatives: int | None = Field(
         None, ge=1, description="uniform negatives that a step's examples share, with log q; None: the whole catalogue"
@@ -129,15 +121,10 @@ class SequenceTask:
         self.prior_N = torch.from_numpy(config.prior_power * np.log(frequency / frequency.sum())).float()
         decay = config.weight_decay if config.item_decay is None else config.item_decay
         of_items = set(self.model.item_parameters())
-        similarity = self.model.similarity
-        of_places = [] if similarity is None else [similarity.places]
-        others = [each for each in self.model.parameters() if each not in of_items.union(of_places)]
         groups: list[dict[str, Any]] = [
-            {"params": others},
+            {"params": [each for each in self.model.parameters() if each not in of_items]},
             {"params": list(self.model.item_parameters()), "weight_decay": decay},
         ]
-        if of_places:
-            groups.append({"params": of_places, "weight_decay": 0.0})
         self.optimizers = [
             LazyAdam(
                 groups,
@@ -187,7 +174,6 @@ class SequenceTask:
         possible = self.config.item_column is None
         if starts_from_transitions(self.config.item_start, train.num_items, possible=possible):
             start_from_transitions(self.model, train, seed)
-        start_similarity(self.model, train, seed)
 
     @property
     def _scored(self) -> int:
@@ -197,7 +183,7 @@ class SequenceTask:
     def loss(self, batch: Batch) -> Tensor:
         """Mean over all examples of the softmax loss."""
         real = batch.targets_BL >= 0
-        return self.cross_entropy(self.model.queries(batch.items_BL)[real], batch.targets_BL[real]).mean()
+        return self.cross_entropy(self.model(batch.items_BL)[real], batch.targets_BL[real]).mean()
 
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor) -> Tensor:
         """[X], the softmax loss over the catalogue, or over the target and the step's negatives.
@@ -212,7 +198,7 @@ class SequenceTask:
                 # The prior is a coordinate more, on which every query has 1.
                 vectors = torch.cat([vectors, self.prior_N[:, None]], dim=1)
                 queries_XD = torch.nn.functional.pad(queries_XD, (0, 1), value=1.0)
-            return catalogue_softmax(queries_XD, vectors, targets_X, learned=self.config.width)
+            return catalogue_softmax(queries_XD, vectors, targets_X)
         negatives = torch.randint(num_items, (count,), generator=self.generator)
         log_q = queries_XD.new_full((), -math.log(num_items))
         positive_X = (queries_XD * self.model.output_vectors(targets_X)).sum(dim=1) + self.prior_N[targets_X]
@@ -248,10 +234,7 @@ def build_model(train: Dataset, config: Config, generator: torch.Generator) -> S
         "tied",
     )
     named = {name: getattr(config, name) for name in sizes}
-    model = build_encoder(config.encoder, len(train.items), **named, features_NF=features, generator=generator)
-    if config.similarity_width:
-        model.similarity = ItemSimilarity(len(train.items), config.similarity_width, config.length)
-    return model
+    return build_encoder(config.encoder, len(train.items), **named, features_NF=features, generator=generator)
 
 
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:

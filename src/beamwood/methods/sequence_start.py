@@ -48,7 +48,7 @@ def load_start(model: SequenceModel, start: str, split: Split) -> None:
         check_tensors(weights, model.state_dict())
     except ValueError as error:
         raise InputError(
-            f"start='{start}' has other sizes ({error}); set width, length, num_blocks, tied, item_column, "
-            "similarity_width and the like as it was fitted with"
+            f"start='{start}' has other sizes ({error}); set width, length, num_blocks, tied, item_column and the like "
+            "as it was fitted with"
         ) from None
     model.load_state_dict(weights)

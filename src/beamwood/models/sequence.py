@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from beamwood.models.similarity import ItemSimilarity
 from beamwood.types import FloatArray
 
 __all__ = ["ProjectedItems", "SequenceModel"]
@@ -55,8 +54,7 @@ class SequenceModel(nn.Module):
     Items int64[B, L'], -1 padding on the left, L' at most `length`. A causal encoder's vector at a position has seen
     the items up to it, so that each position is an example; another's one vector has seen the whole window. The score
     of item n is the inner product with `output_weight[n]`: the item's own vector, or with `tied=False` one of a table
-    of its own. `features_NF`: item vectors come from these by a linear map instead of a table. With a `similarity`,
-    what it says is added to each score: `queries` and `output_weight` then have its columns beside their own.
+    of its own. `features_NF`: item vectors come from these by a linear map instead of a table.
     """
 
     name: ClassVar[str]
@@ -74,14 +72,6 @@ class SequenceModel(nn.Module):
             self.items = ProjectedItems(features_NF, width)
         self.outputs = None if tied else nn.Embedding(num_items, width)
         self.dropout = nn.Dropout(dropout)
-        self.similarity: ItemSimilarity | None = None
-
-    def queries(self, items_BL: Tensor) -> Tensor:
-        """What `forward` gives, and the similarity's columns: the product with `output_weight` is the score."""
-        vectors: Tensor = self(items_BL)
-        if self.similarity is None:
-            return vectors
-        return torch.cat([vectors, self.similarity(items_BL, causal=self.causal)], dim=-1)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -91,15 +81,12 @@ class SequenceModel(nn.Module):
     @property
     def output_weight(self) -> Tensor:
         """[N, D], what a history's vector is multiplied with."""
-        own = self.items.weight if self.outputs is None else self.outputs.weight
-        return own if self.similarity is None else torch.cat([own, self.similarity.vectors], dim=1)
+        return self.items.weight if self.outputs is None else self.outputs.weight
 
     def output_vectors(self, items: Tensor) -> Tensor:
         """[.., D], the rows of `output_weight` of the given items."""
-        own: Tensor = self.items(items) if self.outputs is None else self.outputs(items)
-        if self.similarity is None:
-            return own
-        return torch.cat([own, nn.functional.embedding(items, self.similarity.vectors)], dim=-1)
+        vectors: Tensor = self.items(items) if self.outputs is None else self.outputs(items)
+        return vectors
 
     def item_parameters(self) -> Iterator[nn.Parameter]:
         """Those of the item vectors, in and out."""

@@ -1,6 +1,6 @@
-"""A fixed similarity of what a history holds and a node or an item, in more columns than a model's own vectors have.
+"""A fixed similarity of what a history holds and a node, in more columns than a scorer's own embeddings have.
 
-Shape legend: B rows, L history length, M nodes a row, V nodes of the tree, N items, R columns.
+Shape legend: B rows, L history length, M nodes a row, V nodes of the tree, R columns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch.nn import functional
 from beamwood.kernels.din import Similarity
 from beamwood.tree.tree import Shape
 
-__all__ = ["ItemSimilarity", "NodeSimilarity"]
+__all__ = ["NodeSimilarity"]
 
 # A step of Adam moves a weight of repeats so many times as far as another: it has to come from 0 to where an item's
 # likeness to itself is made up for.
@@ -88,28 +88,3 @@ class NodeSimilarity(nn.Module):
         """Plain arrays for search."""
         parts = (self.vectors, self.places.clone(), _PACE * self.repeats)
         return Similarity(*(part.detach().cpu().contiguous().numpy() for part in parts))
-
-
-class ItemSimilarity(nn.Module):
-    """`sum over l of place_l s(a_l)` of a history, whose product with `vectors[n]` is added to the score of item n.
-
-    `vectors` [N, R] hold s; training learns `places` [L] alone, the newest entry's last.
-    """
-
-    vectors: Tensor
-
-    def __init__(self, num_items: int, width: int, length: int) -> None:
-        super().__init__()
-        self.register_buffer("vectors", torch.zeros(num_items, width))
-        self.places = nn.Parameter(torch.zeros(length))
-
-    def forward(self, items_BL: Tensor, *, causal: bool) -> Tensor:
-        """[B, L, R], at each position of what lies up to it; [B, 1, R] of all where `causal` is false."""
-        length = items_BL.shape[1]
-        known_BLR = functional.embedding(items_BL.clamp(min=0), self.vectors) * (items_BL >= 0)[:, :, None]
-        places = self.places[-length:]
-        if not causal:
-            return torch.einsum("l,blr->br", places, known_BLR)[:, None]
-        ages = torch.arange(length)[:, None] - torch.arange(length)
-        weights_LL = torch.where(ages >= 0, places[length - 1 - ages.clamp(min=0)], 0)
-        return torch.einsum("tl,blr->btr", weights_LL, known_BLR)

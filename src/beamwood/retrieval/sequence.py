@@ -55,9 +55,6 @@ class SequenceSearcher:
     kind: ClassVar[str] = "sequence"
 
     def __init__(self, encoder: PlainEncoder, user_branch: UserBranch | None = None) -> None:
-        places = encoder.arrays.get("similarity.places")
-        if places is not None and len(places) != encoder.length:
-            raise ArtefactError(f"similarity.places has {len(places)} entries; expected {encoder.length}")
         self.encoder, self.user_branch = encoder, user_branch
 
     @property
@@ -72,8 +69,7 @@ class SequenceSearcher:
         branch = self.user_branch
         if branch is not None:
             short = (histories.lengths <= branch.longest) & (histories.lengths > 0)
-            width = len(branch.bias)
-            vectors[short, :width] += vectors[short, :width] @ branch.weight.T + branch.bias
+            vectors[short] += vectors[short] @ branch.weight.T + branch.bias
         return vectors
 
     def search(
