@@ -116,6 +116,20 @@ def test_a_saved_similarity_answers_alike(split, tmp_path):
     assert np.array_equal(again.scores, expected.scores)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
+    """From a log in which nobody takes an item twice, and from one in which all take the same two in turn."""
+    if again:
+        rows = [(u, 16 * (u % 5) + (u // 5 % 8) * 2 + t % 2, t) for u in range(300) for t in range(10)]
+        log = pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")
+        split = disjoint_users(Dataset.from_log(read_log(log)))
+    config = Config(**SMALL, max_steps=60, evaluate_every=60, warmup_steps=1, monitor="all/f@20")
+    searcher = load_method("dtr").fit(split, config, progress=False).searcher
+    answers = searcher.search(split.test.histories, 2).items
+    had = [np.isin(row, history).mean() for row, history in zip(answers, split.test.histories, strict=True)]
+    assert np.mean(had) > 0.9 if again else np.mean(had) < 0.1
+
+
 def test_one_seed_gives_one_start(split):
     first, second, other = (started(split, "auto", seed).model.state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], second[name]) for name in first)
