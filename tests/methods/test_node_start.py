@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from beamwood import load
 from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.errors import InputError
 from beamwood.methods import item_start, load_method
 from beamwood.methods.dtr import Config, make_parts
 from beamwood.methods.node_start import ItemVectors
@@ -98,7 +99,11 @@ def test_what_similarity_width_means():
     assert Config().similarity_columns(50_001) == 128
     assert Config().similarity_columns(80) == 80
     assert Config(similarity_width=7).similarity_columns(80) == 7
-    assert Config().similarity_columns(item_start.LARGEST + 1) == 0
+    many = item_start.LARGEST + 1
+    assert Config().similarity_columns(many) == 0
+    assert Config(similarity_width=7, node_start="transitions").similarity_columns(many) == 7
+    with pytest.raises(InputError, match="200,001 items start from on request alone"):
+        Config(similarity_width=7).similarity_columns(many)
     assert Config(node_start="random").similarity_columns(80) == 0
     for changes in ({"node_start": "random"}, {"norm": "batch"}):
         with pytest.raises(ValidationError, match="similarity_width=7 is filled from transitions"):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
+from beamwood.errors import InputError
 from beamwood.methods.item_start import Start, starts_from_transitions
 from beamwood.models.din import WINDOWS
 from beamwood.retrieval.stored import MOST
@@ -105,10 +106,15 @@ class TreeConfig(BaseModel):
         return starts_from_transitions(self.node_start, num_items, possible=self.can_start_from_transitions)
 
     def similarity_columns(self, num_items: int) -> int:
-        """What `similarity_width` means for so many items."""
-        if not self.starts_from_transitions(num_items):
-            return 0
+        """What `similarity_width` means for so many items. Errors: `InputError` where nothing can fill it."""
         width = self.similarity_width
+        if not self.starts_from_transitions(num_items):
+            if width:
+                raise InputError(
+                    f"similarity_width={width} is filled from transitions, which scores of {num_items:,} items start "
+                    "from on request alone; set node_start=transitions, or leave it out"
+                )
+            return 0
         if width is None:
             width = 256 if num_items <= 50_000 else 128
         return min(width, num_items)
