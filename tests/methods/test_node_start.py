@@ -16,7 +16,8 @@ from beamwood.methods.dtr import Config, make_parts
 from beamwood.methods.node_start import ItemVectors
 from beamwood.methods.tree_fit import searcher_of
 from beamwood.methods.tree_start import start_tree
-from beamwood.methods.tree_task import TreeTask
+from beamwood.methods.tree_task import Parts, TreeTask
+from beamwood.sampling.levels import BeamCandidates, DistinctNegatives
 from beamwood.tree import random_tree
 
 SMALL = {"branching": 4, "width": 8, "attention_hidden": 8, "mlp": (16, 8), "windows": (4, 2, 1), "beam_width": 8}
@@ -32,11 +33,11 @@ def split():
     )
 
 
-def started(split, start, seed=0):
+def started(split, start, seed=0, parts=None):
     config = Config(**SMALL, node_start=start)
     vectors = ItemVectors(split.train, config, seed)
     tree = start_tree(split, config, np.random.default_rng(seed), vectors)
-    task = TreeTask(split.train, tree, config, make_parts(config, tree, None), seed=seed)
+    task = TreeTask(split.train, tree, config, parts or make_parts(config, tree, None), seed=seed)
     if start != "random":
         vectors.start(task.model.scorer, tree)
     return task
@@ -133,6 +134,46 @@ def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
     answers = searcher.search(split.test.histories, 2).items
     had = [np.isin(row, history).mean() for row, history in zip(answers, split.test.histories, strict=True)]
     assert np.mean(had) > 0.9 if again else np.mean(had) < 0.1
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [Parts(DistinctNegatives([6, 6, 6]), loss="binary"), Parts(BeamCandidates(4), loss="binary", labels="pseudo")],
+    ids=["tdm", "otm"],
+)
+def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, parts):
+    task = started(split, "transitions", parts=parts)
+    histories = split.test.histories
+    answers = searcher_of(task).search(histories, 10)
+
+    def loss(shift):
+        task.generator.manual_seed(1)
+        with torch.no_grad():
+            task.model.scorer.output.bias.add_(shift)
+            value = task.loss(task.batch(np.arange(task.num_examples)))
+            task.model.scorer.output.bias.sub_(shift)
+        return float(value)
+
+    before = loss(0.0)
+    task.start_at_odds()
+    after = loss(0.0)
+    assert after < before / 2
+    assert after < min(loss(-0.5), loss(0.5))
+    # It moves every score of a level alike.
+    moved = searcher_of(task).search(histories, 10)
+    np.testing.assert_array_equal(moved.items, answers.items)
+    shifts = moved.scores - answers.scores
+    np.testing.assert_allclose(shifts, shifts[0, 0], atol=0.05)
+
+
+@pytest.mark.parametrize(("method", "moved"), [("tdm", True), ("dtr", False)])
+def test_fit_starts_at_the_odds_only_where_nodes_are_judged_alone(split, monkeypatch, method, moved):
+    called = []
+    monkeypatch.setattr(TreeTask, "start_at_odds", lambda task: called.append(task))
+    module = load_method(method)
+    module.fit(split, module.Config(**SMALL, max_steps=1, tree_updates=0), progress=False)
+    module.fit(split, module.Config(**SMALL, max_steps=1, tree_updates=0, node_start="random"), progress=False)
+    assert len(called) == moved
 
 
 def test_one_seed_gives_one_start(split):

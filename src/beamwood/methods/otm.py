@@ -11,7 +11,7 @@ from pydantic import Field
 
 from beamwood.data.split import Split
 from beamwood.methods.train_options import TrainOptions
-from beamwood.methods.tree_config import NodeStart, TreeConfig
+from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_fit import fit_tree
 from beamwood.methods.tree_task import Parts
 from beamwood.retrieval.retriever import Retriever
@@ -26,9 +26,6 @@ TRAINS = True
 class Config(TreeConfig):
     """OTM; the paper: a binary tree that JTM learned (tree=FOLDER), targets 1, num_candidates 300. See `TreeConfig`."""
 
-    # Validation prefers what is drawn (benchmarks/results/tree_family.md).
-    node_start: NodeStart = "random"
-    width: int = Field(24, ge=1)
     num_candidates: int = Field(
         300, ge=2, description="nodes compared a level: the children of a beam of this many over the branching"
     )

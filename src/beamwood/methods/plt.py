@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from pydantic import Field
-
 from beamwood.data.split import Split
 from beamwood.methods.train_options import TrainOptions
-from beamwood.methods.tree_config import NodeStart, TreeConfig
+from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_fit import fit_tree
 from beamwood.methods.tree_task import Parts
 from beamwood.retrieval.retriever import Retriever
@@ -26,10 +24,6 @@ TRAINS = True
 
 class Config(TreeConfig):
     """PLT: nothing of its own to set. See `TreeConfig`."""
-
-    # Similarities are no log-odds, and a search adds up their log sigmoid: validation prefers what is drawn.
-    node_start: NodeStart = "random"
-    width: int = Field(24, ge=1)
 
 
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:

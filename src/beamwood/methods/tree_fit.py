@@ -56,6 +56,8 @@ def fit_tree(
     started = config.starts_from_transitions(split.train.num_items)
     if started:
         vectors.start(task.model.scorer, tree)
+        if task.parts.loss == "binary":
+            task.start_at_odds()
     # A catalogue of one level has no tree to learn, which is an error only where an update was asked for.
     updates = config.tree_updates and (tree.shape.depth > 1 or "tree_updates" in config.model_fields_set)
     training = train(

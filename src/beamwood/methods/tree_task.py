@@ -6,10 +6,11 @@ Shape legend: B histories, L history length, T targets a history, M nodes drawn 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -20,6 +21,7 @@ from beamwood.losses.binary import binary_cross_entropy
 from beamwood.losses.softmax import full_softmax, sampled_softmax
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.models.din_start import shift_levels
 from beamwood.models.tree_model import TreeModel
 from beamwood.sampling.levels import LevelDraw, LevelSampler
 from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
@@ -59,6 +61,15 @@ class Batch:
     leaves_BL: Tensor
     targets_BT: Tensor
     z_HBT: Tensor | None
+
+
+class ScoredLevel(NamedTuple):
+    """`scores` [B, M] of what was drawn, `targets` [B, T] nodes of the level, `labels` bool[B, T]."""
+
+    draw: LevelDraw
+    scores: Tensor
+    targets: Tensor
+    labels: Tensor
 
 
 class TreeTask:
@@ -181,6 +192,24 @@ class TreeTask:
 
     def loss(self, batch: Batch) -> Tensor:
         """The parts' loss of every level, mean over histories and targets, then reduced over levels."""
+        total = torch.stack([self._level_loss(level) for level in self._scored(batch)])
+        return total.mean() if self.config.level_reduction == "mean" else total.sum()
+
+    def start_at_odds(self) -> None:
+        """Let each level's scores start at the height where the loss of a few examples is least.
+
+        For a loss that judges every node on its own: what says which nodes are likelier says not how likely they are.
+        """
+        rows = np.linspace(0, self.num_examples - 1, min(_BLOCK, self.num_examples)).astype(np.int64)
+        self.model.eval()
+        with torch.no_grad():
+            levels = self._scored(self.batch(rows))
+            heights = [minimize_scalar(lambda shift, own=level: self._shifted_loss(own, shift)).x for level in levels]
+        self.model.train()
+        shift_levels(self.model.scorer, heights)
+
+    def _scored(self, batch: Batch) -> list[ScoredLevel]:
+        """What is drawn on each level, and the scores of it."""
         scorer, tree = self.model.scorer, self.tree
         draws = self.parts.sampler(scorer, tree, batch.leaves_BL, batch.targets_BT, self.generator)
         z_HBT = batch.z_HBT
@@ -190,14 +219,20 @@ class TreeTask:
         entries = [LevelNodes(draw.level, nodes_of(draw, own)) for draw, own in zip(draws, targets, strict=True)]
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
             scores = scorer(batch.leaves_BL, entries)
-        losses = []
+        levels = []
         for draw, own_BT, values in zip(draws, targets, scores, strict=True):
             z_BT = torch.ones_like(own_BT, dtype=torch.bool) if z_HBT is None else z_HBT[draw.level - 1]
-            live_n = torch.from_numpy(tree.live_counts[draw.level] > 0) if draw.nodes is None else None
-            level_loss = softmax_level if self.parts.loss == "softmax" else binary_level
-            losses.append(level_loss(draw, values.float(), own_BT, z_BT, live_n).mean())
-        total = torch.stack(losses)
-        return total.mean() if self.config.level_reduction == "mean" else total.sum()
+            levels.append(ScoredLevel(draw, values.float(), own_BT, z_BT))
+        return levels
+
+    def _level_loss(self, level: ScoredLevel) -> Tensor:
+        draw, scores, targets_BT, z_BT = level
+        live_n = torch.from_numpy(self.tree.live_counts[draw.level] > 0) if draw.nodes is None else None
+        loss = softmax_level if self.parts.loss == "softmax" else binary_level
+        return loss(draw, scores, targets_BT, z_BT, live_n).mean()
+
+    def _shifted_loss(self, level: ScoredLevel, shift: float) -> float:
+        return float(self._level_loss(level._replace(scores=level.scores + shift)))
 
 
 def nodes_of(draw: LevelDraw, targets_BT: Tensor) -> Tensor | None:

@@ -6,13 +6,14 @@ Shape legend: V nodes of the tree, D width.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from beamwood.models.din import DinScorer
 
-__all__ = ["FIRST_FREE", "start_as_similarity"]
+__all__ = ["FIRST_FREE", "shift_levels", "start_as_similarity"]
 
 FIRST_FREE = 2
 """The first coordinates of a node: 1, and how frequent the node is; what lies near is told by the others."""
@@ -75,3 +76,16 @@ def start_as_similarity(
         layer.weight[0, 0], layer.bias[0] = 1, 0
     scorer.output.weight[0, 1:] *= _QUIET
     scorer.output.weight[0, 0] = _GAIN
+
+
+@torch.no_grad()
+def shift_levels(scorer: DinScorer, shifts: Sequence[float]) -> None:
+    """Add `shifts[h - 1]` to the scores of level h, of a scorer as `start_as_similarity` left it.
+
+    The lowest goes to the scorer's constant, what the others are above it to the coordinate that holds the frequency.
+    """
+    lowest = min(shifts)
+    scorer.output.bias.add_(lowest)
+    for level, shift in enumerate(shifts, start=1):
+        first, size = scorer.shape.level_offset(level), scorer.shape.level_size(level)
+        scorer.nodes.weight[first : first + size, 1] += _SCALE * (shift - lowest) / _FREQUENCY
