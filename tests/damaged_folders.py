@@ -22,7 +22,7 @@ from beamwood.artefact import read_artefact
 from beamwood.data import Vocabulary
 from beamwood.data.features import FeatureColumn
 from beamwood.errors import ArtefactError, InputError
-from beamwood.kernels.din import DinWeights, Layer, Similarity
+from beamwood.kernels.din import DinWeights, Layer, Neighbours, Similarity
 from beamwood.models.caser import Caser
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.fmlp import FmlpRec
@@ -57,7 +57,9 @@ def tree():
     nodes = numbers(built.shape.num_nodes, WIDTH)
     mlp = layer(3 * WIDTH, 5), layer(5, 1)
     similarity = Similarity(numbers(built.shape.num_nodes, 3), numbers(4), numbers(4))
-    weights = DinWeights(nodes, layer(3 * WIDTH, 5), layer(5, 1), np.array([3, 1], np.int64), mlp, similarity)
+    listed = np.arange(built.shape.num_nodes * 2, dtype=np.int32).reshape(-1, 2) % 4 - 1
+    near = Neighbours(listed, numbers(*listed.shape), numbers(4))
+    weights = DinWeights(nodes, layer(3 * WIDTH, 5), layer(5, 1), np.array([3, 1], np.int64), mlp, similarity, near)
     return TreeSearcher(weights, built, beam_width=4)
 
 
@@ -139,7 +141,10 @@ def array_damages(array):
     else:
         yield "too large", np.full_like(array, np.iinfo(array.dtype).max)
         yield "far below 0", np.full_like(array, np.iinfo(array.dtype).min)
-        yield "one too large", np.where(np.arange(array.size) == array.size // 2, 10**6, array).astype(array.dtype)
+        yield (
+            "one too large",
+            np.where(np.arange(array.size).reshape(array.shape) == array.size // 2, 10**6, array).astype(array.dtype),
+        )
         yield "reversed", array[::-1].copy()
 
 

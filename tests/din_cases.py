@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from beamwood.kernels.din import DinWeights, Layer, Similarity
+from beamwood.kernels.din import DinWeights, Layer, Neighbours, Similarity
 from beamwood.tree import Tree, random_tree
 
 WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
@@ -27,13 +27,19 @@ def random_weights(
     windows: tuple[int, ...] = (4, 3, 2, 1),
     mlp: tuple[int, ...] = (16, 8),
     similarity: int = 0,
+    neighbours: int = 0,
 ) -> DinWeights:
-    """`similarity`: its columns, 0 for none."""
+    """`similarity`: its columns, `neighbours`: those of each node; 0 for none."""
     sizes = [(len(windows) + 1) * width, *mlp, 1]
     own = None
     if similarity:
         vectors = rng.normal(0, similarity**-0.5, (num_nodes, similarity)).astype(np.float32)
         own = Similarity(vectors, *(rng.normal(0, 1, sum(windows)).astype(np.float32) for _ in range(2)))
+    near = None
+    if neighbours:
+        listed = rng.integers(-1, num_nodes, (num_nodes, neighbours)).astype(np.int32)
+        strengths = rng.random((num_nodes, neighbours)).astype(np.float32) * (listed >= 0)
+        near = Neighbours(listed, strengths, rng.normal(0, 1, sum(windows)).astype(np.float32))
     return DinWeights(
         nodes=rng.normal(0, 1, (num_nodes, width)).astype(np.float32),
         attention_in=random_layer(rng, 3 * width, hidden),
@@ -43,6 +49,7 @@ def random_weights(
             random_layer(rng, sizes[i], sizes[i + 1], last=i == len(sizes) - 2) for i in range(len(sizes) - 1)
         ),
         similarity=own,
+        neighbours=near,
     )
 
 
@@ -61,4 +68,9 @@ def random_case(
     rng = np.random.default_rng(seed)
     tree = random_tree(num_items, rng, branching=branching)
     weights = random_weights(rng, tree.shape.num_nodes, **sizes)
+    if weights.neighbours is not None:
+        for level in range(1, tree.shape.depth + 1):
+            first, size = tree.shape.level_offset(level), tree.shape.level_size(level)
+            listed = weights.neighbours.nodes[first : first + size]
+            listed[listed >= 0] %= size
     return tree, weights, random_histories(rng, tree, num_rows, weights.history_length)

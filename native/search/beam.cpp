@@ -124,14 +124,8 @@ void Worker::enter(const Query& query, int level) {
             const float* row = level_similar_ + query.history[position] / below * width;
             for (int at = 0; at < width; ++at) similar_query_[at] += model_.places[position] * row[at];
         }
-        repeated_.clear();
-        if (level == shape_.depth) {
-            for (const auto& [node, position] : entries_) {
-                if (repeated_.empty() || repeated_.back().first != node) repeated_.emplace_back(node, 0.0f);
-                repeated_.back().second += model_.repeats[position];
-            }
-        }
     }
+    add_single_nodes(level);
     // A whole level is read in order, which needs no help.
     ahead_.clear();
     if (nodes_.size() <= 4096) look_ahead(level, nodes_.data(), nodes_.size(), 1);
@@ -139,6 +133,29 @@ void Worker::enter(const Query& query, int level) {
     if (level < shape_.depth)
         look_ahead(level + 1, query.history, model_.history_length, shape_.leaves_below(level + 1));
     kernels_.prepare(model_, level_nodes_, history_, ahead_, space_);
+}
+
+// Lets `extra_` hold what single nodes of the level get beside their scores: repeats and neighbours.
+void Worker::add_single_nodes(int level) {
+    if (!model_.similar && !model_.near_nodes) return;
+    for (const std::int32_t node : touched_) extra_[node] = 0;
+    touched_.clear();
+    const std::int64_t offset = shape_.level_offset(level), size = shape_.level_size(level);
+    if (static_cast<std::int64_t>(extra_.size()) < size) extra_.resize(size);
+    const auto add = [&](std::int32_t node, float value) {
+        extra_[node] += value;
+        touched_.push_back(node);
+    };
+    for (const auto& [node, position] : entries_) {
+        if (model_.similar && level == shape_.depth) add(node, model_.repeats[position]);
+        if (!model_.near_nodes) continue;
+        const std::int64_t row = (offset + node) * model_.num_near;
+        for (std::int64_t at = row; at < row + model_.num_near; ++at) {
+            const std::int32_t other = model_.near_nodes[at];
+            // What a caller lists beyond the level is no node of it.
+            if (0 <= other && other < size) add(other, model_.near_places[position] * model_.near_strengths[at]);
+        }
+    }
 }
 
 // The children in `nodes_` of the parents in `nodes_`, ascending, that have something to return below them.
@@ -165,18 +182,14 @@ void Worker::score_nodes() {
     scores_.resize(nodes_.size());
     kernels_.score(model_, level_nodes_, static_cast<int>(history_.nodes.size()), nodes_.data(),
                    static_cast<std::int64_t>(nodes_.size()), space_, scores_.data());
-    add_similarity(nodes_.data(), static_cast<std::int64_t>(nodes_.size()), scores_.data());
+    add_fixed(nodes_.data(), static_cast<std::int64_t>(nodes_.size()), scores_.data());
 }
 
-void Worker::add_similarity(const std::int32_t* wanted, std::int64_t count, float* scores) const {
-    if (!model_.similar) return;
-    kernels_.add_products(level_similar_, model_.similar_width, similar_query_.data(), wanted, count, scores);
-    if (repeated_.empty()) return;
-    for (std::int64_t i = 0; i < count; ++i) {
-        const auto found = std::lower_bound(repeated_.begin(), repeated_.end(), wanted[i],
-                                            [](const auto& entry, std::int32_t node) { return entry.first < node; });
-        if (found != repeated_.end() && found->first == wanted[i]) scores[i] += found->second;
-    }
+void Worker::add_fixed(const std::int32_t* wanted, std::int64_t count, float* scores) const {
+    if (model_.similar)
+        kernels_.add_products(level_similar_, model_.similar_width, similar_query_.data(), wanted, count, scores);
+    if (touched_.empty()) return;
+    for (std::int64_t i = 0; i < count; ++i) scores[i] += extra_[wanted[i]];
 }
 
 // Scores entries [begin, end) of `by_distance_` in float32, behind what `subset_scores_` holds.
@@ -186,7 +199,7 @@ void Worker::rescore(std::int64_t begin, std::int64_t end) {
     subset_scores_.resize(end);
     kernels_.score(model_, level_nodes_, static_cast<int>(history_.nodes.size()), subset_.data(), end - begin, space_,
                    subset_scores_.data() + begin);
-    add_similarity(subset_.data(), end - begin, subset_scores_.data() + begin);
+    add_fixed(subset_.data(), end - begin, subset_scores_.data() + begin);
 }
 
 void Worker::choose(std::int64_t k, bool final) {
@@ -200,7 +213,7 @@ void Worker::choose(std::int64_t k, bool final) {
         tiles.prepare(model_, *amx_, level_nodes_, history_, space_, *amx_space_);
         tiles.score(model_, *amx_, level_nodes_, num_history, nodes_.data(), count, precision_ == Precision::exact,
                     space_, *amx_space_, scores_.data());
-        add_similarity(nodes_.data(), count, scores_.data());
+        add_fixed(nodes_.data(), count, scores_.data());
         if (precision_ == Precision::exact) return choose_exactly(k, final);
     }
     keys_.resize(count);
@@ -376,7 +389,7 @@ void Worker::score(const Query& query, const std::int32_t* leaves, std::int64_t 
         tiles.prepare(model_, *amx_, level_nodes_, history_, space_, *amx_space_);
         tiles.score(model_, *amx_, level_nodes_, num_history, nodes_.data(), given, false, space_, *amx_space_,
                     scores_.data());
-        add_similarity(nodes_.data(), given, scores_.data());
+        add_fixed(nodes_.data(), given, scores_.data());
     } else {
         score_nodes();
     }

@@ -52,6 +52,7 @@ public:
 
 private:
     void enter(const Query& query, int level);
+    void add_single_nodes(int level);
     void look_ahead(int level, const std::int32_t* numbers, std::size_t count, std::int64_t below);
     void open_children(int level, const std::int32_t* live, const Query& query);
     // Chooses the k best of `nodes_`: on the last level into `keys_`, in no order, else `nodes_` is left with them.
@@ -61,8 +62,8 @@ private:
     std::int64_t beam_of_paths(const Query& query, std::int64_t beam_width, std::int64_t k,
                                const std::vector<const std::int32_t*>& live);
     void score_nodes();
-    // Adds to `scores` of `count` nodes what the model's similarity, if it has one, says of them.
-    void add_similarity(const std::int32_t* wanted, std::int64_t count, float* scores) const;
+    // Adds to `scores` of `count` nodes what the model's similarity and neighbours, if it has any, say of them.
+    void add_fixed(const std::int32_t* wanted, std::int64_t count, float* scores) const;
     void rescore(std::int64_t begin, std::int64_t end);
     void write_out(std::int64_t k, std::int32_t* leaves, float* scores);
 
@@ -80,7 +81,8 @@ private:
     const float* level_nodes_ = nullptr;
     const float* level_similar_ = nullptr;
     std::vector<float> similar_query_;  // [R]
-    std::vector<std::pair<std::int32_t, float>> repeated_;  // on the last level, the history's leaves and what they get
+    std::vector<float> extra_;  // [nodes of the largest level so far], what single nodes of the level get
+    std::vector<std::int32_t> touched_;  // where that is not 0
     std::vector<const char*> ahead_;
     std::vector<std::int32_t> nodes_, next_, subset_;
     std::vector<float> scores_, subset_scores_, sums_;

@@ -29,6 +29,7 @@ using Result = nb::ndarray<nb::numpy, Value, nb::ndim<Dimensions>>;
 using LayerArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
 // Vectors of the nodes, what each place of the history weighs, and what a leaf gets for each that holds it.
 using SimilarityArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
+using NeighbourArrays = std::tuple<Array<std::int32_t, 2>, Array<float, 2>, Array<float, 1>>;
 using ShapeNumbers = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
 void require(bool holds, const std::string& message) {
@@ -64,11 +65,13 @@ class Searcher {
 public:
     Searcher(Array<float, 2> nodes, std::vector<LayerArrays> layers, Array<std::int64_t, 1> windows,
              ShapeNumbers shape, const std::string& level, const std::string& precision, bool by_path, int table_nodes,
-             std::optional<SimilarityArrays> similarity)
-        : nodes_(nodes), similarity_(similarity), by_path_(by_path), kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))) {
+             std::optional<SimilarityArrays> similarity, std::optional<NeighbourArrays> neighbours)
+        : nodes_(nodes), similarity_(similarity), neighbours_(neighbours), by_path_(by_path),
+          kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))) {
         set_shape(shape);
         set_model(layers, windows);
         set_similarity();
+        set_neighbours();
         set_tables(table_nodes);
         if (precision == "float32") precision_ = Precision::float32;
         else if (precision == "exact") precision_ = Precision::exact;
@@ -190,6 +193,22 @@ private:
         model_.repeats.assign(repeats.data(), repeats.data() + length);
     }
 
+    void set_neighbours() {
+        if (!neighbours_) return;
+        const auto& [nodes, strengths, places] = *neighbours_;
+        require(nodes.shape(0) == nodes_.shape(0) && nodes.shape(1) >= 1 && nodes.shape(1) < (1u << 14) &&
+                    strengths.shape(0) == nodes.shape(0) && strengths.shape(1) == nodes.shape(1),
+                "neighbours must have 1..16383 nodes and their strengths for each node");
+        const auto length = static_cast<std::size_t>(model_.history_length);
+        require(places.shape(0) == length, "neighbours must have one weight for each place of the history");
+        require_finite(strengths.data(), strengths.size(), "neighbours.strengths");
+        require_finite(places.data(), places.size(), "neighbours.places");
+        model_.near_nodes = nodes.data();
+        model_.near_strengths = strengths.data();
+        model_.num_near = static_cast<int>(nodes.shape(1));
+        model_.near_places.assign(places.data(), places.data() + length);
+    }
+
     void set_tables(int most) {
         require(0 <= most && most < (1 << 14), "table_nodes must be in 0..16383");
         Workspace space(model_);
@@ -264,6 +283,7 @@ private:
 
     Array<float, 2> nodes_;  // keeps the caller's array alive; the largest by far, so it is not copied
     std::optional<SimilarityArrays> similarity_;  // likewise
+    std::optional<NeighbourArrays> neighbours_;   // likewise
     bool by_path_;
     const SearchKernels& kernels_;
     TreeShape shape_;
@@ -279,10 +299,11 @@ private:
 void register_search(nb::module_& module) {
     nb::class_<Searcher>(module, "Searcher", "Searches a tree with a DIN scorer; see beamwood.kernels.search.")
         .def(nb::init<Array<float, 2>, std::vector<LayerArrays>, Array<std::int64_t, 1>, ShapeNumbers,
-                      const std::string&, const std::string&, bool, int, std::optional<SimilarityArrays>>(),
+                      const std::string&, const std::string&, bool, int, std::optional<SimilarityArrays>,
+                      std::optional<NeighbourArrays>>(),
              nb::arg("nodes").noconvert(), nb::arg("layers").noconvert(), nb::arg("windows").noconvert(),
              nb::arg("shape"), nb::arg("level"), nb::arg("precision"), nb::arg("by_path"), nb::arg("table_nodes"),
-             nb::arg("similarity").noconvert().none())
+             nb::arg("similarity").noconvert().none(), nb::arg("neighbours").noconvert().none())
         .def("beam", &Searcher::beam, nb::arg("history").noconvert(), nb::arg("beam_width"), nb::arg("k"),
              nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert(), nb::arg("threads"))
         .def("exact", &Searcher::exact, nb::arg("history").noconvert(), nb::arg("k"), nb::arg("live").noconvert(),

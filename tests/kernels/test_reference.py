@@ -28,7 +28,8 @@ def sparse_lists(rows):
     ("width", "windows", "similarity"), [(8, (4, 3, 2, 1), 0), (24, WINDOWS, 0), (3, (1,), 0), (8, (4, 3, 2, 1), 30)]
 )
 def test_folded_scores_equal_the_equations(level, width, windows, similarity):
-    tree, weights, histories = random_case(1, width=width, windows=windows, similarity=similarity)
+    fixed = {"similarity": similarity, "neighbours": similarity // 6}
+    tree, weights, histories = random_case(1, width=width, windows=windows, **fixed)
     level = tree.shape.depth if level < 0 else level
     nodes = np.arange(tree.shape.level_size(level))
     offset = tree.shape.level_offset(level)
@@ -121,9 +122,27 @@ def test_the_similarity_adds_a_weighted_sum_of_products():
         assert np.allclose(more, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("similarity", [0, 3])
-def test_arrays_round_trip_and_are_checked(similarity):
-    weights = random_weights(np.random.default_rng(0), 10, similarity=similarity)
+def test_neighbours_add_a_weighted_sum_of_strengths():
+    tree, weights, histories = random_case(3, neighbours=3)
+    plain, near = dataclasses.replace(weights, neighbours=None), weights.neighbours
+    some = 0
+    for level in range(1, tree.shape.depth + 1):
+        offset, nodes = tree.shape.level_offset(level), np.arange(tree.shape.level_size(level))
+        for history in tree.shape.ancestors(histories, level):
+            more = score_nodes(weights, offset, history, nodes) - score_nodes(plain, offset, history, nodes)
+            expected = np.zeros(len(nodes))
+            for place, a in enumerate(history):
+                for node, strength in zip(near.nodes[offset + a], near.strengths[offset + a], strict=True):
+                    if a >= 0 and 0 <= node < len(nodes):
+                        expected[node] += near.places[place] * strength
+            some += np.count_nonzero(expected)
+            assert np.allclose(more, expected, atol=1e-4)
+    assert some > 100
+
+
+@pytest.mark.parametrize("more", [{}, {"similarity": 3}, {"neighbours": 3}, {"similarity": 2, "neighbours": 4}])
+def test_arrays_round_trip_and_are_checked(more):
+    weights = random_weights(np.random.default_rng(0), 10, **more)
     arrays = weights.arrays()
     again = DinWeights.from_arrays(arrays)
     assert all(np.array_equal(again.arrays()[name], array) for name, array in arrays.items())
@@ -152,5 +171,24 @@ def test_arrays_round_trip_and_are_checked(similarity):
 )
 def test_a_similarity_that_does_not_fit_is_named(changes, says):
     arrays = random_weights(np.random.default_rng(0), 10, similarity=3).arrays() | changes
+    with pytest.raises(ArtefactError, match=says):
+        DinWeights.from_arrays({name: array for name, array in arrays.items() if array is not None})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"neighbours.nodes": np.zeros((9, 3), np.int32)}, "neighbours.nodes has shape"),
+        ({"neighbours.nodes": np.zeros((10, 3), np.int64)}, "neighbours.nodes is int64"),
+        ({"neighbours.nodes": np.full((10, 3), -2, np.int32)}, "expected contiguous int32 of -1 or more"),
+        ({"neighbours.nodes": None}, "lack 'neighbours.nodes'"),
+        ({"neighbours.strengths": np.zeros((10, 2), np.float32)}, "neighbours.strengths has shape"),
+        ({"neighbours.strengths": np.full((10, 3), np.inf, np.float32)}, "neighbours.strengths holds NaN"),
+        ({"neighbours.strengths": None}, "lack 'neighbours.strengths'"),
+        ({"neighbours.places": np.zeros(3, np.float32)}, "neighbours.places has shape"),
+    ],
+)
+def test_neighbours_that_do_not_fit_are_named(changes, says):
+    arrays = random_weights(np.random.default_rng(0), 10, neighbours=3).arrays() | changes
     with pytest.raises(ArtefactError, match=says):
         DinWeights.from_arrays({name: array for name, array in arrays.items() if array is not None})

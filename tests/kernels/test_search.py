@@ -72,9 +72,10 @@ def masked_case(seed, num_rows, **sizes):
     beam_width=st.integers(1, 70),
     table_nodes=st.sampled_from([0, 60, 512]),
     similarity=st.sampled_from([0, 1, 7, 16, 40, 67, 256]),
+    neighbours=st.sampled_from([0, 1, 32]),
 )
 def test_every_shape_equals_the_twin(
-    seed, num_items, branching, width, hidden, windows, mlp, variant, beam_width, table_nodes, similarity
+    seed, num_items, branching, width, hidden, windows, mlp, variant, beam_width, table_nodes, similarity, neighbours
 ):
     tree, weights, histories, live, excluded = masked_case(
         seed,
@@ -86,6 +87,7 @@ def test_every_shape_equals_the_twin(
         windows=windows,
         mlp=mlp,
         similarity=similarity,
+        neighbours=neighbours,
     )
     # Random scorers of odd shapes condition worse than trained ones: float32 itself is off by more than 1e-5 there.
     tolerance = 5e-5
@@ -298,13 +300,19 @@ def test_the_native_edge_checks_for_itself():
         False,
         8,
         None,
+        None,
     ]
     history = np.ascontiguousarray(histories, np.int32)
     searcher = module.Searcher(*good)
     nan = weights.nodes.copy()
     nan[3, 1] = np.nan
     vectors, places = np.ones((len(weights.nodes), 3), np.float32), np.ones(weights.history_length, np.float32)
-    module.Searcher(*good[:-1], (vectors, places, places))
+    listed = np.full((len(weights.nodes), 3), 2, np.int32)
+    # Whatever nodes lists name, nothing is read there.
+    listed[0], listed[1] = -(2**31), 2**31 - 1
+    module.Searcher(*good[:-2], (vectors, places, places), (listed, vectors, places)).beam(
+        history, 4, 4, list(tree.live_counts), np.zeros(len(history) + 1, np.int64), np.empty(0, np.int32), 1
+    )
     bad_arguments = [
         (0, nan),
         (0, weights.nodes.astype(np.float64)),
@@ -331,6 +339,14 @@ def test_the_native_edge_checks_for_itself():
         (8, (np.full_like(vectors, np.nan), places, places)),
         (8, (vectors, np.full_like(places, np.inf), places)),
         (8, (vectors, places, np.full_like(places, np.inf))),
+        (9, (listed[1:], vectors, places)),
+        (9, (listed, vectors[1:], places)),
+        (9, (listed[:, :0], vectors[:, :0], places)),
+        (9, (listed, vectors[:, 1:], places)),
+        (9, (listed, vectors, places[1:])),
+        (9, (listed.astype(np.int64), vectors, places)),
+        (9, (listed, np.full_like(vectors, np.nan), places)),
+        (9, (listed, vectors, np.full_like(places, np.nan))),
     ]
     for place, bad in bad_arguments:
         with pytest.raises((ValueError, TypeError)):

@@ -95,6 +95,45 @@ def test_the_similarity_goes_with_the_items_to_another_tree(split):
     torch.testing.assert_close(similarity.vectors[: shape.level_size(1)], torch.nn.functional.normalize(sums, dim=1))
 
 
+def test_neighbours_go_with_the_items_to_another_tree(split):
+    task = started(split, "transitions")
+    near, before = task.model.scorer.neighbours, task.tree
+
+    def of_items(tree):
+        first = tree.shape.level_offset(tree.shape.depth)
+        lists, strengths = near.nodes[first:].numpy(), near.strengths[first:].numpy()
+        return [
+            {int(tree.item_of_leaf[n]): s for n, s in zip(lists[leaf], strengths[leaf], strict=True) if n >= 0}
+            for leaf in tree.leaf_of_item
+        ]
+
+    expected, group = of_items(before), np.array([int(i) // 16 for i in split.train.items.ids])
+    assert all({group[other] for other in lists} == {group[item]} for item, lists in enumerate(expected))
+    assert all(len(lists) == 15 and item not in lists for item, lists in enumerate(expected))
+    after = random_tree(before.num_items, np.random.default_rng(5), branching=before.shape.branching)
+    task.model.replace_tree(after)
+    got = of_items(after)
+    for item, lists in enumerate(expected):
+        assert got[item] == pytest.approx(lists, rel=1e-5)
+    with torch.no_grad():
+        near.places.zero_()
+    assert not near(torch.from_numpy(after.leaf_of_item[None, :7].astype(np.int64)), 1, None).any()
+
+
+def test_what_num_neighbours_means():
+    assert Config().neighbours_of(200_000) == 32
+    assert Config().neighbours_of(9) == 9
+    assert Config(num_neighbours=0).neighbours_of(80) == 0
+    many = item_start.LARGEST + 1
+    assert Config().neighbours_of(many) == 0
+    assert Config(num_neighbours=7, node_start="transitions").neighbours_of(many) == 7
+    with pytest.raises(InputError, match="num_neighbours=7 is filled from transitions, which scores of 200,001 items"):
+        Config(num_neighbours=7).neighbours_of(many)
+    assert Config(node_start="random").neighbours_of(80) == 0
+    with pytest.raises(ValidationError, match="num_neighbours=7 is filled from transitions"):
+        Config(num_neighbours=7, node_start="random")
+
+
 def test_what_similarity_width_means():
     assert Config().similarity_columns(50_000) == 256
     assert Config().similarity_columns(50_001) == 128
@@ -111,10 +150,11 @@ def test_what_similarity_width_means():
             Config(similarity_width=7, **changes)
 
 
-def test_a_saved_similarity_answers_alike(split, tmp_path):
+def test_what_is_fixed_answers_alike_when_saved(split, tmp_path):
     config = Config(**SMALL, max_steps=3, evaluate_every=1)
     retriever = load_method("dtr").fit(split, config, progress=False)
     assert retriever.searcher.weights.similarity is not None
+    assert retriever.searcher.weights.neighbours is not None
     retriever.save(tmp_path / "saved")
     again = load(tmp_path / "saved").searcher.search(split.test.histories, 5)
     expected = retriever.searcher.search(split.test.histories, 5)
@@ -159,11 +199,10 @@ def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, par
     after = loss(0.0)
     assert after < before / 2
     assert after < min(loss(-0.5), loss(0.5))
-    # It moves every score of a level alike.
+    # It moves every score of a level alike, but for what the drawn layers, which weigh little, say of it.
     moved = searcher_of(task).search(histories, 10)
-    np.testing.assert_array_equal(moved.items, answers.items)
     shifts = moved.scores - answers.scores
-    np.testing.assert_allclose(shifts, shifts[0, 0], atol=0.05)
+    np.testing.assert_allclose(shifts, shifts[0, 0], atol=0.25)
 
 
 @pytest.mark.parametrize(("method", "moved"), [("tdm", True), ("dtr", False)])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 from torch.nn import functional
 
 from beamwood.kernels.reference import beam_search, repeats, score_nodes_plain
@@ -12,13 +13,17 @@ from beamwood.tree import random_tree
 SIZES = {"width": 6, "attention_hidden": 9, "windows": (4, 3, 2, 1), "mlp": (12, 7)}
 
 
-def scorer_case(*, norm="none", activation="prelu", table_limit=20, num_items=150, seed=3, similarity=0):
+def scorer_case(*, norm="none", activation="prelu", table_limit=20, num_items=150, seed=3, similarity=0, near=0):
     generator = torch.Generator().manual_seed(seed)
     tree = random_tree(num_items, np.random.default_rng(seed))
-    options = {"norm": norm, "activation": activation, "table_limit": table_limit, "similarity_width": similarity}
-    model = DinScorer(tree.shape, dropout=0.0, generator=generator, **options, **SIZES)
+    options = {"norm": norm, "activation": activation, "table_limit": table_limit}
+    fixed = {"similarity_width": similarity, "num_neighbours": near}
+    model = DinScorer(tree.shape, dropout=0.0, generator=generator, **options, **fixed, **SIZES)
     if similarity:
         model.similarity.set_leaves(torch.randn(tree.shape.capacity, similarity, generator=generator))
+    if near:
+        counts = sparse.random_array(2 * (tree.shape.capacity,), density=0.1, rng=seed, format="csr")
+        model.neighbours.start(counts, torch.ones(10))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
@@ -58,12 +63,21 @@ def plain_scores(model, leaves, entry):
         scores = scores + torch.einsum("bl,blr,bmr->bm", places, vectors[history.clamp(min=0)], vectors[nodes])
         if entry.level == shape.depth:
             scores = scores + 20 * ((nodes[:, :, None] == leaves[:, None]) * model.similarity.repeats).sum(dim=2)
+    if model.neighbours is not None:
+        rows = offset + history.clamp(min=0)
+        same = nodes[:, :, None, None] == model.neighbours.nodes[rows][:, None]
+        places = 20 * model.neighbours.places * (history >= 0)
+        scores = scores + torch.einsum(
+            "bmlk,blk,bl->bm", same.to(places.dtype), model.neighbours.strengths[rows], places
+        )
     return scores
 
 
-@pytest.mark.parametrize(("table_limit", "similarity"), [(0, 0), (20, 0), (10**6, 0), (20, 5)])
-def test_values_and_gradients_equal_the_equations(table_limit, similarity):
-    _, model, leaves, levels = scorer_case(table_limit=table_limit, similarity=similarity)
+@pytest.mark.parametrize(
+    ("table_limit", "similarity", "near"), [(0, 0, 0), (20, 0, 0), (10**6, 0, 0), (20, 5, 0), (20, 0, 4), (20, 3, 150)]
+)
+def test_values_and_gradients_equal_the_equations(table_limit, similarity, near):
+    _, model, leaves, levels = scorer_case(table_limit=table_limit, similarity=similarity, near=near)
     model = model.double()
     gradients = []
     for scores in (model(leaves, levels), [plain_scores(model, leaves, entry) for entry in levels]):
@@ -77,11 +91,17 @@ def test_values_and_gradients_equal_the_equations(table_limit, similarity):
 
 
 @pytest.mark.parametrize(
-    ("norm", "activation", "similarity"),
-    [("none", "prelu", 0), ("batch", "prelu", 0), ("none", "relu", 0), ("none", "relu", 7)],
+    ("norm", "activation", "similarity", "near"),
+    [
+        ("none", "prelu", 0, 0),
+        ("batch", "prelu", 0, 0),
+        ("none", "relu", 0, 0),
+        ("none", "relu", 7, 0),
+        ("none", "relu", 7, 5),
+    ],
 )
-def test_export_searches_like_the_model(norm, activation, similarity):
-    tree, model, leaves, _ = scorer_case(norm=norm, activation=activation, similarity=similarity)
+def test_export_searches_like_the_model(norm, activation, similarity, near):
+    tree, model, leaves, _ = scorer_case(norm=norm, activation=activation, similarity=similarity, near=near)
     shape = tree.shape
     model.train()
     for _ in range(3):
@@ -118,8 +138,8 @@ def test_unknown_norm():
 
 
 def test_recomputing_changes_nothing():
-    _, model, leaves, levels = scorer_case(similarity=4)
-    _, lean, _, _ = scorer_case(similarity=4)
+    _, model, leaves, levels = scorer_case(similarity=4, near=3)
+    _, lean, _, _ = scorer_case(similarity=4, near=3)
     lean.recompute = True
     for dropout in (0.0, 0.3):
         gradients = []

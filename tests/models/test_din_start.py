@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from beamwood.models.din import DinScorer, LevelNodes
-from beamwood.models.din_start import start_as_similarity
+from beamwood.models.din_start import shift_levels, start_as_similarity, start_neighbours
 from beamwood.tree.tree import Shape
 
 SHAPE = Shape(3, 4, 2)
@@ -76,6 +77,30 @@ def test_a_similarity_stands_for_attention_at_first():
         for nodes in (None, torch.arange(size).expand(2, -1)):
             got = scorer.evaluate(torch.from_numpy(history), LevelNodes(level, nodes)).numpy()
             np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
+def test_neighbours_add_their_strengths_at_first():
+    scorer, plain = drawn(num_neighbours=SHAPE.capacity), drawn()
+    counts = sparse.random_array(2 * (SHAPE.capacity,), density=0.3, rng=np.random.default_rng(0), format="csr")
+    start_neighbours(scorer, counts)
+    shares = counts.toarray() / np.maximum(counts.sum(axis=1), 1e-9)[:, None]
+    history, level = torch.tensor([[-1, 0, 4, 11, 4, 7]]), SHAPE.depth
+    expected = sum(10 * 0.9**age * np.sqrt(shares[leaf]) for age, leaf in enumerate([7, 4, 11, 4, 0]))
+    more = [one.evaluate(history, LevelNodes(level, None)).numpy()[0] for one in (scorer, plain)]
+    np.testing.assert_allclose(more[0] - more[1], expected, atol=1e-4)
+
+
+def test_shifted_levels_differ_by_their_shifts():
+    scorer = drawn()
+    directions = torch.zeros(SHAPE.num_nodes, 6)
+    start_as_similarity(scorer, directions, torch.zeros(SHAPE.num_nodes))
+    history = torch.tensor([[-1, 0, 4, 11, 4, 7]])
+    levels = [LevelNodes(level, None) for level in (1, 2)]
+    before = [scorer.evaluate(history, level) for level in levels]
+    shift_levels(scorer, [-3.0, -1.0])
+    for shift, level, scores in zip((-3.0, -1.0), levels, before, strict=True):
+        # The drawn layers, which weigh a tenth, see the coordinate too.
+        assert (scorer.evaluate(history, level) - scores - shift).abs().max() < 0.3
 
 
 def test_a_node_of_which_nothing_is_known_keeps_its_drawn_embedding():

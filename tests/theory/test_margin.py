@@ -13,10 +13,11 @@ from beamwood.types import ItemLists
 from din_cases import random_case
 
 
-@pytest.fixture(params=[(2, False, 0), (4, False, 0), (16, False, 0), (4, True, 0), (4, False, 9)])
+@pytest.fixture(params=[(2, False, 0), (4, False, 0), (16, False, 0), (4, True, 0), (4, False, 9), (4, False, 4)])
 def case(request):
     branching, by_path, similarity = request.param
-    tree, weights, _ = random_case(2, num_items=150, branching=branching, num_rows=1, similarity=similarity)
+    fixed = {"similarity": similarity, "neighbours": similarity // 3}
+    tree, weights, _ = random_case(2, num_items=150, branching=branching, num_rows=1, **fixed)
     rng = np.random.default_rng(0)
     histories = ItemLists.from_lists([rng.integers(0, 150, n) for n in rng.integers(0, 14, 40)])
     labels = ItemLists.from_lists([np.sort(rng.permutation(150)[:12]) for _ in range(40)])

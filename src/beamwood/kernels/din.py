@@ -10,8 +10,9 @@ For a user with history nodes a_1..a_L (oldest first, each item's ancestor on th
 
 Batch statistics are folded into weights and biases at export, so every layer is affine, then PReLU. Where a scorer has
 a `Similarity`, `f(u, n) += sum of place_l s(a_l) . s(n)`, s a wider vector of each node that no training changes, and
-on the last level `+= sum of repeat_l [a_l = n]`: whether what was had is wanted again.
-Source: DTR, section 3.2.2, equations 1-5; the similarity is ours.
+on the last level `+= sum of repeat_l [a_l = n]`: whether what was had is wanted again. Where it has `Neighbours`,
+`f(u, n) += sum of place_l strength(a_l, n)`, of the few n that each a_l has a strength for.
+Source: DTR, section 3.2.2, equations 1-5; the similarity and the neighbours are ours.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_integers
 
-__all__ = ["MAX_HISTORY", "DinWeights", "Layer", "Similarity"]
+__all__ = ["MAX_HISTORY", "DinWeights", "Layer", "Neighbours", "Similarity"]
 
 # Far above any use; below it a search's memory for one user stays small.
 MAX_HISTORY = 2**16
@@ -33,6 +34,7 @@ MAX_HISTORY = 2**16
 Float32 = NDArray[np.float32]
 
 _OF_SIMILARITY = ("vectors", "places", "repeats")
+_OF_NEIGHBOURS = ("nodes", "strengths", "places")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,23 @@ class Similarity:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbours:
+    """`nodes` int32[V, K], of each node some others of its level, -1 none; `strengths` float32[V, K], theirs; `places`
+    float32[L], what each place of the history weighs."""
+
+    nodes: NDArray[np.int32]
+    strengths: Float32
+    places: Float32
+
+
+@dataclass(frozen=True, slots=True)
 class DinWeights:
     """A DIN scorer as arrays; checked when built, every array float32, contiguous and finite.
 
     `nodes` [V, D], level-major, level 1 first. `attention_in` Layer [A, 3 D] on `[a; a * w; w]`;
     `attention_out` Layer [1, A]. `windows` int64[T], lengths from the oldest window to the newest, sum L.
-    `layers`: the MLP, first input width (T + 1) D, last output width 1. `similarity`: None for a plain DIN.
+    `layers`: the MLP, first input width (T + 1) D, last output width 1. `similarity`, `neighbours`: None for a
+    plain DIN.
     Raises `ArtefactError` naming the array whose shape, type or values do not fit.
     """
 
@@ -70,6 +83,7 @@ class DinWeights:
     windows: NDArray[np.int64]
     layers: tuple[Layer, ...]
     similarity: Similarity | None = None
+    neighbours: Neighbours | None = None
 
     def __post_init__(self) -> None:
         if self.nodes.ndim != 2 or self.nodes.shape[1] == 0:
@@ -100,8 +114,10 @@ class DinWeights:
             for name, array in (("places", self.similarity.places), ("repeats", self.similarity.repeats)):
                 if array.shape != (self.history_length,):
                     raise ArtefactError(f"similarity.{name} has shape {array.shape}; expected ({self.history_length},)")
+        if self.neighbours is not None:
+            self._check_neighbours(self.neighbours)
         for name, array in self.arrays().items():
-            if name == "windows":
+            if name in ("windows", "neighbours.nodes"):
                 continue
             if array.size == 0:
                 raise ArtefactError(f"{name} is empty")
@@ -109,6 +125,17 @@ class DinWeights:
                 raise ArtefactError(f"{name} is {array.dtype}; expected contiguous float32")
             if not np.isfinite(array).all():
                 raise ArtefactError(f"{name} holds NaN or infinity; the model was not saved from a sound training")
+
+    def _check_neighbours(self, neighbours: Neighbours) -> None:
+        nodes, strengths, places = neighbours.nodes, neighbours.strengths, neighbours.places
+        if nodes.ndim != 2 or len(nodes) != len(self.nodes):
+            raise ArtefactError(f"neighbours.nodes has shape {nodes.shape}; expected ({len(self.nodes)}, neighbours)")
+        if nodes.dtype != np.int32 or not nodes.flags.c_contiguous or (nodes < -1).any():
+            raise ArtefactError(f"neighbours.nodes is {nodes.dtype}; expected contiguous int32 of -1 or more")
+        if strengths.shape != nodes.shape:
+            raise ArtefactError(f"neighbours.strengths has shape {strengths.shape}; expected {nodes.shape}")
+        if places.shape != (self.history_length,):
+            raise ArtefactError(f"neighbours.places has shape {places.shape}; expected ({self.history_length},)")
 
     @property
     def width(self) -> int:
@@ -129,6 +156,8 @@ class DinWeights:
             named |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias, f"{name}.slope": layer.slope}
         if self.similarity is not None:
             named |= {f"similarity.{name}": getattr(self.similarity, name) for name in _OF_SIMILARITY}
+        if self.neighbours is not None:
+            named |= {f"neighbours.{name}": getattr(self.neighbours, name) for name in _OF_NEIGHBOURS}
         return named
 
     @classmethod
@@ -140,9 +169,11 @@ class DinWeights:
 
         check_integers(arrays, {"windows": (np.int64, np.int32)})
         try:
-            similarity = None
+            similarity, neighbours = None, None
             if any(f"similarity.{name}" in arrays for name in _OF_SIMILARITY):
                 similarity = Similarity(*(arrays[f"similarity.{name}"] for name in _OF_SIMILARITY))
+            if any(f"neighbours.{name}" in arrays for name in _OF_NEIGHBOURS):
+                neighbours = Neighbours(*(arrays[f"neighbours.{name}"] for name in _OF_NEIGHBOURS))
             count = sum(name.startswith("layers.") and name.endswith(".weight") for name in arrays)
             return cls(
                 nodes=arrays["nodes"],
@@ -151,6 +182,7 @@ class DinWeights:
                 windows=arrays["windows"].astype(np.int64),
                 layers=tuple(layer(f"layers.{index}") for index in range(count)),
                 similarity=similarity,
+                neighbours=neighbours,
             )
         except KeyError as missing:
             raise ArtefactError(

@@ -69,6 +69,12 @@ def score_nodes_plain(
         places_BL = np.where(history_BL >= 0, weights.similarity.places.astype(dtype), 0)
         near_BLR, near_BMR = vectors[offset + np.maximum(history_BL, 0)], vectors[offset + np.maximum(nodes_BM, 0)]
         scores = scores + np.einsum("bl,blr,bmr->bm", places_BL, near_BLR, near_BMR)
+    if weights.neighbours is not None:
+        near, rows_BL = weights.neighbours, offset + np.maximum(history_BL, 0)
+        places_BL = np.where(history_BL >= 0, near.places.astype(dtype), 0)
+        same_BMLK = nodes_BM[:, :, None, None] == near.nodes[rows_BL][:, None]
+        added_BLK = places_BL[:, :, None] * near.strengths[rows_BL].astype(dtype)
+        scores = scores + np.einsum("bmlk,blk->bm", same_BMLK, added_BLK)
     return np.where(nodes_BM >= 0, scores, -np.inf)
 
 
@@ -100,6 +106,12 @@ def score_nodes(weights: DinWeights, offset: int, history_L: IndexArray, nodes_M
         vectors = weights.similarity.vectors
         query_R = weights.similarity.places[present] @ vectors[offset + history_L[present]]
         scores = scores + vectors[offset + nodes_M] @ query_R
+    if weights.neighbours is not None and len(present) and len(nodes_M):
+        near, rows = weights.neighbours, offset + history_L[present]
+        listed = near.nodes[rows] >= 0
+        added = (near.places[present][:, None] * near.strengths[rows])[listed]
+        total = np.bincount(near.nodes[rows][listed], added, minlength=int(nodes_M.max()) + 1)
+        scores = scores + total[nodes_M]
     return scores.astype(np.float32, copy=False)
 
 

@@ -203,7 +203,7 @@ def _core(
     if precision == "bf16" and not use_amx:
         raise InputError("precision='bf16' needs a processor with AMX; use 'exact'")
     layers = [weights.attention_in, weights.attention_out, *weights.layers]
-    similarity = weights.similarity
+    similarity, neighbours = weights.similarity, weights.neighbours
     return module.Searcher(
         weights.nodes,
         [(layer.weight, layer.bias, layer.slope) for layer in layers],
@@ -214,4 +214,5 @@ def _core(
         by_path,
         table_nodes,
         None if similarity is None else (similarity.vectors, similarity.places, similarity.repeats),
+        None if neighbours is None else (neighbours.nodes, neighbours.strengths, neighbours.places),
     )

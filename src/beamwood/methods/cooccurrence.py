@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
 from scipy import sparse
 
 from beamwood.data.split import Split
+from beamwood.kernels.lists import strongest
 from beamwood.methods.assemble import build_retriever
-from beamwood.methods.neighbours import Decay, Power, choose, interactions, strongest
+from beamwood.methods.neighbours import Decay, Power, choose, interactions
 from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.retriever import Retriever

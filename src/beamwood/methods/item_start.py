@@ -16,7 +16,15 @@ from beamwood.methods.transitions import counts_within
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.types import FloatArray
 
-__all__ = ["LARGEST", "Start", "directions", "start_from_transitions", "starts_from_transitions", "transition_vectors"]
+__all__ = [
+    "LARGEST",
+    "Start",
+    "directions",
+    "start_from_transitions",
+    "starts_from_transitions",
+    "surroundings",
+    "transition_vectors",
+]
 
 Start = Literal["auto", "random", "transitions"]
 LARGEST = 200_000
@@ -30,20 +38,25 @@ _INTERACTIONS = 3_000_000
 _TOLERANCE = 1e-2
 
 
-def transition_vectors(train: Dataset, width: int, seed: int) -> FloatArray:
+def surroundings(train: Dataset) -> sparse.csr_matrix:
+    """`C + C'` [N, N], C the counts of what follows what within ten steps, each over the steps between them."""
+    users = np.arange(0, len(train.histories), max(1, math.ceil(len(train.histories.items) / _INTERACTIONS)))
+    counts = counts_within(train.histories.take(users), len(train.items), _STEPS)
+    return sparse.csr_matrix(counts + counts.T)
+
+
+def transition_vectors(train: Dataset, width: int, seed: int, counts: sparse.csr_matrix | None = None) -> FloatArray:
     """float32[N, width], each of length 1, whose products are near `D^-1/2 (C + C') D^-1/2` up to these lengths.
 
-    C holds the counts of what follows what, D the sums of the rows plus their mean: the vectors are of the largest
-    eigenvalues, each times the root of its own. Items that follow one another point the same way, and so do those with
-    the same neighbours, however few histories they have. The largest come first, so that the first columns, made of
-    length 1 again, are those of a smaller width. An item without neighbours gets zeros. Source: Qin and Rohe,
-    "Regularized Spectral Clustering under the Degree-Corrected Stochastic Blockmodel", with the eigenvalues' roots as
-    weights.
+    `C + C'`: the `counts` of `surroundings`, made anew if not given; D: the sums of its rows plus their mean. The
+    vectors are of the largest eigenvalues, each times the root of its own. Items that follow one another point the same
+    way, and so do those with the same neighbours, however few histories they have. The largest come first, so that the
+    first columns, made of length 1 again, are those of a smaller width. An item without neighbours gets zeros. Source:
+    Qin and Rohe, "Regularized Spectral Clustering under the Degree-Corrected Stochastic Blockmodel", with the
+    eigenvalues' roots as weights.
     """
     num_items = len(train.items)
-    users = np.arange(0, len(train.histories), max(1, math.ceil(len(train.histories.items) / _INTERACTIONS)))
-    counts = counts_within(train.histories.take(users), num_items, _STEPS)
-    counts = counts + counts.T
+    counts = surroundings(train) if counts is None else counts
     degrees = np.asarray(counts.sum(axis=1)).ravel()
     # Without the mean, each little group of items that is apart from all others has one of the largest eigenvalues.
     root = np.sqrt(np.maximum(degrees + degrees.mean(), 1e-9))

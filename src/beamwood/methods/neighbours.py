@@ -1,4 +1,4 @@
-"""What the counting methods share: a matrix cut to its strongest neighbours, and parameters chosen on validation."""
+"""What the counting methods share: who took what, and parameters chosen on validation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from beamwood.methods.validate import drawn
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.types import ItemLists
 
-__all__ = ["Decay", "Power", "choose", "interactions", "strongest"]
+__all__ = ["Decay", "Power", "choose", "interactions"]
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 """The weight of a history item against that of the next newer one."""
@@ -28,17 +28,6 @@ def interactions(histories: ItemLists, num_items: int) -> sparse.csr_matrix:
     distinct = histories.distinct()
     ones = np.ones(len(distinct.items))
     return sparse.csr_matrix((ones, distinct.items, distinct.indptr), shape=(len(distinct), num_items))
-
-
-def strongest(matrix: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
-    """The `count` largest entries of each row, ties to the lower column."""
-    matrix = sparse.csr_matrix(matrix)
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    order = np.lexsort((matrix.indices, -matrix.data, rows))
-    place = np.arange(len(rows)) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
-    kept = np.sort(order[place < count])
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=matrix.shape[0]))])
-    return sparse.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
 
 
 def choose(

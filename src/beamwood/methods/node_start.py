@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy import sparse
 
 from beamwood.data.dataset import Dataset
-from beamwood.methods.item_start import directions, transition_vectors
+from beamwood.methods.item_start import directions, surroundings, transition_vectors
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.models.din import DinScorer
-from beamwood.models.din_start import FIRST_FREE, start_as_similarity
+from beamwood.models.din_start import FIRST_FREE, start_as_similarity, start_neighbours
 from beamwood.tree import Tree
 from beamwood.types import FloatArray
 
@@ -29,13 +30,15 @@ class ItemVectors:
     config: TreeConfig
     seed: int
     _made: FloatArray | None = None
+    _counts: sparse.csr_matrix | None = None
 
     def __call__(self, width: int) -> FloatArray:
         """float32[N, width]."""
         if self._made is None:
             own = self.config.width - FIRST_FREE
             columns = max(TREE_WIDTH, own, self.config.similarity_columns(self.train.num_items))
-            self._made = transition_vectors(self.train, columns, self.seed)
+            self._counts = surroundings(self.train)
+            self._made = transition_vectors(self.train, columns, self.seed, self._counts)
         return directions(self._made[:, :width])
 
     def start(self, scorer: DinScorer, tree: Tree) -> None:
@@ -59,6 +62,14 @@ class ItemVectors:
             torch.from_numpy(np.concatenate(frequencies).astype(np.float32)),
             None if scorer.similarity is None else torch.from_numpy(self.by_leaf(tree, scorer.similarity.width)),
         )
+        if scorer.neighbours is not None:
+            assert self._counts is not None
+            near = self._counts.tocoo()
+            place = tree.leaf_of_item.astype(np.int64)
+            of_leaf_counts = sparse.csr_matrix(
+                (near.data, (place[near.row], place[near.col])), shape=2 * (shape.capacity,)
+            )
+            start_neighbours(scorer, of_leaf_counts)
 
     def by_leaf(self, tree: Tree, width: int) -> FloatArray:
         """float32[capacity, width], 0 where there is no item."""

@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from scipy import sparse
 
 from beamwood.data.split import Split
+from beamwood.kernels.lists import strongest
 from beamwood.methods.assemble import build_retriever
-from beamwood.methods.neighbours import Decay, Power, choose, strongest
+from beamwood.methods.neighbours import Decay, Power, choose
 from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.retriever import Retriever

@@ -54,6 +54,13 @@ class TreeConfig(BaseModel):
         description="columns of the fixed similarity of history and node that is added to the score; 0: none (the "
         "papers); null: where scores start from transitions 256 up to 50,000 items, else 128",
     )
+    num_neighbours: int | None = Field(
+        None,
+        ge=0,
+        le=4096,
+        description="neighbours of each node, by what surrounded what, whose strengths are added to the score; 0: none "
+        "(the papers); null: 32 where scores start from transitions",
+    )
     beam_width: int = Field(150, ge=1, le=MOST)
     targets: int = Field(8, ge=1, description="items of the user's future that one history is trained on")
     horizon: int = Field(10, ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")
@@ -110,14 +117,19 @@ class TreeConfig(BaseModel):
         width = self.similarity_width
         if not self.starts_from_transitions(num_items):
             if width:
-                raise InputError(
-                    f"similarity_width={width} is filled from transitions, which scores of {num_items:,} items start "
-                    "from on request alone; set node_start=transitions, or leave it out"
-                )
+                raise InputError(nothing_fills(f"similarity_width={width}", num_items))
             return 0
         if width is None:
             width = 256 if num_items <= 50_000 else 128
         return min(width, num_items)
+
+    def neighbours_of(self, num_items: int) -> int:
+        """What `num_neighbours` means for so many items. Errors: `InputError` where nothing can fill it."""
+        if not self.starts_from_transitions(num_items):
+            if self.num_neighbours:
+                raise InputError(nothing_fills(f"num_neighbours={self.num_neighbours}", num_items))
+            return 0
+        return min(32 if self.num_neighbours is None else self.num_neighbours, num_items)
 
     def rate(self, num_items: int) -> float:
         """The learning rate: the one that is set, else by where the scorer starts."""
@@ -135,12 +147,14 @@ class TreeConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _similarity_has_its_start(self) -> Self:
-        if self.similarity_width and (self.node_start == "random" or not self.can_start_from_transitions):
-            raise ValueError(
-                f"similarity_width={self.similarity_width} is filled from transitions; leave it out, or set "
-                "node_start=transitions with unit_coordinate=true and norm=none"
-            )
+    def _what_is_fixed_has_its_start(self) -> Self:
+        for name in ("similarity_width", "num_neighbours"):
+            value = getattr(self, name)
+            if value and (self.node_start == "random" or not self.can_start_from_transitions):
+                raise ValueError(
+                    f"{name}={value} is filled from transitions; leave it out, or set node_start=transitions with "
+                    "unit_coordinate=true and norm=none"
+                )
         return self
 
     @model_validator(mode="after")
@@ -151,3 +165,11 @@ class TreeConfig(BaseModel):
                 "longest history that is looked at; lower min_history"
             )
         return self
+
+
+def nothing_fills(setting: str, num_items: int) -> str:
+    """Why a setting is refused where scores do not start from transitions."""
+    return (
+        f"{setting} is filled from transitions, which scores of {num_items:,} items start from on request alone; set "
+        "node_start=transitions, or leave it out"
+    )

@@ -101,6 +101,7 @@ class TreeTask:
             unit_coordinate=config.unit_coordinate,
             attention_start=config.attention_start,
             similarity_width=config.similarity_columns(train.num_items),
+            num_neighbours=config.neighbours_of(train.num_items),
             dropout=config.dropout,
             recompute=config.recompute,
             generator=self.generator,

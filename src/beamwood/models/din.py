@@ -27,6 +27,7 @@ from beamwood.errors import InputError
 from beamwood.kernels.activation import prelu
 from beamwood.kernels.attention import attention_weights
 from beamwood.kernels.din import DinWeights, Layer
+from beamwood.models.neighbours import NodeNeighbours
 from beamwood.models.similarity import NodeSimilarity
 from beamwood.tree.tree import Shape
 
@@ -54,9 +55,10 @@ class DinScorer(nn.Module):
     batch normalisation before each hidden activation of the MLP (folded away at export); the attention network has
     none. `unit_coordinate` fixes the first coordinate of every embedding at 1, so that a window sum carries the sum of
     its attention weights too: a similarity of history and node that the MLP can use as it is (the paper has none).
-    `similarity_width`: columns of a fixed similarity of history and node that is added to the score (the paper has
-    none). `table_limit`: levels with at most so many nodes use the table of all pairs. `recompute`: while training,
-    keep only the scores of each level and compute the rest again in backward: a fraction of the memory, for more time.
+    `similarity_width`: columns of a fixed similarity of history and node that is added to the score, `num_neighbours`:
+    whose strengths are (the paper has neither). `table_limit`: levels with at most so many nodes use the table of all
+    pairs. `recompute`: while training, keep only the scores of each level and compute the rest again in backward: a
+    fraction of the memory, for more time.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class DinScorer(nn.Module):
         unit_coordinate: bool = True,
         attention_start: float | None = ATTENTION_START,
         similarity_width: int = 0,
+        num_neighbours: int = 0,
         table_limit: int = 512,
         recompute: bool = False,
         generator: torch.Generator | None = None,
@@ -99,6 +102,7 @@ class DinScorer(nn.Module):
         self.register_buffer("window_of", torch.from_numpy(window_of), persistent=False)
         self.unit_coordinate, self.attention_start = unit_coordinate, attention_start
         self.similarity = NodeSimilarity(shape, similarity_width, self.history_length) if similarity_width else None
+        self.neighbours = NodeNeighbours(shape, num_neighbours, self.history_length) if num_neighbours else None
         self.reset_parameters(generator)
         if unit_coordinate:
             self.nodes.weight.register_hook(without_first_column)  # type: ignore[no-untyped-call]
@@ -144,18 +148,18 @@ class DinScorer(nn.Module):
         first = [self.first_layer(leaves_BL, entry) for entry in levels]
         counts = [part.shape[1] for part in first]
         scores = torch.split(self.rest(torch.cat(first, dim=1)), counts, dim=1)
-        return [self.with_similarity(part, leaves_BL, entry) for part, entry in zip(scores, levels, strict=True)]
+        return [self.with_fixed(part, leaves_BL, entry) for part, entry in zip(scores, levels, strict=True)]
 
     def level_scores(self, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
         """Scores [B, M] of one level."""
-        return self.with_similarity(self.rest(self.first_layer(leaves_BL, entry)), leaves_BL, entry)
+        return self.with_fixed(self.rest(self.first_layer(leaves_BL, entry)), leaves_BL, entry)
 
-    def with_similarity(self, scores_BM: Tensor, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
-        """The scores, and what the similarity, if there is one, adds to them."""
-        if self.similarity is None:
-            return scores_BM
-        more_BM: Tensor = self.similarity(leaves_BL, entry.level, entry.nodes)
-        return scores_BM + more_BM
+    def with_fixed(self, scores_BM: Tensor, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
+        """The scores, and what the similarity and the neighbours, where there are any, add to them."""
+        for part in (self.similarity, self.neighbours):
+            if part is not None:
+                scores_BM = scores_BM + part(leaves_BL, entry.level, entry.nodes)
+        return scores_BM
 
     @torch.no_grad()
     def evaluate(self, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
@@ -275,6 +279,7 @@ class DinScorer(nn.Module):
                 windows=np.array(self.windows, np.int64),
                 layers=tuple(layers),
                 similarity=None if self.similarity is None else self.similarity.export(),
+                neighbours=None if self.neighbours is None else self.neighbours.export(),
             )
 
 

@@ -9,18 +9,20 @@ import itertools
 from collections.abc import Sequence
 
 import torch
+from scipy import sparse
 from torch import Tensor, nn
 
 from beamwood.models.din import DinScorer
 
-__all__ = ["FIRST_FREE", "shift_levels", "start_as_similarity"]
+__all__ = ["FIRST_FREE", "shift_levels", "start_as_similarity", "start_neighbours"]
 
 FIRST_FREE = 2
 """The first coordinates of a node: 1, and how frequent the node is; what lies near is told by the others."""
 
 # What attention says of the newest entry, how that fades with age, and the logarithm of the node's frequency weigh so
-# much; chosen on validation users of `amazon_games_sasrec`, `ml1m` and `mind_dtr`.
-_GAIN, _FADE, _FREQUENCY, _SIMILARITY = 2.0, 0.6, 1.0, 4.0
+# much; chosen on validation users of `amazon_games_sasrec`, `ml1m` and `mind_dtr`. So was what stands beside them.
+_GAIN, _FADE, _FREQUENCY = 2.0, 0.6, 1.0
+_SIMILARITY, _NEIGHBOURS, _FADE_OF_NEIGHBOURS = 4.0, 10.0, 0.9
 # The coordinate of the frequency is kept in the range of embeddings, and the unit that carries the score above 0; what
 # the drawn weights add is made small.
 _SCALE, _LIFT, _QUIET = 0.1, 1.0, 0.1
@@ -60,8 +62,7 @@ def start_as_similarity(
     gain = _GAIN
     if leaf_vectors is not None:
         assert scorer.similarity is not None, "the scorer has no similarity"
-        ages = torch.arange(scorer.history_length - 1, -1, -1)
-        scorer.similarity.start(leaf_vectors, _SIMILARITY * _FADE**ages)
+        scorer.similarity.start(leaf_vectors, _SIMILARITY * faded(scorer, _FADE))
         gain = 0.0
     first, *others = [layer for layer in scorer.hidden if isinstance(layer, nn.Linear)]
     first.weight[0] = 0
@@ -76,6 +77,20 @@ def start_as_similarity(
         layer.weight[0, 0], layer.bias[0] = 1, 0
     scorer.output.weight[0, 1:] *= _QUIET
     scorer.output.weight[0, 0] = _GAIN
+
+
+def start_neighbours(scorer: DinScorer, counts: sparse.csr_matrix) -> None:
+    """Add `10 sum_l .9^age(l) strength(a_l, node)` to the scores, strengths from what surrounded each leaf how often.
+
+    `counts` [capacity, capacity]; see `NodeNeighbours`.
+    """
+    assert scorer.neighbours is not None, "the scorer has no neighbours"
+    scorer.neighbours.start(counts, _NEIGHBOURS * faded(scorer, _FADE_OF_NEIGHBOURS))
+
+
+def faded(scorer: DinScorer, fade: float) -> Tensor:
+    """[L], what each place of the history weighs at first, the newest 1."""
+    return torch.tensor(fade) ** torch.arange(scorer.history_length - 1, -1, -1)
 
 
 @torch.no_grad()

@@ -63,6 +63,12 @@ class TreeSearcher:
             raise InputError(f"beam_width={beam_width} is below 1; DTR uses 150")
         if len(weights.nodes) != tree.shape.num_nodes:
             raise ArtefactError(f"the scorer has {len(weights.nodes)} nodes, the tree {tree.shape.num_nodes}")
+        if weights.neighbours is not None:
+            for level in range(1, tree.shape.depth + 1):
+                first, size = tree.shape.level_offset(level), tree.shape.level_size(level)
+                highest = int(weights.neighbours.nodes[first : first + size].max())
+                if highest >= size:
+                    raise ArtefactError(f"neighbours.nodes lists node {highest} of level {level}, which has {size}")
         self.weights, self.tree, self.beam_width = weights, tree, beam_width
         self.by_path, self.loss = by_path, loss
         self._search = DinSearch(weights, tree.shape, threads=threads, by_path=by_path)

@@ -171,4 +171,9 @@ def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:
     if similarity is not None:
         repeats = similarity.repeats if level == shape.depth else np.zeros_like(similarity.repeats)
         similarity = replace(similarity, vectors=similarity.vectors[: above.num_nodes], repeats=repeats)
-    return replace(weights, nodes=weights.nodes[: above.num_nodes], similarity=similarity), above
+    neighbours = weights.neighbours
+    if neighbours is not None:
+        count = above.num_nodes
+        neighbours = replace(neighbours, nodes=neighbours.nodes[:count], strengths=neighbours.strengths[:count])
+    nodes = weights.nodes[: above.num_nodes]
+    return replace(weights, nodes=nodes, similarity=similarity, neighbours=neighbours), above
