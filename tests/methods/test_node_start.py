@@ -34,7 +34,7 @@ def split():
 
 
 def started(split, start, seed=0, parts=None):
-    config = Config(**SMALL, node_start=start)
+    config = Config(**SMALL, node_start=start, num_neighbours=None if start == "random" else 32)
     vectors = ItemVectors(split.train, config, seed)
     tree = start_tree(split, config, np.random.default_rng(seed), vectors)
     task = TreeTask(split.train, tree, config, parts or make_parts(config, tree, None), seed=seed)
@@ -121,15 +121,17 @@ def test_neighbours_go_with_the_items_to_another_tree(split):
 
 
 def test_what_num_neighbours_means():
-    assert Config().neighbours_of(200_000) == 32
-    assert Config().neighbours_of(9) == 9
-    assert Config(num_neighbours=0).neighbours_of(80) == 0
+    assert Config().neighbours_of(200_000, 8.0) == 32
+    assert Config().neighbours_of(200_000, 8.1) == 0
+    assert Config(num_neighbours=5).neighbours_of(200_000, 8.1) == 5
+    assert Config().neighbours_of(9, 3) == 9
+    assert Config(num_neighbours=0).neighbours_of(80, 3) == 0
     many = item_start.LARGEST + 1
-    assert Config().neighbours_of(many) == 0
-    assert Config(num_neighbours=7, node_start="transitions").neighbours_of(many) == 7
+    assert Config().neighbours_of(many, 3) == 0
+    assert Config(num_neighbours=7, node_start="transitions").neighbours_of(many, 3) == 7
     with pytest.raises(InputError, match="num_neighbours=7 is filled from transitions, which scores of 200,001 items"):
-        Config(num_neighbours=7).neighbours_of(many)
-    assert Config(node_start="random").neighbours_of(80) == 0
+        Config(num_neighbours=7).neighbours_of(many, 3)
+    assert Config(node_start="random").neighbours_of(80, 3) == 0
     with pytest.raises(ValidationError, match="num_neighbours=7 is filled from transitions"):
         Config(num_neighbours=7, node_start="random")
 
@@ -151,7 +153,7 @@ def test_what_similarity_width_means():
 
 
 def test_what_is_fixed_answers_alike_when_saved(split, tmp_path):
-    config = Config(**SMALL, max_steps=3, evaluate_every=1)
+    config = Config(**SMALL, max_steps=3, evaluate_every=1, num_neighbours=32)
     retriever = load_method("dtr").fit(split, config, progress=False)
     assert retriever.searcher.weights.similarity is not None
     assert retriever.searcher.weights.neighbours is not None

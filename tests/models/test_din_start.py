@@ -85,7 +85,7 @@ def test_neighbours_add_their_strengths_at_first():
     start_neighbours(scorer, counts)
     shares = counts.toarray() / np.maximum(counts.sum(axis=1), 1e-9)[:, None]
     history, level = torch.tensor([[-1, 0, 4, 11, 4, 7]]), SHAPE.depth
-    expected = sum(10 * 0.9**age * np.sqrt(shares[leaf]) for age, leaf in enumerate([7, 4, 11, 4, 0]))
+    expected = sum(10 * 0.6**age * np.sqrt(shares[leaf]) for age, leaf in enumerate([7, 4, 11, 4, 0]))
     more = [one.evaluate(history, LevelNodes(level, None)).numpy()[0] for one in (scorer, plain)]
     np.testing.assert_allclose(more[0] - more[1], expected, atol=1e-4)
 

@@ -59,7 +59,7 @@ class TreeConfig(BaseModel):
         ge=0,
         le=4096,
         description="neighbours of each node, by what surrounded what, whose strengths are added to the score; 0: none "
-        "(the papers); null: 32 where scores start from transitions",
+        "(the papers); null: 32 where scores start from transitions and users have 8 interactions at most in the mean",
     )
     beam_width: int = Field(150, ge=1, le=MOST)
     targets: int = Field(8, ge=1, description="items of the user's future that one history is trained on")
@@ -123,13 +123,18 @@ class TreeConfig(BaseModel):
             width = 256 if num_items <= 50_000 else 128
         return min(width, num_items)
 
-    def neighbours_of(self, num_items: int) -> int:
-        """What `num_neighbours` means for so many items. Errors: `InputError` where nothing can fill it."""
+    def neighbours_of(self, num_items: int, mean_history: float) -> int:
+        """What `num_neighbours` means for so many items, and training users with so many interactions in the mean.
+
+        Errors: `InputError` where nothing can fill it.
+        """
         if not self.starts_from_transitions(num_items):
             if self.num_neighbours:
                 raise InputError(nothing_fills(f"num_neighbours={self.num_neighbours}", num_items))
             return 0
-        return min(32 if self.num_neighbours is None else self.num_neighbours, num_items)
+        # Session logs need them; elsewhere validation prefers none (benchmarks/results/tree_family.md).
+        wanted = 32 * (mean_history <= 8) if self.num_neighbours is None else self.num_neighbours
+        return min(wanted, num_items)
 
     def rate(self, num_items: int) -> float:
         """The learning rate: the one that is set, else by where the scorer starts."""

@@ -90,6 +90,7 @@ class TreeTask:
                 f"no user has more than min_history={config.min_history} interactions to train on; "
                 "lower it with --set min_history=1 or give a longer log"
             )
+        lengths = train.histories.lengths
         scorer = DinScorer(
             tree.shape,
             width=config.width,
@@ -101,7 +102,7 @@ class TreeTask:
             unit_coordinate=config.unit_coordinate,
             attention_start=config.attention_start,
             similarity_width=config.similarity_columns(train.num_items),
-            num_neighbours=config.neighbours_of(train.num_items),
+            num_neighbours=config.neighbours_of(train.num_items, float(lengths[lengths > 0].mean())),
             dropout=config.dropout,
             recompute=config.recompute,
             generator=self.generator,

@@ -20,9 +20,9 @@ FIRST_FREE = 2
 """The first coordinates of a node: 1, and how frequent the node is; what lies near is told by the others."""
 
 # What attention says of the newest entry, how that fades with age, and the logarithm of the node's frequency weigh so
-# much; chosen on validation users of `amazon_games_sasrec`, `ml1m` and `mind_dtr`. So was what stands beside them.
-_GAIN, _FADE, _FREQUENCY = 2.0, 0.6, 1.0
-_SIMILARITY, _NEIGHBOURS, _FADE_OF_NEIGHBOURS = 4.0, 10.0, 0.9
+# much; chosen on validation users of `amazon_games_sasrec`, `ml1m` and `mind_dtr`. So was what the similarity weighs;
+# what neighbours do on `retailrocket_sessions` and `tmall_sessions`.
+_GAIN, _FADE, _FREQUENCY, _SIMILARITY, _NEIGHBOURS = 2.0, 0.6, 1.0, 4.0, 10.0
 # The coordinate of the frequency is kept in the range of embeddings, and the unit that carries the score above 0; what
 # the drawn weights add is made small.
 _SCALE, _LIFT, _QUIET = 0.1, 1.0, 0.1
@@ -62,7 +62,7 @@ def start_as_similarity(
     gain = _GAIN
     if leaf_vectors is not None:
         assert scorer.similarity is not None, "the scorer has no similarity"
-        scorer.similarity.start(leaf_vectors, _SIMILARITY * faded(scorer, _FADE))
+        scorer.similarity.start(leaf_vectors, _SIMILARITY * fading(scorer))
         gain = 0.0
     first, *others = [layer for layer in scorer.hidden if isinstance(layer, nn.Linear)]
     first.weight[0] = 0
@@ -80,17 +80,17 @@ def start_as_similarity(
 
 
 def start_neighbours(scorer: DinScorer, counts: sparse.csr_matrix) -> None:
-    """Add `10 sum_l .9^age(l) strength(a_l, node)` to the scores, strengths from what surrounded each leaf how often.
+    """Add `10 sum_l .6^age(l) strength(a_l, node)` to the scores, strengths from what surrounded each leaf how often.
 
     `counts` [capacity, capacity]; see `NodeNeighbours`.
     """
     assert scorer.neighbours is not None, "the scorer has no neighbours"
-    scorer.neighbours.start(counts, _NEIGHBOURS * faded(scorer, _FADE_OF_NEIGHBOURS))
+    scorer.neighbours.start(counts, _NEIGHBOURS * fading(scorer))
 
 
-def faded(scorer: DinScorer, fade: float) -> Tensor:
+def fading(scorer: DinScorer) -> Tensor:
     """[L], what each place of the history weighs at first, the newest 1."""
-    return torch.tensor(fade) ** torch.arange(scorer.history_length - 1, -1, -1)
+    return torch.tensor(_FADE) ** torch.arange(scorer.history_length - 1, -1, -1)
 
 
 @torch.no_grad()
