@@ -167,17 +167,6 @@ def test_arrays_round_trip_and_are_checked(more):
         ({"similarity.places": None}, "lack 'similarity.places'"),
         ({"similarity.repeats": None}, "lack 'similarity.repeats'"),
         ({"similarity.repeats": np.zeros(3, np.float32)}, "similarity.repeats has shape"),
-    ],
-)
-def test_a_similarity_that_does_not_fit_is_named(changes, says):
-    arrays = random_weights(np.random.default_rng(0), 10, similarity=3).arrays() | changes
-    with pytest.raises(ArtefactError, match=says):
-        DinWeights.from_arrays({name: array for name, array in arrays.items() if array is not None})
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
         ({"neighbours.nodes": np.zeros((9, 3), np.int32)}, "neighbours.nodes has shape"),
         ({"neighbours.nodes": np.zeros((10, 3), np.int64)}, "neighbours.nodes is int64"),
         ({"neighbours.nodes": np.full((10, 3), -2, np.int32)}, "expected contiguous int32 of -1 or more"),
@@ -188,7 +177,7 @@ def test_a_similarity_that_does_not_fit_is_named(changes, says):
         ({"neighbours.places": np.zeros(3, np.float32)}, "neighbours.places has shape"),
     ],
 )
-def test_neighbours_that_do_not_fit_are_named(changes, says):
-    arrays = random_weights(np.random.default_rng(0), 10, neighbours=3).arrays() | changes
+def test_what_is_fixed_and_does_not_fit_is_named(changes, says):
+    arrays = random_weights(np.random.default_rng(0), 10, similarity=3, neighbours=3).arrays() | changes
     with pytest.raises(ArtefactError, match=says):
         DinWeights.from_arrays({name: array for name, array in arrays.items() if array is not None})

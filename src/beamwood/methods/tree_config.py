@@ -133,8 +133,8 @@ class TreeConfig(BaseModel):
                 raise InputError(nothing_fills(f"num_neighbours={self.num_neighbours}", num_items))
             return 0
         # Session logs need them; elsewhere validation prefers none (benchmarks/results/tree_family.md).
-        wanted = 32 * (mean_history <= 8) if self.num_neighbours is None else self.num_neighbours
-        return min(wanted, num_items)
+        default = 32 if mean_history <= 8 else 0
+        return min(default if self.num_neighbours is None else self.num_neighbours, num_items)
 
     def rate(self, num_items: int) -> float:
         """The learning rate: the one that is set, else by where the scorer starts."""

@@ -58,6 +58,8 @@ def fit_tree(
         vectors.start(task.model.scorer, tree)
         if task.parts.loss == "binary":
             task.start_at_odds()
+    # What was counted for the start may be hundreds of MiB, and is not needed again.
+    del vectors
     # A catalogue of one level has no tree to learn, which is an error only where an update was asked for.
     updates = config.tree_updates and (tree.shape.depth > 1 or "tree_updates" in config.model_fields_set)
     training = train(

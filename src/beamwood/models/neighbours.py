@@ -12,13 +12,11 @@ from torch import Tensor, nn
 
 from beamwood.kernels.din import Neighbours
 from beamwood.kernels.lists import as_lists
+from beamwood.models.similarity import PACE
 from beamwood.tree.tree import Shape
 from beamwood.types import FloatArray, IndexArray
 
 __all__ = ["NodeNeighbours"]
-
-# A step of Adam moves a place's weight so many times as far as another.
-_PACE = 20.0
 
 
 class NodeNeighbours(nn.Module):
@@ -64,7 +62,7 @@ class NodeNeighbours(nn.Module):
             hits = torch.nonzero(wanted[at] == listed)[:, 0]
         entries, which = hits // self.count, hits % self.count
         with torch.autocast(self.strengths.device.type, enabled=False):
-            places_E = (_PACE * self.places * (history_BL >= 0)).flatten()
+            places_E = (PACE * self.places * (history_BL >= 0)).flatten()
             added = places_E[entries] * self.strengths[rows_BL.flatten()[entries], which]
             return added.new_zeros(count).index_add(0, at[hits], added)[place_BM]
 
@@ -73,7 +71,7 @@ class NodeNeighbours(nn.Module):
         """Set whom each leaf's surroundings held how often, [capacity, capacity], and what the places weigh."""
         self.totals.copy_(torch.from_numpy(np.asarray(counts.sum(axis=1), np.float32).ravel()))
         self.set_leaves(counts)
-        self.places.copy_(places / _PACE)
+        self.places.copy_(places / PACE)
 
     @torch.no_grad()
     def set_leaves(self, counts: sparse.csr_matrix) -> None:
@@ -107,5 +105,5 @@ class NodeNeighbours(nn.Module):
 
     def export(self) -> Neighbours:
         """Plain arrays for search."""
-        parts = (self.nodes, self.strengths, _PACE * self.places)
+        parts = (self.nodes, self.strengths, PACE * self.places)
         return Neighbours(*(part.detach().cpu().contiguous().numpy() for part in parts))

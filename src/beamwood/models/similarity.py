@@ -12,11 +12,11 @@ from torch.nn import functional
 from beamwood.kernels.din import Similarity
 from beamwood.tree.tree import Shape
 
-__all__ = ["NodeSimilarity"]
+__all__ = ["PACE", "NodeSimilarity"]
 
-# A step of Adam moves a weight of repeats so many times as far as another: it has to come from 0 to where an item's
-# likeness to itself is made up for.
-_PACE = 20.0
+PACE = 20.0
+"""A step of Adam moves a weight of repeats, or of a place's neighbours, so many times as far as another: the former has
+to come from 0 to where an item's likeness to itself is made up for."""
 
 
 class NodeSimilarity(nn.Module):
@@ -59,7 +59,7 @@ class NodeSimilarity(nn.Module):
 
     def of_repeats(self, leaves_BL: Tensor, nodes_BM: Tensor | None) -> Tensor:
         """float32[B, M], what leaves get for the places of the history that hold them."""
-        weights_BL = _PACE * self.repeats * (leaves_BL >= 0)
+        weights_BL = PACE * self.repeats * (leaves_BL >= 0)
         if nodes_BM is None:
             empty = weights_BL.new_zeros(len(leaves_BL), self.shape.capacity)
             return empty.scatter_add(1, leaves_BL.clamp(min=0), weights_BL)
@@ -86,5 +86,5 @@ class NodeSimilarity(nn.Module):
 
     def export(self) -> Similarity:
         """Plain arrays for search."""
-        parts = (self.vectors, self.places.clone(), _PACE * self.repeats)
+        parts = (self.vectors, self.places.clone(), PACE * self.repeats)
         return Similarity(*(part.detach().cpu().contiguous().numpy() for part in parts))
