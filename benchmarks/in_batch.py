@@ -124,6 +124,10 @@ def quality(arguments: argparse.Namespace) -> None:
     split = by_boundary(data) if arguments.boundary_column else disjoint_users(data, seed=2026)
     tower = "mf" if arguments.boundary_column else "mean"
     values: dict[str, list[dict[str, np.ndarray]]] = {}
+    if arguments.als and not arguments.boundary_column:
+        raise SystemExit(
+            "--als has a vector for each training user; give --boundary-column, whose queries are of those"
+        )
     if arguments.als:
         values["als"] = [als(split)]
     for batch_size in [int(part) for part in arguments.batch_sizes.split(",")]:
@@ -192,7 +196,9 @@ def als(split: Any) -> dict[str, np.ndarray]:
 
     histories = split.train.histories
     shape = (len(histories), split.train.num_items)
-    matrix = sp.csr_matrix((np.full(len(histories.items), 10.0, np.float32), histories.items, histories.indptr), shape)
+    # Summing sorts in place: what is trained on next must keep its order.
+    rows = np.full(len(histories.items), 10.0, np.float32), histories.items, histories.indptr
+    matrix = sp.csr_matrix(rows, shape, copy=True)
     matrix.sum_duplicates()
     model = AlternatingLeastSquares(factors=64, regularization=0.05, iterations=15, num_threads=1, random_state=0)
     model.fit(matrix, show_progress=False)

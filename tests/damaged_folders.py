@@ -58,7 +58,7 @@ def tree():
     mlp = layer(3 * WIDTH, 5), layer(5, 1)
     similarity = Similarity(numbers(built.shape.num_nodes, 3), numbers(4), numbers(4))
     listed = np.arange(built.shape.num_nodes * 2, dtype=np.int32).reshape(-1, 2) % 4 - 1
-    near = Neighbours(listed, numbers(*listed.shape), numbers(4))
+    near = Neighbours(listed, np.abs(numbers(*listed.shape)), np.abs(numbers(4)), numbers(1))
     weights = DinWeights(nodes, layer(3 * WIDTH, 5), layer(5, 1), np.array([3, 1], np.int64), mlp, similarity, near)
     return TreeSearcher(weights, built, beam_width=4)
 

@@ -38,8 +38,8 @@ def random_weights(
     near = None
     if neighbours:
         listed = rng.integers(-1, num_nodes, (num_nodes, neighbours)).astype(np.int32)
-        strengths = rng.random((num_nodes, neighbours)).astype(np.float32) * (listed >= 0)
-        near = Neighbours(listed, strengths, rng.normal(0, 1, sum(windows)).astype(np.float32))
+        lifts = 9 * rng.random((num_nodes, neighbours)).astype(np.float32) * (listed >= 0)
+        near = Neighbours(listed, lifts, rng.random(sum(windows)).astype(np.float32), np.full(1, 0.7, np.float32))
     return DinWeights(
         nodes=rng.normal(0, 1, (num_nodes, width)).astype(np.float32),
         attention_in=random_layer(rng, 3 * width, hidden),

@@ -142,19 +142,24 @@ void Worker::add_single_nodes(int level) {
     touched_.clear();
     const std::int64_t offset = shape_.level_offset(level), size = shape_.level_size(level);
     if (static_cast<std::int64_t>(extra_.size()) < size) extra_.resize(size);
-    const auto add = [&](std::int32_t node, float value) {
-        extra_[node] += value;
-        touched_.push_back(node);
-    };
+    // A sum below the logarithm has no part that is not above 0, so that 0 says that a node is new.
     for (const auto& [node, position] : entries_) {
-        if (model_.similar && level == shape_.depth) add(node, model_.repeats[position]);
-        if (!model_.near_nodes) continue;
+        if (!model_.near_nodes) break;
         const std::int64_t row = (offset + node) * model_.num_near;
         for (std::int64_t at = row; at < row + model_.num_near; ++at) {
             const std::int32_t other = model_.near_nodes[at];
+            const float value = model_.near_places[position] * model_.near_lifts[at];
             // What a caller lists beyond the level is no node of it.
-            if (0 <= other && other < size) add(other, model_.near_places[position] * model_.near_strengths[at]);
+            if (other < 0 || other >= size || !(value > 0)) continue;
+            if (extra_[other] == 0) touched_.push_back(other);
+            extra_[other] += value;
         }
+    }
+    for (const std::int32_t node : touched_) extra_[node] = model_.near_gain * std::log1p(extra_[node]);
+    if (!model_.similar || level < shape_.depth) return;
+    for (const auto& [node, position] : entries_) {
+        extra_[node] += model_.repeats[position];
+        touched_.push_back(node);
     }
 }
 

@@ -29,7 +29,7 @@ using Result = nb::ndarray<nb::numpy, Value, nb::ndim<Dimensions>>;
 using LayerArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
 // Vectors of the nodes, what each place of the history weighs, and what a leaf gets for each that holds it.
 using SimilarityArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
-using NeighbourArrays = std::tuple<Array<std::int32_t, 2>, Array<float, 2>, Array<float, 1>>;
+using NeighbourArrays = std::tuple<Array<std::int32_t, 2>, Array<float, 2>, Array<float, 1>, float>;
 using ShapeNumbers = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
 void require(bool holds, const std::string& message) {
@@ -195,18 +195,20 @@ private:
 
     void set_neighbours() {
         if (!neighbours_) return;
-        const auto& [nodes, strengths, places] = *neighbours_;
+        const auto& [nodes, lifts, places, gain] = *neighbours_;
         require(nodes.shape(0) == nodes_.shape(0) && nodes.shape(1) >= 1 && nodes.shape(1) < (1u << 14) &&
-                    strengths.shape(0) == nodes.shape(0) && strengths.shape(1) == nodes.shape(1),
-                "neighbours must have 1..16383 nodes and their strengths for each node");
+                    lifts.shape(0) == nodes.shape(0) && lifts.shape(1) == nodes.shape(1),
+                "neighbours must have 1..16383 nodes and their lifts for each node");
         const auto length = static_cast<std::size_t>(model_.history_length);
         require(places.shape(0) == length, "neighbours must have one weight for each place of the history");
-        require_finite(strengths.data(), strengths.size(), "neighbours.strengths");
+        require_finite(lifts.data(), lifts.size(), "neighbours.lifts");
         require_finite(places.data(), places.size(), "neighbours.places");
+        require_finite(&gain, 1, "neighbours.gain");
         model_.near_nodes = nodes.data();
-        model_.near_strengths = strengths.data();
+        model_.near_lifts = lifts.data();
         model_.num_near = static_cast<int>(nodes.shape(1));
         model_.near_places.assign(places.data(), places.data() + length);
+        model_.near_gain = gain;
     }
 
     void set_tables(int most) {

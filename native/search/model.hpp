@@ -8,7 +8,7 @@
 //
 // To its score a model with a similarity adds place_l s(a_l) . s(w) over l, s a second, fixed vector of each node, and on
 // the last level repeat_l where a_l is w.
-// With neighbours it adds place_l strength(a_l, w) for the few w that each a_l lists.
+// With neighbours it adds gain log(1 + place_l lift(a_l, w) over l) for the few w that each a_l lists.
 //
 // So a user on a level is: the nodes a_l, `constant` = W_a a + b, and `first` rows W_t(l) a_l; `folded` = W_p diag(a) + W_w'
 // is made from the node when it is needed. History entries with the same node share their attention weight, so their
@@ -58,9 +58,10 @@ struct Model {
     int similar_width = 0;           // R
     std::vector<float> places, repeats;  // [L]
     const std::int32_t* near_nodes = nullptr;  // [V, K], -1 none, owned by the caller; null: none
-    const float* near_strengths = nullptr;     // [V, K], likewise
+    const float* near_lifts = nullptr;         // [V, K], likewise
     int num_near = 0;                          // K
     std::vector<float> near_places;            // [L]
+    float near_gain = 0;
 };
 
 // The present entries of a history on one level; nodes ascending, each once.

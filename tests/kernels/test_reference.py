@@ -122,7 +122,7 @@ def test_the_similarity_adds_a_weighted_sum_of_products():
         assert np.allclose(more, expected, atol=1e-5)
 
 
-def test_neighbours_add_a_weighted_sum_of_strengths():
+def test_neighbours_add_the_logarithm_of_a_weighted_sum():
     tree, weights, histories = random_case(3, neighbours=3)
     plain, near = dataclasses.replace(weights, neighbours=None), weights.neighbours
     some = 0
@@ -132,11 +132,11 @@ def test_neighbours_add_a_weighted_sum_of_strengths():
             more = score_nodes(weights, offset, history, nodes) - score_nodes(plain, offset, history, nodes)
             expected = np.zeros(len(nodes))
             for place, a in enumerate(history):
-                for node, strength in zip(near.nodes[offset + a], near.strengths[offset + a], strict=True):
+                for node, lift in zip(near.nodes[offset + a], near.lifts[offset + a], strict=True):
                     if a >= 0 and 0 <= node < len(nodes):
-                        expected[node] += near.places[place] * strength
+                        expected[node] += near.places[place] * lift
             some += np.count_nonzero(expected)
-            assert np.allclose(more, expected, atol=1e-4)
+            assert np.allclose(more, near.gain * np.log(1 + expected), atol=1e-4)
     assert some > 100
 
 
@@ -171,10 +171,14 @@ def test_arrays_round_trip_and_are_checked(more):
         ({"neighbours.nodes": np.zeros((10, 3), np.int64)}, "neighbours.nodes is int64"),
         ({"neighbours.nodes": np.full((10, 3), -2, np.int32)}, "expected contiguous int32 of -1 or more"),
         ({"neighbours.nodes": None}, "lack 'neighbours.nodes'"),
-        ({"neighbours.strengths": np.zeros((10, 2), np.float32)}, "neighbours.strengths has shape"),
-        ({"neighbours.strengths": np.full((10, 3), np.inf, np.float32)}, "neighbours.strengths holds NaN"),
-        ({"neighbours.strengths": None}, "lack 'neighbours.strengths'"),
+        ({"neighbours.lifts": np.zeros((10, 2), np.float32)}, "neighbours.lifts has shape"),
+        ({"neighbours.lifts": np.full((10, 3), np.inf, np.float32)}, "neighbours.lifts holds NaN"),
+        ({"neighbours.lifts": None}, "lack 'neighbours.lifts'"),
+        ({"neighbours.lifts": np.full((10, 3), -1, np.float32)}, "neighbours.lifts holds values below 0"),
         ({"neighbours.places": np.zeros(3, np.float32)}, "neighbours.places has shape"),
+        ({"neighbours.places": np.full(10, -1, np.float32)}, "neighbours.places holds values below 0"),
+        ({"neighbours.gain": np.zeros(2, np.float32)}, "neighbours.gain has shape"),
+        ({"neighbours.gain": np.full(1, np.nan, np.float32)}, "neighbours.gain holds NaN"),
     ],
 )
 def test_what_is_fixed_and_does_not_fit_is_named(changes, says):

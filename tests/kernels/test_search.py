@@ -310,7 +310,7 @@ def test_the_native_edge_checks_for_itself():
     listed = np.full((len(weights.nodes), 3), 2, np.int32)
     # Whatever nodes lists name, nothing is read there.
     listed[0], listed[1] = -(2**31), 2**31 - 1
-    module.Searcher(*good[:-2], (vectors, places, places), (listed, vectors, places)).beam(
+    module.Searcher(*good[:-2], (vectors, places, places), (listed, vectors, places, 1.0)).beam(
         history, 4, 4, list(tree.live_counts), np.zeros(len(history) + 1, np.int64), np.empty(0, np.int32), 1
     )
     bad_arguments = [
@@ -339,14 +339,15 @@ def test_the_native_edge_checks_for_itself():
         (8, (np.full_like(vectors, np.nan), places, places)),
         (8, (vectors, np.full_like(places, np.inf), places)),
         (8, (vectors, places, np.full_like(places, np.inf))),
-        (9, (listed[1:], vectors, places)),
-        (9, (listed, vectors[1:], places)),
-        (9, (listed[:, :0], vectors[:, :0], places)),
-        (9, (listed, vectors[:, 1:], places)),
-        (9, (listed, vectors, places[1:])),
-        (9, (listed.astype(np.int64), vectors, places)),
-        (9, (listed, np.full_like(vectors, np.nan), places)),
-        (9, (listed, vectors, np.full_like(places, np.nan))),
+        (9, (listed[1:], vectors, places, 1.0)),
+        (9, (listed, vectors[1:], places, 1.0)),
+        (9, (listed[:, :0], vectors[:, :0], places, 1.0)),
+        (9, (listed, vectors[:, 1:], places, 1.0)),
+        (9, (listed, vectors, places[1:], 1.0)),
+        (9, (listed.astype(np.int64), vectors, places, 1.0)),
+        (9, (listed, np.full_like(vectors, np.nan), places, 1.0)),
+        (9, (listed, vectors, np.full_like(places, np.nan), 1.0)),
+        (9, (listed, vectors, places, np.nan)),
     ]
     for place, bad in bad_arguments:
         with pytest.raises((ValueError, TypeError)):

@@ -39,7 +39,7 @@ def started(split, start, seed=0, parts=None):
     tree = start_tree(split, config, np.random.default_rng(seed), vectors)
     task = TreeTask(split.train, tree, config, parts or make_parts(config, tree, None), seed=seed)
     if start != "random":
-        vectors.start(task.model.scorer, tree)
+        vectors.start(task.model.scorer, tree, task.folds)
     return task
 
 
@@ -101,27 +101,47 @@ def test_neighbours_go_with_the_items_to_another_tree(split):
 
     def of_items(tree):
         first = tree.shape.level_offset(tree.shape.depth)
-        lists, strengths = near.nodes[first:].numpy(), near.strengths[first:].numpy()
         return [
-            {int(tree.item_of_leaf[n]): s for n, s in zip(lists[leaf], strengths[leaf], strict=True) if n >= 0}
+            {int(tree.item_of_leaf[n]): x for n, x in zip(lists[leaf], lifts[leaf], strict=True) if n >= 0}
+            for lists, lifts in ((own.nodes[first:].numpy(), own.lifts[first:].numpy()) for own in near.every())
             for leaf in tree.leaf_of_item
         ]
 
     expected, group = of_items(before), np.array([int(i) // 16 for i in split.train.items.ids])
-    assert all({group[other] for other in lists} == {group[item]} for item, lists in enumerate(expected))
-    assert all(len(lists) == 15 and item not in lists for item, lists in enumerate(expected))
+    assert all({group[other] for other in lists} == {group[item % 80]} for item, lists in enumerate(expected))
+    assert all(len(lists) == 15 and item not in lists for item, lists in enumerate(expected[:80]))
     after = random_tree(before.num_items, np.random.default_rng(5), branching=before.shape.branching)
     task.model.replace_tree(after)
     got = of_items(after)
     for item, lists in enumerate(expected):
         assert got[item] == pytest.approx(lists, rel=1e-5)
     with torch.no_grad():
-        near.places.zero_()
+        near.gain.zero_()
     assert not near(torch.from_numpy(after.leaf_of_item[None, :7].astype(np.int64)), 1, None).any()
 
 
+def test_who_is_trained_is_not_among_what_is_counted(split):
+    task = started(split, "transitions")
+    near, tree, train = task.model.scorer.neighbours, task.tree, split.train
+    assert np.bincount(task.folds).min() > 40
+    rows = np.arange(0, task.num_examples, 7)
+    assert np.array_equal(task.batch(rows).folds_B, task.folds[task.examples.users[rows]])
+    first, frequencies = tree.shape.level_offset(tree.shape.depth), near.frequencies.numpy()
+    assert np.isclose(frequencies.sum(), 1)
+    for fold, own in enumerate(near.every()[1:]):
+        others = train.histories.take(np.flatnonzero(task.folds != fold))
+        counts = item_start.surroundings(replace(train, histories=others), power=0).toarray()
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        for item, leaf in enumerate(tree.leaf_of_item):
+            lists, lifts = own.nodes[first + leaf].numpy(), own.lifts[first + leaf].numpy()
+            kept = lists >= 0
+            assert kept.sum() == np.count_nonzero(shares[item])
+            expected = shares[item, tree.item_of_leaf[lists[kept]]] / frequencies[lists[kept]]
+            np.testing.assert_allclose(lifts[kept], expected, rtol=1e-4)
+
+
 def test_what_num_neighbours_means():
-    assert Config().neighbours_of(200_000, 8.0) == 32
+    assert Config().neighbours_of(200_000, 8.0) == 128
     assert Config().neighbours_of(200_000, 8.1) == 0
     assert Config(num_neighbours=5).neighbours_of(200_000, 8.1) == 5
     assert Config().neighbours_of(9, 3) == 9
@@ -152,6 +172,14 @@ def test_what_similarity_width_means():
             Config(similarity_width=7, **changes)
 
 
+def test_a_training_that_only_harms_leaves_the_start(split):
+    config = Config(**SMALL, max_steps=4, evaluate_every=2, learning_rate=0.5, warmup_steps=0)
+    fit = load_method("dtr").fit
+    assert fit(split, config, progress=False).metadata["training"]["best_step"] == 0
+    drawn = config.model_copy(update={"node_start": "random"})
+    assert fit(split, drawn, progress=False).metadata["training"]["best_step"] > 0
+
+
 def test_what_is_fixed_answers_alike_when_saved(split, tmp_path):
     config = Config(**SMALL, max_steps=3, evaluate_every=1, num_neighbours=32)
     retriever = load_method("dtr").fit(split, config, progress=False)
@@ -171,7 +199,7 @@ def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
         rows = [(u, 16 * (u % 5) + (u // 5 % 8) * 2 + t % 2, t) for u in range(300) for t in range(10)]
         log = pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")
         split = disjoint_users(Dataset.from_log(read_log(log)))
-    config = Config(**SMALL, max_steps=60, evaluate_every=60, warmup_steps=1, monitor="all/f@20")
+    config = Config(**SMALL, max_steps=60, evaluate_every=60, warmup_steps=1, monitor="all/ndcg@20")
     searcher = load_method("dtr").fit(split, config, progress=False).searcher
     answers = searcher.search(split.test.histories, 2).items
     had = [np.isin(row, history).mean() for row, history in zip(answers, split.test.histories, strict=True)]

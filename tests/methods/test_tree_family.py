@@ -35,14 +35,14 @@ SHORT = {
 }
 VARIANTS = [
     ("dtr", {"negatives": "uniform"}),
-    ("dtr", {"embedding_optimizer": "lazy-adam", "amsgrad": True}),
+    ("dtr", {"embedding_optimizer": "lazy-adam", "amsgrad": True, "num_neighbours": 9}),
     ("dtr", {"negatives": "tree", "num_negatives": 20}),
     ("dtr", {"negatives": "tree", "num_negatives": 20, "labels": "rectified", "estimator": "transitions"}),
     ("dtr", {"labels": "rectified", "estimator": "popularity", "normalised_labels": True}),
     ("dtr", {"labels": "one-step", "estimator": "cooccurrence", "targets": 1, "horizon": 1}),
     ("tdm", {"num_negatives": 6, "targets": 1, "horizon": 1}),
     ("jtm", {}),
-    ("otm", {"num_candidates": 64}),
+    ("otm", {"num_candidates": 64, "num_neighbours": 9}),
     ("plt", {}),
     ("din", {"num_negatives": 30}),
 ]
@@ -156,6 +156,7 @@ def test_a_resumed_run_with_updates_equals_an_uninterrupted_one(split, tmp_path,
         {
             "learner": learner,
             "tree_updates": 2,
+            "num_neighbours": 9 if learner == "kmeans" else 0,
             "max_instances": 2,
             "max_steps": 9,
             "evaluate_every": 4,

@@ -23,7 +23,7 @@ def scorer_case(*, norm="none", activation="prelu", table_limit=20, num_items=15
         model.similarity.set_leaves(torch.randn(tree.shape.capacity, similarity, generator=generator))
     if near:
         counts = sparse.random_array(2 * (tree.shape.capacity,), density=0.1, rng=seed, format="csr")
-        model.neighbours.start(counts, torch.ones(10))
+        model.neighbours.start([counts], np.full(tree.shape.capacity, 1 / tree.shape.capacity), torch.ones(10), 0.5)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
@@ -65,11 +65,10 @@ def plain_scores(model, leaves, entry):
             scores = scores + 20 * ((nodes[:, :, None] == leaves[:, None]) * model.similarity.repeats).sum(dim=2)
     if model.neighbours is not None:
         rows = offset + history.clamp(min=0)
-        same = nodes[:, :, None, None] == model.neighbours.nodes[rows][:, None]
-        places = 20 * model.neighbours.places * (history >= 0)
-        scores = scores + torch.einsum(
-            "bmlk,blk,bl->bm", same.to(places.dtype), model.neighbours.strengths[rows], places
-        )
+        same = nodes[:, :, None, None] == model.neighbours.lists.nodes[rows][:, None]
+        places = torch.log(1 + torch.exp(20 * model.neighbours.places)) * (history >= 0)
+        sums = torch.einsum("bmlk,blk,bl->bm", same.to(places.dtype), model.neighbours.lists.lifts[rows], places)
+        scores = scores + model.neighbours.gain * torch.log(1 + sums)
     return scores
 
 

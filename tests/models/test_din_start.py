@@ -79,13 +79,15 @@ def test_a_similarity_stands_for_attention_at_first():
             np.testing.assert_allclose(got, expected, atol=1e-4)
 
 
-def test_neighbours_add_their_strengths_at_first():
+def test_neighbours_add_the_logarithm_of_their_lifts_at_first():
+    rng = np.random.default_rng(0)
     scorer, plain = drawn(num_neighbours=SHAPE.capacity), drawn()
-    counts = sparse.random_array(2 * (SHAPE.capacity,), density=0.3, rng=np.random.default_rng(0), format="csr")
-    start_neighbours(scorer, counts)
-    shares = counts.toarray() / np.maximum(counts.sum(axis=1), 1e-9)[:, None]
+    counts = sparse.random_array(2 * (SHAPE.capacity,), density=0.3, rng=rng, format="csr")
+    frequencies = rng.dirichlet(np.ones(SHAPE.capacity))
+    start_neighbours(scorer, [counts], frequencies)
+    lifts = counts.toarray() / np.maximum(counts.sum(axis=1), 1e-9)[:, None] / frequencies
     history, level = torch.tensor([[-1, 0, 4, 11, 4, 7]]), SHAPE.depth
-    expected = sum(10 * 0.6**age * np.sqrt(shares[leaf]) for age, leaf in enumerate([7, 4, 11, 4, 0]))
+    expected = np.log(1 + sum(0.3 * 0.9**age * lifts[leaf] for age, leaf in enumerate([7, 4, 11, 4, 0])))
     more = [one.evaluate(history, LevelNodes(level, None)).numpy()[0] for one in (scorer, plain)]
     np.testing.assert_allclose(more[0] - more[1], expected, atol=1e-4)
 

@@ -11,7 +11,7 @@ For a user with history nodes a_1..a_L (oldest first, each item's ancestor on th
 Batch statistics are folded into weights and biases at export, so every layer is affine, then PReLU. Where a scorer has
 a `Similarity`, `f(u, n) += sum of place_l s(a_l) . s(n)`, s a wider vector of each node that no training changes, and
 on the last level `+= sum of repeat_l [a_l = n]`: whether what was had is wanted again. Where it has `Neighbours`,
-`f(u, n) += sum of place_l strength(a_l, n)`, of the few n that each a_l has a strength for.
+`f(u, n) += gain log(1 + sum of place_l lift(a_l, n))`, of the few n that each a_l has a lift for.
 Source: DTR, section 3.2.2, equations 1-5; the similarity and the neighbours are ours.
 """
 
@@ -34,7 +34,7 @@ MAX_HISTORY = 2**16
 Float32 = NDArray[np.float32]
 
 _OF_SIMILARITY = ("vectors", "places", "repeats")
-_OF_NEIGHBOURS = ("nodes", "strengths", "places")
+_OF_NEIGHBOURS = ("nodes", "lifts", "places", "gain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,13 @@ class Similarity:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """`nodes` int32[V, K], of each node some others of its level, -1 none; `strengths` float32[V, K], theirs; `places`
-    float32[L], what each place of the history weighs."""
+    """`nodes` int32[V, K], of each node some others of its level, -1 none; `lifts` float32[V, K], theirs; `places`
+    float32[L], what each place of the history weighs, neither below 0; `gain` float32[1]."""
 
     nodes: NDArray[np.int32]
-    strengths: Float32
+    lifts: Float32
     places: Float32
+    gain: Float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +128,22 @@ class DinWeights:
                 raise ArtefactError(f"{name} holds NaN or infinity; the model was not saved from a sound training")
 
     def _check_neighbours(self, neighbours: Neighbours) -> None:
-        nodes, strengths, places = neighbours.nodes, neighbours.strengths, neighbours.places
+        nodes, lifts, places = neighbours.nodes, neighbours.lifts, neighbours.places
         if nodes.ndim != 2 or len(nodes) != len(self.nodes):
             raise ArtefactError(f"neighbours.nodes has shape {nodes.shape}; expected ({len(self.nodes)}, neighbours)")
         if nodes.dtype != np.int32 or not nodes.flags.c_contiguous or (nodes < -1).any():
             raise ArtefactError(f"neighbours.nodes is {nodes.dtype}; expected contiguous int32 of -1 or more")
-        if strengths.shape != nodes.shape:
-            raise ArtefactError(f"neighbours.strengths has shape {strengths.shape}; expected {nodes.shape}")
+        if lifts.shape != nodes.shape:
+            raise ArtefactError(f"neighbours.lifts has shape {lifts.shape}; expected {nodes.shape}")
         if places.shape != (self.history_length,):
             raise ArtefactError(f"neighbours.places has shape {places.shape}; expected ({self.history_length},)")
+        if neighbours.gain.shape != (1,):
+            raise ArtefactError(f"neighbours.gain has shape {neighbours.gain.shape}; expected (1,)")
+        for name, array in (("lifts", lifts), ("places", places)):
+            if (array < 0).any():
+                raise ArtefactError(
+                    f"neighbours.{name} holds values below 0; the model was not saved as it was trained"
+                )
 
     @property
     def width(self) -> int:

@@ -15,12 +15,20 @@ __all__ = ["as_lists", "strongest"]
 def strongest(matrix: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
     """The `count` largest entries of each row, ties to the lower column."""
     matrix = sparse.csr_matrix(matrix)
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    order = np.lexsort((matrix.indices, -matrix.data, rows))
-    place = np.arange(len(rows)) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
-    kept = np.sort(order[place < count])
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=matrix.shape[0]))])
-    return sparse.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
+    lengths = np.diff(matrix.indptr)
+    # Each row's least that may be kept: of long rows little is left to sort.
+    least = np.full(len(lengths), -np.inf)
+    for row in np.flatnonzero(lengths > count):
+        own, above = matrix.data[matrix.indptr[row] : matrix.indptr[row + 1]], lengths[row] - count
+        least[row] = np.partition(own, above)[above]
+    among = matrix.data >= np.repeat(least, lengths)
+    rows = np.repeat(np.arange(len(lengths)), lengths)[among]
+    columns, values = matrix.indices[among], matrix.data[among]
+    starts = np.cumsum(np.bincount(rows, minlength=len(lengths))) - np.bincount(rows, minlength=len(lengths))
+    order = np.lexsort((columns, -values, rows))
+    kept = np.sort(order[np.arange(len(rows)) - starts[rows] < count])
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=len(lengths)))])
+    return sparse.csr_matrix((values[kept], columns[kept], indptr), shape=matrix.shape)
 
 
 def as_lists(matrix: sparse.csr_matrix, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

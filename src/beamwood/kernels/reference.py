@@ -73,8 +73,8 @@ def score_nodes_plain(
         near, rows_BL = weights.neighbours, offset + np.maximum(history_BL, 0)
         places_BL = np.where(history_BL >= 0, near.places.astype(dtype), 0)
         same_BMLK = nodes_BM[:, :, None, None] == near.nodes[rows_BL][:, None]
-        added_BLK = places_BL[:, :, None] * near.strengths[rows_BL].astype(dtype)
-        scores = scores + np.einsum("bmlk,blk->bm", same_BMLK, added_BLK)
+        added_BLK = places_BL[:, :, None] * near.lifts[rows_BL].astype(dtype)
+        scores = scores + near.gain.astype(dtype) * np.log1p(np.einsum("bmlk,blk->bm", same_BMLK, added_BLK))
     return np.where(nodes_BM >= 0, scores, -np.inf)
 
 
@@ -109,9 +109,9 @@ def score_nodes(weights: DinWeights, offset: int, history_L: IndexArray, nodes_M
     if weights.neighbours is not None and len(present) and len(nodes_M):
         near, rows = weights.neighbours, offset + history_L[present]
         listed = near.nodes[rows] >= 0
-        added = (near.places[present][:, None] * near.strengths[rows])[listed]
+        added = (near.places[present][:, None] * near.lifts[rows])[listed]
         total = np.bincount(near.nodes[rows][listed], added, minlength=int(nodes_M.max()) + 1)
-        scores = scores + total[nodes_M]
+        scores = scores + near.gain * np.log1p(total[nodes_M])
     return scores.astype(np.float32, copy=False)
 
 

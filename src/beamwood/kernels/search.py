@@ -214,5 +214,7 @@ def _core(
         by_path,
         table_nodes,
         None if similarity is None else (similarity.vectors, similarity.places, similarity.repeats),
-        None if neighbours is None else (neighbours.nodes, neighbours.strengths, neighbours.places),
+        None
+        if neighbours is None
+        else (neighbours.nodes, neighbours.lifts, neighbours.places, float(neighbours.gain[0])),
     )

@@ -14,7 +14,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
 from beamwood.methods.transitions import counts_within
 from beamwood.models.sequence import ProjectedItems, SequenceModel
-from beamwood.types import FloatArray
+from beamwood.types import BoolArray, FloatArray
 
 __all__ = [
     "LARGEST",
@@ -38,25 +38,30 @@ _INTERACTIONS = 3_000_000
 _TOLERANCE = 1e-2
 
 
-def surroundings(train: Dataset) -> sparse.csr_matrix:
-    """`C + C'` [N, N], C the counts of what follows what within ten steps, each over the steps between them."""
+def surroundings(train: Dataset, *, of_users: BoolArray | None = None, power: float = 1.0) -> sparse.csr_matrix:
+    """`C + C'` [N, N], C the counts of what follows what within ten steps, each over the steps between them^power.
+
+    `of_users` bool[users]: whose steps count; None for all.
+    """
     users = np.arange(0, len(train.histories), max(1, math.ceil(len(train.histories.items) / _INTERACTIONS)))
-    counts = counts_within(train.histories.take(users), len(train.items), _STEPS)
+    if of_users is not None:
+        users = users[of_users[users]]
+    counts = counts_within(train.histories.take(users), len(train.items), _STEPS, power=power)
     return sparse.csr_matrix(counts + counts.T)
 
 
-def transition_vectors(train: Dataset, width: int, seed: int, counts: sparse.csr_matrix | None = None) -> FloatArray:
+def transition_vectors(train: Dataset, width: int, seed: int) -> FloatArray:
     """float32[N, width], each of length 1, whose products are near `D^-1/2 (C + C') D^-1/2` up to these lengths.
 
-    `C + C'`: the `counts` of `surroundings`, made anew if not given; D: the sums of its rows plus their mean. The
-    vectors are of the largest eigenvalues, each times the root of its own. Items that follow one another point the same
+    `C + C'`: `surroundings`; D: the sums of its rows plus their mean. The vectors are of the largest eigenvalues, each
+    times the root of its own. Items that follow one another point the same
     way, and so do those with the same neighbours, however few histories they have. The largest come first, so that the
     first columns, made of length 1 again, are those of a smaller width. An item without neighbours gets zeros. Source:
     Qin and Rohe, "Regularized Spectral Clustering under the Degree-Corrected Stochastic Blockmodel", with the
     eigenvalues' roots as weights.
     """
     num_items = len(train.items)
-    counts = surroundings(train) if counts is None else counts
+    counts = surroundings(train)
     degrees = np.asarray(counts.sum(axis=1)).ravel()
     # Without the mean, each little group of items that is apart from all others has one of the largest eigenvalues.
     root = np.sqrt(np.maximum(degrees + degrees.mean(), 1e-9))

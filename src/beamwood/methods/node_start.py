@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from beamwood.methods.tree_config import TreeConfig
 from beamwood.models.din import DinScorer
 from beamwood.models.din_start import FIRST_FREE, start_as_similarity, start_neighbours
 from beamwood.tree import Tree
-from beamwood.types import FloatArray
+from beamwood.types import FloatArray, IndexArray
 
 __all__ = ["TREE_WIDTH", "ItemVectors"]
 
@@ -30,24 +31,23 @@ class ItemVectors:
     config: TreeConfig
     seed: int
     _made: FloatArray | None = None
-    _counts: sparse.csr_matrix | None = None
 
     def __call__(self, width: int) -> FloatArray:
         """float32[N, width]."""
         if self._made is None:
             own = self.config.width - FIRST_FREE
             columns = max(TREE_WIDTH, own, self.config.similarity_columns(self.train.num_items))
-            self._counts = surroundings(self.train)
-            self._made = transition_vectors(self.train, columns, self.seed, self._counts)
+            self._made = transition_vectors(self.train, columns, self.seed)
         return directions(self._made[:, :width])
 
-    def start(self, scorer: DinScorer, tree: Tree) -> None:
+    def start(self, scorer: DinScorer, tree: Tree, folds: IndexArray) -> None:
         """Let the scorer start as the similarity of history and node.
 
-        A node lies where the sum of its items' vectors points, and is as frequent as they are together.
+        A node lies where the sum of its items' vectors points, and is as frequent as they are together. `folds`
+        [users]: the fold of each user, for neighbours that leave it out.
         """
         shape = tree.shape
-        of_leaf = self.by_leaf(tree, scorer.nodes.embedding_dim - FIRST_FREE)
+        of_leaf = self.vectors_by_leaf(tree, scorer.nodes.embedding_dim - FIRST_FREE)
         taken = np.zeros(shape.capacity)
         taken[tree.leaf_of_item] = self.train.item_counts
         levels, frequencies = [], []
@@ -60,19 +60,43 @@ class ItemVectors:
             scorer,
             torch.from_numpy(np.concatenate(levels)),
             torch.from_numpy(np.concatenate(frequencies).astype(np.float32)),
-            None if scorer.similarity is None else torch.from_numpy(self.by_leaf(tree, scorer.similarity.width)),
+            None
+            if scorer.similarity is None
+            else torch.from_numpy(self.vectors_by_leaf(tree, scorer.similarity.width)),
         )
         if scorer.neighbours is not None:
-            assert self._counts is not None
-            near = self._counts.tocoo()
-            place = tree.leaf_of_item.astype(np.int64)
-            of_leaf_counts = sparse.csr_matrix(
-                (near.data, (place[near.row], place[near.col])), shape=2 * (shape.capacity,)
-            )
-            start_neighbours(scorer, of_leaf_counts)
+            start_neighbours(scorer, self.counts_by_leaf(tree, folds, scorer.neighbours.folds), smoothed(taken, tree))
 
-    def by_leaf(self, tree: Tree, width: int) -> FloatArray:
+    def counts_by_leaf(self, tree: Tree, folds: IndexArray, num_folds: int) -> Iterator[sparse.csr_matrix]:
+        """How often leaves were within ten steps of others, [capacity, capacity]: of all users, then without each fold.
+
+        All steps count alike: what a session holds is near all of it, and validation prefers it.
+        """
+        every = range(num_folds) if num_folds else (0,)
+        parts = [surroundings(self.train, of_users=folds == fold if num_folds else None, power=0) for fold in every]
+        parts = [part.astype(np.float32) for part in parts]
+        total = sum(parts[1:], parts[0])
+        yield by_leaf(total, tree)
+        # One at a time: each may be hundreds of MiB.
+        for part in parts if num_folds else []:
+            yield by_leaf(total - part, tree)
+
+    def vectors_by_leaf(self, tree: Tree, width: int) -> FloatArray:
         """float32[capacity, width], 0 where there is no item."""
         vectors = np.zeros((tree.shape.capacity, width), np.float32)
         vectors[tree.leaf_of_item] = self(width)
         return vectors
+
+
+def smoothed(taken: FloatArray, tree: Tree) -> FloatArray:
+    """[capacity]: each leaf's share of all interactions, with one more for every item; 0 where no item stands."""
+    more = taken + (tree.item_of_leaf >= 0)
+    result: FloatArray = more / more.sum()
+    return result
+
+
+def by_leaf(counts: sparse.csr_matrix, tree: Tree) -> sparse.csr_matrix:
+    """[capacity, capacity], `counts` of items between the leaves where they stand."""
+    counts.eliminate_zeros()
+    own, place = counts.tocoo(), tree.leaf_of_item
+    return sparse.csr_matrix((own.data, (place[own.row], place[own.col])), shape=2 * (tree.shape.capacity,))

@@ -42,14 +42,14 @@ class Config(BaseModel):
     validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
 
 
-def counts_within(histories: ItemLists, num_items: int, steps: int) -> sparse.csr_matrix:
-    """[N, N]: the sum of 1 / gap over all pairs (i, then j `gap` steps later) of a history, gap 1..steps."""
+def counts_within(histories: ItemLists, num_items: int, steps: int, *, power: float = 1.0) -> sparse.csr_matrix:
+    """[N, N]: the sum of 1 / gap^power over all pairs (i, then j `gap` steps later) of a history, gap 1..steps."""
     total = sparse.csr_matrix((num_items, num_items))
     rows = histories.rows
     for gap in range(1, min(steps + 1, int(histories.lengths.max(initial=0)))):
         same = rows[gap:] == rows[:-gap]
         first, later = histories.items[:-gap][same], histories.items[gap:][same]
-        weights = np.full(len(first), 1 / gap)
+        weights = np.full(len(first), gap**-power)
         total = total + sparse.csr_matrix((weights, (first, later)), shape=(num_items, num_items))
     total.setdiag(0)
     total.eliminate_zeros()

@@ -58,8 +58,8 @@ class TreeConfig(BaseModel):
         None,
         ge=0,
         le=4096,
-        description="neighbours of each node, by what surrounded what, whose strengths are added to the score; 0: none "
-        "(the papers); null: 32 where scores start from transitions and users have 8 interactions at most in the mean",
+        description="neighbours of each node, by what surrounded what, whose lifts are added to the score; 0: none "
+        "(the papers); null: 128 where scores start from transitions and users have 8 interactions at most in the mean",
     )
     beam_width: int = Field(150, ge=1, le=MOST)
     targets: int = Field(8, ge=1, description="items of the user's future that one history is trained on")
@@ -76,8 +76,8 @@ class TreeConfig(BaseModel):
     floor: float = Field(0.0, ge=0, description="the learning rate never falls below this")
     batch_size: int = Field(64, ge=1)
     max_steps: int = Field(16000, ge=1)
-    evaluate_every: int = Field(800, ge=1)
-    patience: int = Field(8, ge=1, description="evaluations without a better one before training stops")
+    evaluate_every: int = Field(200, ge=1)
+    patience: int = Field(32, ge=1, description="evaluations without a better one before training stops")
     clip_norm: float = Field(5.0, gt=0)
     amsgrad: bool = Field(False, description="Adam divides by the largest second moment so far (the authors' program)")
     embedding_optimizer: EmbeddingOptimizer = "auto"
@@ -132,8 +132,8 @@ class TreeConfig(BaseModel):
             if self.num_neighbours:
                 raise InputError(nothing_fills(f"num_neighbours={self.num_neighbours}", num_items))
             return 0
-        # Session logs need them; elsewhere validation prefers none (benchmarks/results/tree_family.md).
-        default = 32 if mean_history <= 8 else 0
+        # Session logs need them; elsewhere they bring nothing (benchmarks/results/tree_family.md).
+        default = 128 if mean_history <= 8 else 0
         return min(default if self.num_neighbours is None else self.num_neighbours, num_items)
 
     def rate(self, num_items: int) -> float:

@@ -55,7 +55,7 @@ def fit_tree(
     task = TreeTask(split.train, tree, config, make_parts(tree), seed=seed)
     started = config.starts_from_transitions(split.train.num_items)
     if started:
-        vectors.start(task.model.scorer, tree)
+        vectors.start(task.model.scorer, tree, task.folds)
         if task.parts.loss == "binary":
             task.start_at_odds()
     # What was counted for the start may be hundreds of MiB, and is not needed again.
@@ -69,6 +69,7 @@ def fit_tree(
         lambda: searcher_of(task, threads=torch.get_num_threads()),
         method=method,
         renewal=TreeRenewal(task, config, seed=seed) if updates else None,
+        measure_start=started,
         **options,
     )
     lengths = split.train.histories.lengths

@@ -34,6 +34,8 @@ __all__ = ["Batch", "Labels", "Parts", "TreeTask"]
 
 Labels = Literal["summed", "rectified", "one-step", "pseudo"]
 _BLOCK = 1024
+# Of users, whose own steps the neighbours that they are trained with leave out.
+_FOLDS = 4
 _RENEWED = ("renewals", "taken_back", "renewed_at")
 
 
@@ -56,11 +58,13 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`leaves_BL` int64, -1 padding on the left; `targets_BT` int64 leaves; `z_HBT` labels, None: all positive."""
+    """`leaves_BL` int64, -1 padding on the left; `targets_BT` int64 leaves; `z_HBT` labels, None: all positive;
+    `folds_B` int64, the folds that the histories' users are of."""
 
     leaves_BL: Tensor
     targets_BT: Tensor
     z_HBT: Tensor | None
+    folds_B: Tensor | None
 
 
 class ScoredLevel(NamedTuple):
@@ -103,6 +107,8 @@ class TreeTask:
             attention_start=config.attention_start,
             similarity_width=config.similarity_columns(train.num_items),
             num_neighbours=config.neighbours_of(train.num_items, float(lengths[lengths > 0].mean())),
+            neighbour_folds=_FOLDS,
+            moves=config.tree_updates > 0,
             dropout=config.dropout,
             recompute=config.recompute,
             generator=self.generator,
@@ -125,6 +131,7 @@ class TreeTask:
         # The end of each example's user: targets are drawn from what the user did next.
         self._future_end = train.histories.indptr[self.examples.users + 1]
         self._items = train.histories.items
+        self.folds = np.random.default_rng(seed).integers(0, _FOLDS, len(train.histories))
         # Rectified labels of every example, computed once for each tree where the target is given by the example.
         self._labels: tuple[Tree, Tensor] | None = None
 
@@ -171,6 +178,7 @@ class TreeTask:
             torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.windows))).astype(np.int64)),
             torch.from_numpy(tree.leaves_of(targets).astype(np.int64)),
             z_HBT,
+            None if self.model.scorer.neighbours is None else torch.from_numpy(self.folds[self.examples.users[rows]]),
         )
 
     def _all_labels(self, tree: Tree) -> Tensor:
@@ -220,7 +228,7 @@ class TreeTask:
         targets = [batch.targets_BT // tree.shape.leaves_below(draw.level) for draw in draws]
         entries = [LevelNodes(draw.level, nodes_of(draw, own)) for draw, own in zip(draws, targets, strict=True)]
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            scores = scorer(batch.leaves_BL, entries)
+            scores = scorer(batch.leaves_BL, entries, batch.folds_B)
         levels = []
         for draw, own_BT, values in zip(draws, targets, scores, strict=True):
             z_BT = torch.ones_like(own_BT, dtype=torch.bool) if z_HBT is None else z_HBT[draw.level - 1]

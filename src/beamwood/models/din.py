@@ -56,9 +56,10 @@ class DinScorer(nn.Module):
     none. `unit_coordinate` fixes the first coordinate of every embedding at 1, so that a window sum carries the sum of
     its attention weights too: a similarity of history and node that the MLP can use as it is (the paper has none).
     `similarity_width`: columns of a fixed similarity of history and node that is added to the score, `num_neighbours`:
-    whose strengths are (the paper has neither). `table_limit`: levels with at most so many nodes use the table of all
-    pairs. `recompute`: while training, keep only the scores of each level and compute the rest again in backward: a
-    fraction of the memory, for more time.
+    whose lifts are (the paper has neither), `neighbour_folds`: of users, each to be trained with lists that leave its
+    own steps out, `moves`: may the tree change while it is trained? `table_limit`: levels with at most so many nodes
+    use the table of all pairs. `recompute`: while training, keep only the scores of each level and compute the rest
+    again in backward: a fraction of the memory, for more time.
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class DinScorer(nn.Module):
         attention_start: float | None = ATTENTION_START,
         similarity_width: int = 0,
         num_neighbours: int = 0,
+        neighbour_folds: int = 0,
+        moves: bool = False,
         table_limit: int = 512,
         recompute: bool = False,
         generator: torch.Generator | None = None,
@@ -102,7 +105,11 @@ class DinScorer(nn.Module):
         self.register_buffer("window_of", torch.from_numpy(window_of), persistent=False)
         self.unit_coordinate, self.attention_start = unit_coordinate, attention_start
         self.similarity = NodeSimilarity(shape, similarity_width, self.history_length) if similarity_width else None
-        self.neighbours = NodeNeighbours(shape, num_neighbours, self.history_length) if num_neighbours else None
+        self.neighbours: NodeNeighbours | None = None
+        if num_neighbours:
+            self.neighbours = NodeNeighbours(
+                shape, num_neighbours, self.history_length, folds=neighbour_folds, moves=moves
+            )
         self.reset_parameters(generator)
         if unit_coordinate:
             self.nodes.weight.register_hook(without_first_column)  # type: ignore[no-untyped-call]
@@ -138,27 +145,29 @@ class DinScorer(nn.Module):
             hidden = self.attention_in_act(self.attention_in(torch.cat([mean_1D, mean_1D * mean_1D, mean_1D], dim=1)))
             self.attention_out.bias.add_(self.attention_start - self.attention_out(hidden)[0])
 
-    def forward(self, leaves_BL: Tensor, levels: Sequence[LevelNodes]) -> list[Tensor]:
+    def forward(self, leaves_BL: Tensor, levels: Sequence[LevelNodes], folds_B: Tensor | None = None) -> list[Tensor]:
         """Scores, one tensor [B, M] for each entry of `levels`, for histories given as leaves (-1 padding, left).
 
-        All levels pass the MLP together, so that batch statistics are of the whole step.
+        All levels pass the MLP together, so that batch statistics are of the whole step. `folds_B`: the fold of users
+        whose steps the neighbours of each row leave out.
         """
         if self.recompute and torch.is_grad_enabled():
-            return [checkpoint(self.level_scores, leaves_BL, entry, use_reentrant=False) for entry in levels]
+            return [checkpoint(self.level_scores, leaves_BL, entry, folds_B, use_reentrant=False) for entry in levels]
         first = [self.first_layer(leaves_BL, entry) for entry in levels]
         counts = [part.shape[1] for part in first]
         scores = torch.split(self.rest(torch.cat(first, dim=1)), counts, dim=1)
-        return [self.with_fixed(part, leaves_BL, entry) for part, entry in zip(scores, levels, strict=True)]
+        return [self.with_fixed(part, leaves_BL, entry, folds_B) for part, entry in zip(scores, levels, strict=True)]
 
-    def level_scores(self, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
+    def level_scores(self, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None = None) -> Tensor:
         """Scores [B, M] of one level."""
-        return self.with_fixed(self.rest(self.first_layer(leaves_BL, entry)), leaves_BL, entry)
+        return self.with_fixed(self.rest(self.first_layer(leaves_BL, entry)), leaves_BL, entry, folds_B)
 
-    def with_fixed(self, scores_BM: Tensor, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
+    def with_fixed(self, scores_BM: Tensor, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None) -> Tensor:
         """The scores, and what the similarity and the neighbours, where there are any, add to them."""
-        for part in (self.similarity, self.neighbours):
-            if part is not None:
-                scores_BM = scores_BM + part(leaves_BL, entry.level, entry.nodes)
+        if self.similarity is not None:
+            scores_BM = scores_BM + self.similarity(leaves_BL, entry.level, entry.nodes)
+        if self.neighbours is not None:
+            scores_BM = scores_BM + self.neighbours(leaves_BL, entry.level, entry.nodes, folds_B)
         return scores_BM
 
     @torch.no_grad()

@@ -174,6 +174,6 @@ def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:
     neighbours = weights.neighbours
     if neighbours is not None:
         count = above.num_nodes
-        neighbours = replace(neighbours, nodes=neighbours.nodes[:count], strengths=neighbours.strengths[:count])
+        neighbours = replace(neighbours, nodes=neighbours.nodes[:count], lifts=neighbours.lifts[:count])
     nodes = weights.nodes[: above.num_nodes]
     return replace(weights, nodes=nodes, similarity=similarity, neighbours=neighbours), above
