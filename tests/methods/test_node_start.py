@@ -172,14 +172,6 @@ def test_what_similarity_width_means():
             Config(similarity_width=7, **changes)
 
 
-def test_a_training_that_only_harms_leaves_the_start(split):
-    config = Config(**SMALL, max_steps=4, evaluate_every=2, learning_rate=0.5, warmup_steps=0)
-    fit = load_method("dtr").fit
-    assert fit(split, config, progress=False).metadata["training"]["best_step"] == 0
-    drawn = config.model_copy(update={"node_start": "random"})
-    assert fit(split, drawn, progress=False).metadata["training"]["best_step"] > 0
-
-
 def test_what_is_fixed_answers_alike_when_saved(split, tmp_path):
     config = Config(**SMALL, max_steps=3, evaluate_every=1, num_neighbours=32)
     retriever = load_method("dtr").fit(split, config, progress=False)

@@ -30,7 +30,6 @@ def train(
     method: str,
     renewal: Renewal | None = None,
     measure: Callable[[], dict[str, float]] | None = None,
-    measure_start: bool = False,
     seed: int = 0,
     run: RunFolder | None = None,
     time_limit: float | None = None,
@@ -40,8 +39,8 @@ def train(
     """Train `task` and leave the weights that are best on `split.valid`; returns what an artefact says of it.
 
     `config` has the loop's own settings under the loop's names, and `monitor` and `validation_users`; `searcher()` is
-    that of the weights as they are then; `measure` stands in for validation by full ranking; `measure_start`: validate
-    before the first step too. A resumed run must have the same data, split and configuration, but for its bounds.
+    that of the weights as they are then; `measure` stands in for validation by full ranking. A resumed run must have
+    the same data, split and configuration, but for its bounds.
     """
     settings = config.model_dump(mode="json")
     made_of = {"method": method, "seed": seed, "data": split.dataset.fingerprint(), "split": split.rule}
@@ -60,7 +59,6 @@ def train(
         time_limit=time_limit,
         progress=progress,
         seed=seed,
-        measure_start=measure_start,
     )
     return {
         "steps": result.steps,

@@ -69,7 +69,6 @@ def fit_tree(
         lambda: searcher_of(task, threads=torch.get_num_threads()),
         method=method,
         renewal=TreeRenewal(task, config, seed=seed) if updates else None,
-        measure_start=started,
         **options,
     )
     lengths = split.train.histories.lengths

@@ -59,14 +59,12 @@ def run_loop(
     time_limit: float | None = None,
     progress: bool = True,
     seed: int = 0,
-    measure_start: bool = False,
 ) -> LoopResult:
     """Train `task.model`, leaving the weights that were best on validation (the last ones without `evaluate`).
 
     `evaluate` runs in evaluation mode without gradients, its random draws apart from training's. `time_limit` is in
     seconds of training and validation together, those before a resume included; the run ends early enough for one
-    more validation as long as the longest so far. `measure_start`: validate before the first step too, for a model that
-    knows something by then. `renewal` is asked before each step and measured before and after it
+    more validation as long as the longest so far. `renewal` is asked before each step and measured before and after it
     changed the task. `seed` orders the batches and starts torch's own generators (those
     dropout uses), which are given back as they were. `kept` is noted in the run's folder, and a resumed run must have
     the same but for its bounds. A resumed run equals an uninterrupted one bit for bit,
@@ -78,7 +76,7 @@ def run_loop(
         raise InputError("resume needs the folder of the run; give run=RunFolder(path)")
     opened = nullcontext() if run is None else run.opened(resume=resume, config=kept, may_differ=_BOUNDS)
     with opened as log, _own_generators(task.model, seed):
-        loop = _Loop(task, config, evaluate, renewal, log, time_limit, seed, measure_start)
+        loop = _Loop(task, config, evaluate, renewal, log, time_limit, seed)
         with InterruptGuard() as guard, TrainingProgress(enabled=progress, max_steps=loop.max_steps) as shown:
             return loop.run(guard, shown)
 
@@ -111,7 +109,7 @@ class _Counted(BaseModel):
     stale: int = Field(ge=0)
     latest_metric: float
     renewed_step: int = Field(ge=0)
-    evaluated_step: int = Field(ge=-1)
+    evaluated_step: int = Field(ge=0)
     evaluation_seconds: float
     since_line: tuple[float, int, int, float] = Field(strict=False)
 
@@ -126,7 +124,6 @@ class _Loop:
         log: RunLog | None,
         time_limit: float | None,
         seed: int,
-        measure_start: bool,
     ) -> None:
         if evaluate is not None and config.monitor is None:
             raise InputError("monitor is not set; name the validation metric that decides, e.g. monitor='valid/f@20'")
@@ -164,7 +161,7 @@ class _Loop:
         self.stale = 0
         self.latest_metric = math.nan
         self.renewed_step = 0
-        self.evaluated_step = -1 if measure_start else 0
+        self.evaluated_step = 0
         self.evaluation_seconds = 0.0
         # Of the steps since the last line of metrics.
         self.loss_sum, self.loss_steps, self.examples, self.examples_since = 0.0, 0, 0, 0.0
@@ -199,7 +196,7 @@ class _Loop:
         while True:
             self.between_steps = True
             because = self._reason_to_stop()
-            due = self.step % self.config.evaluate_every == 0
+            due = self.step > 0 and self.step % self.config.evaluate_every == 0
             # A time limit leaves room for a last validation; nothing is validated twice.
             if self.evaluated_step != self.step and (due or because is not None):
                 self._validate(guard, shown)
