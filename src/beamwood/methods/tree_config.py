@@ -76,8 +76,8 @@ class TreeConfig(BaseModel):
     floor: float = Field(0.0, ge=0, description="the learning rate never falls below this")
     batch_size: int = Field(64, ge=1)
     max_steps: int = Field(16000, ge=1)
-    evaluate_every: int = Field(200, ge=1)
-    patience: int = Field(32, ge=1, description="evaluations without a better one before training stops")
+    evaluate_every: int = Field(800, ge=1)
+    patience: int = Field(8, ge=1, description="evaluations without a better one before training stops")
     clip_norm: float = Field(5.0, gt=0)
     amsgrad: bool = Field(False, description="Adam divides by the largest second moment so far (the authors' program)")
     embedding_optimizer: EmbeddingOptimizer = "auto"
