@@ -46,6 +46,52 @@ def test_the_products_are_the_closest_of_their_rank(split):
     np.testing.assert_allclose(got @ got.T, expected @ expected.T, atol=1e-2)
 
 
+@pytest.fixture
+def chain():
+    """600 users walk a ring of 300 items: whom a step reaches changes slowly, and so do the eigenvalues."""
+    rng = np.random.default_rng(0)
+    steps = np.cumsum(rng.integers(0, 8, (600, 20)), axis=1) + rng.integers(0, 300, (600, 1))
+    rows = {
+        "user": np.repeat(np.arange(600), 20),
+        "item": steps.ravel() % 300,
+        "timestamp": np.tile(np.arange(20), 600),
+    }
+    return Dataset.from_log(read_log(pl.DataFrame(rows)))
+
+
+def test_of_a_large_catalogue_a_few_products_come_near(chain, monkeypatch):
+    """What is left out of each vector by the span of the approximate ones, and the same without any product."""
+    exact = transition_vectors(chain, 16, seed=0)
+    monkeypatch.setattr(item_start, "_EXACT", 299)
+    got = transition_vectors(chain, 16, seed=0)
+    assert got.dtype == np.float32
+    drawn = np.random.default_rng(1).normal(size=exact.shape)
+    missed = [1 - (np.linalg.qr(basis)[0].T @ exact / np.linalg.norm(exact, axis=0)) ** 2 for basis in (got, drawn)]
+    near, far = (np.clip(1 - (1 - part).sum(axis=0), 0, 1).mean() for part in missed)
+    assert near < 0.05 < 0.5 < far
+    np.testing.assert_allclose(np.linalg.norm(got, axis=1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(got, transition_vectors(chain, 16, seed=0))
+    assert not np.array_equal(got, transition_vectors(chain, 16, seed=1))
+
+
+def test_approximate_ones_of_groups_apart_are_the_exact_ones(split, monkeypatch):
+    """The matrix has few eigenvalues that are not 0, so that most of what is carried along adds nothing."""
+    exact = transition_vectors(split.train, 2, seed=0)
+    monkeypatch.setattr(item_start, "_EXACT", 1)
+    got = transition_vectors(split.train, 2, seed=0)
+    np.testing.assert_allclose(got @ got.T, exact @ exact.T, atol=1e-3)
+    assert transition_vectors(split.train, 64, seed=0).shape == (len(split.train.items), 64)
+
+
+def test_columns_that_add_nothing_become_0():
+    columns = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    columns[:, 3] = columns[:, 0] - columns[:, 1]
+    result = item_start.orthonormal(columns)
+    gram = np.sort(np.diag(result.T @ result))
+    np.testing.assert_allclose(gram, [0, 1, 1, 1], atol=1e-4)
+    np.testing.assert_allclose(result @ (result.T @ columns), columns, atol=1e-4)
+
+
 @pytest.mark.parametrize("encoder", ["sasrec", "gru4rec"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_model_starts_from_them(split, encoder, tied):
@@ -127,6 +173,7 @@ def test_little_groups_apart_do_not_take_the_coordinates():
 def test_of_a_long_log_every_so_many_users_count(split, monkeypatch):
     histories = split.train.histories
     monkeypatch.setattr(item_start, "_INTERACTIONS", len(histories.items) // 2)
+    monkeypatch.setattr(item_start, "_AN_ITEM", 0)
     third = replace(split.train, histories=histories.take(np.arange(0, len(histories), 3)))
     got = transition_vectors(split.train, 8, seed=0)
     monkeypatch.undo()

@@ -141,7 +141,9 @@ def test_who_is_trained_is_not_among_what_is_counted(split):
 
 
 def test_what_num_neighbours_means():
-    assert Config().neighbours_of(200_000, 8.0) == 128
+    assert Config().neighbours_of(2**17, 8.0) == 128
+    assert Config().neighbours_of(200_000, 8.0) == 83
+    assert Config().neighbours_of(2_000_000, 8.0) == 8
     assert Config().neighbours_of(200_000, 8.1) == 0
     assert Config(num_neighbours=5).neighbours_of(200_000, 8.1) == 5
     assert Config().neighbours_of(9, 3) == 9
@@ -149,7 +151,7 @@ def test_what_num_neighbours_means():
     many = item_start.LARGEST + 1
     assert Config().neighbours_of(many, 3) == 0
     assert Config(num_neighbours=7, node_start="transitions").neighbours_of(many, 3) == 7
-    with pytest.raises(InputError, match="num_neighbours=7 is filled from transitions, which scores of 200,001 items"):
+    with pytest.raises(InputError, match=r"num_neighbours=7 is filled .* scores of 2,000,001 items"):
         Config(num_neighbours=7).neighbours_of(many, 3)
     assert Config(node_start="random").neighbours_of(80, 3) == 0
     with pytest.raises(ValidationError, match="num_neighbours=7 is filled from transitions"):
@@ -159,12 +161,13 @@ def test_what_num_neighbours_means():
 def test_what_similarity_width_means():
     assert Config().similarity_columns(50_000) == 256
     assert Config().similarity_columns(50_001) == 128
+    assert Config().similarity_columns(200_001) == 64
     assert Config().similarity_columns(80) == 80
     assert Config(similarity_width=7).similarity_columns(80) == 7
     many = item_start.LARGEST + 1
     assert Config().similarity_columns(many) == 0
     assert Config(similarity_width=7, node_start="transitions").similarity_columns(many) == 7
-    with pytest.raises(InputError, match="200,001 items start from on request alone"):
+    with pytest.raises(InputError, match="2,000,001 items start from on request alone"):
         Config(similarity_width=7).similarity_columns(many)
     assert Config(node_start="random").similarity_columns(80) == 0
     for changes in ({"node_start": "random"}, {"norm": "batch"}):

@@ -5,7 +5,8 @@ import pytest
 from scipy import sparse
 
 from beamwood.errors import InputError
-from beamwood.tree import Shape, Tree, flat_tree, kmeans_tree
+from beamwood.tree import Shape, Tree, build, flat_tree, kmeans_tree
+from beamwood.tree.build import balanced_cuts
 from beamwood.tree.pifa import pifa_vectors
 
 
@@ -29,6 +30,31 @@ def test_planted_clusters_share_a_subtree(branching):
     below = 8 if branching == 2 else 4
     together = cluster[tree.item_of_leaf].reshape(-1, below)
     assert (together == together[:, :1]).all()
+
+
+@pytest.mark.parametrize(("count", "left"), [(3, 1), (8, 4), (9, 6), (40, 13)])
+def test_groups_are_cut_side_by_side_each_at_rest(count, left):
+    """Within each group nobody lies nearer to the other cluster's centroid than somebody who is in it, sizes given."""
+    rng = np.random.default_rng(5)
+    vectors = rng.normal(size=(200, count, 6)).astype(np.float32)
+    order = balanced_cuts(vectors, left, rng)
+    np.testing.assert_array_equal(np.sort(order, axis=1), np.tile(np.arange(count), (200, 1)))
+    own = np.take_along_axis(vectors, order[:, :, None], axis=1)
+    direction = own[:, :left].mean(axis=1) - own[:, left:].mean(axis=1)
+    along = np.einsum("gmd,gd->gm", own, direction)
+    at_rest = along[:, :left].min(axis=1) >= along[:, left:].max(axis=1) - 1e-5
+    assert at_rest.mean() > 0.97
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64])
+def test_how_many_are_cut_at_a_time_changes_no_cluster(rows, monkeypatch):
+    """Four pairs of near items: whatever is drawn, a pair stays together."""
+    monkeypatch.setattr(build, "_ROWS", rows)
+    rng = np.random.default_rng(rows)
+    points = np.repeat(rng.normal(0, 20, (32, 3)), 2, axis=0) + rng.normal(0, 0.01, (64, 3))
+    tree = kmeans_tree(points, rng)
+    pairs = tree.item_of_leaf.reshape(-1, 2) // 2
+    assert (pairs[:, 0] == pairs[:, 1]).all()
 
 
 def test_equal_vectors_and_wrong_input():

@@ -27,15 +27,17 @@ __all__ = [
 ]
 
 Start = Literal["auto", "random", "transitions"]
-LARGEST = 200_000
-"""Items up to which "auto" means "transitions": the eigenvectors take minutes beyond."""
+LARGEST = 2_000_000
+"""Items up to which "auto" means "transitions": the vectors take more than a GiB beyond."""
 
 # Pairs of items at most so many steps apart count, each as one over the steps between them.
 _STEPS = 10
-# Of a longer log, evenly spread users count: pairs may be ten times as many as interactions.
-_INTERACTIONS = 3_000_000
+# Of a longer log, evenly spread users count, three interactions an item at least: pairs may be ten times as many.
+_INTERACTIONS, _AN_ITEM = 3_000_000, 3
 # Of the eigenvalues, relative: a start needs no more, and it is six times as fast.
 _TOLERANCE = 1e-2
+# Items up to which that takes less than minutes; beyond, so many rounds of subspace iteration, with more columns.
+_EXACT, _ROUNDS, _MORE = 200_000, 4, 16
 
 
 def surroundings(train: Dataset, *, of_users: BoolArray | None = None, power: float = 1.0) -> sparse.csr_matrix:
@@ -43,7 +45,8 @@ def surroundings(train: Dataset, *, of_users: BoolArray | None = None, power: fl
 
     `of_users` bool[users]: whose steps count; None for all.
     """
-    users = np.arange(0, len(train.histories), max(1, math.ceil(len(train.histories.items) / _INTERACTIONS)))
+    most = max(_INTERACTIONS, _AN_ITEM * len(train.items))
+    users = np.arange(0, len(train.histories), max(1, math.ceil(len(train.histories.items) / most)))
     if of_users is not None:
         users = users[of_users[users]]
     counts = counts_within(train.histories.take(users), len(train.items), _STEPS, power=power)
@@ -69,13 +72,37 @@ def transition_vectors(train: Dataset, width: int, seed: int) -> FloatArray:
     rank = min(width, num_items - 1)
     if rank < 1 or scaled.nnz == 0:
         return np.zeros((num_items, width), np.float32)
-    rng = np.random.default_rng(seed)
-    first = rng.normal(size=num_items).astype(np.float32)
-    # Where what the first vector reaches is exhausted, the search goes on from another drawn one.
-    values, basis = eigsh(scaled, k=rank, which="LA", v0=first, rng=rng, tol=_TOLERANCE)
+    values, basis = leading(scaled, rank, np.random.default_rng(seed))
     vectors = np.zeros((num_items, width), np.float32)
     vectors[:, :rank] = (basis * np.sqrt(np.maximum(values, 0)))[:, ::-1]
     return directions(vectors)
+
+
+def leading(matrix: sparse.csr_matrix, rank: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """The largest eigenvalues [R] of a symmetric matrix [N, N], ascending, and their vectors, float32[N, R].
+
+    Of a large one the best that is in the span of a few products with it. Source of these: Halko, Martinsson and Tropp,
+    "Finding Structure with Randomness", algorithms 4.4 and 5.3.
+    """
+    num_items = matrix.shape[0]
+    if num_items <= _EXACT:
+        first = rng.normal(size=num_items).astype(np.float32)
+        # Where what the first vector reaches is exhausted, the search goes on from another drawn one.
+        values, basis = eigsh(matrix, k=rank, which="LA", v0=first, rng=rng, tol=_TOLERANCE)
+        return values, basis
+    columns = rng.standard_normal((num_items, min(rank + _MORE, num_items)), dtype=np.float32)
+    for _ in range(_ROUNDS):
+        columns = orthonormal(matrix @ columns)
+    values, turn = np.linalg.eigh(columns.T @ (matrix @ columns))
+    return values[-rank:], columns @ turn[:, -rank:]
+
+
+def orthonormal(columns_NR: FloatArray) -> FloatArray:
+    """float32[N, R], what the columns span, as columns of length 1 at right angles; 0 for what adds nothing."""
+    lengths, turn = np.linalg.eigh((columns_NR.T @ columns_NR).astype(float))
+    inverse = np.where(lengths > 1e-6 * lengths[-1], 1 / np.sqrt(np.maximum(lengths, 1e-30)), 0)
+    result: FloatArray = columns_NR @ (turn * inverse).astype(np.float32)
+    return result
 
 
 def directions(vectors_ND: FloatArray) -> FloatArray:

@@ -53,7 +53,7 @@ class Config(BaseModel):
     item_column: str | None = Field(None, description="list column of the item table to make item vectors from")
     item_start: Start = Field(
         "auto",
-        description="transitions: item vectors start from what follows what; auto: that, up to 200,000 items without "
+        description="transitions: item vectors start from what follows what; auto: that, up to 2,000,000 items without "
         "item_column; random: the papers",
     )
     sampled_negatives: int | None = Field(

@@ -14,9 +14,12 @@ from beamwood.training.lazy_adam import EmbeddingOptimizer
 
 __all__ = ["NodeStart", "TreeConfig"]
 
+# Of all items together: 128 MiB, and while they are trained five times that.
+_MOST_NEIGHBOURS = 2**24
+
 NodeStart = Annotated[
     Start,
-    Field(description="transitions: scores start as the similarity of history and node; auto: up to 200,000 items"),
+    Field(description="transitions: scores start as the similarity of history and node; auto: up to 2,000,000 items"),
 ]
 
 
@@ -52,14 +55,15 @@ class TreeConfig(BaseModel):
         ge=0,
         lt=2**14,
         description="columns of the fixed similarity of history and node that is added to the score; 0: none (the "
-        "papers); null: where scores start from transitions 256 up to 50,000 items, else 128",
+        "papers); null: where scores start from transitions 256 up to 50,000 items, 128 up to 200,000, else 64",
     )
     num_neighbours: int | None = Field(
         None,
         ge=0,
         le=4096,
         description="neighbours of each node, by what surrounded what, whose lifts are added to the score; 0: none "
-        "(the papers); null: 128 where scores start from transitions and users have 8 interactions at most in the mean",
+        "(the papers); null: where scores start from transitions and users have 8 interactions at most in the mean, "
+        "128, or as many as make 2^24 for all items together",
     )
     beam_width: int = Field(150, ge=1, le=MOST)
     targets: int = Field(8, ge=1, description="items of the user's future that one history is trained on")
@@ -120,7 +124,7 @@ class TreeConfig(BaseModel):
                 raise InputError(nothing_fills(f"similarity_width={width}", num_items))
             return 0
         if width is None:
-            width = 256 if num_items <= 50_000 else 128
+            width = 256 if num_items <= 50_000 else 128 if num_items <= 200_000 else 64
         return min(width, num_items)
 
     def neighbours_of(self, num_items: int, mean_history: float) -> int:
@@ -133,7 +137,7 @@ class TreeConfig(BaseModel):
                 raise InputError(nothing_fills(f"num_neighbours={self.num_neighbours}", num_items))
             return 0
         # Session logs need them; elsewhere they bring nothing (benchmarks/results/tree_family.md).
-        default = 128 if mean_history <= 8 else 0
+        default = min(128, _MOST_NEIGHBOURS // num_items) if mean_history <= 8 else 0
         return min(default if self.num_neighbours is None else self.num_neighbours, num_items)
 
     def rate(self, num_items: int) -> float:

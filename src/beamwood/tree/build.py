@@ -6,12 +6,14 @@ import numpy as np
 
 from beamwood.errors import InputError
 from beamwood.tree.tree import Shape, Tree, choose_shape
-from beamwood.types import FloatArray, IndexArray
+from beamwood.types import BoolArray, FloatArray, IndexArray
 
 __all__ = ["category_tree", "flat_tree", "kmeans_tree", "random_tree"]
 
 # Rounds of balanced 2-means for each cut; they nearly always settle sooner.
 ROUNDS = 10
+# Items whose clusters are cut at a time.
+_ROWS = 2**18
 
 
 def random_tree(num_items: int, rng: np.random.Generator, *, branching: int = 2) -> Tree:
@@ -56,43 +58,72 @@ def kmeans_tree(
     if len(vectors_ND) > shape.capacity:
         raise InputError(f"{len(vectors_ND)} items do not fit into {shape.capacity} leaves; raise depth")
     order = rng.permutation(len(vectors_ND))
-    # A range of leaves [first, last) that is `blocks` whole nodes of a level.
-    ranges = [(0, shape.capacity, shape.root_fanout)]
-    while ranges:
-        first, last, blocks = ranges.pop()
-        if blocks == 1:
-            if last - first > 1:
-                ranges.append((first, last, shape.branching))
-            continue
+    # Ranges of leaves [first, last), each `blocks` whole nodes of a level: [ranges, 3].
+    ranges = np.array([(0, shape.capacity, shape.root_fanout)])
+    while len(ranges := opened(ranges, shape.branching)):
+        first, last, blocks = ranges.T
         middle = first + (last - first) // blocks * (blocks // 2)
-        start, cut, stop = (items_before(leaf, len(order), shape.capacity) for leaf in (first, middle, last))
-        members = order[start:stop]
-        order[start:stop] = members[balanced_cut(vectors_ND[members], cut - start, rng)]
-        ranges += [(first, middle, blocks // 2), (middle, last, blocks - blocks // 2)]
+        start, cut, stop = (items_before(leaves, len(order), shape.capacity) for leaves in (first, middle, last))
+        sizes, group_of = np.unique(np.stack([stop - start, cut - start], axis=1), axis=0, return_inverse=True)
+        for group, (count, left) in enumerate(sizes.tolist()):
+            if 0 < left < count:
+                cut_alike(order, start[group_of.ravel() == group], count, left, vectors_ND, rng)
+        halves = (first, middle, blocks // 2), (middle, last, blocks - blocks // 2)
+        ranges = np.concatenate([np.stack(half, axis=1) for half in halves])
     return Tree.of_order(order, shape)
 
 
-def items_before(leaf: int, num_items: int, capacity: int) -> int:
-    """How many of the items that `Tree.of_order` spreads over the leaves lie before one of them."""
-    return -(-leaf * num_items // capacity)
+def opened(ranges: IndexArray, branching: int) -> IndexArray:
+    """The ranges that are to be cut, where one of a single node above the leaves stands for its children."""
+    ranges = ranges[ranges[:, 1] - ranges[:, 0] > 1].copy()
+    ranges[ranges[:, 2] == 1, 2] = branching
+    return ranges
 
 
-def balanced_cut(vectors_MD: FloatArray, left: int, rng: np.random.Generator) -> IndexArray:
-    """An order of the rows whose first `left` are one cluster of 2-means and the rest the other, by sizes given.
+def items_before(leaves: IndexArray, num_items: int, capacity: int) -> IndexArray:
+    """How many of the items that `Tree.of_order` spreads over the leaves lie before each of some."""
+    return -(-leaves * num_items // capacity)
 
-    With sizes fixed the best assignment to two centroids is by the projection on their difference.
+
+def cut_alike(
+    order: IndexArray, starts: IndexArray, count: int, left: int, vectors_ND: FloatArray, rng: np.random.Generator
+) -> None:
+    """Put the `count` items of `order` from each of `starts` in such an order that the first `left` are one cluster."""
+    for some in np.array_split(starts, -(-len(starts) * count // _ROWS)):
+        places_GM = some[:, None] + np.arange(count)
+        members_GM = order[places_GM]
+        by_cluster_GM = balanced_cuts(vectors_ND[members_GM], left, rng)
+        order[places_GM] = np.take_along_axis(members_GM, by_cluster_GM, axis=1)
+
+
+def balanced_cuts(vectors_GMD: FloatArray, left: int, rng: np.random.Generator) -> IndexArray:
+    """int64[G, M], of each group an order whose first `left` are one cluster of 2-means and the rest the other.
+
+    With sizes fixed, 0 < left < M, the best assignment to two centroids is by the projection on their difference.
     """
-    count = len(vectors_MD)
-    if left in (0, count) or count < 2:
-        return np.arange(count)
-    one, other = rng.choice(count, 2, replace=False)
-    direction = vectors_MD[one] - vectors_MD[other]
-    order = np.argsort(-(vectors_MD @ direction), kind="stable")
-    for _ in range(ROUNDS):
-        direction = vectors_MD[order[:left]].mean(axis=0) - vectors_MD[order[left:]].mean(axis=0)
-        new = np.argsort(-(vectors_MD @ direction), kind="stable")
-        settled = np.array_equal(np.sort(new[:left]), np.sort(order[:left]))
-        order = new
-        if settled:
-            break
-    return order
+    num_groups, count, _ = vectors_GMD.shape
+    result_GM = np.tile(np.arange(count), (num_groups, 1))
+    one_G = rng.integers(count, size=num_groups)
+    other_G = (one_G + rng.integers(1, count, size=num_groups)) % count
+    groups_A = np.arange(num_groups)
+    if count == 2:
+        return result_GM
+    directions_AD = vectors_GMD[groups_A, one_G] - vectors_GMD[groups_A, other_G]
+    sums_AD = vectors_GMD.sum(axis=1)
+    among_AM: BoolArray | None = None
+    for _ in range(ROUNDS + 1):
+        along_AM = np.matmul(vectors_GMD, directions_AD[:, :, None])[:, :, 0]
+        order_AM = np.argpartition(-along_AM, (left - 1, left), axis=1)
+        result_GM[groups_A] = order_AM
+        before_AM, among_AM = among_AM, np.zeros(order_AM.shape, bool)
+        np.put_along_axis(among_AM, order_AM[:, :left], True, axis=1)
+        if before_AM is not None:
+            moved_A = (among_AM != before_AM).any(axis=1)
+            if not moved_A.any():
+                break
+            if 2 * np.count_nonzero(moved_A) < len(moved_A):
+                groups_A, vectors_GMD = groups_A[moved_A], vectors_GMD[moved_A]
+                among_AM, sums_AD = among_AM[moved_A], sums_AD[moved_A]
+        left_AD = np.matmul(among_AM[:, None, :].astype(vectors_GMD.dtype), vectors_GMD)[:, 0]
+        directions_AD = left_AD / left - (sums_AD - left_AD) / (count - left)
+    return result_GM
