@@ -51,7 +51,7 @@ def plain_scores(model, leaves, entry):
     x = torch.where(x > 0, x, x * model.attention_in_act.weight)
     x = functional.linear(x, model.attention_out.weight, model.attention_out.bias)
     x = torch.where(x > 0, x, x * model.attention_out_act.weight)[..., 0] * (history >= 0)[:, None]
-    z = [(x[..., None] * a)[:, :, model.window_of == t].sum(2) for t in range(len(model.windows))]
+    z = [part.sum(2) for part in torch.split(x[..., None] * a, list(model.windows), dim=2)]
     x = torch.cat([*z, w[:, :, 0]], -1)
     for layer, act in zip(model.hidden, model.acts, strict=True):
         x = layer(x)
@@ -77,7 +77,19 @@ def plain_scores(model, leaves, entry):
 )
 def test_values_and_gradients_equal_the_equations(table_limit, similarity, near):
     _, model, leaves, levels = scorer_case(table_limit=table_limit, similarity=similarity, near=near)
-    model = model.double()
+    equals_the_equations(model.double(), leaves, levels)
+
+
+@pytest.mark.parametrize(("empty", "kept"), [(1, 10), (4, 6), (5, 6), (8, 3), (9, 1), (10, 1)])
+@pytest.mark.parametrize("table_limit", [0, 10**6])
+def test_windows_that_no_history_reaches_are_left_out(empty, kept, table_limit):
+    _, model, leaves, levels = scorer_case(table_limit=table_limit, similarity=5, near=4)
+    leaves[:, :empty] = -1
+    assert model.reached(leaves).shape[1] == kept
+    equals_the_equations(model.double(), leaves, levels)
+
+
+def equals_the_equations(model, leaves, levels):
     gradients = []
     for scores in (model(leaves, levels), [plain_scores(model, leaves, entry) for entry in levels]):
         model.zero_grad()

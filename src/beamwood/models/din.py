@@ -101,8 +101,6 @@ class DinScorer(nn.Module):
         self.acts = nn.ModuleList(nn.PReLU(o) if activation == "prelu" else nn.ReLU() for o in mlp)
         self.output = nn.Linear(sizes[-1], 1)
         self.dropout = nn.Dropout(dropout)
-        window_of = np.repeat(np.arange(len(windows)), windows)
-        self.register_buffer("window_of", torch.from_numpy(window_of), persistent=False)
         self.unit_coordinate, self.attention_start = unit_coordinate, attention_start
         self.similarity = NodeSimilarity(shape, similarity_width, self.history_length) if similarity_width else None
         self.neighbours: NodeNeighbours | None = None
@@ -151,6 +149,7 @@ class DinScorer(nn.Module):
         All levels pass the MLP together, so that batch statistics are of the whole step. `folds_B`: the fold of users
         whose steps the neighbours of each row leave out.
         """
+        leaves_BL = self.reached(leaves_BL)
         if self.recompute and torch.is_grad_enabled():
             return [checkpoint(self.level_scores, leaves_BL, entry, folds_B, use_reentrant=False) for entry in levels]
         first = [self.first_layer(leaves_BL, entry) for entry in levels]
@@ -160,7 +159,20 @@ class DinScorer(nn.Module):
 
     def level_scores(self, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None = None) -> Tensor:
         """Scores [B, M] of one level."""
+        leaves_BL = self.reached(leaves_BL)
         return self.with_fixed(self.rest(self.first_layer(leaves_BL, entry)), leaves_BL, entry, folds_B)
+
+    def reached(self, leaves_BL: Tensor) -> Tensor:
+        """The histories from the first window on that any of them reaches: older ones, all empty, add nothing."""
+        reached = torch.nonzero((leaves_BL >= 0).any(dim=0))
+        first = int(reached[0]) if len(reached) else leaves_BL.shape[1] - 1
+        starts = np.cumsum((0, *self.latest_windows(leaves_BL.shape[1])[:-1]))
+        return leaves_BL[:, int(starts[starts <= first][-1]) :]
+
+    def latest_windows(self, length: int) -> tuple[int, ...]:
+        """The windows of the latest `length` interactions."""
+        ends = np.cumsum(self.windows[::-1])
+        return self.windows[-(int(np.searchsorted(ends, length)) + 1) :]
 
     def with_fixed(self, scores_BM: Tensor, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None) -> Tensor:
         """The scores, and what the similarity and the neighbours, where there are any, add to them."""
@@ -240,11 +252,11 @@ class DinScorer(nn.Module):
 
     def pool(self, weights_BML: Tensor, a_BLD: Tensor) -> Tensor:
         """[B, M, F]: window sums through their part of the first layer, without building the sums."""
-        width = a_BLD.shape[-1]
-        first_FTD = self.first_weight[:, :-width].view(-1, len(self.windows), width)
+        width, windows = a_BLD.shape[-1], self.latest_windows(a_BLD.shape[1])
+        first_FTD = self.first_weight[:, :-width].view(-1, len(self.windows), width)[:, -len(windows) :]
         projected = [
             functional.linear(part, first_FTD[:, window])
-            for window, part in enumerate(torch.split(a_BLD, list(self.windows), dim=1))
+            for window, part in enumerate(torch.split(a_BLD, list(windows), dim=1))
         ]
         bias = self.hidden[0].bias
         assert isinstance(bias, Tensor)

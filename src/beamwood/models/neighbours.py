@@ -1,6 +1,7 @@
 """What surrounded the items of a history, counted: whom a similarity in few columns cannot tell apart, lists can.
 
-Shape legend: B rows, L history length, M nodes a row, V nodes of the tree, K neighbours of a node, F folds of users.
+Shape legend: B rows, L history length, E entries of histories, M nodes a row, V nodes of the tree, K neighbours of a
+node, F folds of users.
 """
 
 from __future__ import annotations
@@ -114,17 +115,18 @@ class NodeNeighbours(nn.Module):
         return functional.softplus(PACE * self.places)
 
     def forward(self, leaves_BL: Tensor, level: int, nodes_BM: Tensor | None, folds_B: Tensor | None = None) -> Tensor:
-        """float32[B, M], of all nodes of the level where `nodes_BM` is None; leaves of the history, -1 absent.
+        """float32[B, M], of all nodes of the level where `nodes_BM` is None; leaves of the latest, -1 absent.
 
         `folds_B`: whose counts are left out for each row; None for nobody's.
         """
         offset, size = self.shape.level_offset(level), self.shape.level_size(level)
         history_BL = torch.div(leaves_BL, self.shape.leaves_below(level), rounding_mode="floor")
-        rows_BL = history_BL.clamp(min=0) + offset
-        near_BLK, lift_BLK = self.listed(rows_BL, folds_B)
+        # E entries of all histories together: most places of short ones are empty.
+        row_E, place_E = torch.nonzero(history_BL >= 0, as_tuple=True)
+        near_EK, lift_EK = self.listed(history_BL[row_E, place_E] + offset, None if folds_B is None else folds_B[row_E])
         # One number for a row and a node of the level; an absent neighbour, of lift 0, falls before its row.
         row_B1 = torch.arange(len(leaves_BL), device=leaves_BL.device)[:, None] * (size + 1) + 1
-        at = listed = (row_B1[:, :, None] + near_BLK).flatten()
+        at = listed = (row_B1[row_E] + near_EK).flatten()
         if nodes_BM is None:
             place_BM, count = row_B1 + torch.arange(size, device=leaves_BL.device), len(leaves_BL) * (size + 1)
             hits = torch.arange(len(listed), device=leaves_BL.device)
@@ -134,20 +136,20 @@ class NodeNeighbours(nn.Module):
             at, count = torch.searchsorted(wanted, listed).clamp(max=len(wanted) - 1), len(wanted)
             hits = torch.nonzero(wanted[at] == listed)[:, 0]
         with torch.autocast(self.lists.lifts.device.type, enabled=False):
-            places_E = (self.weights() * (history_BL >= 0)).flatten()
-            added = places_E[hits // self.count] * lift_BLK.flatten()[hits]
+            weights_E = self.weights()[-leaves_BL.shape[1] :][place_E]
+            added = weights_E[hits // self.count] * lift_EK.flatten()[hits]
             sums = added.new_zeros(count).index_add(0, at[hits], added)
             return self.gain * torch.log1p(sums)[place_BM]
 
-    def listed(self, rows_BL: Tensor, folds_B: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Whom the nodes list, and with which lifts, [B, L, K] both."""
-        if folds_B is None:
-            return self.lists.nodes[rows_BL], self.lists.lifts[rows_BL]
-        nodes = self.lists.nodes.new_empty(*rows_BL.shape, self.count)
-        lifts = self.lists.lifts.new_empty(*rows_BL.shape, self.count)
+    def listed(self, nodes_E: Tensor, folds_E: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Whom the nodes list, and with which lifts, [E, K] both."""
+        if folds_E is None:
+            return self.lists.nodes[nodes_E], self.lists.lifts[nodes_E]
+        nodes = self.lists.nodes.new_empty(len(nodes_E), self.count)
+        lifts = self.lists.lifts.new_empty(len(nodes_E), self.count)
         for fold, own in enumerate(self.every()[1:]):
-            of_fold = folds_B == fold
-            nodes[of_fold], lifts[of_fold] = own.nodes[rows_BL[of_fold]], own.lifts[rows_BL[of_fold]]
+            of_fold = folds_E == fold
+            nodes[of_fold], lifts[of_fold] = own.nodes[nodes_E[of_fold]], own.lifts[nodes_E[of_fold]]
         return nodes, lifts
 
     def every(self) -> list[Lists]:

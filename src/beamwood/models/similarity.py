@@ -43,11 +43,11 @@ class NodeSimilarity(nn.Module):
         return int(self.vectors.shape[1])
 
     def forward(self, leaves_BL: Tensor, level: int, nodes_BM: Tensor | None) -> Tensor:
-        """float32[B, M], of all nodes of the level where `nodes_BM` is None; leaves of the history, -1 absent."""
+        """float32[B, M], of all nodes of the level where `nodes_BM` is None; leaves of the latest, -1 absent."""
         offset, size = self.shape.level_offset(level), self.shape.level_size(level)
         history_BL = torch.div(leaves_BL, self.shape.leaves_below(level), rounding_mode="floor")
         with torch.autocast(self.vectors.device.type, enabled=False):
-            places_BL = self.places * (history_BL >= 0)
+            places_BL = self.places[-leaves_BL.shape[1] :] * (history_BL >= 0)
             rows_BL = history_BL.clamp(min=0) + offset
             query_BR = torch.einsum("bl,blr->br", places_BL, functional.embedding(rows_BL, self.vectors))
             if nodes_BM is None:
@@ -59,7 +59,7 @@ class NodeSimilarity(nn.Module):
 
     def of_repeats(self, leaves_BL: Tensor, nodes_BM: Tensor | None) -> Tensor:
         """float32[B, M], what leaves get for the places of the history that hold them."""
-        weights_BL = PACE * self.repeats * (leaves_BL >= 0)
+        weights_BL = PACE * self.repeats[-leaves_BL.shape[1] :] * (leaves_BL >= 0)
         if nodes_BM is None:
             empty = weights_BL.new_zeros(len(leaves_BL), self.shape.capacity)
             return empty.scatter_add(1, leaves_BL.clamp(min=0), weights_BL)
