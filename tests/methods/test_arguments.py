@@ -1,5 +1,7 @@
 """What `beamwood.fit` may be given, and what it says of anything else."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -66,6 +68,24 @@ def test_a_method_by_itself_refuses_no_time(split):
     sasrec = load_method("sasrec")
     with pytest.raises(InputError, match="time_limit=0 is not above 0"):
         sasrec.fit(split, sasrec.Config(**SMALL), time_limit=0, progress=False)
+
+
+@pytest.mark.parametrize(("limit", "left"), [(100, 30), (70.5, 1), (0.2, 0.2), (None, None)])
+@pytest.mark.parametrize(("module", "method"), [("tree_fit", "dtr"), ("sasrec", "sasrec")])
+def test_what_a_model_starts_from_takes_of_the_time(split, monkeypatch, module, method, limit, left):
+    """Seventy seconds go by between the first look at the clock and the second."""
+    seen = {}
+
+    def trained(*_, time_limit=None, **__):
+        seen["limit"] = time_limit
+        raise KeyboardInterrupt
+
+    clock = SimpleNamespace(monotonic=iter([1000.0, 1070.0]).__next__)
+    monkeypatch.setattr(f"beamwood.methods.{module}.time", clock)
+    monkeypatch.setattr("beamwood.methods.train.run_loop", trained)
+    with pytest.raises(KeyboardInterrupt):
+        beamwood.fit(split, method, progress=False, **({} if limit is None else {"time_limit": limit}))
+    assert seen["limit"] == left
 
 
 def test_a_data_set_is_no_split(split):

@@ -8,6 +8,7 @@ what it needs (the paper's own loss is binary, with one negative).
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
@@ -22,7 +23,7 @@ from beamwood.errors import InputError
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
 from beamwood.methods.item_start import Start, start_from_transitions, starts_from_transitions
 from beamwood.methods.train import fit_task
-from beamwood.methods.train_options import TrainOptions
+from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.encoders import build_encoder
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
@@ -242,6 +243,7 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
 
     Errors: `InputError` where nobody has two interactions.
     """
-    config = config or Config()
+    began, config = time.monotonic(), config or Config()
     task = SequenceTask(split.train, config, seed=options.get("seed", 0))
+    options = with_less_time(options, time.monotonic() - began)
     return fit_task(task, split, config, task.searcher, method=config.encoder, **options)

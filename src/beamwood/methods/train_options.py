@@ -17,8 +17,9 @@ class TrainOptions(TypedDict, total=False):
     """Each may be left out; a method that only counts needs none.
 
     `seed` (0; at most 2^63 - 1) starts all that is drawn. `run` is the folder of metrics and checkpoints (None: nothing
-    is kept), with which `resume` (False) goes on, bit for bit. `time_limit` in seconds (None) covers training and its
-    validations; the best so far is returned when it ends. `progress` (True) shows the steps on stderr.
+    is kept), with which `resume` (False) goes on, bit for bit. `time_limit` in seconds (None) covers what a model
+    starts from, training and its validations; the best so far is returned when it ends. `progress` (True) shows the
+    steps on stderr.
     """
 
     seed: int
@@ -29,6 +30,9 @@ class TrainOptions(TypedDict, total=False):
 
 
 def with_less_time(options: TrainOptions, seconds: float) -> TrainOptions:
-    """The options of what follows after `seconds` of the time limit are gone; one second is always left."""
+    """The options of what follows after `seconds` of the time limit are gone; one second of a longer one is left."""
     limit = options.get("time_limit")
-    return options if limit is None else {**options, "time_limit": max(1.0, limit - seconds)}
+    # What is no limit is for the training loop to refuse.
+    if limit is None or not limit > 0:
+        return options
+    return {**options, "time_limit": max(min(limit, 1.0), limit - seconds)}

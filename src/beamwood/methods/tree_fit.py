@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Unpack
 
@@ -12,7 +13,7 @@ from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.node_start import ItemVectors
 from beamwood.methods.train import train
-from beamwood.methods.train_options import TrainOptions
+from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_renewal import TreeRenewal
 from beamwood.methods.tree_start import start_tree, tree_name
@@ -49,7 +50,7 @@ def fit_tree(
 
     `make_parts` is given the first tree, whose shape stays. Errors: `InputError` where the log is too short.
     """
-    seed = options.get("seed", 0)
+    began, seed = time.monotonic(), options.get("seed", 0)
     vectors = ItemVectors(split.train, config, seed)
     tree = start_tree(split, config, np.random.default_rng(seed), vectors)
     task = TreeTask(split.train, tree, config, make_parts(tree), seed=seed)
@@ -69,7 +70,7 @@ def fit_tree(
         lambda: searcher_of(task, threads=torch.get_num_threads()),
         method=method,
         renewal=TreeRenewal(task, config, seed=seed) if updates else None,
-        **options,
+        **with_less_time(options, time.monotonic() - began),
     )
     lengths = split.train.histories.lengths
     training |= {
