@@ -17,6 +17,7 @@ from beamwood.methods.node_start import ItemVectors
 from beamwood.methods.tree_fit import searcher_of
 from beamwood.methods.tree_start import start_tree
 from beamwood.methods.tree_task import Parts, TreeTask
+from beamwood.models.din import LevelNodes
 from beamwood.sampling.levels import BeamCandidates, DistinctNegatives
 from beamwood.tree import random_tree
 
@@ -140,11 +141,33 @@ def test_who_is_trained_is_not_among_what_is_counted(split):
             np.testing.assert_allclose(lifts[kept], expected, rtol=1e-4)
 
 
+def test_walks_leave_out_what_the_scores_they_correct_leave_out(split):
+    """log q of a walk is that of the scores with the users' own folds left out, as they are trained on."""
+    config = Config(**SMALL, negatives="tree")
+    task = started(split, "transitions", parts=make_parts(config, random_tree(80, np.random.default_rng(0)), None))
+    scorer, tree, batch = task.model.scorer, task.tree, task.batch(np.arange(12))
+    draws = task.parts.sampler(
+        scorer, tree, batch.leaves_BL, batch.targets_BT, torch.Generator().manual_seed(1), batch.folds_B
+    )
+    log_q = {}
+    for folds_B in (batch.folds_B, None):
+        path_Bn = torch.zeros(12, 1)
+        for level in range(1, tree.shape.depth + 1):
+            scores_Bn = scorer.level_scores(batch.leaves_BL, LevelNodes(level, None), folds_B)
+            dead_n = torch.from_numpy(tree.live_counts[level] == 0)
+            children_BnF = scores_Bn.masked_fill(dead_n, -torch.inf).view(12, path_Bn.shape[1], -1)
+            path_Bn = (path_Bn[:, :, None] + torch.log_softmax(children_BnF, 2).nan_to_num(-torch.inf)).flatten(1)
+        log_q[folds_B is None] = torch.gather(path_Bn, 1, draws[-1].nodes)
+    torch.testing.assert_close(draws[-1].log_q, log_q[False], rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(draws[-1].log_q, log_q[True], atol=1e-2)
+
+
 def test_what_num_neighbours_means():
     assert Config().neighbours_of(2**17, 8.0) == 128
     assert Config().neighbours_of(200_000, 8.0) == 83
     assert Config().neighbours_of(2_000_000, 8.0) == 8
     assert Config().neighbours_of(200_000, 8.1) == 0
+    assert Config().neighbours_of(200_001, 8.1) == 83
     assert Config(num_neighbours=5).neighbours_of(200_000, 8.1) == 5
     assert Config().neighbours_of(9, 3) == 9
     assert Config(num_neighbours=0).neighbours_of(80, 3) == 0

@@ -62,8 +62,8 @@ class TreeConfig(BaseModel):
         ge=0,
         le=4096,
         description="neighbours of each node, by what surrounded what, whose lifts are added to the score; 0: none "
-        "(the papers); null: where scores start from transitions and users have 8 interactions at most in the mean, "
-        "128, or as many as make 2^24 for all items together",
+        "(the papers); null: where scores start from transitions and users have 8 interactions at most in the mean "
+        "or items are more than 200,000, 128, or as many as make 2^24 for all items together",
     )
     beam_width: int = Field(150, ge=1, le=MOST)
     targets: int = Field(8, ge=1, description="items of the user's future that one history is trained on")
@@ -136,8 +136,9 @@ class TreeConfig(BaseModel):
             if self.num_neighbours:
                 raise InputError(nothing_fills(f"num_neighbours={self.num_neighbours}", num_items))
             return 0
-        # Session logs need them; elsewhere they bring nothing (benchmarks/results/tree_family.md).
-        default = min(128, _MOST_NEIGHBOURS // num_items) if mean_history <= 8 else 0
+        # Session logs and large catalogues need them; elsewhere they bring nothing (benchmarks/results/tree_family.md).
+        needed = mean_history <= 8 or num_items > 200_000
+        default = min(128, _MOST_NEIGHBOURS // num_items) if needed else 0
         return min(default if self.num_neighbours is None else self.num_neighbours, num_items)
 
     def rate(self, num_items: int) -> float:

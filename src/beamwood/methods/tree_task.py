@@ -221,7 +221,7 @@ class TreeTask:
     def _scored(self, batch: Batch) -> list[ScoredLevel]:
         """What is drawn on each level, and the scores of it."""
         scorer, tree = self.model.scorer, self.tree
-        draws = self.parts.sampler(scorer, tree, batch.leaves_BL, batch.targets_BT, self.generator)
+        draws = self.parts.sampler(scorer, tree, batch.leaves_BL, batch.targets_BT, self.generator, batch.folds_B)
         z_HBT = batch.z_HBT
         if self.parts.labels == "pseudo":
             z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT)

@@ -183,12 +183,12 @@ class DinScorer(nn.Module):
         return scores_BM
 
     @torch.no_grad()
-    def evaluate(self, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
+    def evaluate(self, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None = None) -> Tensor:
         """Scores [B, M] in evaluation mode, whatever the mode is now, without gradients."""
         was_training = self.training
         self.eval()
         try:
-            return self.level_scores(leaves_BL, entry)
+            return self.level_scores(leaves_BL, entry, folds_B)
         finally:
             self.train(was_training)
 

@@ -1,8 +1,9 @@
 """What each level of a step is trained on besides the targets: one sampler, one way to draw nodes for all levels.
 
 Shape legend: B histories, L history length, T targets a history, M draws a row, H levels, K branching.
-A sampler is called with (scorer, tree, leaves_BL, targets_BT as leaves, generator) and returns one `LevelDraw` a level,
-level 1 first. A level that is small enough is not sampled: its draw says that all its nodes are to be scored.
+A sampler is called with (scorer, tree, leaves_BL, targets_BT as leaves, generator, the users' folds as `DinScorer`
+takes them) and returns one `LevelDraw` a level, level 1 first. A level that is small enough is not sampled: its draw
+says that all its nodes are to be scored.
 """
 
 from __future__ import annotations
@@ -54,7 +55,13 @@ class LevelSampler(Protocol):
     """Draws nodes on every level for a batch."""
 
     def __call__(
-        self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
+        self,
+        scorer: DinScorer,
+        tree: Tree,
+        leaves_BL: Tensor,
+        targets_BT: Tensor,
+        generator: torch.Generator,
+        folds_B: Tensor | None = None,
     ) -> list[LevelDraw]: ...
 
 
@@ -68,7 +75,13 @@ class UniformByLevel:
     counts: Sequence[int]
 
     def __call__(
-        self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
+        self,
+        scorer: DinScorer,
+        tree: Tree,
+        leaves_BL: Tensor,
+        targets_BT: Tensor,
+        generator: torch.Generator,
+        folds_B: Tensor | None = None,
     ) -> list[LevelDraw]:
         draws = []
         for level, count in enumerate(self.counts, start=1):
@@ -90,9 +103,15 @@ class TreeNegativesByLevel:
     count: int
 
     def __call__(
-        self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
+        self,
+        scorer: DinScorer,
+        tree: Tree,
+        leaves_BL: Tensor,
+        targets_BT: Tensor,
+        generator: torch.Generator,
+        folds_B: Tensor | None = None,
     ) -> list[LevelDraw]:
-        found = tree_negatives(scorer, leaves_BL, targets_BT, tree.live_counts, self.count, generator)
+        found = tree_negatives(scorer, leaves_BL, targets_BT, tree.live_counts, self.count, generator, folds_B)
         draws = []
         for level in range(1, tree.shape.depth + 1):
             if tree.shape.level_size(level) <= self.count + 1:
@@ -113,7 +132,13 @@ class DistinctNegatives:
     counts: Sequence[int]
 
     def __call__(
-        self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
+        self,
+        scorer: DinScorer,
+        tree: Tree,
+        leaves_BL: Tensor,
+        targets_BT: Tensor,
+        generator: torch.Generator,
+        folds_B: Tensor | None = None,
     ) -> list[LevelDraw]:
         draws = []
         for level, count in enumerate(self.counts, start=1):
@@ -138,7 +163,13 @@ class Siblings:
     """
 
     def __call__(
-        self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
+        self,
+        scorer: DinScorer,
+        tree: Tree,
+        leaves_BL: Tensor,
+        targets_BT: Tensor,
+        generator: torch.Generator,
+        folds_B: Tensor | None = None,
     ) -> list[LevelDraw]:
         shape, draws = tree.shape, []
         for level in range(1, shape.depth + 1):
@@ -164,7 +195,13 @@ class BeamCandidates:
     width: int
 
     def __call__(
-        self, scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, generator: torch.Generator
+        self,
+        scorer: DinScorer,
+        tree: Tree,
+        leaves_BL: Tensor,
+        targets_BT: Tensor,
+        generator: torch.Generator,
+        folds_B: Tensor | None = None,
     ) -> list[LevelDraw]:
         shape, draws = tree.shape, []
         beam = torch.zeros((len(leaves_BL), 1), dtype=torch.int64)
@@ -176,7 +213,7 @@ class BeamCandidates:
             if nodes.shape[1] <= self.width or level == shape.depth:
                 beam = nodes
                 continue
-            scores = scorer.evaluate(leaves_BL, LevelNodes(level, nodes)).masked_fill(~real, -torch.inf)
+            scores = scorer.evaluate(leaves_BL, LevelNodes(level, nodes), folds_B).masked_fill(~real, -torch.inf)
             best = torch.topk(scores, self.width, dim=1).indices
             beam = torch.sort(torch.gather(nodes, 1, best), dim=1).values
         return draws

@@ -38,11 +38,13 @@ def tree_negatives(
     live: tuple[NDArray[np.int32], ...],
     num_negatives: int,
     generator: torch.Generator,
+    folds_B: Tensor | None = None,
 ) -> TreeNegatives:
     """M walks a row from the root, each step by the softmax over siblings, `live` as `Tree.live_counts`.
 
-    The model scores in evaluation mode, so that q is the one stated (the authors' program leaves dropout on). A draw
-    can equal a target; the loss drops it. Source: DTR, section 4.3.2, equations 22-23.
+    `folds_B`: see `DinScorer.forward`. The model scores in evaluation mode, so that q is the one stated (the authors'
+    program leaves dropout on). A draw can equal a target; the loss drops it. Source: DTR, section 4.3.2, equations
+    22-23.
     """
     uniforms = torch.rand(
         model.shape.depth, len(leaves_BL), num_negatives, generator=generator, dtype=torch.float64
@@ -51,7 +53,7 @@ def tree_negatives(
 
     def score(level: int, nodes: NDArray[np.int64] | None) -> NDArray[np.float32]:
         entry = LevelNodes(level, None if nodes is None else torch.from_numpy(nodes).to(device))
-        values: NDArray[np.float32] = model.evaluate(leaves_BL, entry).float().cpu().numpy()
+        values: NDArray[np.float32] = model.evaluate(leaves_BL, entry, folds_B).float().cpu().numpy()
         return values
 
     paths = sample_paths(score, model.shape, live, uniforms, target_leaves_BT.cpu().numpy())
