@@ -18,7 +18,7 @@ from beamwood.methods.tree_fit import searcher_of
 from beamwood.methods.tree_start import start_tree
 from beamwood.methods.tree_task import Parts, TreeTask
 from beamwood.models.din import LevelNodes
-from beamwood.sampling.levels import BeamCandidates, DistinctNegatives
+from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, Histories
 from beamwood.tree import random_tree
 
 SMALL = {"branching": 4, "width": 8, "attention_hidden": 8, "mlp": (16, 8), "windows": (4, 2, 1), "beam_width": 8}
@@ -146,9 +146,8 @@ def test_walks_leave_out_what_the_scores_they_correct_leave_out(split):
     config = Config(**SMALL, negatives="tree")
     task = started(split, "transitions", parts=make_parts(config, random_tree(80, np.random.default_rng(0)), None))
     scorer, tree, batch = task.model.scorer, task.tree, task.batch(np.arange(12))
-    draws = task.parts.sampler(
-        scorer, tree, batch.leaves_BL, batch.targets_BT, torch.Generator().manual_seed(1), batch.folds_B
-    )
+    histories, generator = Histories(batch.leaves_BL, batch.folds_B), torch.Generator().manual_seed(1)
+    draws = task.parts.sampler(scorer, tree, histories, batch.targets_BT, generator)
     log_q = {}
     for folds_B in (batch.folds_B, None):
         path_Bn = torch.zeros(12, 1)

@@ -23,7 +23,7 @@ from beamwood.methods.tree_config import TreeConfig
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.models.din_start import shift_levels
 from beamwood.models.tree_model import TreeModel
-from beamwood.sampling.levels import LevelDraw, LevelSampler
+from beamwood.sampling.levels import Histories, LevelDraw, LevelSampler
 from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
 from beamwood.training.precision import has_bfloat16
@@ -221,7 +221,8 @@ class TreeTask:
     def _scored(self, batch: Batch) -> list[ScoredLevel]:
         """What is drawn on each level, and the scores of it."""
         scorer, tree = self.model.scorer, self.tree
-        draws = self.parts.sampler(scorer, tree, batch.leaves_BL, batch.targets_BT, self.generator, batch.folds_B)
+        histories = Histories(batch.leaves_BL, batch.folds_B)
+        draws = self.parts.sampler(scorer, tree, histories, batch.targets_BT, self.generator)
         z_HBT = batch.z_HBT
         if self.parts.labels == "pseudo":
             z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT)

@@ -1,9 +1,8 @@
 """What each level of a step is trained on besides the targets: one sampler, one way to draw nodes for all levels.
 
 Shape legend: B histories, L history length, T targets a history, M draws a row, H levels, K branching.
-A sampler is called with (scorer, tree, leaves_BL, targets_BT as leaves, generator, the users' folds as `DinScorer`
-takes them) and returns one `LevelDraw` a level, level 1 first. A level that is small enough is not sampled: its draw
-says that all its nodes are to be scored.
+A sampler is called with (scorer, tree, histories, targets_BT as leaves, generator) and returns one `LevelDraw` a level,
+level 1 first. A level that is small enough is not sampled: its draw says that all its nodes are to be scored.
 """
 
 from __future__ import annotations
@@ -24,12 +23,21 @@ from beamwood.tree import Tree
 __all__ = [
     "BeamCandidates",
     "DistinctNegatives",
+    "Histories",
     "LevelDraw",
     "LevelSampler",
     "Siblings",
     "TreeNegativesByLevel",
     "UniformByLevel",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Histories:
+    """What is drawn for: `leaves` int64[B, L], -1 absent, and `folds` int64[B] as `DinScorer.forward` takes them."""
+
+    leaves: Tensor
+    folds: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +63,7 @@ class LevelSampler(Protocol):
     """Draws nodes on every level for a batch."""
 
     def __call__(
-        self,
-        scorer: DinScorer,
-        tree: Tree,
-        leaves_BL: Tensor,
-        targets_BT: Tensor,
-        generator: torch.Generator,
-        folds_B: Tensor | None = None,
+        self, scorer: DinScorer, tree: Tree, histories: Histories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]: ...
 
 
@@ -75,13 +77,7 @@ class UniformByLevel:
     counts: Sequence[int]
 
     def __call__(
-        self,
-        scorer: DinScorer,
-        tree: Tree,
-        leaves_BL: Tensor,
-        targets_BT: Tensor,
-        generator: torch.Generator,
-        folds_B: Tensor | None = None,
+        self, scorer: DinScorer, tree: Tree, histories: Histories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
         draws = []
         for level, count in enumerate(self.counts, start=1):
@@ -103,15 +99,11 @@ class TreeNegativesByLevel:
     count: int
 
     def __call__(
-        self,
-        scorer: DinScorer,
-        tree: Tree,
-        leaves_BL: Tensor,
-        targets_BT: Tensor,
-        generator: torch.Generator,
-        folds_B: Tensor | None = None,
+        self, scorer: DinScorer, tree: Tree, histories: Histories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
-        found = tree_negatives(scorer, leaves_BL, targets_BT, tree.live_counts, self.count, generator, folds_B)
+        found = tree_negatives(
+            scorer, histories.leaves, targets_BT, tree.live_counts, self.count, generator, histories.folds
+        )
         draws = []
         for level in range(1, tree.shape.depth + 1):
             if tree.shape.level_size(level) <= self.count + 1:
@@ -132,13 +124,7 @@ class DistinctNegatives:
     counts: Sequence[int]
 
     def __call__(
-        self,
-        scorer: DinScorer,
-        tree: Tree,
-        leaves_BL: Tensor,
-        targets_BT: Tensor,
-        generator: torch.Generator,
-        folds_B: Tensor | None = None,
+        self, scorer: DinScorer, tree: Tree, histories: Histories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
         draws = []
         for level, count in enumerate(self.counts, start=1):
@@ -163,13 +149,7 @@ class Siblings:
     """
 
     def __call__(
-        self,
-        scorer: DinScorer,
-        tree: Tree,
-        leaves_BL: Tensor,
-        targets_BT: Tensor,
-        generator: torch.Generator,
-        folds_B: Tensor | None = None,
+        self, scorer: DinScorer, tree: Tree, histories: Histories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
         shape, draws = tree.shape, []
         for level in range(1, shape.depth + 1):
@@ -195,16 +175,10 @@ class BeamCandidates:
     width: int
 
     def __call__(
-        self,
-        scorer: DinScorer,
-        tree: Tree,
-        leaves_BL: Tensor,
-        targets_BT: Tensor,
-        generator: torch.Generator,
-        folds_B: Tensor | None = None,
+        self, scorer: DinScorer, tree: Tree, histories: Histories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
         shape, draws = tree.shape, []
-        beam = torch.zeros((len(leaves_BL), 1), dtype=torch.int64)
+        beam = torch.zeros((len(targets_BT), 1), dtype=torch.int64)
         for level in range(1, shape.depth + 1):
             fanout = shape.root_fanout if level == 1 else shape.branching
             nodes = (beam[:, :, None] * fanout + torch.arange(fanout)).flatten(1)
@@ -213,8 +187,8 @@ class BeamCandidates:
             if nodes.shape[1] <= self.width or level == shape.depth:
                 beam = nodes
                 continue
-            scores = scorer.evaluate(leaves_BL, LevelNodes(level, nodes), folds_B).masked_fill(~real, -torch.inf)
-            best = torch.topk(scores, self.width, dim=1).indices
+            scores = scorer.evaluate(histories.leaves, LevelNodes(level, nodes), histories.folds)
+            best = torch.topk(scores.masked_fill(~real, -torch.inf), self.width, dim=1).indices
             beam = torch.sort(torch.gather(nodes, 1, best), dim=1).values
         return draws
 
