@@ -9,7 +9,6 @@ import signal
 import sys
 import traceback
 
-import click
 import typer
 
 from beamwood.cli import commands
@@ -57,18 +56,17 @@ def main(arguments: list[str]) -> int:
         return failed("interrupted", INTERRUPTED, as_json=as_json) if result == INTERRUPTED else result or OK
     except InputError as error:
         return failed(str(error), WRONG_INPUT, as_json=as_json)
-    except click.exceptions.Exit as stop:
+    except typer.Exit as stop:
         return stop.exit_code
-    except click.ClickException as error:
-        return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
-    except (click.exceptions.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         return failed("interrupted", INTERRUPTED, as_json=as_json)
     except (SystemExit, OSError) as error:
         return _without_output(error, as_json=as_json)
     except Exception as error:
         if type(error).__name__ == "Interrupted":
             return failed(str(error), INTERRUPTED, as_json=as_json)
-        if getattr(type(error), "__module__", "").startswith("typer") and hasattr(error, "format_message"):
+        # Typer's own, or those of click, which older versions of it need and newer ones do not install.
+        if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
             return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
         if _is_of_memory(error):
             return failed(

@@ -1,0 +1,26 @@
+"""What the package imports is what its installation brings, without the tools of development."""
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_import_is_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = project["dependencies"] + project["optional-dependencies"]["ann"]
+    names = {re.split(r"[^A-Za-z0-9_-]", line)[0].replace("faiss-cpu", "faiss") for line in declared}
+    imported = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            imported |= {module.split(".")[0]: path.name for module in modules}
+    assert len(imported) > 20
+    unknown = {
+        name: path for name, path in imported.items() if name not in {*names, *sys.stdlib_module_names, "beamwood"}
+    }
+    assert not unknown
