@@ -64,10 +64,34 @@ def test_learns_the_market(split):
 def test_paper_form_targets_are_the_next_items(split):
     task = make_task(split, targets=1, horizon=1)
     rows = np.arange(20)
-    batch = task.batch(rows)
+    batch = task.batch_of(rows)
     assert np.array_equal(batch.targets_BT[:, 0], task.tree.leaf_of_item[task.examples.targets(rows)])
     histories = task.examples.histories(rows).padded(15)
     assert np.array_equal(batch.leaves_BL, task.tree.leaves_of(histories))
+
+
+def test_every_user_counts_the_same_unless_positions_do(split):
+    """An epoch has each user once, at any of his positions; of positions, the paper's form, each once."""
+    lengths = split.train.histories.lengths
+    task = make_task(split, targets=1, horizon=1, min_history=1)
+    assert task.num_examples == np.count_nonzero(lengths > 1)
+    users = np.flatnonzero(lengths > 1)
+    drawn = [task.batch(np.arange(task.num_examples)) for _ in range(200)]
+    histories, tree = split.train.histories, task.tree
+    for row in (0, 7, task.num_examples - 1):
+        items = histories.items[histories.indptr[users[row]] : histories.indptr[users[row] + 1]]
+        lengths_seen = [int((batch.leaves_BL[row] >= 0).sum()) for batch in drawn]
+        # As long as the window, one cannot tell two positions apart.
+        seen = np.bincount(lengths_seen, minlength=16)[1 : min(len(items), 15)]
+        expected = 200 / (len(items) - 1)
+        assert (np.abs(seen - expected) < 5 * np.sqrt(expected)).all()
+        for batch, length in zip(drawn, lengths_seen, strict=True):
+            if length < 15:
+                assert batch.targets_BT[row, 0] == tree.leaf_of_item[items[length]]
+    every = make_task(split, targets=1, horizon=1, min_history=1, examples="positions")
+    assert every.num_examples == len(every.examples) == np.maximum(lengths - 1, 0).sum()
+    rows = np.arange(every.num_examples)
+    assert np.array_equal(every.batch(rows).targets_BT[:, 0], every.tree.leaf_of_item[every.examples.targets(rows)])
 
 
 @pytest.mark.parametrize(("setting", "able", "runs"), [(None, True, True), (None, False, False), (True, False, True)])
@@ -78,8 +102,8 @@ def test_bfloat16_unless_set_is_for_processors_that_have_it(split, monkeypatch, 
 
 def test_targets_stay_within_the_horizon_and_the_user(split):
     task = make_task(split, targets=6, horizon=3)
-    rows = np.arange(task.num_examples)[-300:]
-    items = task.tree.item_of_leaf[task.batch(rows).targets_BT.numpy()]
+    rows = np.arange(len(task.examples))[-300:]
+    items = task.tree.item_of_leaf[task.batch_of(rows).targets_BT.numpy()]
     histories = split.train.histories
     for row, drawn in zip(rows, items, strict=True):
         stop = task.examples.stop[row]

@@ -1,5 +1,6 @@
 """Trees and scorers that start from what follows what."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from beamwood.methods.tree_start import start_tree
 from beamwood.methods.tree_task import Parts, TreeTask
 from beamwood.models.din import LevelNodes
 from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, Histories
+from beamwood.training.run_folder import RunFolder
 from beamwood.tree import random_tree
 
 SMALL = {"branching": 4, "width": 8, "attention_hidden": 8, "mlp": (16, 8), "windows": (4, 2, 1), "beam_width": 8}
@@ -35,7 +37,10 @@ def split():
 
 
 def started(split, start, seed=0, parts=None):
-    config = Config(**SMALL, node_start=start, num_neighbours=None if start == "random" else 32)
+    """A task of the start, or of the configuration, that is named."""
+    config = start
+    if isinstance(start, str):
+        config = Config(**SMALL, node_start=start, num_neighbours=None if start == "random" else 32)
     vectors = ItemVectors(split.train, config, seed)
     tree = start_tree(split, config, np.random.default_rng(seed), vectors)
     task = TreeTask(split.train, tree, config, parts or make_parts(config, tree, None), seed=seed)
@@ -125,8 +130,8 @@ def test_who_is_trained_is_not_among_what_is_counted(split):
     task = started(split, "transitions")
     near, tree, train = task.model.scorer.neighbours, task.tree, split.train
     assert np.bincount(task.folds).min() > 40
-    rows = np.arange(0, task.num_examples, 7)
-    assert np.array_equal(task.batch(rows).folds_B, task.folds[task.examples.users[rows]])
+    rows = np.arange(0, len(task.examples), 7)
+    assert np.array_equal(task.batch_of(rows).folds_B, task.folds[task.examples.users[rows]])
     first, frequencies = tree.shape.level_offset(tree.shape.depth), near.frequencies.numpy()
     assert np.isclose(frequencies.sum(), 1)
     for fold, own in enumerate(near.every()[1:]):
@@ -296,3 +301,19 @@ def test_items_without_neighbours_do_no_harm(split):
     bare = replace(split, train=train)
     tree = start_tree(bare, Config(**SMALL), np.random.default_rng(0))
     assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(7))
+
+
+def test_what_a_training_would_spoil_is_kept(split, tmp_path):
+    """The start is measured as well, in both views, and given back where no step made it better."""
+    config = Config(**SMALL, max_steps=8, evaluate_every=4, warmup_steps=1, learning_rate=5.0)
+    run = RunFolder(tmp_path / "run")
+    retriever = load_method("dtr").fit(split, config, progress=False, run=run)
+    assert retriever.metadata["training"]["best_step"] == 0
+    lines = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+    measured = [line for line in lines if "valid/both/f@20" in line]
+    assert [line["step"] for line in measured] == [0, 4, 8]
+    for line in measured:
+        assert line["valid/both/f@20"] == pytest.approx((line["valid/all/f@20"] + line["valid/new/f@20"]) / 2)
+    assert retriever.metadata["training"]["valid/both/f@20"] == measured[0]["valid/both/f@20"]
+    answers = retriever.searcher.search(split.test.histories, 10)
+    assert np.array_equal(answers.items, searcher_of(started(split, config)).search(split.test.histories, 10).items)

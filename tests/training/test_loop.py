@@ -176,6 +176,33 @@ def test_the_best_weights_come_back():
     assert not task.model.training
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_start_that_nothing_learned_is_better_than_is_kept(kept):
+    task = LinearTask()
+    first = {name: value.clone() for name, value in task.model.state_dict().items()}
+    scores = iter([0.4, 0.1, 0.3 if kept else 0.5, 0.2])
+    config = CONFIG.model_copy(update={"evaluate_start": True, "max_steps": 21})
+    _, result = trained(task=task, evaluate=lambda: {"fit": next(scores)}, config=config)
+    assert (result.best_step, result.best_metric) == ((0, 0.4) if kept else (14, 0.5))
+    same = all(torch.equal(value, first[name]) for name, value in task.model.state_dict().items())
+    assert same == kept
+
+
+def test_a_run_interrupted_while_its_start_is_measured_resumes(tmp_path):
+    config = CONFIG.model_copy(update={"evaluate_start": True})
+    folders = RunFolder(tmp_path / "stopped"), RunFolder(tmp_path / "whole")
+    task = LinearTask()
+
+    def stopped():
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        trained(folders[0], task=task, config=config, evaluate=stopped)
+    results = [everything(*trained(folder, config=config, resume=folder is folders[0]), folder) for folder in folders]
+    assert_equal(*results)
+    assert results[0][3][0]["step"] == 0
+
+
 def test_a_run_that_ended_can_go_on_longer(tmp_path):
     folder = RunFolder(tmp_path / "run")
     short = CONFIG.model_copy(update={"max_steps": 28, "schedule": "constant"})

@@ -30,6 +30,7 @@ def train(
     method: str,
     renewal: Renewal | None = None,
     measure: Callable[[], dict[str, float]] | None = None,
+    evaluate_start: bool = False,
     seed: int = 0,
     run: RunFolder | None = None,
     time_limit: float | None = None,
@@ -39,8 +40,8 @@ def train(
     """Train `task` and leave the weights that are best on `split.valid`; returns what an artefact says of it.
 
     `config` has the loop's own settings under the loop's names, and `monitor` and `validation_users`; `searcher()` is
-    that of the weights as they are then; `measure` stands in for validation by full ranking. A resumed run must have
-    the same data, split and configuration, but for its bounds.
+    that of the weights as they are then; `measure` stands in for validation by full ranking; `evaluate_start`: see
+    `LoopConfig`. A resumed run must have the same data, split and configuration, but for its bounds.
     """
     settings = config.model_dump(mode="json")
     made_of = {"method": method, "seed": seed, "data": split.dataset.fingerprint(), "split": split.rule}
@@ -50,7 +51,11 @@ def train(
     shared = set(LoopConfig.model_fields) & set(settings) - {"monitor"}
     result = run_loop(
         task,
-        LoopConfig(monitor=f"valid/{monitor}", **{name: settings[name] for name in shared}),
+        LoopConfig(
+            monitor=f"valid/{monitor}",
+            evaluate_start=evaluate_start,
+            **{name: settings[name] for name in shared},
+        ),
         evaluate=measure or validation(searcher, split.valid, num_users, seed=seed),
         renewal=renewal,
         run=run,

@@ -28,8 +28,8 @@ class TreeConfig(BaseModel):
 
     The papers' own values where ours differ: branching 2, width 24, targets 1, horizon 1, batch_size 100, learning_rate
     1e-3 with schedule "exponential", warmup_steps 5000, decay_steps 15000 and floor 1e-6, unit_coordinate False,
-    attention_start None, node_start "random", norm "batch", bf16 False, min_history 15 (DTR), and tree "category" where
-    the items have categories.
+    attention_start None, node_start "random", norm "batch", bf16 False, examples "positions", min_history 15 (DTR), and
+    tree "category" where the items have categories.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -69,6 +69,11 @@ class TreeConfig(BaseModel):
     targets: int = Field(8, ge=1, description="items of the user's future that one history is trained on")
     horizon: int = Field(10, ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")
     level_reduction: Literal["mean", "sum"] = "mean"
+    examples: Literal["users", "positions"] = Field(
+        "users",
+        description="what an epoch goes through: users, of whose positions one is drawn, so that each counts the same, "
+        "as in the metrics; or all positions (the papers), of which long histories have most",
+    )
     min_history: int = Field(1, ge=1, description="training histories shorter than this are left out; DTR: 15")
     learning_rate: float | None = Field(
         None, gt=0, description="null: 1.5e-3 where the scorer starts from transitions, else 7e-3"
@@ -91,7 +96,10 @@ class TreeConfig(BaseModel):
         "processor multiplies bfloat16 itself",
     )
     validation_users: int = Field(600, ge=1, description="validation queries used while training, drawn once")
-    monitor: str = "new/f@20"
+    monitor: str = Field(
+        "both/f@20",
+        description="what chooses the weights: consumed items left in (all), taken out (new), or their mean",
+    )
     tree_updates: int = Field(0, ge=0, description="how often the tree is learned anew, evenly over the run")
     learner: Literal["softmax", "binary", "kmeans"] = Field(
         "softmax", description="by the softmax among candidates (DTR), binary likelihood (JTM) or k-means (TDM)"

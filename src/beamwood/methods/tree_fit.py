@@ -70,6 +70,7 @@ def fit_tree(
         lambda: searcher_of(task, threads=torch.get_num_threads()),
         method=method,
         renewal=TreeRenewal(task, config, seed=seed) if updates else None,
+        evaluate_start=started,
         **with_less_time(options, time.monotonic() - began),
     )
     lengths = split.train.histories.lengths

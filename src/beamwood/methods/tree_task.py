@@ -124,7 +124,9 @@ class TreeTask:
         self.bf16 = has_bfloat16() if config.bf16 is None else config.bf16
         rate = config.rate(train.num_items)
         self.optimizers = [LazyAdam(groups, lr=rate, decoupled=True, amsgrad=config.amsgrad)]
-        self.num_examples = len(self.examples)
+        # Of each user with examples, the first of them and how many follow.
+        _, self._first, self._count = np.unique(self.examples.users, return_index=True, return_counts=True)
+        self.num_examples = len(self._first) if config.examples == "users" else len(self.examples)
         # How often the tree was renewed, how often that was taken back, and the share of the run that was over then.
         self.renewals, self.taken_back = 0, 0
         self.renewed_at: float | None = 0.0
@@ -156,7 +158,17 @@ class TreeTask:
             setattr(self, name, state[name])
 
     def batch(self, rows: np.ndarray) -> Batch:
-        """Histories and targets of the given examples; with `targets` > 1, drawn uniformly from the user's future."""
+        """Histories and targets of the given rows: examples, or users, of whose examples one each is drawn.
+
+        With `targets` > 1 they are drawn uniformly from the user's future.
+        """
+        if self.config.examples == "users":
+            draws = torch.rand(len(rows), generator=self.generator, dtype=torch.float64).numpy()
+            rows = self._first[rows] + (draws * self._count[rows]).astype(np.int64)
+        return self.batch_of(rows)
+
+    def batch_of(self, rows: np.ndarray) -> Batch:
+        """Histories and targets of the given examples."""
         histories = self.examples.histories(rows)
         first = self.examples.stop[rows]
         end = self._future_end[rows]
@@ -186,8 +198,8 @@ class TreeTask:
         if self._labels is None or self._labels[0] is not tree:
             assert self.parts.estimator is not None
             blocks = []
-            for start in range(0, self.num_examples, _BLOCK):
-                rows = np.arange(start, min(start + _BLOCK, self.num_examples))
+            for start in range(0, len(self.examples), _BLOCK):
+                rows = np.arange(start, min(start + _BLOCK, len(self.examples)))
                 histories, targets = self.examples.histories(rows), self.examples.targets(rows)[:, None]
                 blocks.append(self._labels_of(tree, histories, targets)[:, :, 0])
             self._labels = (tree, torch.cat(blocks, dim=1))

@@ -14,7 +14,7 @@ from beamwood.evaluation.protocol import evaluate, search_of
 __all__ = ["MEASURED", "drawn", "validation"]
 
 _VIEWS, _CUT = ("all", "new"), 20
-MEASURED = tuple(f"{view}/{name}@{_CUT}" for view in _VIEWS for name in METRICS)
+MEASURED = tuple(f"{view}/{name}@{_CUT}" for view in (*_VIEWS, "both") for name in METRICS)
 """The names by which a training can choose its best weights."""
 
 
@@ -28,7 +28,8 @@ def validation(
 ) -> Callable[[], dict[str, float]]:
     """A function that measures `searcher()`, that of the weights as they are then, on a fixed draw of queries.
 
-    Its metrics are named "all/f@20" (consumed items left in), "new/f@20" (taken out) and so on.
+    Its metrics are named "all/f@20" (consumed items left in), "new/f@20" (taken out), "both/f@20" (their mean) and so
+    on.
     """
     subset = drawn(queries, num_users, seed=seed)
 
@@ -38,6 +39,7 @@ def validation(
         for view in _VIEWS:
             result = evaluate(**asked, queries=subset, ks=(_CUT,), exclude_consumed=view == "new", batch_size=1024)
             metrics |= {f"{view}/{name}": value for name, value in result.means().items()}
-        return metrics
+        names = [name.removeprefix("all/") for name in metrics if name.startswith("all/")]
+        return metrics | {f"both/{name}": (metrics[f"all/{name}"] + metrics[f"new/{name}"]) / 2 for name in names}
 
     return measure

@@ -109,7 +109,7 @@ class _Counted(BaseModel):
     stale: int = Field(ge=0)
     latest_metric: float
     renewed_step: int = Field(ge=0)
-    evaluated_step: int = Field(ge=0)
+    evaluated_step: int = Field(ge=-1)
     evaluation_seconds: float
     since_line: tuple[float, int, int, float] = Field(strict=False)
 
@@ -161,7 +161,7 @@ class _Loop:
         self.stale = 0
         self.latest_metric = math.nan
         self.renewed_step = 0
-        self.evaluated_step = 0
+        self.evaluated_step = -1 if config.evaluate_start else 0
         self.evaluation_seconds = 0.0
         # Of the steps since the last line of metrics.
         self.loss_sum, self.loss_steps, self.examples, self.examples_since = 0.0, 0, 0, 0.0
@@ -196,7 +196,7 @@ class _Loop:
         while True:
             self.between_steps = True
             because = self._reason_to_stop()
-            due = self.step > 0 and self.step % self.config.evaluate_every == 0
+            due = self.step % self.config.evaluate_every == 0
             # A time limit leaves room for a last validation; nothing is validated twice.
             if self.evaluated_step != self.step and (due or because is not None):
                 self._validate(guard, shown)

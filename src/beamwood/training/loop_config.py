@@ -15,7 +15,8 @@ class LoopConfig(BaseModel):
     """How long to train, how fast, and when to look at the validation data; steps count updates.
 
     `max_steps` or `max_epochs` bounds the run (the smaller of the two). Every `evaluate_every` steps the metric
-    `monitor` (larger is better) is measured; `patience` such measurements without a new best end the run. `accumulate`
+    `monitor` (larger is better) is measured, with `evaluate_start` before the first step too, so that a start that
+    nothing learned is better than is kept; `patience` such measurements without a new best end the run. `accumulate`
     parts of a batch go through the model one by one. A checkpoint is saved every `checkpoint_seconds` and every
     `checkpoint_steps`, whichever is set. The schedule is that of `Schedule`.
     """
@@ -32,6 +33,7 @@ class LoopConfig(BaseModel):
     decay_steps: int | None = Field(None, ge=1)
     floor: float = Field(0.0, ge=0)
     evaluate_every: int = Field(1000, ge=1)
+    evaluate_start: bool = False
     monitor: str | None = None
     patience: int | None = Field(None, ge=1)
     checkpoint_seconds: float | None = Field(300.0, gt=0)
