@@ -9,6 +9,7 @@ import sys
 import polars as pl
 import pytest
 
+from beamwood import __version__
 from beamwood.cli.main import main
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
@@ -128,3 +129,12 @@ def test_more_memory_than_there_is(folder, tmp_path, capsys):
     assert "too little memory" in (said := capsys.readouterr().err)
     assert "lower what was set high, such as batch_size or width" in said
     assert "Traceback" not in said
+
+
+def test_the_version_and_no_command_at_all(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"beamwood {__version__}\n"
+    assert main([]) == 2
+    shown = capsys.readouterr()
+    assert "doctor" in shown.out
+    assert shown.err == ""

@@ -8,9 +8,11 @@ import os
 import signal
 import sys
 import traceback
+from typing import Annotated
 
 import typer
 
+from beamwood import __version__
 from beamwood.cli import commands
 from beamwood.cli.output import prepare_streams, say, silence
 from beamwood.errors import InputError
@@ -26,6 +28,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"beamwood {__version__}", sys.stdout)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """What belongs to no one command; its help is the app's."""
+
+
 for command in commands.COMMANDS:
     app.command(name=command.__name__)(command)
 
@@ -67,7 +86,9 @@ def main(arguments: list[str]) -> int:
             return failed(str(error), INTERRUPTED, as_json=as_json)
         # Typer's own, or those of click, which older versions of it need and newer ones do not install.
         if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
-            return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
+            message = error.format_message()
+            # Of no command at all there is nothing to say: typer has shown the help.
+            return failed(message, WRONG_INPUT, as_json=as_json) if message else WRONG_INPUT
         if _is_of_memory(error):
             return failed(
                 f"there is too little memory ({error}); lower what was set high, such as batch_size or width, or "
