@@ -10,9 +10,8 @@ import torch
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.methods import item_start, load_method
-from beamwood.methods.item_start import transition_vectors
+from beamwood.methods.item_start import surroundings, transition_vectors
 from beamwood.methods.sasrec import Config, SequenceTask
-from beamwood.methods.transitions import counts_within
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +34,7 @@ def test_items_of_a_group_point_the_same_way(split):
 
 def test_the_products_are_the_closest_of_their_rank(split):
     """Against numpy's decomposition of the dense matrix, up to the rows' lengths."""
-    counts = counts_within(split.train.histories, split.train.num_items, 10).toarray()
-    counts = counts + counts.T
+    counts = surroundings(split.train).toarray()
     root = np.sqrt(counts.sum(axis=1) + counts.sum(axis=1).mean())
     values, basis = np.linalg.eigh(counts / root[:, None] / root)
     expected = basis[:, -5:] * np.sqrt(values[-5:])
@@ -44,6 +42,29 @@ def test_the_products_are_the_closest_of_their_rank(split):
     expected = np.divide(expected, norms, out=np.zeros_like(expected), where=norms > 1e-6)
     got = transition_vectors(split.train, 5, seed=3)
     np.testing.assert_allclose(got @ got.T, expected @ expected.T, atol=1e-2)
+
+
+@pytest.mark.parametrize("power", [0, 1])
+def test_a_pair_counts_less_the_longer_its_history(power):
+    rng = np.random.default_rng(4)
+    lists = [rng.integers(0, 9, length).tolist() for length in (2, 5, 14, 30, 1)]
+    expected = np.zeros((9, 9))
+    for row in lists:
+        for i, first in enumerate(row):
+            for j in range(i + 1, min(i + 11, len(row))):
+                if row[j] != first:
+                    expected[first, row[j]] += (j - i) ** -power / np.sqrt(len(row))
+    users, times = (
+        np.concatenate(part) for part in zip(*[([u] * len(r), range(len(r))) for u, r in enumerate(lists)], strict=True)
+    )
+    log = pl.DataFrame({"user": users, "item": np.concatenate(lists), "timestamp": times})
+    data = Dataset.from_log(read_log(log))
+    order = np.array([int(item) for item in data.items.ids])
+    got = np.zeros((9, 9))
+    got[np.ix_(order, order)] = surroundings(data, power=power).toarray()
+    np.testing.assert_allclose(got, expected + expected.T, rtol=1e-6)
+    kept = surroundings(data, power=power, of_users=np.arange(len(lists)) == 0).toarray()
+    assert np.count_nonzero(kept) == 2 * (lists[0][0] != lists[0][1])
 
 
 @pytest.fixture

@@ -43,13 +43,16 @@ _EXACT, _ROUNDS, _MORE = 200_000, 4, 16
 def surroundings(train: Dataset, *, of_users: BoolArray | None = None, power: float = 1.0) -> sparse.csr_matrix:
     """`C + C'` [N, N], C the counts of what follows what within ten steps, each over the steps between them^power.
 
-    `of_users` bool[users]: whose steps count; None for all.
+    Each is also over the root of its history's length: metrics count users alike, and a long history has ten pairs for
+    each of its items. `of_users` bool[users]: whose steps count; None for all.
     """
     most = max(_INTERACTIONS, _AN_ITEM * len(train.items))
     users = np.arange(0, len(train.histories), max(1, math.ceil(len(train.histories.items) / most)))
     if of_users is not None:
         users = users[of_users[users]]
-    counts = counts_within(train.histories.take(users), len(train.items), _STEPS, power=power)
+    histories = train.histories.take(users)
+    weights = np.maximum(histories.lengths, 1) ** -0.5
+    counts = counts_within(histories, len(train.items), _STEPS, power=power, weights=weights)
     return sparse.csr_matrix(counts + counts.T)
 
 

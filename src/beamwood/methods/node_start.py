@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,17 +75,21 @@ class ItemVectors:
         every = range(num_folds) if num_folds else (0,)
         parts = [surroundings(self.train, of_users=folds == fold if num_folds else None, power=0) for fold in every]
         parts = [part.astype(np.float32) for part in parts]
-        total = sum(parts[1:], parts[0])
-        yield by_leaf(total, tree)
-        # One at a time: each may be hundreds of MiB.
-        for part in parts if num_folds else []:
-            yield by_leaf(total - part, tree)
+        yield by_leaf(added(parts), tree)
+        # One at a time, as each may be hundreds of MiB, and added anew: what is taken from a sum of roots leaves rests.
+        for fold in range(num_folds):
+            yield by_leaf(added(parts[:fold] + parts[fold + 1 :]), tree)
 
     def vectors_by_leaf(self, tree: Tree, width: int) -> FloatArray:
         """float32[capacity, width], 0 where there is no item."""
         vectors = np.zeros((tree.shape.capacity, width), np.float32)
         vectors[tree.leaf_of_item] = self(width)
         return vectors
+
+
+def added(parts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
+    """The sum of matrices of one shape."""
+    return sum(parts[1:], parts[0])
 
 
 def smoothed(taken: FloatArray, tree: Tree) -> FloatArray:

@@ -23,7 +23,7 @@ from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.stored import MOST
-from beamwood.types import ItemLists
+from beamwood.types import FloatArray, ItemLists
 
 __all__ = ["Config", "counts_within", "fit"]
 
@@ -42,15 +42,22 @@ class Config(BaseModel):
     validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
 
 
-def counts_within(histories: ItemLists, num_items: int, steps: int, *, power: float = 1.0) -> sparse.csr_matrix:
-    """[N, N]: the sum of 1 / gap^power over all pairs (i, then j `gap` steps later) of a history, gap 1..steps."""
+def counts_within(
+    histories: ItemLists, num_items: int, steps: int, *, power: float = 1.0, weights: FloatArray | None = None
+) -> sparse.csr_matrix:
+    """[N, N]: the sum of 1 / gap^power over all pairs (i, then j `gap` steps later) of a history, gap 1..steps.
+
+    `weights` [histories]: what a pair of each history counts besides; None for 1.
+    """
     total = sparse.csr_matrix((num_items, num_items))
     rows = histories.rows
     for gap in range(1, min(steps + 1, int(histories.lengths.max(initial=0)))):
         same = rows[gap:] == rows[:-gap]
         first, later = histories.items[:-gap][same], histories.items[gap:][same]
-        weights = np.full(len(first), gap**-power)
-        total = total + sparse.csr_matrix((weights, (first, later)), shape=(num_items, num_items))
+        values = np.full(len(first), float(gap) ** -power)
+        if weights is not None:
+            values *= weights[rows[gap:][same]]
+        total = total + sparse.csr_matrix((values, (first, later)), shape=(num_items, num_items))
     total.setdiag(0)
     total.eliminate_zeros()
     return sparse.csr_matrix(total)
