@@ -10,6 +10,7 @@ import sys
 import polars as pl
 import pytest
 
+from beamwood.cli.compare import verdict
 from beamwood.cli.inputs import parse_duration
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
@@ -117,6 +118,28 @@ def test_compare_says_which_is_better(market, capsys):
     assert tail["paired_tests"]["new"][0]["rival"] == "popularity"
     assert beamwood(*arguments, "--tail-of", "prefixes") == 0
     assert re.search("test users with a tail label; .*prefixes of two items or more", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("left_in", "taken_out", "said"),
+    [
+        (0.02, 0.01, "dtr is significantly above counts (all: +0.0200), counts (new: +0.0100) and below none in f@20."),
+        (-0.02, -0.01, "Do not use the tree here. dtr is significantly below counts (all: -0.0200), counts (new: "),
+        (
+            0.02,
+            -0.01,
+            "Do not use the tree with consumed items taken out. dtr is significantly below counts (new: -0.0100), and "
+            "above counts (all: +0.0200), in f@20.",
+        ),
+        (0.0, 0.0, "dtr differs significantly from no rival in f@20; the simplest"),
+    ],
+)
+def test_what_compare_concludes(left_in, taken_out, said):
+    tests = {
+        view: [{"rival": "counts", "difference": {"mean": mean}, "adjusted": {"t": 0.01 if mean else 0.9}}]
+        for view, mean in (("all", left_in), ("new", taken_out))
+    }
+    assert verdict(tests, "dtr", "f@20").startswith(said)
 
 
 def write(folder, name, frame):

@@ -25,6 +25,7 @@ from beamwood.cli.inputs import (
 )
 from beamwood.cli.measure import as_document, compared, measure, measure_tail, parse_cuts, print_table
 from beamwood.errors import InputError
+from beamwood.evaluation.protocol import VIEWS
 
 if TYPE_CHECKING:
     from beamwood.data import Split
@@ -159,16 +160,22 @@ def verdict(tests: Mapping[str, list[dict[str, Any]]], baseline: str, metric: st
     """What the paired tests say of the baseline, plainly."""
     losses: list[str] = []
     wins: list[str] = []
+    lost: list[str] = []
     for view, rivals in tests.items():
         for test in rivals:
-            difference = test["difference"]
-            decided = max(test["adjusted"].values()) < 0.05
-            text = f"{test['rival']} ({view}: {difference['mean']:+.4f})"
-            if decided:
-                (wins if difference["mean"] > 0 else losses).append(text)
+            mean, text = test["difference"]["mean"], f"{test['rival']} ({view}: {test['difference']['mean']:+.4f})"
+            if max(test["adjusted"].values()) >= 0.05:
+                continue
+            if mean > 0:
+                wins.append(text)
+                continue
+            losses.append(text)
+            lost += [] if view in lost else [view]
     if losses:
-        advice = "Do not use the tree here. " if baseline == "dtr" else ""
-        return f"{advice}{baseline} is significantly below {', '.join(losses)} in {metric}."
+        where = "here" if len(lost) == len(tests) else f"with {VIEWS[lost[0]]}"
+        advice = f"Do not use the tree {where}. " if baseline == "dtr" else ""
+        above = f", and above {', '.join(wins)}," if wins else ""
+        return f"{advice}{baseline} is significantly below {', '.join(losses)}{above} in {metric}."
     if wins:
         return f"{baseline} is significantly above {', '.join(wins)} and below none in {metric}."
     return f"{baseline} differs significantly from no rival in {metric}; the simplest method is the better choice."

@@ -75,6 +75,7 @@ def fit_tree(
     )
     lengths = split.train.histories.lengths
     training |= {
+        "examples": len(task.examples),
         "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.min_history))),
         "tree_updates": task.renewals - task.taken_back,
         "tree_start": tree_name(config, split.train.num_items),
