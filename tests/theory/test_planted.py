@@ -60,6 +60,7 @@ def test_training_with_summed_labels_misses_what_rectified_labels_find(market):
         config = Config(
             tree="category",
             branching=2,
+            node_start="random",
             width=8,
             attention_hidden=8,
             windows=(3, 2, 1),
