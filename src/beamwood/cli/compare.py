@@ -160,19 +160,17 @@ def verdict(tests: Mapping[str, list[dict[str, Any]]], baseline: str, metric: st
     """What the paired tests say of the baseline, plainly."""
     losses: list[str] = []
     wins: list[str] = []
-    lost: list[str] = []
+    lost = set()
     for view, rivals in tests.items():
         for test in rivals:
-            mean, text = test["difference"]["mean"], f"{test['rival']} ({view}: {test['difference']['mean']:+.4f})"
             if max(test["adjusted"].values()) >= 0.05:
                 continue
-            if mean > 0:
-                wins.append(text)
-                continue
-            losses.append(text)
-            lost += [] if view in lost else [view]
+            mean = test["difference"]["mean"]
+            (wins if mean > 0 else losses).append(f"{test['rival']} ({view}: {mean:+.4f})")
+            if mean <= 0:
+                lost.add(view)
     if losses:
-        where = "here" if len(lost) == len(tests) else f"with {VIEWS[lost[0]]}"
+        where = "here" if len(lost) == len(tests) else f"with {VIEWS[lost.pop()]}"
         advice = f"Do not use the tree {where}. " if baseline == "dtr" else ""
         above = f", and above {', '.join(wins)}," if wins else ""
         return f"{advice}{baseline} is significantly below {', '.join(losses)}{above} in {metric}."

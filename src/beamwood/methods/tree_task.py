@@ -125,7 +125,8 @@ class TreeTask:
         rate = config.rate(train.num_items)
         self.optimizers = [LazyAdam(groups, lr=rate, decoupled=True, amsgrad=config.amsgrad)]
         # Of each user with examples, the first of them and how many follow.
-        _, self._first, self._count = np.unique(self.examples.users, return_index=True, return_counts=True)
+        counts = np.bincount(self.examples.users)
+        self._first, self._count = (np.cumsum(counts) - counts)[counts > 0], counts[counts > 0]
         self.num_examples = len(self._first) if config.examples == "users" else len(self.examples)
         # How often the tree was renewed, how often that was taken back, and the share of the run that was over then.
         self.renewals, self.taken_back = 0, 0

@@ -35,11 +35,11 @@ def validation(
 
     def measure() -> dict[str, float]:
         asked = search_of(searcher())
-        metrics: dict[str, float] = {}
+        views = {}
         for view in _VIEWS:
             result = evaluate(**asked, queries=subset, ks=(_CUT,), exclude_consumed=view == "new", batch_size=1024)
-            metrics |= {f"{view}/{name}": value for name, value in result.means().items()}
-        names = [name.removeprefix("all/") for name in metrics if name.startswith("all/")]
-        return metrics | {f"both/{name}": (metrics[f"all/{name}"] + metrics[f"new/{name}"]) / 2 for name in names}
+            views[view] = result.means()
+        views["both"] = {name: (value + views["new"][name]) / 2 for name, value in views["all"].items()}
+        return {f"{view}/{name}": value for view, means in views.items() for name, value in means.items()}
 
     return measure
