@@ -2,11 +2,13 @@
 
     python -m benchmarks.two_stage run --log LOG [--items ITEMS] [--boundary-column C] --retriever DIR --out DIR
                                        [--widths 40,80,120] [--variants "a;b"] [--seeds 0,1,2] [--set key=JSON]
-    python -m benchmarks.two_stage table --out DIR [--json]
+    python -m benchmarks.two_stage table --out DIR [--against VARIANT] [--json]
 
 The split is that of disjoint users with seed 2026, which the retriever was fitted on too. One JSON and one file of
 per-user metrics a training; `run` trains what the folder does not hold yet. What is trained on all pairs with drawn
-negatives does not depend on the number of candidates: it is trained once and judged at each.
+negatives does not depend on the number of candidates: it is trained once and judged at each. Every ranker is judged
+twice, by its own score alone as the study has it and with the retriever's added ("+ retriever"), the weight chosen on
+validation users.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "own candidates": {"training": "all", "negatives": "candidates"},
     "H-TS, own candidates": {"training": "harmonised", "negatives": "candidates"},
 }
+FUSED = " + retriever"
 KEYS = ("precision@1", "f@20", "ndcg@20")
 
 
@@ -43,6 +46,8 @@ def run(arguments: argparse.Namespace) -> None:
     from beamwood.data import ColumnNames, Dataset, disjoint_users, read_log
     from beamwood.evaluation.stages import decompose
     from beamwood.methods import two_stage
+    from beamwood.methods.interpolation import Interpolation
+    from beamwood.methods.validate import drawn
     from beamwood.retrieval.ranked import TwoStageSearcher
     from benchmarks.measure import one_thread
 
@@ -69,25 +74,38 @@ def run(arguments: argparse.Namespace) -> None:
         for name in arguments.variants.split(";"):
             fitted = None
             for width in widths:
-                target = folder / f"{name.replace(' ', '_')}-{width}-{seed}.json"
-                if target.exists():
+                targets = [folder / f"{form.replace(' ', '_')}-{width}-{seed}.json" for form in (name, name + FUSED)]
+                if all(target.exists() for target in targets):
                     continue
                 began = time.process_time()
                 if fitted is None or not name.startswith("TS"):
                     options = {"num_candidates": width, "retriever": arguments.retriever} | VARIANTS[name] | settings
                     config = two_stage.Config(**options)
                     fitted = two_stage.fit(split, config, seed=seed, progress=False)
-                searcher = TwoStageSearcher(retriever.searcher, fitted.searcher.scorer, num_candidates=width)
-                document = {
-                    "variant": name,
-                    "seed": seed,
-                    "candidates": width,
-                    "processor_seconds": round(time.process_time() - began, 1),
-                    "training": fitted.metadata["training"],
-                    "config": fitted.metadata["config"],
-                    "stages": decompose(searcher, split.test, ks=(1, 20), one_stage_queries=100).as_dict(),
-                }
-                keep(target, document, searcher)
+                seconds, scorer = time.process_time() - began, fitted.searcher.scorer
+                sought = Interpolation(
+                    retriever.searcher,
+                    drawn(split.valid, config.validation_users, seed=seed),
+                    num_candidates=width,
+                    monitor=config.monitor,
+                    weight=config.retriever_weight,
+                )
+                weight, _ = sought.best(fitted.searcher.score_askers)
+                for target, given in zip(targets, (0.0, weight), strict=True):
+                    searcher = TwoStageSearcher(
+                        retriever.searcher, scorer, num_candidates=width, retriever_weight=given
+                    )
+                    document = {
+                        "variant": name if target == targets[0] else name + FUSED,
+                        "seed": seed,
+                        "candidates": width,
+                        "retriever_weight": given,
+                        "processor_seconds": round(seconds, 1),
+                        "training": fitted.metadata["training"],
+                        "config": fitted.metadata["config"],
+                        "stages": decompose(searcher, split.test, ks=(1, 20), one_stage_queries=100).as_dict(),
+                    }
+                    keep(target, document, searcher)
 
 
 def table(arguments: argparse.Namespace) -> None:
@@ -102,11 +120,11 @@ def table(arguments: argparse.Namespace) -> None:
     rows = []
     for (name, width), runs in sorted(found.items(), key=lambda item: (item[0][1], item[0][0])):
         row: dict[str, Any] = {"variant": name, "candidates": width, "seeds": len(runs)}
-        base = found.get(("TS", width)) or []
+        base = found.get((arguments.against, 0 if arguments.against == "retriever" else width)) or []
         for metric in metrics:
             means = [float(values[metric].mean()) for _, values in runs]
             row[metric] = float(np.mean(means))
-            if base and name not in ("TS", "retriever"):
+            if base and name not in (arguments.against, "retriever"):
                 ours = np.mean([values[metric] for _, values in runs], axis=0)
                 theirs = np.mean([values[metric] for _, values in base], axis=0)
                 row[f"{metric} p"] = float(stats.ttest_rel(ours, theirs).pvalue)
@@ -147,6 +165,7 @@ def main() -> None:
     runner.set_defaults(work=run)
     tabler = commands.add_parser("table")
     tabler.add_argument("--out", required=True)
+    tabler.add_argument("--against", default="retriever", help="paired t tests over users, unadjusted, with this one")
     tabler.add_argument("--json", action="store_true")
     tabler.set_defaults(work=table)
     os.environ.setdefault("OMP_NUM_THREADS", "1")

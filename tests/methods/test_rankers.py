@@ -285,7 +285,8 @@ def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
     model = ranker.fit(split, ranker.Config(max_steps=40, evaluate_every=20), progress=False)
     model.save(tmp_path / "ranker")
     config = two_stage.Config(retriever=first["leave-one-out"], ranker=str(tmp_path / "ranker"), num_candidates=25)
-    both = two_stage.fit(split, config)
+    assert two_stage.fit(split, config).searcher.retriever_weight > 0
+    both = two_stage.fit(split, config.model_copy(update={"retriever_weight": 0}))
     part = split.test.take(np.arange(20))
     askers = Askers(part.users, part.histories)
     found = both.searcher.stages(askers, 10, excluded=part.consumed)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from beamwood.errors import InputError
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
 from beamwood.retrieval.scorers import restore_scorer
 from beamwood.types import Askers, ItemLists
@@ -51,3 +52,35 @@ def test_fewer_allowed_than_candidates(case):
     assert (np.sort(found.items[:, :4], axis=1) == np.arange(4)).all()
     assert (found.items[:, 4:] == -1).all()
     assert np.isneginf(found.scores[:, 4:]).all()
+
+
+@pytest.mark.parametrize("weight", [0.5, 3.0, 1e6])
+def test_the_retrievers_score_counts_beside_the_rankers(case, weight):
+    plain, askers, excluded, _ = case
+    searcher = TwoStageSearcher(plain.retriever, plain.scorer, num_candidates=CANDIDATES, retriever_weight=weight)
+    brought = plain.retriever.search_askers(askers, 2 * CANDIDATES, excluded=excluded)
+    found = searcher.search_askers(askers, 2 * CANDIDATES, excluded=excluded)
+    first = brought.items[:, :CANDIDATES]
+    scores = plain.score_askers(askers, first).astype(float) + weight * brought.scores[:, :CANDIDATES]
+    for row in range(USERS):
+        expected = first[row][np.argsort(-scores[row], kind="stable")]
+        assert found.items[row, :CANDIDATES].tolist() == expected.tolist()
+    assert np.allclose(found.scores[:, :CANDIDATES], -np.sort(-scores, axis=1), rtol=1e-5)
+    assert np.array_equal(found.items[:, CANDIDATES:], brought.items[:, CANDIDATES:])
+    if weight == 1e6:
+        assert np.array_equal(found.items, brought.items)
+    again = TwoStageSearcher.restore(*searcher.export())
+    assert np.array_equal(again.search_askers(askers, 7, excluded=excluded).items, found.items[:, :7])
+
+
+def test_a_folder_of_before_has_the_rankers_score_alone(case):
+    searcher = case[0]
+    config, arrays = searcher.export()
+    del config["retriever_weight"]
+    assert TwoStageSearcher.restore(config, arrays).retriever_weight == 0
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+def test_a_wrong_weight_is_refused(case, weight):
+    with pytest.raises(InputError, match="retriever_weight"):
+        TwoStageSearcher(case[0].retriever, case[0].scorer, retriever_weight=weight)

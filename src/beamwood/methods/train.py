@@ -8,10 +8,9 @@ from typing import Any, Unpack
 from pydantic import BaseModel
 
 from beamwood.data.split import Split
-from beamwood.errors import InputError, nearest
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.train_options import TrainOptions
-from beamwood.methods.validate import MEASURED, validation
+from beamwood.methods.validate import check_monitor, validation
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
@@ -46,8 +45,8 @@ def train(
     settings = config.model_dump(mode="json")
     made_of = {"method": method, "seed": seed, "data": split.dataset.fingerprint(), "split": split.rule}
     monitor, num_users = settings["monitor"], settings["validation_users"]
-    if measure is None and monitor not in MEASURED:
-        raise InputError(f"monitor='{monitor}' is not measured{nearest(monitor, MEASURED)}")
+    if measure is None:
+        check_monitor(monitor)
     shared = set(LoopConfig.model_fields) & set(settings) - {"monitor"}
     result = run_loop(
         task,

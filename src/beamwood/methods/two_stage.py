@@ -27,9 +27,11 @@ from beamwood.errors import InputError
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import context_features, tensors
 from beamwood.methods.fitted import fitted_alike
+from beamwood.methods.interpolation import Interpolation
 from beamwood.methods.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
 from beamwood.methods.train import train
 from beamwood.methods.train_options import TrainOptions, with_less_time
+from beamwood.methods.validate import check_monitor, drawn
 from beamwood.models.pairs import Asked
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher, retrieve
 from beamwood.retrieval.retriever import Retriever
@@ -55,6 +57,13 @@ class Config(PairConfig):
     ranker: str | None = Field(None, description="folder of a fitted ranker (--ranker); None: one is trained here")
     num_candidates: int = Field(
         100, ge=1, le=MOST, description="K: what the retriever brings; the study has 40, 80, 120"
+    )
+    retriever_weight: float | None = Field(
+        None,
+        ge=0,
+        le=MOST,
+        description="w: candidates are ordered by the ranker's score plus w times the retriever's; None: chosen on "
+        "validation users; the study's own: 0",
     )
     training: Literal["all", "harmonised", "weighted"] = Field(
         "all", description="on all pairs (TS), on those that this retriever retrieves (H-TS), or these above the others"
@@ -252,10 +261,13 @@ def _blocks(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         start = max(stop, start + 1)
 
 
-def two_stage(retriever: Retriever, ranker: Retriever, *, num_candidates: int = 100) -> Retriever:
+def two_stage(
+    retriever: Retriever, ranker: Retriever, *, num_candidates: int = 100, retriever_weight: float = 0.0
+) -> Retriever:
     """Put a fitted ranker behind a fitted retriever of the same items.
 
-    Errors: `InputError` where they know other items or users, or `ranker` does not rank.
+    The order is by the ranker's score plus `retriever_weight` times the retriever's. Errors: `InputError` where they
+    know other items or users, or `ranker` does not rank.
     """
     if not retriever.items.ids.equals(ranker.items.ids):
         raise InputError("retriever and ranker were fitted on other items; fit both on the same log")
@@ -264,7 +276,12 @@ def two_stage(retriever: Retriever, ranker: Retriever, *, num_candidates: int = 
     same_users = (
         retriever.users is not None and ranker.users is not None and retriever.users.ids.equals(ranker.users.ids)
     )
-    searcher = TwoStageSearcher(retriever.searcher, ranker.searcher.scorer, num_candidates=num_candidates)
+    searcher = TwoStageSearcher(
+        retriever.searcher,
+        ranker.searcher.scorer,
+        num_candidates=num_candidates,
+        retriever_weight=retriever_weight,
+    )
     if searcher.needs_users and not same_users:
         raise InputError("retriever and ranker were fitted on other users; fit both on the same log")
     stages = {"retriever": retriever.metadata, "ranker": ranker.metadata}
@@ -275,14 +292,21 @@ def two_stage(retriever: Retriever, ranker: Retriever, *, num_candidates: int = 
         histories=retriever.histories,
         categories=retriever.categories,
         metadata={name: value for name, value in retriever.metadata.items() if name in ("data", "source", "split")}
-        | {"method": "two-stage", "config": {"num_candidates": num_candidates}, "training": {}, "stages": stages},
+        | {
+            "method": "two-stage",
+            "config": {"num_candidates": num_candidates, "retriever_weight": retriever_weight},
+            "training": {},
+            "stages": stages,
+        },
     )
 
 
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train a ranker for the retriever in `config.retriever` (or take `config.ranker`) and put it behind it.
 
-    The weights kept are those whose two stages together are best on `split.valid`. `time_limit` in seconds covers the
+    The weights kept are those whose two stages together are best on `split.valid`, and so is the retriever's weight
+    beside them (`config.retriever_weight`), with which a start that knows nothing is the retriever's own order: what is
+    kept is never below that there. `time_limit` in seconds covers the
     searches for the training histories too, which are not cut short. Errors: `InputError` without a
     retriever, on one fitted on another log or split (it may have seen the test users), on one that brings no target.
     """
@@ -291,7 +315,13 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
         raise InputError("two-stage needs a fitted retriever; give its folder with --retriever")
     first = fitted_alike(config.retriever, split)
     if config.ranker is not None:
-        return two_stage(first, fitted_alike(config.ranker, split), num_candidates=config.num_candidates)
+        second = fitted_alike(config.ranker, split)
+        both = two_stage(first, second, num_candidates=config.num_candidates)
+        if config.retriever_weight == 0:
+            return both
+        assert isinstance(second.searcher, RankingSearcher)
+        weight, _ = _interpolation(first, split, config, options.get("seed", 0)).best(second.searcher.score_askers)
+        return two_stage(first, second, num_candidates=config.num_candidates, retriever_weight=weight)
     check_users_known(split, config)
     if config.context_columns and (config.horizon > 1 or config.num_targets > 1):
         raise InputError(
@@ -301,13 +331,33 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     if options.get("progress", True) and (config.training != "all" or config.negatives == "candidates"):
         print("asking the retriever for the training histories, before the first step", file=sys.stderr, flush=True)
     seed = options.get("seed", 0)
+    interpolation = _interpolation(first, split, config, seed)
     task = RetrievedTask(split.train, config, first.searcher, seed=seed)
     options = with_less_time(options, time.monotonic() - began)
 
-    def searcher() -> TwoStageSearcher:
-        return TwoStageSearcher(first.searcher, task.scorer(), num_candidates=config.num_candidates)
+    def searcher(weight: float = 0.0) -> TwoStageSearcher:
+        return TwoStageSearcher(
+            first.searcher, task.scorer(), num_candidates=config.num_candidates, retriever_weight=weight
+        )
 
-    training = train(task, split, config, searcher, method="two-stage", **options)
+    def measure() -> dict[str, float]:
+        return interpolation.best(searcher().score_askers)[1]
+
+    training = train(task, split, config, searcher, method="two-stage", measure=measure, evaluate_start=True, **options)
+    weight, _ = interpolation.best(searcher().score_askers)
+    training["retriever_weight"] = weight
     if task.recall is not None:
         training["retrieved_share_of_training_pairs"] = task.recall
-    return build_retriever(searcher(), split, method="two-stage", config=config, seed=seed, training=training)
+    return build_retriever(searcher(weight), split, method="two-stage", config=config, seed=seed, training=training)
+
+
+def _interpolation(first: Retriever, split: Split, config: Config, seed: int) -> Interpolation:
+    """The retriever's candidates for the validation users. Errors: a `monitor` that is not measured."""
+    check_monitor(config.monitor)
+    return Interpolation(
+        first.searcher,
+        drawn(split.valid, config.validation_users, seed=seed),
+        num_candidates=config.num_candidates,
+        monitor=config.monitor,
+        weight=config.retriever_weight,
+    )

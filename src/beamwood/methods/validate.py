@@ -8,14 +8,23 @@ from typing import Any
 import numpy as np
 
 from beamwood.data.split import Queries
+from beamwood.errors import InputError, nearest
 from beamwood.evaluation.metrics import METRICS
-from beamwood.evaluation.protocol import evaluate, search_of
+from beamwood.evaluation.protocol import VIEWS, evaluate, search_of
 
-__all__ = ["MEASURED", "drawn", "validation"]
+__all__ = ["CUT", "MEASURED", "check_monitor", "drawn", "named", "validation"]
 
-_VIEWS, _CUT = ("all", "new"), 20
-MEASURED = tuple(f"{view}/{name}@{_CUT}" for view in (*_VIEWS, "both") for name in METRICS)
+CUT = 20
+"""Places of a list that a training is judged by."""
+
+MEASURED = tuple(f"{view}/{name}@{CUT}" for view in (*VIEWS, "both") for name in METRICS)
 """The names by which a training can choose its best weights."""
+
+
+def check_monitor(monitor: str) -> None:
+    """Errors: a name that is not in `MEASURED`."""
+    if monitor not in MEASURED:
+        raise InputError(f"monitor='{monitor}' is not measured{nearest(monitor, MEASURED)}")
 
 
 def drawn(queries: Queries, num_users: int, *, seed: int) -> Queries:
@@ -36,10 +45,17 @@ def validation(
     def measure() -> dict[str, float]:
         asked = search_of(searcher())
         views = {}
-        for view in _VIEWS:
-            result = evaluate(**asked, queries=subset, ks=(_CUT,), exclude_consumed=view == "new", batch_size=1024)
+        for view in VIEWS:
+            result = evaluate(**asked, queries=subset, ks=(CUT,), exclude_consumed=view == "new", batch_size=1024)
             views[view] = result.means()
-        views["both"] = {name: (value + views["new"][name]) / 2 for name, value in views["all"].items()}
-        return {f"{view}/{name}": value for view, means in views.items() for name, value in means.items()}
+        return named(views)
 
     return measure
+
+
+def named(views: dict[str, dict[str, float]]) -> dict[str, float]:
+    """The metrics of each view under the names of `MEASURED`, and their means over both."""
+    both = {name: (value + views["new"][name]) / 2 for name, value in views["all"].items()}
+    return {
+        f"{view}/{name}": value for view, means in (views | {"both": both}).items() for name, value in means.items()
+    }

@@ -20,7 +20,7 @@ from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates, top_k
 from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists, PersonalSearcher, Searcher, needs_users
 
-__all__ = ["RankingSearcher", "StagedHits", "TwoStageSearcher"]
+__all__ = ["RankingSearcher", "StagedHits", "TwoStageSearcher", "interpolated", "retrieve"]
 
 # Numbers held at a time for the whole catalogue (16 MiB).
 _BLOCK_CELLS = 2**22
@@ -97,6 +97,7 @@ class _StoredStage(StoredConfig):
 
 class _Stored(StoredConfig):
     num_candidates: int = Field(le=MOST)
+    retriever_weight: float = Field(0.0, ge=0, le=MOST)
     retriever: _StoredStage
     ranker: dict[str, Any]
 
@@ -112,24 +113,30 @@ class StagedHits:
 
 
 class TwoStageSearcher:
-    """The retriever's `num_candidates` best items, ordered anew by the ranker.
+    """The retriever's `num_candidates` best items, ordered anew by the ranker's score.
 
-    Exclusions and filters act in the retriever. A search for k above `num_candidates` retrieves k; the ranker orders
-    the first `num_candidates` of them, whatever k is, and the others follow in the retriever's order. Their scores say
-    no more than that: the ranker's lowest less 1, 2, 3, .. A tree asked for more than its beam widens it, and may bring
-    others first. `Hits.scored` counts what both stages scored. Source: two-stage bounds, section 3.
+    With a `retriever_weight` w above 0, by the ranker's score plus w times the retriever's (not in the study).
+    Exclusions and filters act in the retriever. A search for k above `num_candidates` retrieves k; the first
+    `num_candidates` of them are ordered anew, whatever k is, and the others follow in the retriever's order. Their
+    scores say no more than that: the lowest before them less 1, 2, 3, .. A tree asked for more than its beam widens it,
+    and may bring others first. `Hits.scored` counts what both stages scored. Source: two-stage bounds, section 3.
     """
 
     kind: ClassVar[str] = "two-stage"
 
-    def __init__(self, retriever: Searcher, scorer: PairScorer, *, num_candidates: int = 100) -> None:
+    def __init__(
+        self, retriever: Searcher, scorer: PairScorer, *, num_candidates: int = 100, retriever_weight: float = 0.0
+    ) -> None:
         if num_candidates < 1:
             raise InputError(f"num_candidates={num_candidates} is below 1; the study retrieves 40 to 120")
+        if not 0 <= retriever_weight <= MOST:
+            raise InputError(f"retriever_weight={retriever_weight} must be 0 (the study's) or a positive number")
         if retriever.num_items != scorer.num_items:
             raise ArtefactError(
                 f"the retriever has {retriever.num_items} items, the ranker {scorer.num_items}; fit both on one log"
             )
-        self.retriever, self.scorer, self.num_candidates = retriever, scorer, num_candidates
+        self.retriever, self.scorer = retriever, scorer
+        self.num_candidates, self.retriever_weight = num_candidates, float(retriever_weight)
         self._context = context_of(scorer)
 
     @property
@@ -159,10 +166,8 @@ class TwoStageSearcher:
         wanted = min(max(k, self.num_candidates), self.num_items)
         candidates = retrieve(self.retriever, askers, wanted, excluded=excluded, allowed=allowed)
         between = time.perf_counter()
-        first, others = np.split(candidates.items, [self.num_candidates], axis=1)
-        ranked = sort_candidates(first, _score(self.scorer, self._context, askers, first), k)
-        _append(ranked, others, self.num_candidates)
-        hits = Hits(ranked.items, ranked.scores, candidates.scored + (first >= 0).sum(axis=1))
+        scores = _score(self.scorer, self._context, askers, candidates.items[:, : self.num_candidates])
+        hits = interpolated(candidates, scores, self.retriever_weight, k)
         return StagedHits(candidates, hits, between - began, time.perf_counter() - between)
 
     def search(
@@ -192,6 +197,7 @@ class TwoStageSearcher:
         ranker, ranker_arrays = self.scorer.export()
         config = {
             "num_candidates": self.num_candidates,
+            "retriever_weight": self.retriever_weight,
             "retriever": {"kind": self.retriever.kind, "config": retriever},
             "ranker": ranker,
         }
@@ -204,7 +210,7 @@ class TwoStageSearcher:
         first = stored.retriever
         retriever = restore_searcher(first.kind, first.config, _of_stage(arrays, "retriever."))
         scorer = restore_scorer(stored.ranker, _of_stage(arrays, "ranker."))
-        return cls(retriever, scorer, num_candidates=stored.num_candidates)
+        return cls(retriever, scorer, num_candidates=stored.num_candidates, retriever_weight=stored.retriever_weight)
 
 
 def retrieve(
@@ -217,12 +223,23 @@ def retrieve(
     return searcher.search(askers.histories, k, excluded=excluded, allowed=allowed)
 
 
-def _append(hits: Hits, others: NDArray[np.int32], place: int) -> None:
-    """Write `others` behind the first `place` hits, in place; where those are fewer, there are no others."""
-    stop = place + others.shape[1]
-    below = hits.scores[:, place - 1 : place] - np.arange(1, others.shape[1] + 1, dtype=np.float32)
-    hits.items[:, place:stop] = others
-    hits.scores[:, place:stop] = np.where(others >= 0, below, np.float32(-np.inf))
+def interpolated(candidates: Hits, ranked_BK: NDArray[np.float32], retriever_weight: float, k: int) -> Hits:
+    """The first K candidates by the ranker's score of each plus the weight times the retriever's, then the others.
+
+    `ranked_BK` -inf where there is no candidate. `Hits.scored` has the K in addition.
+    """
+    num_ranked = ranked_BK.shape[1]
+    first, others = np.split(candidates.items[:, : max(k, num_ranked)], [num_ranked], axis=1)
+    if retriever_weight > 0:
+        retrieved_BK = candidates.scores[:, :num_ranked]
+        added: NDArray[np.float32] = np.float32(retriever_weight) * np.where(first >= 0, retrieved_BK, np.float32(0))
+        ranked_BK = ranked_BK + added
+    hits = sort_candidates(first, ranked_BK, k)
+    stop = num_ranked + others.shape[1]
+    below = hits.scores[:, num_ranked - 1 : num_ranked] - np.arange(1, others.shape[1] + 1, dtype=np.float32)
+    hits.items[:, num_ranked:stop] = others
+    hits.scores[:, num_ranked:stop] = np.where(others >= 0, below, np.float32(-np.inf))
+    return Hits(hits.items, hits.scores, candidates.scored + (first >= 0).sum(axis=1))
 
 
 def _of_stage(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,99 @@
+"""The weight of the retriever's score: what is measured is what two stages answer, and the best is taken."""
+
+import numpy as np
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.methods import cooccurrence, popularity, two_stage
+from beamwood.methods.interpolation import Interpolation
+from beamwood.methods.validate import validation
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.ranked import TwoStageSearcher
+from beamwood.retrieval.scorers import restore_scorer
+from beamwood.types import ItemLists
+
+NUM_USERS, NUM_ITEMS, MONITOR = 300, 90, "both/ndcg@20"
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=NUM_USERS, num_items=NUM_ITEMS, min_events=10, max_events=30), seed=1)
+    return disjoint_users(Dataset.from_log(read_log(market.log)))
+
+
+@pytest.fixture(scope="module")
+def retriever(split):
+    return cooccurrence.fit(split).searcher
+
+
+def scorer_of(scores_N):
+    """A ranker with one score an item, whoever asks."""
+    users = np.ones((NUM_USERS + 1, 1), np.float32)
+    return restore_scorer({"kind": "graphrec"}, {"users": users, "items": np.float32(scores_N)[:, None]})
+
+
+def interpolation(split, retriever, num_candidates, weight=None):
+    return Interpolation(retriever, split.valid, num_candidates=num_candidates, monitor=MONITOR, weight=weight)
+
+
+@pytest.mark.parametrize("num_candidates", [5, 40, 500])
+def test_what_is_measured_is_what_two_stages_answer(split, retriever, num_candidates):
+    scorer = scorer_of(np.random.default_rng(0).random(len(split.dataset.items)))
+    sought = interpolation(split, retriever, num_candidates)
+    searcher = TwoStageSearcher(retriever, scorer, num_candidates=num_candidates)
+    weight, metrics = sought.best(searcher.score_askers)
+    values = []
+    for given in sought.weights:
+        alone, measured = interpolation(split, retriever, num_candidates, given).best(searcher.score_askers)
+        served = TwoStageSearcher(retriever, scorer, num_candidates=num_candidates, retriever_weight=given)
+        assert alone == given
+        assert measured == pytest.approx(validation(lambda s=served: s, split.valid, 10**6, seed=0)())
+        values.append(measured[MONITOR])
+    assert metrics[MONITOR] == max(values)
+    assert weight == sought.weights[values.index(max(values))]
+
+
+def test_a_ranker_that_knows_nothing_leaves_the_retrievers_order(split, retriever):
+    noise = scorer_of(np.random.default_rng(1).random(len(split.dataset.items)))
+    searcher = TwoStageSearcher(retriever, noise, num_candidates=40)
+    weight, metrics = interpolation(split, retriever, 40).best(searcher.score_askers)
+    own = validation(lambda: retriever, split.valid, 10**6, seed=0)()
+    alone = interpolation(split, retriever, 40, 0.0).best(searcher.score_askers)[1]
+    assert weight > 0
+    assert metrics[MONITOR] >= own[MONITOR] - 1e-9
+    assert metrics[MONITOR] > alone[MONITOR] + 0.02
+
+
+def test_scores_that_do_not_differ_leave_the_rankers(split):
+    flat = PopularitySearcher(np.ones(len(split.dataset.items)))
+    assert interpolation(split, flat, 40).weights == (0.0,)
+
+
+def test_two_stages_are_never_below_the_retriever_on_validation(split, tmp_path):
+    cooccurrence.fit(split).save(tmp_path / "first")
+    config = two_stage.Config(
+        retriever=str(tmp_path / "first"), width=4, attention=(4,), mlp=(4,), max_steps=3, monitor=MONITOR
+    )
+    both = two_stage.fit(split, config, progress=False)
+    measured = [
+        validation(lambda s=s: s.searcher, split.valid, 10**6, seed=0)()[MONITOR]
+        for s in (both, beamwood.load(tmp_path / "first"))
+    ]
+    assert measured[0] >= measured[1] - 1e-9
+    assert both.metadata["training"]["retriever_weight"] == both.searcher.retriever_weight
+    both.save(tmp_path / "both")
+    loaded = beamwood.load(tmp_path / "both")
+    assert loaded.searcher.retriever_weight == both.searcher.retriever_weight
+    assert loaded.recommend(histories=[[1, 2]], k=8) == both.recommend(histories=[[1, 2]], k=8)
+    study = two_stage.fit(split, config.model_copy(update={"retriever_weight": 0.0}), progress=False)
+    assert study.searcher.retriever_weight == 0
+
+
+def test_without_labels_there_is_nothing_to_choose_by(split):
+    bare = split.valid.take(np.arange(3))
+    bare = type(bare)(bare.users, bare.histories, ItemLists.empty(3), bare.consumed)
+    with pytest.raises(InputError, match="none of the 3 validation queries has a label"):
+        Interpolation(popularity.fit(split).searcher, bare, num_candidates=5, monitor=MONITOR, weight=None)
