@@ -257,6 +257,12 @@ def test_the_command_line(market, first, tmp_path, capsys):
             "graph=true is for",
         ),
         (
+            ["--method", "ranker", "--split", "leave-one-out", "--set", "item_start=transitions"],
+            "item_start=transitions is for model=din, not for graphrec",
+        ),
+        (["--method", "two-stage", "--set", "retriever_weight=-1"], "retriever_weight=-1: Input should be greater"),
+        (["--method", "two-stage", "--retriever", "{first}", "--set", "monitor=new/f@2"], "monitor='new/f@2' is not"),
+        (
             ["--method", "two-stage", "--split", "leave-one-out", "--retriever", "{first}"],
             "was fitted on another split",
         ),
@@ -325,6 +331,7 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
         "learning_rate=0.01",
         "horizon=1",
         "num_targets=1",
+        "retriever_weight=0",
     ]
     out = str(tmp_path / "both")
     fit = ["fit", *log, "--method", "two-stage", "--retriever", str(tmp_path / "first"), "--out", out]

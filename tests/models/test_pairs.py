@@ -234,3 +234,21 @@ def test_a_damaged_scorer_says_so():
         restore_scorer(config, arrays)
     with pytest.raises(ArtefactError, match="kind 'neumv' is unknown; did you mean 'neumf'"):
         restore_scorer(config | {"kind": "neumv"}, arrays)
+
+
+@pytest.mark.parametrize("layers", [(5, 4), (5,)])
+def test_where_din_starts(layers):
+    drawn = DinRanker(ITEMS, width=6, attention=layers, mlp=(8, 3), generator=generator())
+    model = DinRanker(ITEMS, width=6, attention=layers, mlp=(8, 3), attention_start=0.3, generator=generator())
+    vectors = torch.randn(ITEMS, 6, generator=generator())
+    vectors[4] = 0
+    model.start_from(vectors)
+    known = torch.arange(ITEMS) != 4
+    assert torch.equal(model.items.ids.weight[:-1][known], vectors[known])
+    assert torch.equal(model.items.ids.weight[[4, -1]], drawn.items.ids.weight[[4, -1]])
+    assert torch.equal(model.attention[0].weight, drawn.attention[0].weight)
+    # The mean of all ordered pairs is near that of an item and the next, and exact for these.
+    a_ND = model.items(torch.arange(ITEMS))[:, None]
+    following = model.weights(a_ND, a_ND.roll(1, 0), torch.ones(ITEMS, 1, dtype=torch.bool))
+    assert following.mean().item() == pytest.approx(0.3, abs=1e-5)
+    assert drawn.attention_out.bias.item() == 0

@@ -18,6 +18,7 @@ from beamwood.data.features import FeatureColumn
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.methods.columns import item_features, user_features
+from beamwood.methods.item_start import Start, starts_from_transitions, transition_vectors
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
@@ -45,6 +46,12 @@ class PairConfig(BaseModel):
         (64, 16), min_length=1, description="layers of din's attention; one is six times as fast"
     )
     mlp: tuple[PositiveInt, ...] = Field((200, 80), min_length=1, description="layers of din above it")
+    item_start: Start = Field(
+        "auto",
+        description="where din's item vectors start: at random (the study's), or from what follows what in the "
+        "training histories; auto: the latter up to two million items",
+    )
+    attention_start: float | None = Field(0.3, description="din's attention at first; null: as drawn (the study's)")
     item_columns: tuple[str, ...] = Field((), description="columns of the item table, as name or name:kind")
     user_columns: tuple[str, ...] = Field((), description="columns of the user table, as name or name:kind")
     embedding_optimizer: EmbeddingOptimizer = "auto"
@@ -52,15 +59,25 @@ class PairConfig(BaseModel):
 
 
 def build_pair_model(
-    train: Dataset, config: PairConfig, generator: torch.Generator, context: Sequence[FeatureColumn] = ()
+    train: Dataset,
+    config: PairConfig,
+    generator: torch.Generator,
+    context: Sequence[FeatureColumn] = (),
+    *,
+    seed: int = 0,
 ) -> AnyPairModel:
-    """The model of a configuration. Errors: columns of a table that was not given, `graph` for another model."""
+    """The model of a configuration; `seed` is that of where item vectors start.
+
+    Errors: columns of a table that was not given, `graph` or `item_start=transitions` for another model.
+    """
     items, users = item_features(train, config.item_columns), user_features(train, config.user_columns)
     shared: dict[str, Any] = {"item_features": items, "user_features": users}
     shared |= {"generator": generator, "context_columns": context}
     num_users, num_items = len(train.users), len(train.items)
     if config.graph and config.model != "graphrec":
         raise InputError(f"graph=true is for model=graphrec, not for {config.model}")
+    if config.item_start == "transitions" and config.model != "din":
+        raise InputError(f"item_start=transitions is for model=din, not for {config.model}")
     model: AnyPairModel
     if config.model == "graphrec":
         graph = train.histories if config.graph else None
@@ -68,7 +85,10 @@ def build_pair_model(
     elif config.model == "neumf":
         model = NeuMf(num_users, num_items, factors=config.width or 8, **shared)
     else:
-        model = DinRanker(num_items, width=config.width or 96, attention=config.attention, mlp=config.mlp, **shared)
+        shared |= {"attention": config.attention, "mlp": config.mlp, "attention_start": config.attention_start}
+        model = DinRanker(num_items, width=config.width or 96, **shared)
+        if starts_from_transitions(config.item_start, num_items, possible=True):
+            model.start_from(torch.from_numpy(transition_vectors(train, config.width or 96, seed)))
     sparse_gradients(model, config.embedding_optimizer)
     return model
 

@@ -110,7 +110,7 @@ class ListTask:
     def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
         self.config = config
         self.generator = torch.Generator().manual_seed(seed)
-        self.ranker = build_pair_model(train, config, self.generator)
+        self.ranker = build_pair_model(train, config, self.generator, seed=seed)
         counts = {"num_positives": config.num_positives, "num_negatives": config.num_negatives}
         self.sampler: ListSampler | FutureListSampler
         if config.model == "din":

@@ -137,7 +137,7 @@ class RetrievedTask:
         self.num_examples = len(self.examples)
         self.context = context_features(train, config.context_columns)
         columns = () if self.context is None else self.context.columns
-        self.model: nn.Module = build_pair_model(train, config, self.generator, columns)
+        self.model: nn.Module = build_pair_model(train, config, self.generator, columns, seed=seed)
         self.optimizers = [
             LazyAdam(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, decoupled=True)
         ]

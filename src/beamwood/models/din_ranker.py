@@ -22,6 +22,9 @@ from beamwood.models.pairs import Asked, IdTable
 
 __all__ = ["DinRanker"]
 
+# Pairs of items over which attention's mean is taken where it starts.
+_PAIRS = 1024
+
 
 class DinRanker(nn.Module):
     """`s = MLP([z ; w ; z * w ; u])`, `z = sum_l weight(a_l, w) a_l`, `weight = MLP'([a ; a * w ; w])`, PReLU layers.
@@ -41,9 +44,12 @@ class DinRanker(nn.Module):
         item_features: FeatureTable | None = None,
         user_features: FeatureTable | None = None,
         context_columns: Sequence[FeatureColumn] = (),
+        attention_start: float | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
+        """`attention_start`: see `Din.reset_parameters`; None: as drawn."""
         super().__init__()
+        self.attention_start = attention_start
         self.items = IdTable(num_items, width, item_features, std=0.1, generator=generator)
         self.users = None
         if user_features is not None:
@@ -56,6 +62,23 @@ class DinRanker(nn.Module):
         self.hidden = _layers([parts * width, *mlp], generator)
         self.acts = nn.ModuleList(nn.PReLU(size) for size in mlp)
         self.output = _linear(mlp[-1], 1, generator)
+        self.centre_attention()
+
+    @torch.no_grad()
+    def start_from(self, vectors_ND: Tensor) -> None:
+        """Put vectors in the place of the items' drawn ones; an item whose vector is 0 keeps its own."""
+        known = vectors_ND.any(dim=1).nonzero().squeeze(1)
+        self.items.ids.weight[known] = vectors_ND[known]
+        self.centre_attention()
+
+    @torch.no_grad()
+    def centre_attention(self) -> None:
+        """Shift attention's bias so that its mean over pairs of an item and the next is `attention_start`."""
+        if self.attention_start is not None:
+            some = torch.arange(min(self.items.num_rows, _PAIRS))
+            a_PD, w_PD = self.items(some), self.items(some.roll(1))
+            now = self.weights(a_PD[:, None], w_PD[:, None], torch.ones(len(some), 1, dtype=torch.bool)).mean()
+            self.attention_out.bias.add_(self.attention_start - now)
 
     def forward(self, asked: Asked, items_BM: Tensor) -> Tensor:
         """Scores [B, M]."""
