@@ -51,7 +51,7 @@ _ITEMS_AT_A_TIME = 2**18
 
 
 class Config(PairConfig):
-    """Two stages; the ranker is the study's DIN."""
+    """Two stages; the ranker is the study's DIN, in a size that two cores train in minutes."""
 
     retriever: str | None = Field(None, description="folder of the fitted retriever (--retriever); required")
     ranker: str | None = Field(None, description="folder of a fitted ranker (--ranker); None: one is trained here")
@@ -82,7 +82,7 @@ class Config(PairConfig):
         (), description="columns of the log that say in which circumstances an item was taken, as name or name:kind"
     )
     model: Literal["graphrec", "neumf", "din"] = "din"
-    learning_rate: float = Field(1e-3, gt=0)
+    learning_rate: float = Field(3e-3, gt=0)
     weight_decay: float = Field(0.0, ge=0, description="of AdamW: multiplied by the rate")
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
     warmup_steps: int = Field(100, ge=0)
