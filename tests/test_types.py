@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beamwood.errors import InputError, nearest
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, among
 
 rows_of_items = st.lists(st.lists(st.integers(0, 20), max_size=7), max_size=8)
 
@@ -22,6 +22,18 @@ def test_agrees_with_lists(rows, length):
     backwards = np.arange(len(rows))[::-1]
     assert [list(row) for row in lists.take(backwards)] == rows[::-1]
     assert [list(row) for row in ItemLists.concatenate([lists, lists])] == rows + rows
+
+
+@given(rows_of_items, rows_of_items)
+def test_two_lists_a_row(rows, others):
+    others = [*others, *rows][: len(rows)]
+    first, second = ItemLists.from_lists(rows), ItemLists.from_lists(others)
+    both = first.union(second)
+    assert [list(row) for row in both] == [sorted({*a, *b}) for a, b in zip(rows, others, strict=True)]
+    items = np.tile(np.arange(-1, 23), (len(rows), 1))
+    assert among(items, second).tolist() == [[item in other for item in range(-1, 23)] for other in others]
+    with pytest.raises(InputError, match="give one row each"):
+        first.union(ItemLists.empty(len(rows) + 1))
 
 
 def test_wrong_arrays_are_refused():

@@ -23,6 +23,7 @@ __all__ = [
     "ItemLists",
     "PersonalSearcher",
     "Searcher",
+    "among",
     "is_personal",
     "needs_users",
 ]
@@ -127,12 +128,33 @@ class ItemLists:
         counts = np.bincount(keys // width, minlength=len(self))
         return type(self)(np.concatenate([[0], np.cumsum(counts)]), (keys % width).astype(np.int32))
 
+    def union(self, other: ItemLists) -> Self:
+        """The items of both lists of each row, sorted by index, without repeats. Errors: another number of rows."""
+        if len(other) != len(self):
+            raise InputError(f"the lists have {len(self)} and {len(other)} rows; give one row each")
+        rows = np.concatenate([self.rows, other.rows])
+        order = np.argsort(rows, kind="stable")
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(self)))])
+        return type(self)(indptr, np.concatenate([self.items, other.items])[order]).distinct()
+
     @classmethod
     def concatenate(cls, parts: Sequence[ItemLists]) -> Self:
         """The rows of several `ItemLists`, one after the other."""
         lengths = np.concatenate([part.lengths for part in parts]) if parts else np.empty(0, np.int64)
         items = np.concatenate([part.items for part in parts]) if parts else np.empty(0, np.int32)
         return cls(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), items)
+
+
+def among(items_BM: IndexArray, lists: ItemLists) -> BoolArray:
+    """bool[B, M], true where an item is in its row's list; -1 (no item) never is."""
+    if len(lists.items) == 0:
+        return np.zeros(items_BM.shape, np.bool_)
+    width = np.int64(max(int(items_BM.max(initial=-1)), int(lists.items.max())) + 1)
+    known = np.unique(lists.rows * width + lists.items)
+    asked = np.arange(len(items_BM), dtype=np.int64)[:, None] * width + items_BM
+    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    found: BoolArray = (known[place] == asked) & (items_BM >= 0)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

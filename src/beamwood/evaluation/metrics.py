@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
-from beamwood.types import BoolArray, IndexArray, ItemLists
+from beamwood.types import BoolArray, IndexArray, ItemLists, among
 
 __all__ = [
     "METRICS",
@@ -59,14 +59,7 @@ def relevance(items_BK: IndexArray, labels: ItemLists) -> BoolArray:
     """bool[B, K], true where a place first holds an item of the row's labels (which need not be distinct)."""
     if len(labels) != len(items_BK):
         raise InputError(f"labels have {len(labels)} rows for {len(items_BK)} ranked lists; give one row each")
-    if len(labels.items) == 0:
-        return np.zeros(items_BK.shape, np.bool_)
-    width = np.int64(max(int(items_BK.max(initial=-1)), int(labels.items.max())) + 1)
-    known = np.unique(labels.rows * width + labels.items)
-    asked = np.arange(len(items_BK), dtype=np.int64)[:, None] * width + items_BK
-    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
-    found: BoolArray = (known[place] == asked) & (items_BK >= 0) & ~repeats(items_BK)
-    return found
+    return among(items_BK, labels) & ~repeats(items_BK)
 
 
 def metrics_at(relevant_BK: BoolArray, num_labels: IndexArray, k: int) -> dict[str, NDArray[np.float64]]:

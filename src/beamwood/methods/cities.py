@@ -12,14 +12,14 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.methods.item_contexts import Occurrences, replaced_vectors
+from beamwood.methods.repeats import RepeatConfig, fit_sequence
 from beamwood.methods.sequence_start import fitted_sequence
-from beamwood.methods.train import fit_task
 from beamwood.methods.train_options import TrainOptions
 from beamwood.models.cities import ContextModel
 from beamwood.retrieval.retriever import Retriever
@@ -32,10 +32,8 @@ TRAINS = True
 """This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
 
 
-class Config(BaseModel):
+class Config(RepeatConfig):
     """The paper's: 24 items to each side, up to 10 contexts, items with up to 5 interactions are rare."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     start: str | None = Field(None, description="folder of a fitted sequence model (--from)")
     reach: int = Field(24, ge=1, description="items to each side of an occurrence")
@@ -52,8 +50,6 @@ class Config(BaseModel):
     evaluate_every: int = Field(100, ge=1)
     patience: int = Field(8, ge=1)
     clip_norm: float = Field(5.0, gt=0)
-    validation_users: int = Field(600, ge=1)
-    monitor: str = "new/f@20"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,4 +142,4 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     config = config or Config()
     task = CitiesTask(split, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
-    return fit_task(task, split, config, task.searcher, method="cities", **options)
+    return fit_sequence(task, split, config, method="cities", **options)

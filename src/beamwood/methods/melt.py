@@ -14,14 +14,14 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.methods.item_contexts import Occurrences, encoded, replaced_vectors
+from beamwood.methods.repeats import RepeatConfig, fit_sequence
 from beamwood.methods.sequence_start import fitted_sequence
-from beamwood.methods.train import fit_task
 from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import SequenceSearcher, UserBranch
@@ -32,10 +32,8 @@ TRAINS = True
 """This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
 
 
-class Config(BaseModel):
+class Config(RepeatConfig):
     """The branches on top of the model in `start`; the paper's quantiles call four fifths of users and items rare."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     start: str | None = Field(None, description="folder of a fitted sequence model (--from)")
     user_quantile: float = Field(0.8, gt=0, lt=1, description="users with shorter histories than this share are rare")
@@ -50,8 +48,6 @@ class Config(BaseModel):
     evaluate_every: int = Field(100, ge=1)
     patience: int = Field(8, ge=1)
     clip_norm: float = Field(5.0, gt=0)
-    validation_users: int = Field(600, ge=1)
-    monitor: str = "new/f@20"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,4 +165,4 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     config = config or Config()
     task = MeltTask(split, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
-    return fit_task(task, split, config, task.searcher, method="melt", **options)
+    return fit_sequence(task, split, config, method="melt", **options)

@@ -14,7 +14,7 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from beamwood.data.dataset import Dataset
@@ -22,7 +22,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
 from beamwood.methods.item_start import Start, start_from_transitions, starts_from_transitions
-from beamwood.methods.train import fit_task
+from beamwood.methods.repeats import RepeatConfig, fit_sequence
 from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.encoders import build_encoder
 from beamwood.models.sequence import SequenceModel
@@ -36,10 +36,8 @@ TRAINS = True
 """This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
 
 
-class Config(BaseModel):
+class Config(RepeatConfig):
     """A sequence encoder; the defaults of SASRec were chosen on validation data of `ml1m`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     encoder: Literal["sasrec", "gru4rec", "caser", "fmlp"] = "sasrec"
     width: int = Field(64, ge=1)
@@ -80,8 +78,6 @@ class Config(BaseModel):
     evaluate_every: int = Field(200, ge=1)
     patience: int = Field(8, ge=1)
     clip_norm: float = Field(5.0, gt=0)
-    validation_users: int = Field(600, ge=1)
-    monitor: str = "new/f@20"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,4 +242,4 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     began, config = time.monotonic(), config or Config()
     task = SequenceTask(split.train, config, seed=options.get("seed", 0))
     options = with_less_time(options, time.monotonic() - began)
-    return fit_task(task, split, config, task.searcher, method=config.encoder, **options)
+    return fit_sequence(task, split, config, method=config.encoder, **options)

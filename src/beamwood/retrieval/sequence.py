@@ -21,10 +21,11 @@ from beamwood.kernels.gru import GruEncoder
 from beamwood.kernels.sequence import PlainEncoder
 from beamwood.kernels.transformer import TransformerEncoder
 from beamwood.retrieval.stored import MOST, StoredConfig
+from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.retrieval.vector import best_products, products
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, among
 
-__all__ = ["ENCODERS", "SequenceSearcher", "UserBranch"]
+__all__ = ["ENCODERS", "Apart", "SequenceSearcher", "UserBranch"]
 
 ENCODERS: dict[str, type[PlainEncoder]] = {
     encoder.name: encoder for encoder in (TransformerEncoder, GruEncoder, CaserEncoder, FmlpEncoder)
@@ -40,22 +41,50 @@ class UserBranch:
     longest: int
 
 
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """What a search found of what a history does not hold (`others`), and all that it does: `had_BH` int32, -1 for no
+    candidate, with `scores_BH` float32."""
+
+    others: Hits
+    had_BH: NDArray[np.int32]
+    scores_BH: NDArray[np.float32]
+
+    def joined(self, repeat_weight: float, k: int) -> Hits:
+        """The k best of both, `repeat_weight` added to the scores of what was had."""
+        merged = sort_candidates(
+            np.concatenate([self.others.items, self.had_BH], axis=1),
+            np.concatenate([self.others.scores, self.scores_BH + np.float32(repeat_weight)], axis=1),
+            k,
+        )
+        return Hits(merged.items, merged.scores, self.others.scored + (self.had_BH >= 0).sum(axis=1))
+
+
 class _Stored(StoredConfig):
     """A configuration without an encoder's name is of the time of SASRec alone."""
 
     encoder: str = TransformerEncoder.name
     user_branch: int | None = Field(None, ge=0, le=MOST)
+    repeat_weight: float = Field(0.0, ge=-MOST, le=MOST)
     length: int | None = Field(None, ge=1, le=MAX_HISTORY)
     num_heads: int | None = Field(None, ge=1, le=MOST)
 
 
 class SequenceSearcher:
-    """The k items whose vectors have the largest inner product with the encoded history, all items scored."""
+    """The k items whose vectors have the largest inner product with the encoded history, all items scored.
+
+    `repeat_weight` is added to the score of what the history holds: an item lies nearest to itself, whether or not
+    what was had is wanted again, and vectors alone hardly learn which.
+    """
 
     kind: ClassVar[str] = "sequence"
 
-    def __init__(self, encoder: PlainEncoder, user_branch: UserBranch | None = None) -> None:
-        self.encoder, self.user_branch = encoder, user_branch
+    def __init__(
+        self, encoder: PlainEncoder, user_branch: UserBranch | None = None, *, repeat_weight: float = 0.0
+    ) -> None:
+        if not -MOST <= repeat_weight <= MOST:
+            raise InputError(f"repeat_weight={repeat_weight} must be a number; 0 leaves scores as they are")
+        self.encoder, self.user_branch, self.repeat_weight = encoder, user_branch, float(repeat_weight)
 
     @property
     def num_items(self) -> int:
@@ -76,17 +105,38 @@ class SequenceSearcher:
         self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
     ) -> Hits:
         """The k best items of each row by brute force; see `types.Searcher`."""
-        return best_products(self.encode(histories), self.encoder.vectors, k, excluded=excluded, allowed=allowed)
+        if self.repeat_weight == 0:
+            return best_products(self.encode(histories), self.encoder.vectors, k, excluded=excluded, allowed=allowed)
+        return self.apart(histories, k, excluded=excluded, allowed=allowed).joined(self.repeat_weight, k)
+
+    def apart(
+        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    ) -> Apart:
+        """The k best of what a history does not hold, and all that it does, without `repeat_weight`."""
+        check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
+        queries_BD, had = self.encode(histories), histories.distinct()
+        apart = had if excluded is None else had.union(excluded)
+        others = best_products(queries_BD, self.encoder.vectors, k, excluded=apart, allowed=allowed)
+        had_BH = had.padded(int(had.lengths.max(initial=0)))
+        if excluded is not None:
+            had_BH[among(had_BH, excluded)] = -1
+        if allowed is not None:
+            had_BH[~allowed[had_BH]] = -1
+        return Apart(others, had_BH, products(queries_BD, self.encoder.vectors, had_BH))
 
     def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
-        return products(self.encode(histories), self.encoder.vectors, items_BM)
+        scores = products(self.encode(histories), self.encoder.vectors, items_BM)
+        if self.repeat_weight != 0:
+            scores[among(np.asarray(items_BM), histories)] += np.float32(self.repeat_weight)
+        return scores
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         arrays: dict[str, NDArray[Any]] = dict(self.encoder.arrays)
         config: dict[str, Any] = {"encoder": self.encoder.name} | self.encoder.sizes
         # `vectors` are those that are searched, whatever the encoder reads.
         arrays["vectors"] = arrays.pop("outputs.weight" if "outputs.weight" in arrays else "items.weight")
+        config["repeat_weight"] = self.repeat_weight
         if self.user_branch is not None:
             config["user_branch"] = self.user_branch.longest
             arrays |= {"user_branch.weight": self.user_branch.weight, "user_branch.bias": self.user_branch.bias}
@@ -105,4 +155,4 @@ class SequenceSearcher:
             width = named["items.weight"].shape[1]
             check_floats(named, linear_shapes("user_branch", width, width))
             branch = UserBranch(named.pop("user_branch.weight"), named.pop("user_branch.bias"), longest)
-        return cls(ENCODERS[name](named, **sizes), branch)
+        return cls(ENCODERS[name](named, **sizes), branch, repeat_weight=settings.repeat_weight)

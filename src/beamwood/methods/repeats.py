@@ -1,0 +1,82 @@
+"""How a sequence method is trained, and how much it counts for an item that the history holds it.
+
+Source of the latter: none of the papers; a tree learns it while it trains (models/similarity.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Unpack
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from beamwood.data.split import Queries, Split
+from beamwood.evaluation.metrics import metrics_at, relevance
+from beamwood.methods.assemble import build_retriever
+from beamwood.methods.train import train
+from beamwood.methods.train_options import TrainOptions
+from beamwood.methods.validate import CUT, drawn
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.sequence import SequenceSearcher
+from beamwood.retrieval.stored import MOST
+from beamwood.training.task import Task
+
+__all__ = ["RepeatConfig", "SearchedTask", "best_repeat_weight", "fit_sequence"]
+
+# Added to a logit: of equally good ones the first, which changes least. The last leaves out what was had.
+_WEIGHTS = (0.0, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0, -8.0, 8.0, -16.0, 16.0, -32.0, 32.0, -1024.0)
+_QUERIES_AT_A_TIME = 1024
+
+
+class RepeatConfig(BaseModel):
+    """What every sequence method has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    repeat_weight: float | None = Field(
+        None,
+        ge=-MOST,
+        le=MOST,
+        description="added to the score of what the history holds, which answers without consumed items do not see; "
+        "None: chosen on validation users; the papers: 0",
+    )
+    validation_users: int = Field(600, ge=1)
+    monitor: str = "new/f@20"
+
+
+class SearchedTask(Task[Any], Protocol):
+    """A task whose weights are a sequence searcher."""
+
+    def searcher(self) -> SequenceSearcher: ...
+
+
+def fit_sequence(
+    task: SearchedTask, split: Split, config: RepeatConfig, *, method: str, **options: Unpack[TrainOptions]
+) -> Retriever:
+    """`train`, and the retriever of the best weights, which then get their `repeat_weight`."""
+    training = train(task, split, config, task.searcher, method=method, **options)
+    seed, searcher = options.get("seed", 0), task.searcher()
+    if config.repeat_weight is None:
+        judged = drawn(split.valid, config.validation_users, seed=seed)
+        searcher.repeat_weight = best_repeat_weight(searcher, judged, config.monitor)
+    else:
+        searcher.repeat_weight = config.repeat_weight
+    training["repeat_weight"] = searcher.repeat_weight
+    return build_retriever(searcher, split, method=method, config=config, seed=seed, training=training)
+
+
+def best_repeat_weight(searcher: SequenceSearcher, queries: Queries, monitor: str) -> float:
+    """The weight with the best metric of `monitor` where consumed items are left in; 0 without queries with labels.
+
+    `monitor`: one of `validate.MEASURED`, of whatever view.
+    """
+    name = monitor.split("/")[-1].split("@")[0]
+    judged = queries.take(np.flatnonzero(queries.labels.lengths > 0))
+    sums = np.zeros(len(_WEIGHTS))
+    for start in range(0, len(judged), _QUERIES_AT_A_TIME):
+        part = judged.take(np.arange(start, min(start + _QUERIES_AT_A_TIME, len(judged))))
+        apart, labels = searcher.apart(part.histories, CUT), part.labels.distinct()
+        for place, weight in enumerate(_WEIGHTS):
+            relevant = relevance(apart.joined(weight, CUT).items, labels)
+            sums[place] += metrics_at(relevant, labels.lengths, CUT)[name].sum()
+    return _WEIGHTS[int(sums.argmax())]

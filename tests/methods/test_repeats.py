@@ -1,0 +1,74 @@
+"""The weight of repeats is the best on validation users: against what nobody takes twice, for what everybody does."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
+from beamwood.evaluation.protocol import evaluate
+from beamwood.methods import load_method, repeats
+from beamwood.methods.repeats import best_repeat_weight
+
+SMALL = {"width": 8, "length": 12, "num_blocks": 1, "max_steps": 60, "evaluate_every": 30, "learning_rate": 0.01}
+
+
+def log_of(again):
+    """Users walk along a ring of 60 items by one to three steps; `again`: back to one of their last five instead."""
+    rng, rows = np.random.default_rng(0), []
+    for user in range(250):
+        item, had = int(rng.integers(60)), []
+        for _ in range(12):
+            item = int(rng.choice(had[-5:])) if had and rng.random() < again else (item + int(rng.integers(1, 4))) % 60
+            had.append(item)
+        rows += [(user, each, time) for time, each in enumerate(had)]
+    return read_log(pl.DataFrame(rows, schema=["user", "item", "time"], orient="row"))
+
+
+@pytest.fixture(scope="module", params=[0.0, 0.8], ids=["never", "often"])
+def case(request):
+    split = disjoint_users(Dataset.from_log(log_of(request.param)))
+    module = load_method("sasrec")
+    return request.param, split, module.fit(split, module.Config(**SMALL), progress=False)
+
+
+def test_the_weight_is_the_best_there_is(case, monkeypatch):
+    again, split, retriever = case
+    searcher, kept = retriever.searcher, retriever.searcher.repeat_weight
+    assert kept == retriever.metadata["training"]["repeat_weight"]
+    assert (kept > 0) if again else (kept < 0)
+    values = {}
+    for weight in repeats._WEIGHTS:
+        searcher.repeat_weight = weight
+        values[weight] = evaluate(searcher.search, split.valid, ks=(20,), exclude_consumed=False).means()["f@20"]
+    searcher.repeat_weight = kept
+    assert values[kept] == max(values.values())
+    assert values[kept] > values[0.0]
+    monkeypatch.setattr(repeats, "_QUERIES_AT_A_TIME", 7)
+    assert best_repeat_weight(searcher, split.valid, "new/f@20") == kept
+
+
+def test_answers_without_what_was_had_do_not_change(case, tmp_path):
+    _, split, retriever = case
+    retriever.save(tmp_path / "saved")
+    loaded = beamwood.load(tmp_path / "saved").searcher
+    assert loaded.repeat_weight == retriever.searcher.repeat_weight
+    test = split.test
+    ours = loaded.search(test.histories, 20, excluded=test.consumed)
+    loaded.repeat_weight = 0.0
+    plain = loaded.search(test.histories, 20, excluded=test.consumed)
+    assert np.array_equal(ours.items, plain.items)
+    assert np.allclose(ours.scores, plain.scores, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("given", [0.0, -3.0])
+def test_a_weight_that_is_given_is_kept(given):
+    split, module = leave_one_out(Dataset.from_log(log_of(0.0))), load_method("gru4rec")
+    config = module.Config(width=6, length=5, hidden=4, max_steps=2, repeat_weight=given)
+    assert module.fit(split, config, progress=False).searcher.repeat_weight == given
+
+
+def test_without_a_label_nothing_is_changed(case):
+    _, split, retriever = case
+    bare = split.valid.take(np.arange(0))
+    assert best_repeat_weight(retriever.searcher, bare, "new/f@20") == 0
