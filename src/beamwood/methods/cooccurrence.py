@@ -16,7 +16,7 @@ from beamwood.kernels.lists import strongest
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.neighbours import Decay, Power, choose, interactions
 from beamwood.methods.train_options import TrainOptions
-from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.neighbours import NeighbourSearcher, Repeats
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.stored import MOST
 
@@ -31,6 +31,11 @@ class Config(BaseModel):
     shrinkage: tuple[NonNegativeFloat, ...] = Field((10.0, 100.0), min_length=1)
     decay: tuple[Decay, ...] = Field((1.0, 0.98, 0.95, 0.9, 0.8), min_length=1)
     power: tuple[Power, ...] = Field((0.5,), min_length=1, description="of the item frequencies; 0.5 is the cosine")
+    repeats: tuple[Repeats, ...] = Field(
+        ("counted", "first", "last"),
+        min_length=1,
+        description="what the history holds: as counted (the plain method), before or behind all others",
+    )
     length: int = Field(69, ge=1, le=MOST, description="history items that count")
     num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
     validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
@@ -70,10 +75,13 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
             split.train.item_counts,
             decay=candidate["decay"],
             length=config.length,
+            repeats=candidate["repeats"],
         )
 
     names = ("shrinkage", "power", "decay")
     grid = itertools.product(config.shrinkage, config.power, config.decay)
     candidates, seed = (dict(zip(names, values, strict=True)) for values in grid), options.get("seed", 0)
-    searcher, chosen = choose(split, candidates, build, num_users=config.validation_users, seed=seed)
+    searcher, chosen = choose(
+        split, candidates, build, repeats=config.repeats, num_users=config.validation_users, seed=seed
+    )
     return build_retriever(searcher, split, method="cooccurrence", config=config, seed=seed, training=chosen)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 from scipy import sparse
 
-from beamwood.data.split import Split
+from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.methods.validate import drawn
-from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.neighbours import NeighbourSearcher, Repeats
 from beamwood.types import ItemLists
 
 __all__ = ["Decay", "Power", "choose", "interactions"]
@@ -21,6 +21,9 @@ Decay = Annotated[float, Field(gt=0, le=1)]
 """The weight of a history item against that of the next newer one."""
 Power = Annotated[float, Field(ge=0, le=10)]
 """The exponent of a frequency."""
+
+_Build = Callable[[Mapping[str, Any]], NeighbourSearcher]
+_Tried = tuple[float, NeighbourSearcher, dict[str, Any]]
 
 
 def interactions(histories: ItemLists, num_items: int) -> sparse.csr_matrix:
@@ -33,23 +36,32 @@ def interactions(histories: ItemLists, num_items: int) -> sparse.csr_matrix:
 def choose(
     split: Split,
     candidates: Iterable[Mapping[str, Any]],
-    build: Callable[[Mapping[str, Any]], NeighbourSearcher],
+    build: _Build,
     *,
+    repeats: Sequence[Repeats],
     num_users: int,
     seed: int,
 ) -> tuple[NeighbourSearcher, dict[str, Any]]:
     """The searcher whose f@20 is best on validation queries, the mean of consumed items left in and taken out.
 
-    The queries are all of them, or a draw of `num_users`.
+    The queries are all of them, or a draw of `num_users`. The first of `repeats` stands for all until a candidate is
+    chosen, of which the best is kept then, of equal ones the first.
     """
-    queries = drawn(split.valid, num_users, seed=seed)
-    best: tuple[float, NeighbourSearcher, dict[str, Any]] | None = None
+    queries, best = drawn(split.valid, num_users, seed=seed), None
     for candidate in candidates:
-        searcher = build(candidate)
-        views = evaluate_both(searcher.search, queries, ks=(min(20, searcher.num_items),))
-        cut = next(iter(views.values())).ks[0]
-        value = float(np.mean([view.means()[f"f@{cut}"] for view in views.values()]))
-        if best is None or value > best[0]:
-            best = (value, searcher, dict(candidate) | {f"valid/f@{cut}": value})
+        best = _better(best, dict(candidate) | {"repeats": repeats[0]}, build, queries)
     assert best is not None, "the grid is not empty"
-    return best[1], best[2]
+    chosen = best[2]
+    for place in repeats[1:]:
+        best = _better(best, chosen | {"repeats": place}, build, queries)
+    value, searcher, chosen = best
+    return searcher, chosen | {f"valid/f@{min(20, searcher.num_items)}": value}
+
+
+def _better(best: _Tried | None, settings: dict[str, Any], build: _Build, queries: Queries) -> _Tried:
+    """What is better on the queries: the best so far, or the given settings."""
+    searcher = build(settings)
+    cut = min(20, searcher.num_items)
+    views = evaluate_both(searcher.search, queries, ks=(cut,))
+    value = float(np.mean([view.means()[f"f@{cut}"] for view in views.values()]))
+    return (value, searcher, settings) if best is None or value > best[0] else best

@@ -20,7 +20,7 @@ from beamwood.kernels.lists import strongest
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.neighbours import Decay, Power, choose
 from beamwood.methods.train_options import TrainOptions
-from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.neighbours import NeighbourSearcher, Repeats
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.stored import MOST
 from beamwood.types import FloatArray, ItemLists
@@ -37,6 +37,11 @@ class Config(BaseModel):
     source_power: tuple[Power, ...] = Field((0.7, 1.0), min_length=1, description="of the earlier item's frequency")
     target_power: tuple[Power, ...] = Field((0.3, 0.5), min_length=1, description="of the later item's frequency")
     steps: int = Field(10, ge=1, description="how many steps later still counts")
+    repeats: tuple[Repeats, ...] = Field(
+        ("counted", "first", "last"),
+        min_length=1,
+        description="what the history holds: as counted (the plain method), before or behind all others",
+    )
     length: int = Field(30, ge=1, le=MOST, description="history items that count")
     num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
     validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
@@ -80,10 +85,13 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
             split.train.item_counts,
             decay=candidate["decay"],
             length=config.length,
+            repeats=candidate["repeats"],
         )
 
     names = ("source_power", "target_power", "decay")
     grid = itertools.product(config.source_power, config.target_power, config.decay)
     candidates, seed = (dict(zip(names, values, strict=True)) for values in grid), options.get("seed", 0)
-    searcher, chosen = choose(split, candidates, build, num_users=config.validation_users, seed=seed)
+    searcher, chosen = choose(
+        split, candidates, build, repeats=config.repeats, num_users=config.validation_users, seed=seed
+    )
     return build_retriever(searcher, split, method="transitions", config=config, seed=seed, training=chosen)

@@ -57,6 +57,13 @@ class TreeConfig(BaseModel):
         description="columns of the fixed similarity of history and node that is added to the score; 0: none (the "
         "papers); null: where scores start from transitions 256 up to 50,000 items, 128 up to 200,000, else 64",
     )
+    repeat_start: float | None = Field(
+        None,
+        ge=-MOST,
+        le=MOST,
+        description="what the weights of repeats start from: the score that an item gets for each place of "
+        "the history that holds it; null: chosen on 500 validation users where scores start from transitions",
+    )
     num_neighbours: int | None = Field(
         None,
         ge=0,

@@ -12,6 +12,7 @@ import torch
 from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.node_start import ItemVectors
+from beamwood.methods.repeat_start import start_repeats
 from beamwood.methods.train import train
 from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.methods.tree_config import TreeConfig
@@ -59,6 +60,20 @@ def fit_tree(
         vectors.start(task.model.scorer, tree, task.folds)
         if task.parts.loss == "binary":
             task.start_at_odds()
+    repeats, similarity = 0.0, task.model.scorer.similarity
+    if started and similarity is not None:
+        repeats = (
+            config.repeat_start
+            if config.repeat_start is not None
+            else start_repeats(
+                similarity,
+                lambda: searcher_of(task, threads=torch.get_num_threads()),
+                split.valid,
+                config.monitor,
+                seed=seed,
+            )
+        )
+        similarity.start_repeats(repeats)
     # What was counted for the start may be hundreds of MiB, and is not needed again.
     del vectors
     # A catalogue of one level has no tree to learn, which is an error only where an update was asked for.
@@ -80,6 +95,7 @@ def fit_tree(
         "tree_updates": task.renewals - task.taken_back,
         "tree_start": tree_name(config, split.train.num_items),
         "node_start": "transitions" if started else "random",
+        "repeat_start": repeats,
         "bf16": task.bf16,
     }
     return build_retriever(searcher_of(task), split, method=method, config=config, seed=seed, training=training)

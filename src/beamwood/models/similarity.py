@@ -72,6 +72,11 @@ class NodeSimilarity(nn.Module):
         self.set_leaves(leaf_vectors)
         self.places.copy_(places)
 
+    @torch.no_grad()
+    def start_repeats(self, weight: float) -> None:
+        """Let every place that holds a leaf add `weight` to its score."""
+        self.repeats.fill_(weight / PACE)
+
     def leaves(self) -> Tensor:
         """[capacity, R], the vectors of the last level."""
         return self.vectors[self.shape.level_offset(self.shape.depth) :]

@@ -5,20 +5,23 @@ Shape legend: B rows, L history length, N items.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 from scipy import sparse
 
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, join_hits
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
 
-__all__ = ["NeighbourSearcher"]
+__all__ = ["NeighbourSearcher", "Repeats"]
+
+Repeats = Literal["counted", "first", "last"]
+"""What the history holds: scored as everything else, before all others (the newest first), or behind all others."""
 
 # So many histories' neighbours are summed at a time: with 69 items of 1,000 neighbours each, 100 MiB.
 _BLOCK_ROWS = 128
@@ -27,6 +30,7 @@ _BLOCK_ROWS = 128
 class _Stored(StoredConfig):
     decay: float
     length: int = Field(ge=1, le=MOST)
+    repeats: Repeats = "counted"
 
 
 class NeighbourSearcher:
@@ -39,12 +43,20 @@ class NeighbourSearcher:
     kind: ClassVar[str] = "neighbours"
 
     def __init__(
-        self, similarity: sparse.csr_matrix, popularity: NDArray[Any], *, decay: float = 1.0, length: int = 69
+        self,
+        similarity: sparse.csr_matrix,
+        popularity: NDArray[Any],
+        *,
+        decay: float = 1.0,
+        length: int = 69,
+        repeats: Repeats = "counted",
     ) -> None:
         if not 0 < decay <= 1:
             raise InputError(f"decay={decay} is outside (0, 1]; 1 weights old and new alike")
         if length < 1:
             raise InputError(f"length={length} is below 1")
+        if repeats not in get_args(Repeats):
+            raise InputError(f"repeats='{repeats}' is unknown{nearest(repeats, get_args(Repeats))}")
         if similarity.shape != (len(popularity), len(popularity)):
             raise InputError(f"similarity has shape {similarity.shape} for {len(popularity)} items")
         self.similarity = sparse.csr_matrix(similarity, dtype=np.float32)
@@ -57,7 +69,7 @@ class NeighbourSearcher:
         for name, values in (("similarity", self.similarity.data), ("popularity", self.popularity)):
             if not np.isfinite(values).all() or (values < 0).any():
                 raise InputError(f"{name} must hold finite numbers of 0 or more")
-        self.decay, self.length = decay, length
+        self.decay, self.length, self.repeats = decay, length, repeats
         # Below the smallest positive score, so that it only orders what has none.
         self._filler = -1 / (1 + self.popularity)
         self._by_filler = np.argsort(-self._filler, kind="stable").astype(np.int32)
@@ -129,7 +141,7 @@ class NeighbourSearcher:
         return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums > 0, sums, self._filler[columns]))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        config = {"decay": self.decay, "length": self.length}
+        config = {"decay": self.decay, "length": self.length, "repeats": self.repeats}
         matrix = {"data": self.similarity.data, "indices": self.similarity.indices, "indptr": self.similarity.indptr}
         return config, matrix | {"popularity": self.popularity}
 
@@ -150,4 +162,20 @@ class NeighbourSearcher:
         age = np.repeat(recent.indptr[1:], recent.lengths) - 1 - np.arange(len(recent.items))
         weights = (self.decay**age).astype(np.float32)
         queries = sparse.csr_matrix((weights, recent.items, recent.indptr), shape=(len(recent), self.num_items))
-        return sparse.csr_matrix(queries @ self.similarity, dtype=np.float32)
+        sums = sparse.csr_matrix(queries @ self.similarity, dtype=np.float32)
+        return sums if self.repeats == "counted" else self._moved(sums, recent, age)
+
+    def _moved(self, sums: sparse.csr_matrix, recent: ItemLists, age: NDArray[np.int64]) -> sparse.csr_matrix:
+        """The sums with what each history holds above all others of its row, or without a score."""
+        newest = np.lexsort((age, recent.items, recent.rows))
+        rows, items = recent.rows[newest], recent.items[newest]
+        kept = np.ones(len(rows), bool)
+        kept[1:] = (rows[1:] != rows[:-1]) | (items[1:] != items[:-1])
+        rows, items, places = rows[kept], items[kept], age[newest][kept]
+        had = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, items)), shape=sums.shape)
+        sums = sparse.csr_matrix(sums - sums.multiply(had))
+        if self.repeats == "first":
+            above = sums.max(axis=1).toarray().ravel()[rows] + 1 / (1 + places)
+            sums = sums + sparse.csr_matrix((above.astype(np.float32), (rows, items)), shape=sums.shape)
+        sums.eliminate_zeros()
+        return sparse.csr_matrix(sums)

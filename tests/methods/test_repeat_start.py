@@ -1,0 +1,73 @@
+"""A tree's weights of repeats start where validation users like them: for what comes again, against what does not."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.evaluation.protocol import evaluate
+from beamwood.methods import cooccurrence, dtr, tdm, transitions
+from beamwood.models.similarity import PACE
+
+SMALL = {"width": 16, "windows": (4, 2, 1), "mlp": (16, 8), "attention_hidden": 8, "max_steps": 2, "beam_width": 12}
+SMALL |= {"branching": 4, "similarity_width": 16, "num_neighbours": 0}
+
+
+def log_of(again):
+    """Users take popular items more often than others, each once; `again`: one of what they had instead."""
+    rng, rows = np.random.default_rng(0), []
+    share = 1 / np.arange(1, 301) / (1 / np.arange(1, 301)).sum()
+    for user in range(300):
+        new, had = list(rng.choice(300, 14, replace=False, p=share)), []
+        for _ in range(14):
+            had.append(int(rng.choice(had)) if had and rng.random() < again else int(new.pop()))
+        rows += [(user, each, time) for time, each in enumerate(had)]
+    return read_log(pl.DataFrame(rows, schema=["user", "item", "time"], orient="row"))
+
+
+@pytest.fixture(scope="module", params=[0.0, 0.8], ids=["never", "often"])
+def case(request):
+    return request.param, disjoint_users(Dataset.from_log(log_of(request.param)))
+
+
+def left_in(retriever, queries):
+    return evaluate(retriever.searcher.search, queries, ks=(20,), exclude_consumed=False).means()["f@20"]
+
+
+@pytest.mark.parametrize("method", [dtr, tdm])
+def test_the_start_is_better_than_from_zero(case, method):
+    again, split = case
+    chosen = method.fit(split, method.Config(**SMALL), progress=False)
+    plain = method.fit(split, method.Config(**SMALL, repeat_start=0), progress=False)
+    weight = chosen.metadata["training"]["repeat_start"]
+    assert (weight > 0) if again else (weight < 0)
+    assert plain.metadata["training"]["repeat_start"] == 0
+    assert left_in(chosen, split.valid) > left_in(plain, split.valid) + 0.01
+    assert left_in(chosen, split.test) > left_in(plain, split.test)
+
+
+def test_what_is_given_is_where_they_start(case):
+    _, split = case
+    config = dtr.Config(**SMALL | {"learning_rate": 1e-12}, repeat_start=-2.5)
+    similarity = dtr.fit(split, config, progress=False).searcher.weights.similarity
+    assert np.allclose(similarity.repeats, -2.5, atol=PACE * 1e-6)
+
+
+def test_a_scorer_that_is_drawn_has_none(case):
+    _, split = case
+    config = dtr.Config(**SMALL | {"similarity_width": 0}, tree="random", node_start="random")
+    retriever = dtr.fit(split, config, progress=False)
+    assert retriever.metadata["training"]["repeat_start"] == 0
+    assert retriever.searcher.weights.similarity is None
+
+
+@pytest.mark.parametrize("method", [cooccurrence, transitions])
+def test_counting_chooses_where_what_was_had_stands(case, method):
+    again, split = case
+    chosen = method.fit(split)
+    plain = method.fit(split, method.Config(repeats=("counted",)))
+    assert chosen.searcher.repeats == chosen.metadata["training"]["repeats"] == ("first" if again else "last")
+    assert plain.searcher.repeats == "counted"
+    assert left_in(chosen, split.test) > left_in(plain, split.test)
+    others = [each.searcher.search(split.test.histories, 9, excluded=split.test.histories) for each in (chosen, plain)]
+    assert np.array_equal(others[0].items, others[1].items)

@@ -1,0 +1,61 @@
+"""Counting with what the history holds before or behind all others: the same lists put together by hand."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from beamwood.errors import ArtefactError, InputError
+from beamwood.retrieval.load import restore_searcher
+from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.types import ItemLists
+
+ROWS, ITEMS, LENGTH = 12, 30, 6
+
+
+def searcher(repeats):
+    rng = np.random.default_rng(0)
+    matrix = sparse.random(ITEMS, ITEMS, 0.3, format="csr", random_state=1, dtype=np.float32)
+    return NeighbourSearcher(matrix, rng.permutation(ITEMS), decay=0.8, length=LENGTH, repeats=repeats)
+
+
+@pytest.fixture
+def case():
+    rng = np.random.default_rng(2)
+    histories = ItemLists.from_lists([rng.integers(0, ITEMS, size) for size in (0, 1, 2, 3, 5, 6, 9, 30, 4, 4, 4, 4)])
+    excluded = ItemLists.from_lists([rng.permutation(ITEMS)[: rng.integers(0, 6)] for _ in range(ROWS)])
+    return histories, excluded, rng.random(ITEMS) < 0.8
+
+
+@pytest.mark.parametrize("filters", [(), ("excluded",), ("allowed",), ("excluded", "allowed")])
+@pytest.mark.parametrize("repeats", ["first", "last"])
+def test_the_lists_put_together_by_hand(case, repeats, filters):
+    histories, excluded, allowed = case
+    chosen = {name: part for name, part in {"excluded": excluded, "allowed": allowed}.items() if name in filters}
+    found = searcher(repeats).search(histories, ITEMS, **chosen)
+    plain = searcher("counted")
+    every = plain.search(histories, ITEMS, **chosen)
+    for row, history in enumerate(histories):
+        had = list(dict.fromkeys(history[::-1][:LENGTH].tolist()))
+        known = every.items[row][every.items[row] >= 0].tolist()
+        scored = [item for item, score in zip(known, every.scores[row], strict=False) if score > 0 and item not in had]
+        filler = [item for item in known if item not in scored and (repeats == "last" or item not in had)]
+        filler = sorted(filler, key=lambda item: (-plain.popularity[item], item))
+        expected = ([item for item in had if item in known] if repeats == "first" else []) + scored + filler
+        ours = found.items[row][found.items[row] >= 0].tolist()
+        assert ours == expected
+    assert (found.scores[:, 1:] <= found.scores[:, :-1]).all()
+    assert np.array_equal(found.scored, every.scored)
+    given = np.where(found.items < 0, 0, found.items)
+    scores = searcher(repeats).score(histories, given)
+    assert np.allclose(np.where(found.items < 0, 0, scores), np.where(found.items < 0, 0, found.scores), rtol=1e-5)
+
+
+def test_the_choice_is_saved_and_checked():
+    config, arrays = searcher("first").export()
+    assert restore_searcher("neighbours", config, dict(arrays)).repeats == "first"
+    with pytest.raises(InputError, match="did you mean 'first'"):
+        searcher("frst")
+    with pytest.raises((ArtefactError, ValueError), match="repeats"):
+        restore_searcher("neighbours", config | {"repeats": "frst"}, dict(arrays))
+    del config["repeats"]
+    assert restore_searcher("neighbours", config, dict(arrays)).repeats == "counted"
