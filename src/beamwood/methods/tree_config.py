@@ -62,7 +62,7 @@ class TreeConfig(BaseModel):
         ge=-MOST,
         le=MOST,
         description="what the weights of repeats start from: the score that an item gets for each place of "
-        "the history that holds it; null: chosen on 500 validation users where scores start from transitions",
+        "the history that holds it; null: 0, or more where 500 validation users like it",
     )
     num_neighbours: int | None = Field(
         None,
