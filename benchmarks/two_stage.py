@@ -7,8 +7,8 @@
 The split is that of disjoint users with seed 2026, which the retriever was fitted on too. One JSON and one file of
 per-user metrics a training; `run` trains what the folder does not hold yet. What is trained on all pairs with drawn
 negatives does not depend on the number of candidates: it is trained once and judged at each. Every ranker is judged
-twice, by its own score alone as the study has it and with the retriever's added ("+ retriever"), the weight chosen on
-validation users.
+twice, by its own score alone as the study has it and with the retriever's added ("+ retriever"), this and the weight of
+what was had chosen on validation users.
 """
 
 from __future__ import annotations
@@ -89,17 +89,16 @@ def run(arguments: argparse.Namespace) -> None:
                     num_candidates=width,
                     monitor=config.monitor,
                     weight=config.retriever_weight,
+                    repeat_weight=config.repeat_weight,
                 )
-                weight, _ = sought.best(fitted.searcher.score_askers)
-                for target, given in zip(targets, (0.0, weight), strict=True):
-                    searcher = TwoStageSearcher(
-                        retriever.searcher, scorer, num_candidates=width, retriever_weight=given
-                    )
+                weights, _ = sought.best(fitted.searcher.score_askers)
+                for target, given in zip(targets, ({}, weights), strict=True):
+                    searcher = TwoStageSearcher(retriever.searcher, scorer, num_candidates=width, **given)
                     document = {
                         "variant": name if target == targets[0] else name + FUSED,
                         "seed": seed,
                         "candidates": width,
-                        "retriever_weight": given,
+                        "weights": given,
                         "processor_seconds": round(seconds, 1),
                         "training": fitted.metadata["training"],
                         "config": fitted.metadata["config"],

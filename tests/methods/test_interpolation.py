@@ -9,6 +9,7 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.methods import cooccurrence, popularity, two_stage
 from beamwood.methods.interpolation import Interpolation
+from beamwood.methods.repeats import REPEAT_WEIGHTS
 from beamwood.methods.validate import validation
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.ranked import TwoStageSearcher
@@ -35,8 +36,9 @@ def scorer_of(scores_N):
     return restore_scorer({"kind": "graphrec"}, {"users": users, "items": np.float32(scores_N)[:, None]})
 
 
-def interpolation(split, retriever, num_candidates, weight=None):
-    return Interpolation(retriever, split.valid, num_candidates=num_candidates, monitor=MONITOR, weight=weight)
+def interpolation(split, retriever, num_candidates, weight=None, repeat_weight=0.0):
+    options = {"num_candidates": num_candidates, "monitor": MONITOR, "weight": weight, "repeat_weight": repeat_weight}
+    return Interpolation(retriever, split.valid, **options)
 
 
 @pytest.mark.parametrize("num_candidates", [5, 40, 500])
@@ -44,27 +46,44 @@ def test_what_is_measured_is_what_two_stages_answer(split, retriever, num_candid
     scorer = scorer_of(np.random.default_rng(0).random(len(split.dataset.items)))
     sought = interpolation(split, retriever, num_candidates)
     searcher = TwoStageSearcher(retriever, scorer, num_candidates=num_candidates)
-    weight, metrics = sought.best(searcher.score_askers)
+    weights, metrics = sought.best(searcher.score_askers)
     values = []
     for given in sought.weights:
         alone, measured = interpolation(split, retriever, num_candidates, given).best(searcher.score_askers)
         served = TwoStageSearcher(retriever, scorer, num_candidates=num_candidates, retriever_weight=given)
-        assert alone == given
+        assert alone == {"retriever_weight": given, "repeat_weight": 0}
         assert measured == pytest.approx(validation(lambda s=served: s, split.valid, 10**6, seed=0)())
         values.append(measured[MONITOR])
     assert metrics[MONITOR] == max(values)
-    assert weight == sought.weights[values.index(max(values))]
+    assert weights["retriever_weight"] == sought.weights[values.index(max(values))]
 
 
 def test_a_ranker_that_knows_nothing_leaves_the_retrievers_order(split, retriever):
     noise = scorer_of(np.random.default_rng(1).random(len(split.dataset.items)))
     searcher = TwoStageSearcher(retriever, noise, num_candidates=40)
-    weight, metrics = interpolation(split, retriever, 40).best(searcher.score_askers)
+    weights, metrics = interpolation(split, retriever, 40).best(searcher.score_askers)
     own = validation(lambda: retriever, split.valid, 10**6, seed=0)()
     alone = interpolation(split, retriever, 40, 0.0).best(searcher.score_askers)[1]
-    assert weight > 0
+    assert weights["retriever_weight"] > 0
     assert metrics[MONITOR] >= own[MONITOR] - 1e-9
     assert metrics[MONITOR] > alone[MONITOR] + 0.02
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.7])
+def test_what_was_had_gets_the_best_of_its_weights(split, retriever, weight):
+    scorer = scorer_of(np.random.default_rng(0).random(len(split.dataset.items)))
+    plain = TwoStageSearcher(retriever, scorer, num_candidates=40)
+    weights, metrics = interpolation(split, retriever, 40, weight, None).best(plain.score_askers)
+    values = {}
+    for given in REPEAT_WEIGHTS:
+        options = {"retriever_weight": weight, "repeat_weight": given}
+        served = TwoStageSearcher(retriever, scorer, num_candidates=40, **options)
+        values[given] = validation(lambda s=served: s, split.valid, 10**6, seed=0)()
+        fixed = interpolation(split, retriever, 40, weight, given).best(plain.score_askers)
+        assert fixed == (options, pytest.approx(values[given]))
+    assert values[weights["repeat_weight"]]["all/ndcg@20"] == max(each["all/ndcg@20"] for each in values.values())
+    assert metrics == pytest.approx(values[weights["repeat_weight"]])
+    assert weights["repeat_weight"] != 0
 
 
 def test_scores_that_do_not_differ_leave_the_rankers(split):
@@ -87,6 +106,7 @@ def test_two_stages_are_never_below_the_retriever_on_validation(split, tmp_path)
     both.save(tmp_path / "both")
     loaded = beamwood.load(tmp_path / "both")
     assert loaded.searcher.retriever_weight == both.searcher.retriever_weight
+    assert loaded.searcher.repeat_weight == both.searcher.repeat_weight == both.metadata["training"]["repeat_weight"]
     assert loaded.recommend(histories=[[1, 2]], k=8) == both.recommend(histories=[[1, 2]], k=8)
     study = two_stage.fit(split, config.model_copy(update={"retriever_weight": 0.0}), progress=False)
     assert study.searcher.retriever_weight == 0
@@ -96,4 +116,6 @@ def test_without_labels_there_is_nothing_to_choose_by(split):
     bare = split.valid.take(np.arange(3))
     bare = type(bare)(bare.users, bare.histories, ItemLists.empty(3), bare.consumed)
     with pytest.raises(InputError, match="none of the 3 validation queries has a label"):
-        Interpolation(popularity.fit(split).searcher, bare, num_candidates=5, monitor=MONITOR, weight=None)
+        Interpolation(
+            popularity.fit(split).searcher, bare, num_candidates=5, monitor=MONITOR, weight=None, repeat_weight=None
+        )

@@ -292,7 +292,7 @@ def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
     model.save(tmp_path / "ranker")
     config = two_stage.Config(retriever=first["leave-one-out"], ranker=str(tmp_path / "ranker"), num_candidates=25)
     assert two_stage.fit(split, config).searcher.retriever_weight > 0
-    both = two_stage.fit(split, config.model_copy(update={"retriever_weight": 0}))
+    both = two_stage.fit(split, config.model_copy(update={"retriever_weight": 0, "repeat_weight": 0}))
     part = split.test.take(np.arange(20))
     askers = Askers(part.users, part.histories)
     found = both.searcher.stages(askers, 10, excluded=part.consumed)
@@ -332,6 +332,7 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
         "horizon=1",
         "num_targets=1",
         "retriever_weight=0",
+        "repeat_weight=0",
     ]
     out = str(tmp_path / "both")
     fit = ["fit", *log, "--method", "two-stage", "--retriever", str(tmp_path / "first"), "--out", out]

@@ -38,7 +38,7 @@ def test_the_weight_is_the_best_there_is(case, monkeypatch):
     assert kept == retriever.metadata["training"]["repeat_weight"]
     assert (kept > 0) if again else (kept < 0)
     values = {}
-    for weight in repeats._WEIGHTS:
+    for weight in repeats.REPEAT_WEIGHTS:
         searcher.repeat_weight = weight
         values[weight] = evaluate(searcher.search, split.valid, ks=(20,), exclude_consumed=False).means()["f@20"]
     searcher.repeat_weight = kept

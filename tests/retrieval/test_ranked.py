@@ -73,11 +73,28 @@ def test_the_retrievers_score_counts_beside_the_rankers(case, weight):
     assert np.array_equal(again.search_askers(askers, 7, excluded=excluded).items, found.items[:, :7])
 
 
+@pytest.mark.parametrize("weight", [-50.0, -0.3, 50.0])
+def test_a_weight_for_what_the_history_holds(case, weight):
+    plain, askers, excluded, _ = case
+    histories = plain.retriever.search_askers(askers, CANDIDATES).items[:, ::3]
+    askers = Askers(askers.users, ItemLists.from_lists(list(histories)))
+    searcher = TwoStageSearcher(plain.retriever, plain.scorer, num_candidates=CANDIDATES, repeat_weight=weight)
+    found = searcher.search_askers(askers, CANDIDATES, excluded=excluded)
+    had = np.array([np.isin(items, history) for items, history in zip(found.items, histories, strict=True)])
+    expected = plain.score_askers(askers, found.items) + np.float32(weight) * had
+    assert np.allclose(found.scores, expected, rtol=1e-5)
+    assert (found.scores[:, 1:] <= found.scores[:, :-1]).all()
+    brought = plain.retriever.search_askers(askers, CANDIDATES, excluded=excluded).items
+    assert np.array_equal(np.sort(found.items, axis=1), np.sort(brought, axis=1))
+    assert TwoStageSearcher.restore(*searcher.export()).repeat_weight == weight
+
+
 def test_a_folder_of_before_has_the_rankers_score_alone(case):
     searcher = case[0]
     config, arrays = searcher.export()
-    del config["retriever_weight"]
-    assert TwoStageSearcher.restore(config, arrays).retriever_weight == 0
+    del config["retriever_weight"], config["repeat_weight"]
+    restored = TwoStageSearcher.restore(config, arrays)
+    assert restored.retriever_weight == restored.repeat_weight == 0
 
 
 @pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])

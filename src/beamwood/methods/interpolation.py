@@ -1,4 +1,4 @@
-"""How much the retriever's score counts beside the ranker's: the weight that validation users like best.
+"""How much the retriever's score, and what was had, count beside the ranker's: what validation users like best.
 
 Shape legend: Q queries, K candidates.
 """
@@ -14,10 +14,11 @@ from beamwood.data.split import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import metrics_at, relevance
 from beamwood.evaluation.protocol import VIEWS
+from beamwood.methods.repeats import REPEAT_WEIGHTS
 from beamwood.methods.validate import CUT, named
-from beamwood.retrieval.ranked import interpolated, retrieve
+from beamwood.retrieval.ranked import interpolated, retrieve, with_repeats
 from beamwood.retrieval.top_k import join_hits
-from beamwood.types import Askers, Hits, IndexArray, Searcher
+from beamwood.types import Askers, Hits, IndexArray, Searcher, among
 
 __all__ = ["Interpolation"]
 
@@ -33,11 +34,20 @@ class Interpolation:
     An order is by the ranker's score plus a weight times the retriever's: linear interpolation, which re-rankers of
     text gain by (Wang, Zhuang and Zuccon, "BERT-based Dense Retrievers Require Interpolation with BM25 for Effective
     Passage Retrieval"); the two-stage study has the ranker's score alone. `weight`: one weight; None: the one with the
-    best `monitor`, a metric of `validate.MEASURED`, of equal ones the smallest.
+    best `monitor`, a metric of `validate.MEASURED`, of equal ones the smallest. Then `repeat_weight`, added where the
+    history holds a candidate, likewise by the same metric with consumed items left in, of `REPEAT_WEIGHTS`: a ranker
+    whose negatives are unseen items says nothing of those that were had.
     """
 
     def __init__(
-        self, retriever: Searcher, queries: Queries, *, num_candidates: int, monitor: str, weight: float | None
+        self,
+        retriever: Searcher,
+        queries: Queries,
+        *,
+        num_candidates: int,
+        monitor: str,
+        weight: float | None,
+        repeat_weight: float | None,
     ) -> None:
         self.queries = queries.take(np.flatnonzero(queries.labels.lengths > 0))
         if len(self.queries) == 0:
@@ -45,22 +55,40 @@ class Interpolation:
         self.labels, self.monitor = self.queries.labels.distinct(), monitor
         self.num_candidates = min(num_candidates, retriever.num_items)
         self.candidates = {view: self._retrieved(retriever, exclude_consumed=view == "new") for view in VIEWS}
+        self.had = {
+            view: among(hits.items[:, : self.num_candidates], self.queries.histories)
+            for view, hits in self.candidates.items()
+        }
         self.weights = (weight,) if weight is not None else _weights(self.candidates["all"])
+        self.repeat_weights = REPEAT_WEIGHTS if repeat_weight is None else (repeat_weight,)
 
-    def best(self, score: Callable[[Askers, IndexArray], NDArray[np.float32]]) -> tuple[float, dict[str, float]]:
-        """The weight for a ranker's `score_askers`, and what validation says of it, named as `validation` does."""
+    def best(
+        self, score: Callable[[Askers, IndexArray], NDArray[np.float32]]
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Both weights for a ranker's `score_askers`, by the names that `TwoStageSearcher` gives them, and what
+        validation says of them, named as `validation` does."""
         askers, num_ranked = self.queries.askers, self.num_candidates
         scores = {view: score(askers, hits.items[:, :num_ranked]) for view, hits in self.candidates.items()}
-        measured = [(weight, self._measured(scores, weight)) for weight in self.weights]
-        return max(measured, key=lambda pair: pair[1][self.monitor])
+        first = self.repeat_weights[0]
+        tried = [
+            (weight, {view: self._means(view, scores[view], weight, first) for view in VIEWS})
+            for weight in self.weights
+        ]
+        weight, views = max(tried, key=lambda pair: named(pair[1])[self.monitor])
+        name, repeat = self.monitor.split("/")[-1], first
+        for other in self.repeat_weights[1:]:
+            means = self._means("all", scores["all"], weight, other)
+            if means[name] > views["all"][name]:
+                repeat, views = other, views | {"all": means}
+        if repeat != first:
+            views |= {"new": self._means("new", scores["new"], weight, repeat)}
+        return {"retriever_weight": weight, "repeat_weight": repeat}, named(views)
 
-    def _measured(self, scores: dict[str, NDArray[np.float32]], weight: float) -> dict[str, float]:
-        views = {}
-        for view, candidates in self.candidates.items():
-            relevant = relevance(interpolated(candidates, scores[view], weight, CUT).items, self.labels)
-            values = metrics_at(relevant, self.labels.lengths, CUT)
-            views[view] = {f"{name}@{CUT}": float(column.mean()) for name, column in values.items()}
-        return named(views)
+    def _means(self, view: str, scores_QK: NDArray[np.float32], weight: float, repeat: float) -> dict[str, float]:
+        candidates = self.candidates[view]
+        found = interpolated(candidates, with_repeats(scores_QK, self.had[view], repeat), weight, CUT)
+        values = metrics_at(relevance(found.items, self.labels), self.labels.lengths, CUT)
+        return {f"{name}@{CUT}": float(column.mean()) for name, column in values.items()}
 
     def _retrieved(self, retriever: Searcher, *, exclude_consumed: bool) -> Hits:
         """What the retriever brings for the queries, in service and so here at least as many as are judged."""

@@ -21,10 +21,11 @@ from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.retrieval.stored import MOST
 from beamwood.training.task import Task
 
-__all__ = ["RepeatConfig", "SearchedTask", "best_repeat_weight", "fit_sequence"]
+__all__ = ["REPEAT_WEIGHTS", "RepeatConfig", "SearchedTask", "best_repeat_weight", "fit_sequence"]
 
-# Added to a logit: of equally good ones the first, which changes least. The last leaves out what was had.
-_WEIGHTS = (0.0, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0, -8.0, 8.0, -16.0, 16.0, -32.0, 32.0, -1024.0)
+REPEAT_WEIGHTS = (0.0, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0, -8.0, 8.0, -16.0, 16.0, -32.0, 32.0, -1024.0)
+"""Added to a logit: of equally good ones the first, which changes least. The last leaves out what was had."""
+
 _QUERIES_AT_A_TIME = 1024
 
 
@@ -72,11 +73,11 @@ def best_repeat_weight(searcher: SequenceSearcher, queries: Queries, monitor: st
     """
     name = monitor.split("/")[-1].split("@")[0]
     judged = queries.take(np.flatnonzero(queries.labels.lengths > 0))
-    sums = np.zeros(len(_WEIGHTS))
+    sums = np.zeros(len(REPEAT_WEIGHTS))
     for start in range(0, len(judged), _QUERIES_AT_A_TIME):
         part = judged.take(np.arange(start, min(start + _QUERIES_AT_A_TIME, len(judged))))
         apart, labels = searcher.apart(part.histories, CUT), part.labels.distinct()
-        for place, weight in enumerate(_WEIGHTS):
+        for place, weight in enumerate(REPEAT_WEIGHTS):
             relevant = relevance(apart.joined(weight, CUT).items, labels)
             sums[place] += metrics_at(relevant, labels.lengths, CUT)[name].sum()
-    return _WEIGHTS[int(sums.argmax())]
+    return REPEAT_WEIGHTS[int(sums.argmax())]

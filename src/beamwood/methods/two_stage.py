@@ -65,6 +65,13 @@ class Config(PairConfig):
         description="w: candidates are ordered by the ranker's score plus w times the retriever's; None: chosen on "
         "validation users; the study's own: 0",
     )
+    repeat_weight: float | None = Field(
+        None,
+        ge=-MOST,
+        le=MOST,
+        description="added to the score of a candidate that the history holds, which answers without consumed items do "
+        "not see; None: chosen on validation users; the study's own: 0",
+    )
     training: Literal["all", "harmonised", "weighted"] = Field(
         "all", description="on all pairs (TS), on those that this retriever retrieves (H-TS), or these above the others"
     )
@@ -262,12 +269,17 @@ def _blocks(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
 
 
 def two_stage(
-    retriever: Retriever, ranker: Retriever, *, num_candidates: int = 100, retriever_weight: float = 0.0
+    retriever: Retriever,
+    ranker: Retriever,
+    *,
+    num_candidates: int = 100,
+    retriever_weight: float = 0.0,
+    repeat_weight: float = 0.0,
 ) -> Retriever:
     """Put a fitted ranker behind a fitted retriever of the same items.
 
-    The order is by the ranker's score plus `retriever_weight` times the retriever's. Errors: `InputError` where they
-    know other items or users, or `ranker` does not rank.
+    The order is by the ranker's score plus `retriever_weight` times the retriever's, plus `repeat_weight` where the
+    history holds the candidate. Errors: `InputError` where they know other items or users, or `ranker` does not rank.
     """
     if not retriever.items.ids.equals(ranker.items.ids):
         raise InputError("retriever and ranker were fitted on other items; fit both on the same log")
@@ -281,6 +293,7 @@ def two_stage(
         ranker.searcher.scorer,
         num_candidates=num_candidates,
         retriever_weight=retriever_weight,
+        repeat_weight=repeat_weight,
     )
     if searcher.needs_users and not same_users:
         raise InputError("retriever and ranker were fitted on other users; fit both on the same log")
@@ -294,7 +307,11 @@ def two_stage(
         metadata={name: value for name, value in retriever.metadata.items() if name in ("data", "source", "split")}
         | {
             "method": "two-stage",
-            "config": {"num_candidates": num_candidates, "retriever_weight": retriever_weight},
+            "config": {
+                "num_candidates": num_candidates,
+                "retriever_weight": retriever_weight,
+                "repeat_weight": repeat_weight,
+            },
             "training": {},
             "stages": stages,
         },
@@ -317,11 +334,11 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     if config.ranker is not None:
         second = fitted_alike(config.ranker, split)
         both = two_stage(first, second, num_candidates=config.num_candidates)
-        if config.retriever_weight == 0:
+        if config.retriever_weight == 0 and config.repeat_weight == 0:
             return both
         assert isinstance(second.searcher, RankingSearcher)
-        weight, _ = _interpolation(first, split, config, options.get("seed", 0)).best(second.searcher.score_askers)
-        return two_stage(first, second, num_candidates=config.num_candidates, retriever_weight=weight)
+        weights, _ = _interpolation(first, split, config, options.get("seed", 0)).best(second.searcher.score_askers)
+        return two_stage(first, second, num_candidates=config.num_candidates, **weights)
     check_users_known(split, config)
     if config.context_columns and (config.horizon > 1 or config.num_targets > 1):
         raise InputError(
@@ -335,20 +352,18 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     task = RetrievedTask(split.train, config, first.searcher, seed=seed)
     options = with_less_time(options, time.monotonic() - began)
 
-    def searcher(weight: float = 0.0) -> TwoStageSearcher:
-        return TwoStageSearcher(
-            first.searcher, task.scorer(), num_candidates=config.num_candidates, retriever_weight=weight
-        )
+    def searcher(**weights: float) -> TwoStageSearcher:
+        return TwoStageSearcher(first.searcher, task.scorer(), num_candidates=config.num_candidates, **weights)
 
     def measure() -> dict[str, float]:
         return interpolation.best(searcher().score_askers)[1]
 
     training = train(task, split, config, searcher, method="two-stage", measure=measure, evaluate_start=True, **options)
-    weight, _ = interpolation.best(searcher().score_askers)
-    training["retriever_weight"] = weight
+    weights, _ = interpolation.best(searcher().score_askers)
+    training |= weights
     if task.recall is not None:
         training["retrieved_share_of_training_pairs"] = task.recall
-    return build_retriever(searcher(weight), split, method="two-stage", config=config, seed=seed, training=training)
+    return build_retriever(searcher(**weights), split, method="two-stage", config=config, seed=seed, training=training)
 
 
 def _interpolation(first: Retriever, split: Split, config: Config, seed: int) -> Interpolation:
@@ -360,4 +375,5 @@ def _interpolation(first: Retriever, split: Split, config: Config, seed: int) ->
         num_candidates=config.num_candidates,
         monitor=config.monitor,
         weight=config.retriever_weight,
+        repeat_weight=config.repeat_weight,
     )

@@ -18,9 +18,19 @@ from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.scorers import ContextEncoder, PairScorer, check_pairs, context_of, restore_scorer
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates, top_k
-from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists, PersonalSearcher, Searcher, needs_users
+from beamwood.types import (
+    Askers,
+    BoolArray,
+    Hits,
+    IndexArray,
+    ItemLists,
+    PersonalSearcher,
+    Searcher,
+    among,
+    needs_users,
+)
 
-__all__ = ["RankingSearcher", "StagedHits", "TwoStageSearcher", "interpolated", "retrieve"]
+__all__ = ["RankingSearcher", "StagedHits", "TwoStageSearcher", "interpolated", "retrieve", "with_repeats"]
 
 # Numbers held at a time for the whole catalogue (16 MiB).
 _BLOCK_CELLS = 2**22
@@ -98,6 +108,7 @@ class _StoredStage(StoredConfig):
 class _Stored(StoredConfig):
     num_candidates: int = Field(le=MOST)
     retriever_weight: float = Field(0.0, ge=0, le=MOST)
+    repeat_weight: float = Field(0.0, ge=-MOST, le=MOST)
     retriever: _StoredStage
     ranker: dict[str, Any]
 
@@ -115,7 +126,8 @@ class StagedHits:
 class TwoStageSearcher:
     """The retriever's `num_candidates` best items, ordered anew by the ranker's score.
 
-    With a `retriever_weight` w above 0, by the ranker's score plus w times the retriever's (not in the study).
+    With a `retriever_weight` w above 0, by the ranker's score plus w times the retriever's, and plus `repeat_weight`
+    where the history holds the candidate (neither is in the study).
     Exclusions and filters act in the retriever. A search for k above `num_candidates` retrieves k; the first
     `num_candidates` of them are ordered anew, whatever k is, and the others follow in the retriever's order. Their
     scores say no more than that: the lowest before them less 1, 2, 3, .. A tree asked for more than its beam widens it,
@@ -125,18 +137,27 @@ class TwoStageSearcher:
     kind: ClassVar[str] = "two-stage"
 
     def __init__(
-        self, retriever: Searcher, scorer: PairScorer, *, num_candidates: int = 100, retriever_weight: float = 0.0
+        self,
+        retriever: Searcher,
+        scorer: PairScorer,
+        *,
+        num_candidates: int = 100,
+        retriever_weight: float = 0.0,
+        repeat_weight: float = 0.0,
     ) -> None:
         if num_candidates < 1:
             raise InputError(f"num_candidates={num_candidates} is below 1; the study retrieves 40 to 120")
         if not 0 <= retriever_weight <= MOST:
             raise InputError(f"retriever_weight={retriever_weight} must be 0 (the study's) or a positive number")
+        if not -MOST <= repeat_weight <= MOST:
+            raise InputError(f"repeat_weight={repeat_weight} must be a number; the study's is 0")
         if retriever.num_items != scorer.num_items:
             raise ArtefactError(
                 f"the retriever has {retriever.num_items} items, the ranker {scorer.num_items}; fit both on one log"
             )
         self.retriever, self.scorer = retriever, scorer
-        self.num_candidates, self.retriever_weight = num_candidates, float(retriever_weight)
+        self.num_candidates = num_candidates
+        self.retriever_weight, self.repeat_weight = float(retriever_weight), float(repeat_weight)
         self._context = context_of(scorer)
 
     @property
@@ -166,7 +187,10 @@ class TwoStageSearcher:
         wanted = min(max(k, self.num_candidates), self.num_items)
         candidates = retrieve(self.retriever, askers, wanted, excluded=excluded, allowed=allowed)
         between = time.perf_counter()
-        scores = _score(self.scorer, self._context, askers, candidates.items[:, : self.num_candidates])
+        first = candidates.items[:, : self.num_candidates]
+        scores = _score(self.scorer, self._context, askers, first)
+        if self.repeat_weight != 0:
+            scores = with_repeats(scores, among(first, askers.histories), self.repeat_weight)
         hits = interpolated(candidates, scores, self.retriever_weight, k)
         return StagedHits(candidates, hits, between - began, time.perf_counter() - between)
 
@@ -198,6 +222,7 @@ class TwoStageSearcher:
         config = {
             "num_candidates": self.num_candidates,
             "retriever_weight": self.retriever_weight,
+            "repeat_weight": self.repeat_weight,
             "retriever": {"kind": self.retriever.kind, "config": retriever},
             "ranker": ranker,
         }
@@ -210,7 +235,13 @@ class TwoStageSearcher:
         first = stored.retriever
         retriever = restore_searcher(first.kind, first.config, _of_stage(arrays, "retriever."))
         scorer = restore_scorer(stored.ranker, _of_stage(arrays, "ranker."))
-        return cls(retriever, scorer, num_candidates=stored.num_candidates, retriever_weight=stored.retriever_weight)
+        return cls(
+            retriever,
+            scorer,
+            num_candidates=stored.num_candidates,
+            retriever_weight=stored.retriever_weight,
+            repeat_weight=stored.repeat_weight,
+        )
 
 
 def retrieve(
@@ -221,6 +252,11 @@ def retrieve(
         assert isinstance(searcher, PersonalSearcher)
         return searcher.search_askers(askers, k, excluded=excluded, allowed=allowed)
     return searcher.search(askers.histories, k, excluded=excluded, allowed=allowed)
+
+
+def with_repeats(ranked_BK: NDArray[np.float32], had_BK: BoolArray, repeat_weight: float) -> NDArray[np.float32]:
+    """float32[B, K], the ranker's scores with the weight added where the history holds the candidate; -inf stays."""
+    return ranked_BK + np.float32(repeat_weight) * had_BK.astype(np.float32)
 
 
 def interpolated(candidates: Hits, ranked_BK: NDArray[np.float32], retriever_weight: float, k: int) -> Hits:
