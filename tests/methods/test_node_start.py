@@ -178,10 +178,10 @@ def test_what_num_neighbours_means():
     many = item_start.LARGEST + 1
     assert Config().neighbours_of(many, 3) == 0
     assert Config(num_neighbours=7, node_start="transitions").neighbours_of(many, 3) == 7
-    with pytest.raises(InputError, match=r"num_neighbours=7 is filled .* scores of 2,000,001 items"):
+    with pytest.raises(InputError, match=r"num_neighbours=7 belongs to .* scores of 2,000,001 items"):
         Config(num_neighbours=7).neighbours_of(many, 3)
     assert Config(node_start="random").neighbours_of(80, 3) == 0
-    with pytest.raises(ValidationError, match="num_neighbours=7 is filled from transitions"):
+    with pytest.raises(ValidationError, match="num_neighbours=7 belongs to a start from transitions"):
         Config(num_neighbours=7, node_start="random")
 
 
@@ -198,7 +198,7 @@ def test_what_similarity_width_means():
         Config(similarity_width=7).similarity_columns(many)
     assert Config(node_start="random").similarity_columns(80) == 0
     for changes in ({"node_start": "random"}, {"norm": "batch"}):
-        with pytest.raises(ValidationError, match="similarity_width=7 is filled from transitions"):
+        with pytest.raises(ValidationError, match="similarity_width=7 belongs to a start from transitions"):
             Config(similarity_width=7, **changes)
 
 

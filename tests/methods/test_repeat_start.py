@@ -3,8 +3,10 @@
 import numpy as np
 import polars as pl
 import pytest
+from pydantic import ValidationError
 
 from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.methods import cooccurrence, dtr, tdm, transitions
 from beamwood.models.similarity import PACE
@@ -61,6 +63,26 @@ def test_a_scorer_that_is_drawn_has_none(case):
     retriever = dtr.fit(split, config, progress=False)
     assert retriever.metadata["training"]["repeat_start"] == 0
     assert retriever.searcher.weights.similarity is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"node_start": "random", "similarity_width": None},
+            r"repeat_start=8\.0 belongs to .* leave it out, or set node_",
+        ),
+        ({"similarity_width": 0}, r"repeat_start=8\.0 is a part of the similarity; leave out similarity_width=0"),
+    ],
+)
+def test_a_start_without_its_similarity_is_refused(changes, says):
+    with pytest.raises(ValidationError, match=says):
+        dtr.Config(**SMALL | changes, repeat_start=8)
+
+
+def test_so_many_items_that_scores_start_at_random_have_no_repeat_start():
+    with pytest.raises(InputError, match=r"repeat_start=8\.0 .* of 3,000,000 items start from on request alone"):
+        dtr.Config(repeat_start=8).similarity_columns(3_000_000)
 
 
 @pytest.mark.parametrize("method", [cooccurrence, transitions])

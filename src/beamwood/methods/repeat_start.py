@@ -12,7 +12,7 @@ from beamwood.methods.validate import CUT, drawn
 from beamwood.models.similarity import NodeSimilarity
 from beamwood.types import Searcher
 
-__all__ = ["start_repeats"]
+__all__ = ["best_repeat_start"]
 
 # Logits, tried in this order while they get better. None is below 0: against what does not come again the weights learn
 # within hundreds of steps, and a start there left other weights behind (benchmarks/results/tree_family.md).
@@ -20,10 +20,10 @@ _WEIGHTS = (8.0, 16.0, 32.0)
 _USERS = 500
 
 
-def start_repeats(
+def best_repeat_start(
     similarity: NodeSimilarity, searcher: Callable[[], Searcher], queries: Queries, monitor: str, *, seed: int
 ) -> float:
-    """Start every place's weight of repeats at one number, and return it: 0 where none is better.
+    """One number for every place's weight of repeats to start from, 0 where none is better; leaves the last tried.
 
     It is judged by the metric of `monitor` with consumed items left in, on 500 validation users. Learned from 0, it
     takes more steps than a training of minutes has: on session logs a list of what was had, and then what counting
@@ -45,5 +45,4 @@ def start_repeats(
         if tried <= value:
             break
         best, value = weight, tried
-    similarity.start_repeats(best)
     return best

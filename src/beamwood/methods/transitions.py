@@ -40,7 +40,8 @@ class Config(BaseModel):
     repeats: tuple[Repeats, ...] = Field(
         ("counted", "first", "last"),
         min_length=1,
-        description="what the history holds: as counted (the plain method), before or behind all others",
+        description="what the history holds: as counted (the plain method), before all others, or behind all that has "
+        "a score",
     )
     length: int = Field(30, ge=1, le=MOST, description="history items that count")
     num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")

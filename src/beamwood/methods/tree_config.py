@@ -132,11 +132,15 @@ class TreeConfig(BaseModel):
         return starts_from_transitions(self.node_start, num_items, possible=self.can_start_from_transitions)
 
     def similarity_columns(self, num_items: int) -> int:
-        """What `similarity_width` means for so many items. Errors: `InputError` where nothing can fill it."""
+        """What `similarity_width` means for so many items.
+
+        Errors: `InputError` where nothing can fill it, or what `repeat_start` adds to it.
+        """
         width = self.similarity_width
         if not self.starts_from_transitions(num_items):
-            if width:
-                raise InputError(nothing_fills(f"similarity_width={width}", num_items))
+            for name in ("similarity_width", "repeat_start"):
+                if value := getattr(self, name):
+                    raise InputError(nothing_fills(f"{name}={value}", num_items))
             return 0
         if width is None:
             width = 256 if num_items <= 50_000 else 128 if num_items <= 200_000 else 64
@@ -173,13 +177,17 @@ class TreeConfig(BaseModel):
 
     @model_validator(mode="after")
     def _what_is_fixed_has_its_start(self) -> Self:
-        for name in ("similarity_width", "num_neighbours"):
+        for name in ("similarity_width", "num_neighbours", "repeat_start"):
             value = getattr(self, name)
             if value and (self.node_start == "random" or not self.can_start_from_transitions):
                 raise ValueError(
-                    f"{name}={value} is filled from transitions; leave it out, or set node_start=transitions with "
-                    "unit_coordinate=true and norm=none"
+                    f"{name}={value} belongs to a start from transitions; leave it out, or set node_start=transitions "
+                    "with unit_coordinate=true and norm=none"
                 )
+        if self.repeat_start and self.similarity_width == 0:
+            raise ValueError(
+                f"repeat_start={self.repeat_start} is a part of the similarity; leave out similarity_width=0, or it"
+            )
         return self
 
     @model_validator(mode="after")
@@ -195,6 +203,6 @@ class TreeConfig(BaseModel):
 def nothing_fills(setting: str, num_items: int) -> str:
     """Why a setting is refused where scores do not start from transitions."""
     return (
-        f"{setting} is filled from transitions, which scores of {num_items:,} items start from on request alone; set "
-        "node_start=transitions, or leave it out"
+        f"{setting} belongs to a start from transitions, which scores of {num_items:,} items start from on request "
+        "alone; set node_start=transitions, or leave it out"
     )

@@ -12,7 +12,7 @@ import torch
 from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.node_start import ItemVectors
-from beamwood.methods.repeat_start import start_repeats
+from beamwood.methods.repeat_start import best_repeat_start
 from beamwood.methods.train import train
 from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.methods.tree_config import TreeConfig
@@ -56,23 +56,18 @@ def fit_tree(
     tree = start_tree(split, config, np.random.default_rng(seed), vectors)
     task = TreeTask(split.train, tree, config, make_parts(tree), seed=seed)
     started = config.starts_from_transitions(split.train.num_items)
+
+    def searcher() -> TreeSearcher:
+        return searcher_of(task, threads=torch.get_num_threads())
+
     if started:
         vectors.start(task.model.scorer, tree, task.folds)
         if task.parts.loss == "binary":
             task.start_at_odds()
-    repeats, similarity = 0.0, task.model.scorer.similarity
-    if started and similarity is not None:
-        repeats = (
-            config.repeat_start
-            if config.repeat_start is not None
-            else start_repeats(
-                similarity,
-                lambda: searcher_of(task, threads=torch.get_num_threads()),
-                split.valid,
-                config.monitor,
-                seed=seed,
-            )
-        )
+    repeats, similarity = config.repeat_start or 0.0, task.model.scorer.similarity
+    if similarity is not None:
+        if config.repeat_start is None:
+            repeats = best_repeat_start(similarity, searcher, split.valid, config.monitor, seed=seed)
         similarity.start_repeats(repeats)
     # What was counted for the start may be hundreds of MiB, and is not needed again.
     del vectors
@@ -82,7 +77,7 @@ def fit_tree(
         task,
         split,
         config,
-        lambda: searcher_of(task, threads=torch.get_num_threads()),
+        searcher,
         method=method,
         renewal=TreeRenewal(task, config, seed=seed) if updates else None,
         evaluate_start=started,

@@ -323,9 +323,9 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
 
     The weights kept are those whose two stages together are best on `split.valid`, and so is the retriever's weight
     beside them (`config.retriever_weight`), with which a start that knows nothing is the retriever's own order: what is
-    kept is never below that there. `time_limit` in seconds covers the
-    searches for the training histories too, which are not cut short. Errors: `InputError` without a
-    retriever, on one fitted on another log or split (it may have seen the test users), on one that brings no target.
+    kept is never below that there. `time_limit` in seconds covers the searches for the training histories too, which
+    are not cut short. Errors: `InputError` without a retriever, on one fitted on another log or split (it may have seen
+    the test users), on one that brings no target.
     """
     config = config or Config()
     if config.retriever is None:

@@ -21,7 +21,8 @@ from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
 __all__ = ["NeighbourSearcher", "Repeats"]
 
 Repeats = Literal["counted", "first", "last"]
-"""What the history holds: scored as everything else, before all others (the newest first), or behind all others."""
+"""What the history holds: scored as everything else, before all others (the newest first), or behind all that
+has a score."""
 
 # So many histories' neighbours are summed at a time: with 69 items of 1,000 neighbours each, 100 MiB.
 _BLOCK_ROWS = 128

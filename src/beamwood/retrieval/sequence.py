@@ -122,6 +122,9 @@ class SequenceSearcher:
             had_BH[among(had_BH, excluded)] = -1
         if allowed is not None:
             had_BH[~allowed[had_BH]] = -1
+        if (had_BH < 0).all():
+            # As in answers without consumed items: nothing is left to be scored apart.
+            had_BH = had_BH[:, :0]
         return Apart(others, had_BH, products(queries_BD, self.encoder.vectors, had_BH))
 
     def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
