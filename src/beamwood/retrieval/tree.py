@@ -19,7 +19,7 @@ from beamwood.kernels.search import DinSearch
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.tree.tree import Shape, Tree
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, among
 
 __all__ = ["TreeSearcher"]
 
@@ -42,8 +42,10 @@ class TreeSearcher:
     A filter acts inside the beam: a subtree without an allowed item is never opened, so k results come back whenever
     k items are allowed; where at most `2 * beam_width` are, all of them are scored and the result is exact. A search
     for k above `beam_width` widens the beam to k. Ties on a level go to the lower node, among results to the lower
-    item. `by_path`: a leaf's score is the log-probability of the path to it, each step a sigmoid (PLT). `loss`: what
-    trained the scorer, a softmax over nodes or a sigmoid of each; it says what a score means and changes no answer.
+    item. Where the scorer has learned that what was had comes again (a weight of repeats above 0), the history's own
+    items are candidates too: a beam does not reach each of their leaves. `by_path`: a leaf's score is the
+    log-probability of the path to it, each step a sigmoid (PLT). `loss`: what trained the scorer, a softmax over nodes
+    or a sigmoid of each; it says what a score means and changes no answer.
     Source: DTR, algorithm 1.
     """
 
@@ -72,6 +74,7 @@ class TreeSearcher:
         self.weights, self.tree, self.beam_width = weights, tree, beam_width
         self.by_path, self.loss = by_path, loss
         self._search = DinSearch(weights, tree.shape, threads=threads, by_path=by_path)
+        self._come_again = weights.similarity is not None and bool((weights.similarity.repeats > 0).any())
 
     @property
     def num_items(self) -> int:
@@ -87,6 +90,19 @@ class TreeSearcher:
         beam_width: int | None = None,
     ) -> Hits:
         """The k best items found for each row; see `types.Searcher`. `beam_width` overrides the searcher's own."""
+        hits = self.beam(histories, k, excluded=excluded, allowed=allowed, beam_width=beam_width)
+        return self._with_history(hits, histories, k, excluded, allowed) if self._come_again else hits
+
+    def beam(
+        self,
+        histories: ItemLists,
+        k: int,
+        *,
+        excluded: ItemLists | None = None,
+        allowed: BoolArray | None = None,
+        beam_width: int | None = None,
+    ) -> Hits:
+        """What the beam alone finds: `search` without the history's items as candidates."""
         check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
         width = max(k, beam_width or self.beam_width)
         if allowed is not None and np.count_nonzero(allowed) <= _EXACT_FACTOR * width:
@@ -165,6 +181,29 @@ class TreeSearcher:
         leaves = self.tree.leaf_of_item[items]
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(excluded)))]).astype(np.int64)
         return indptr, leaves[np.lexsort((leaves, rows))]
+
+    def _with_history(
+        self, hits: Hits, histories: ItemLists, k: int, excluded: ItemLists | None, allowed: BoolArray | None
+    ) -> Hits:
+        """The k best of `hits` and of the history's items that may be shown and are not among them."""
+        had_BL = histories.padded(self.weights.history_length)
+        had_BL = had_BL[:, (had_BL >= 0).any(axis=0)]
+        if excluded is not None:
+            had_BL[among(had_BL, excluded)] = -1
+        if allowed is not None:
+            had_BL[~allowed[had_BL]] = -1
+        if (had_BL < 0).all():
+            return hits
+        both = np.concatenate([hits.items, had_BL], axis=1)
+        # Of equal items the first is kept: what the beam has found stands before the history.
+        order = np.argsort(both, axis=1, kind="stable")
+        ascending = np.take_along_axis(both, order, axis=1)
+        again = np.zeros(both.shape, bool)
+        np.put_along_axis(again, order[:, 1:], ascending[:, 1:] == ascending[:, :-1], axis=1)
+        had_BL[again[:, k:]] = -1
+        scores = np.concatenate([hits.scores, self.score(histories, had_BL)], axis=1)
+        joined = sort_candidates(np.concatenate([hits.items, had_BL], axis=1), scores, k)
+        return Hits(joined.items, joined.scores, hits.scored + (had_BL >= 0).sum(axis=1))
 
     def _hits(self, found: Found, k: int) -> Hits:
         items = np.where(found.leaves >= 0, self.tree.item_of_leaf[found.leaves], np.int32(-1))

@@ -43,6 +43,8 @@ class TargetMargins:
 class MarginReport:
     """Where a beam of `beam_width` that brings `k` items loses targets: `found` and the sum of `lost` make 1.
 
+    Of the beam alone: a search may bring more where the history's items are candidates of their own.
+
     `found`: share of the targets that are brought; `lost`: share lost on each level, level 1 first, on the last one
     also for standing below place k. `quantiles` of g_f, "q05" to "q95", over the targets for which it is finite.
     """

@@ -1,0 +1,68 @@
+"""Where what was had comes again, a tree's search has the history's own items among its candidates."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.types import ItemLists
+from din_cases import random_case
+
+
+def case(repeat, *, by_path=False, beam_width=4):
+    tree, weights, _ = random_case(3, num_items=300, num_rows=1, similarity=4)
+    repeats = np.full_like(weights.similarity.repeats, repeat)
+    weights = replace(weights, similarity=replace(weights.similarity, repeats=repeats))
+    rng = np.random.default_rng(1)
+    rows = [rng.integers(0, 300, size) for size in (0, 1, 2, 7, 10, 30)] + [np.array([5, 5, 9, 5])]
+    return TreeSearcher(weights, tree, beam_width=beam_width, by_path=by_path), ItemLists.from_lists(rows)
+
+
+def latest(searcher, histories, row):
+    return set(histories[row][-searcher.weights.history_length :].tolist())
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+def test_what_was_had_is_found_though_the_beam_misses_it(by_path):
+    searcher, histories = case(1000.0, by_path=by_path)
+    hits, beam, missed = searcher.search(histories, 12), searcher.beam(histories, 12), 0
+    for row in range(len(histories)):
+        had, found = latest(searcher, histories, row), set(beam.items[row].tolist())
+        candidates = np.array(sorted(had | found))
+        scores = searcher.score(histories.take(np.array([row])), candidates[None])[0]
+        assert hits.items[row].tolist() == candidates[np.argsort(-scores, kind="stable")][:12].tolist()
+        assert hits.scored[row] == beam.scored[row] + len(had - found)
+        missed += len((had - found) & set(hits.items[row].tolist()))
+    assert missed > 1, "the beam reached everything: the case shows nothing"
+    assert np.allclose(hits.scores, searcher.score(histories, hits.items), rtol=1e-5)
+
+
+def test_what_may_not_be_shown_does_not_come_back():
+    searcher, histories = case(1000.0)
+    allowed = np.ones(300, bool)
+    gone = histories[4][-3:]
+    allowed[gone] = False
+    assert not np.isin(searcher.search(histories, 12, allowed=allowed).items, gone).any()
+    some = ItemLists.from_lists([row[::2] for row in histories])
+    answers = searcher.search(histories, 12, excluded=some)
+    for row in range(len(histories)):
+        had = latest(searcher, histories, row) - set(some[row].tolist())
+        assert not set(some[row].tolist()) & set(answers.items[row].tolist())
+        assert set(answers.items[row, : len(had)].tolist()) == had
+    without = searcher.search(histories, 12, excluded=histories)
+    assert not any(set(histories[row].tolist()) & set(without.items[row].tolist()) for row in range(len(histories)))
+
+
+def test_where_it_does_not_come_again_the_beam_is_all():
+    searcher, histories = case(-1.0)
+    beam, hits = searcher.beam(histories, 12), searcher.search(histories, 12)
+    assert np.array_equal(hits.items, beam.items)
+    assert np.array_equal(hits.scored, beam.scored)
+
+
+def test_what_the_beam_has_found_is_scored_once():
+    searcher, histories = case(1000.0, beam_width=300)
+    hits = searcher.search(histories, 300)
+    assert np.array_equal(hits.scored, searcher.beam(histories, 300).scored)
+    assert np.array_equal(np.sort(hits.items, axis=1), np.tile(np.arange(300), (len(histories), 1)))
