@@ -47,7 +47,7 @@ def random_log(num_users: int = 30_000, num_items: int = 40_000, events: int = 3
 def step_cost(negatives: str, draw: str, batch_size: int, repeats: int) -> dict[str, float]:
     torch.set_num_threads(1)
     data = random_log()
-    config = Config(user_tower="mf", negatives=negatives, draw=draw, batch_size=batch_size)
+    config = Config(user_tower="mf", width=32, negatives=negatives, draw=draw, batch_size=batch_size)
     task = TwoTowerTask(data, config, seed=0)
     rng = np.random.default_rng(0)
 
@@ -144,6 +144,10 @@ def quality(arguments: argparse.Namespace) -> None:
                         evaluate_every=max(1, arguments.evaluate_every * 2048 // batch_size),
                         cache_share=arguments.cache_share,
                         cache_counts=arguments.cache_counts,
+                        # The study's form.
+                        width=32,
+                        item_start="random",
+                        repeat_weight=0,
                     )
                     began = time.perf_counter()
                     retriever = fit(split, config, seed=seed, progress=False, time_limit=arguments.minutes * 60)

@@ -37,12 +37,21 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
         tree = random_tree(num_items, rng, branching=config.branching)
         return TreeTask(train, tree, config, dtr.make_parts(config, tree, None), seed=0), config.batch_size
     if case == "two_tower":
-        towers = two_tower.Config(user_tower="mean", negatives="bir", batch_size=1024, embedding_optimizer=optimizer)
+        towers = two_tower.Config(
+            user_tower="mean",
+            width=32,
+            negatives="bir",
+            item_start="random",
+            batch_size=1024,
+            embedding_optimizer=optimizer,
+        )
         return two_tower.TwoTowerTask(train, towers, seed=0), towers.batch_size
     if case == "sasrec, sampled":
-        sequence = sasrec.Config(sampled_negatives=1000, embedding_optimizer=optimizer)
+        sequence = sasrec.Config(sampled_negatives=1000, item_start="random", embedding_optimizer=optimizer)
         return sasrec.SequenceTask(train, sequence, seed=0), sequence.batch_size
-    pairs = ranker.Config(model="din", loss="logistic", attention=(36,), embedding_optimizer=optimizer)
+    pairs = ranker.Config(
+        model="din", loss="logistic", attention=(36,), item_start="random", embedding_optimizer=optimizer
+    )
     return ranker.ListTask(train, pairs, seed=0), pairs.batch_size
 
 

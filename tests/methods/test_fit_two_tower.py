@@ -16,6 +16,7 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.methods import load_method
+from beamwood.methods.item_start import transition_vectors
 from beamwood.methods.two_tower import Config, TwoTowerTask, fit, masked_candidates
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists
@@ -101,7 +102,8 @@ def skewed_tasks(config, *others):
     rows = [[23, *rng.choice(24, 8, p=share / share.sum())] for _ in range(150)]
     frame = pl.DataFrame({"user": np.repeat(np.arange(150), 9), "item": np.concatenate(rows)})
     data = Dataset.from_log(read_log(frame))
-    tasks = [TwoTowerTask(data, Config(**config | other), seed=0) for other in ({}, *others)]
+    drawn = {"item_start": "random"}
+    tasks = [TwoTowerTask(data, Config(**drawn | config | other), seed=0) for other in ({}, *others)]
     with torch.no_grad():
         for weight in tasks[0].model.parameters():
             weight.mul_(7)
@@ -235,3 +237,65 @@ def test_answers_without_torch(dataset, tmp_path, tower):
         [sys.executable, "-c", program, str(tmp_path / "saved")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def groups():
+    """Users of one of three groups of 20 items each."""
+    rng = np.random.default_rng(2)
+    rows = [(u, int(i) + 20 * (u % 3), t) for u in range(240) for t, i in enumerate(rng.permutation(20)[:10])]
+    log = pl.DataFrame(rows, schema=["user_id", "item_id", "timestamp"], orient="row")
+    return disjoint_users(Dataset.from_log(read_log(log)))
+
+
+@pytest.mark.parametrize("tower", ["mean", "sasrec"])
+def test_both_towers_start_from_what_follows_what(groups, tower):
+    config = Config(**SMALL, user_tower=tower)
+    model = TwoTowerTask(groups.train, config, seed=3).model
+    vectors = transition_vectors(groups.train, 8, seed=3)
+    known = vectors.any(axis=1)
+    assert known.sum() == 60
+    for table in (model.items.ids, model.users.items):
+        assert np.array_equal(table.weight.detach().numpy()[:60][known], vectors[known])
+    drawn = TwoTowerTask(groups.train, config.model_copy(update={"item_start": "random"}), seed=3).model
+    assert drawn.items.ids.weight.std().item() == pytest.approx(0.1, rel=0.2)
+
+
+def test_a_started_mean_is_right_before_it_has_learned(groups):
+    found = {}
+    for start in ("transitions", "random"):
+        config = Config(**SMALL, item_start=start, max_steps=1, learning_rate=1e-9)
+        retriever = fit(groups, config, progress=False)
+        found[start] = evaluate(retriever.searcher.search, groups.test, ks=(5,), exclude_consumed=True).means()
+    # Five of the group's other items, of which the labels are some.
+    assert found["transitions"]["precision@5"] > 2 * found["random"]["precision@5"]
+
+
+def test_user_ids_have_no_start(dataset):
+    with pytest.raises(InputError, match="item_start=transitions is for a history tower"):
+        TwoTowerTask(dataset, Config(**SMALL, user_tower="mf", item_start="transitions"), seed=0)
+    TwoTowerTask(dataset, Config(**SMALL, user_tower="mf"), seed=0)
+
+
+@pytest.mark.parametrize("tower", ["mf", "mean"])
+def test_what_was_had_is_weighed(groups, tower, tmp_path):
+    split = leave_one_out(groups.dataset) if tower == "mf" else groups
+    retriever = fit(split, Config(**SMALL, user_tower=tower, max_epochs=1), progress=False)
+    searcher, queries = retriever.searcher, split.test
+    # Nobody takes an item twice.
+    assert searcher.repeat_weight < 0
+    assert retriever.metadata["training"]["repeat_weight"] == searcher.repeat_weight
+    retriever.save(tmp_path / "saved")
+    loaded = beamwood.load(tmp_path / "saved").searcher
+    assert loaded.repeat_weight == searcher.repeat_weight
+    every = np.tile(np.arange(60), (len(queries), 1))
+    weighed, hits = loaded.score_askers(queries.askers, every), loaded.search_askers(queries.askers, 9)
+    loaded.repeat_weight = 0.0
+    plain = loaded.score_askers(queries.askers, every)
+    had = np.zeros(plain.shape, bool)
+    had[queries.histories.rows, queries.histories.items] = True
+    assert np.allclose(weighed - plain, np.where(had, searcher.repeat_weight, 0), atol=1e-4)
+    best = np.take_along_axis(weighed, hits.items.astype(np.int64), axis=1)
+    assert np.allclose(best, -np.sort(-weighed, axis=1)[:, :9], atol=1e-5)
+    given = fit(split, Config(**SMALL, user_tower=tower, max_epochs=1, repeat_weight=0), progress=False)
+    assert given.searcher.repeat_weight == 0

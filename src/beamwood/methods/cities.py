@@ -18,7 +18,7 @@ from torch import Tensor
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.methods.item_contexts import Occurrences, replaced_vectors
-from beamwood.methods.repeats import RepeatConfig, fit_sequence
+from beamwood.methods.repeats import RepeatConfig, fit_vectors
 from beamwood.methods.sequence_start import fitted_sequence
 from beamwood.methods.train_options import TrainOptions
 from beamwood.models.cities import ContextModel
@@ -142,4 +142,4 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     config = config or Config()
     task = CitiesTask(split, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
-    return fit_sequence(task, split, config, method="cities", **options)
+    return fit_vectors(task, split, config, method="cities", **options)

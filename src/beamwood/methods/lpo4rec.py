@@ -20,7 +20,7 @@ from beamwood.evaluation.metrics import TailOf, TailRule
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS
 from beamwood.methods import sasrec
-from beamwood.methods.repeats import fit_sequence
+from beamwood.methods.repeats import fit_vectors
 from beamwood.methods.sasrec import Batch, SequenceTask
 from beamwood.methods.sequence_start import load_start
 from beamwood.methods.train_options import TrainOptions
@@ -164,4 +164,4 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     """
     config = config or Config()
     task = PreferenceTask(split, config, seed=options.get("seed", 0))
-    return fit_sequence(task, split, config, method="lpo4rec", **options)
+    return fit_vectors(task, split, config, method="lpo4rec", **options)

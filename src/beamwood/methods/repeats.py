@@ -1,10 +1,11 @@
-"""How a sequence method is trained, and how much it counts for an item that the history holds it.
+"""How a method of vectors is trained, and how much it counts for an item that the history holds it.
 
 Source of the latter: none of the papers; a tree learns it while it trains (models/similarity.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, Unpack
 
 import numpy as np
@@ -16,12 +17,13 @@ from beamwood.methods.assemble import build_retriever
 from beamwood.methods.train import train
 from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.validate import CUT, drawn
+from beamwood.retrieval.apart import Apart
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.retrieval.stored import MOST
 from beamwood.training.task import Task
+from beamwood.types import Askers, Searcher
 
-__all__ = ["REPEAT_WEIGHTS", "RepeatConfig", "SearchedTask", "best_repeat_weight", "fit_sequence"]
+__all__ = ["REPEAT_WEIGHTS", "RepeatConfig", "SearchedTask", "best_repeat_weight", "fit_vectors"]
 
 REPEAT_WEIGHTS = (0.0, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0, -8.0, 8.0, -16.0, 16.0, -32.0, 32.0, -1024.0)
 """Added to a logit: of equally good ones the first, which changes least. The last leaves out what was had."""
@@ -30,7 +32,7 @@ _QUERIES_AT_A_TIME = 1024
 
 
 class RepeatConfig(BaseModel):
-    """What every sequence method has."""
+    """What every method has whose scores are products of vectors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -45,18 +47,35 @@ class RepeatConfig(BaseModel):
     monitor: str = "new/f@20"
 
 
+class RepeatSearcher(Searcher, Protocol):
+    """A searcher that adds a number to the scores of what a history holds."""
+
+    repeat_weight: float
+
+    def apart(self, askers: Askers, k: int) -> Apart: ...
+
+
 class SearchedTask(Task[Any], Protocol):
-    """A task whose weights are a sequence searcher."""
+    """A task whose weights are such a searcher."""
 
-    def searcher(self) -> SequenceSearcher: ...
+    def searcher(self) -> RepeatSearcher: ...
 
 
-def fit_sequence(
-    task: SearchedTask, split: Split, config: RepeatConfig, *, method: str, **options: Unpack[TrainOptions]
+def fit_vectors(
+    task: SearchedTask,
+    split: Split,
+    config: RepeatConfig,
+    *,
+    method: str,
+    answers: Callable[[], RepeatSearcher] | None = None,
+    **options: Unpack[TrainOptions],
 ) -> Retriever:
-    """`train`, and the retriever of the best weights, which then get their `repeat_weight`."""
+    """`train`, and the retriever of the best weights, which then get their `repeat_weight`.
+
+    `answers`: what makes the retriever's searcher in the end, where that is not `task.searcher`.
+    """
     training = train(task, split, config, task.searcher, method=method, **options)
-    seed, searcher = options.get("seed", 0), task.searcher()
+    seed, searcher = options.get("seed", 0), (answers or task.searcher)()
     if config.repeat_weight is None:
         judged = drawn(split.valid, config.validation_users, seed=seed)
         searcher.repeat_weight = best_repeat_weight(searcher, judged, config.monitor)
@@ -66,7 +85,7 @@ def fit_sequence(
     return build_retriever(searcher, split, method=method, config=config, seed=seed, training=training)
 
 
-def best_repeat_weight(searcher: SequenceSearcher, queries: Queries, monitor: str) -> float:
+def best_repeat_weight(searcher: RepeatSearcher, queries: Queries, monitor: str) -> float:
     """The weight with the best metric of `monitor` where consumed items are left in; 0 without queries with labels.
 
     `monitor`: one of `validate.MEASURED`, of whatever view.
@@ -76,7 +95,7 @@ def best_repeat_weight(searcher: SequenceSearcher, queries: Queries, monitor: st
     sums = np.zeros(len(REPEAT_WEIGHTS))
     for start in range(0, len(judged), _QUERIES_AT_A_TIME):
         part = judged.take(np.arange(start, min(start + _QUERIES_AT_A_TIME, len(judged))))
-        apart, labels = searcher.apart(part.histories, CUT), part.labels.distinct()
+        apart, labels = searcher.apart(part.askers, CUT), part.labels.distinct()
         for place, weight in enumerate(REPEAT_WEIGHTS):
             relevant = relevance(apart.joined(weight, CUT).items, labels)
             sums[place] += metrics_at(relevant, labels.lengths, CUT)[name].sum()

@@ -22,7 +22,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
 from beamwood.methods.item_start import Start, start_from_transitions, starts_from_transitions
-from beamwood.methods.repeats import RepeatConfig, fit_sequence
+from beamwood.methods.repeats import RepeatConfig, fit_vectors
 from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.encoders import build_encoder
 from beamwood.models.sequence import SequenceModel
@@ -242,4 +242,4 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     began, config = time.monotonic(), config or Config()
     task = SequenceTask(split.train, config, seed=options.get("seed", 0))
     options = with_less_time(options, time.monotonic() - began)
-    return fit_sequence(task, split, config, method=config.encoder, **options)
+    return fit_vectors(task, split, config, method=config.encoder, **options)

@@ -7,23 +7,24 @@ Source: "Cache-Augmented Inbatch Importance Resampling for Training Recommender 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.losses.softmax import catalogue_softmax
-from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import item_features
-from beamwood.methods.train import train
-from beamwood.methods.train_options import TrainOptions
+from beamwood.methods.item_start import Start, starts_from_transitions, transition_vectors
+from beamwood.methods.repeats import RepeatConfig, fit_vectors
+from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.encoders import build_encoder
 from beamwood.models.pairs import IdTable
 from beamwood.models.sequence import SequenceModel
@@ -41,16 +42,14 @@ TRAINS = True
 """This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
 
 
-class Config(BaseModel):
-    """Two towers; the study's own: user_tower mf, width 32, no temperature, batch_size 2048."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class Config(RepeatConfig):
+    """Two towers; the study's own: user_tower mf, width 32, item_start random, repeat_weight 0."""
 
     user_tower: Literal["mf", "mean", "sasrec", "gru4rec", "caser", "fmlp"] = Field(
         "mean", description="by user id (mf), or from the history: its mean, or a sequence encoder"
     )
     negatives: Literal["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"] = "xir"
-    width: int = Field(32, ge=1)
+    width: int = Field(64, ge=1)
     length: int = Field(69, ge=1, description="latest history items that count; caser's filters grow with its square")
     num_blocks: int = Field(2, ge=1, description="of user_tower=sasrec and fmlp")
     num_heads: int = Field(2, ge=1, description="of user_tower=sasrec")
@@ -60,6 +59,11 @@ class Config(BaseModel):
     dropout: float = Field(0.2, ge=0, lt=1, description="of a sequence encoder")
     normalise: bool = Field(False, description="score by directions alone; then set temperature to about 0.1")
     temperature: float = Field(1.0, gt=0)
+    item_start: Start = Field(
+        "auto",
+        description="transitions: the item vectors of both towers start from what follows what; auto: that, with a "
+        "history tower, up to 2,000,000 items; random: the study",
+    )
     item_columns: tuple[str, ...] = Field((), description="columns of the item table, as name or name:kind")
     correction: Literal["sampled", "program"] = "sampled"
     form: Literal["resampled", "weighted", "corrected"] = Field("resampled", description="of BIR")
@@ -117,6 +121,8 @@ class TwoTowerTask:
         # Each item once: a repeat would be looked for among all candidates again.
         self.known = train.histories.distinct() if config.mask_known else ItemLists.empty(len(train.histories))
         self.model = build_model(train, config, self.generator)
+        if starts_from_transitions(config.item_start, self.num_items, possible=config.user_tower != "mf"):
+            start_towers(self.model, train, seed)
         # The full softmax moves every item.
         lazy = self.model.users if config.negatives == "full" else self.model
         sparse_gradients(lazy, config.embedding_optimizer)
@@ -240,6 +246,21 @@ def build_model(train: Dataset, config: Config, generator: torch.Generator) -> T
     return TwoTower(users, items, normalise=config.normalise, temperature=config.temperature)
 
 
+def start_towers(model: TwoTower, train: Dataset, seed: int) -> None:
+    """Put `transition_vectors` in the place of both towers' drawn item vectors; one without neighbours keeps its own.
+
+    So a history's mean is near what follows what it holds before the first step. Errors: `InputError` for a tower of
+    user ids.
+    """
+    if isinstance(model.users, UserTable):
+        raise InputError("item_start=transitions is for a history tower; leave it out, or set user_tower=mean")
+    vectors = torch.from_numpy(transition_vectors(train, model.items.ids.embedding_dim, seed))
+    known = torch.nonzero(vectors.any(dim=1)).ravel()
+    with torch.no_grad():
+        for table in (model.items.ids, model.users.items):
+            table.weight[known] = vectors[known]
+
+
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train two towers on `split.train`, keeping the weights that are best on `split.valid`.
 
@@ -254,8 +275,9 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
         )
     if config.index == "faiss":
         FaissIndex(np.zeros((1, 2), np.float32))  # says what is missing before the training, not after
-    seed = options.get("seed", 0)
-    task = TwoTowerTask(split.train, config, seed=seed)
-    training = train(task, split, config, task.searcher, method="two_tower", **options)
-    searcher = task.searcher(index=config.index)
-    return build_retriever(searcher, split, method="two_tower", config=config, seed=seed, training=training)
+    began = time.monotonic()
+    task = TwoTowerTask(split.train, config, seed=options.get("seed", 0))
+    options = with_less_time(options, time.monotonic() - began)
+    return fit_vectors(
+        task, split, config, method="two_tower", answers=lambda: task.searcher(index=config.index), **options
+    )

@@ -20,12 +20,13 @@ from beamwood.kernels.fmlp import FmlpEncoder
 from beamwood.kernels.gru import GruEncoder
 from beamwood.kernels.sequence import PlainEncoder
 from beamwood.kernels.transformer import TransformerEncoder
+from beamwood.retrieval.apart import Apart, find_apart
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_search, sort_candidates
+from beamwood.retrieval.top_k import check_search
 from beamwood.retrieval.vector import best_products, products
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, among
+from beamwood.types import Askers, BoolArray, FloatArray, Hits, IndexArray, ItemLists, among
 
-__all__ = ["ENCODERS", "Apart", "SequenceSearcher", "UserBranch"]
+__all__ = ["ENCODERS", "SequenceSearcher", "UserBranch"]
 
 ENCODERS: dict[str, type[PlainEncoder]] = {
     encoder.name: encoder for encoder in (TransformerEncoder, GruEncoder, CaserEncoder, FmlpEncoder)
@@ -39,25 +40,6 @@ class UserBranch:
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
     longest: int
-
-
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """What a search found of what a history does not hold (`others`), and all that it does: `had_BH` int32, -1 for no
-    candidate, with `scores_BH` float32."""
-
-    others: Hits
-    had_BH: NDArray[np.int32]
-    scores_BH: NDArray[np.float32]
-
-    def joined(self, repeat_weight: float, k: int) -> Hits:
-        """The k best of both, `repeat_weight` added to the scores of what was had."""
-        merged = sort_candidates(
-            np.concatenate([self.others.items, self.had_BH], axis=1),
-            np.concatenate([self.others.scores, self.scores_BH + np.float32(repeat_weight)], axis=1),
-            k,
-        )
-        return Hits(merged.items, merged.scores, self.others.scored + (self.had_BH >= 0).sum(axis=1))
 
 
 class _Stored(StoredConfig):
@@ -105,27 +87,22 @@ class SequenceSearcher:
         self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
     ) -> Hits:
         """The k best items of each row by brute force; see `types.Searcher`."""
-        if self.repeat_weight == 0:
-            return best_products(self.encode(histories), self.encoder.vectors, k, excluded=excluded, allowed=allowed)
-        return self.apart(histories, k, excluded=excluded, allowed=allowed).joined(self.repeat_weight, k)
-
-    def apart(
-        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Apart:
-        """The k best of what a history does not hold, and all that it does, without `repeat_weight`."""
         check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
-        queries_BD, had = self.encode(histories), histories.distinct()
-        apart = had if excluded is None else had.union(excluded)
-        others = best_products(queries_BD, self.encoder.vectors, k, excluded=apart, allowed=allowed)
-        had_BH = had.padded(int(had.lengths.max(initial=0)))
-        if excluded is not None:
-            had_BH[among(had_BH, excluded)] = -1
-        if allowed is not None:
-            had_BH[~allowed[had_BH]] = -1
-        if (had_BH < 0).all():
-            # As in answers without consumed items: nothing is left to be scored apart.
-            had_BH = had_BH[:, :0]
-        return Apart(others, had_BH, products(queries_BD, self.encoder.vectors, had_BH))
+        queries_BD = self.encode(histories)
+        if self.repeat_weight == 0:
+            return self._best(queries_BD, k, excluded=excluded, allowed=allowed)
+        vectors = self.encoder.vectors
+        parts = find_apart(self._best, queries_BD, vectors, histories, k, excluded=excluded, allowed=allowed)
+        return parts.joined(self.repeat_weight, k)
+
+    def apart(self, askers: Askers, k: int) -> Apart:
+        """The k best of what a history does not hold, and all that it does, without `repeat_weight`."""
+        return find_apart(self._best, self.encode(askers.histories), self.encoder.vectors, askers.histories, k)
+
+    def _best(
+        self, queries_BD: FloatArray, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    ) -> Hits:
+        return best_products(queries_BD, self.encoder.vectors, k, excluded=excluded, allowed=allowed)
 
     def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""

@@ -15,10 +15,12 @@ from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.ann import FaissIndex
+from beamwood.retrieval.apart import Apart, find_apart
 from beamwood.retrieval.sequence import ENCODERS
 from beamwood.retrieval.stored import MOST, StoredConfig
+from beamwood.retrieval.top_k import check_search
 from beamwood.retrieval.vector import best_products, products
-from beamwood.types import Askers, BoolArray, FloatArray, Hits, IndexArray, ItemLists
+from beamwood.types import Askers, BoolArray, FloatArray, Hits, IndexArray, ItemLists, among
 
 __all__ = ["TwoTowerSearcher"]
 
@@ -32,6 +34,7 @@ class _Stored(StoredConfig):
     length: int = Field(ge=1, le=MAX_HISTORY)
     num_heads: int = Field(ge=1, le=MOST)
     index: Literal["exact", "faiss"] = "exact"
+    repeat_weight: float = Field(0.0, ge=-MOST, le=MOST)
 
 
 class TwoTowerSearcher:
@@ -39,7 +42,8 @@ class TwoTowerSearcher:
 
     `vectors` [N, D]. The user's vector by `tower`: "mf": `arrays["users"]` [U, D], asked with `search_askers`; "mean":
     the mean of the history's rows of `arrays["history"]` [N, D]; a sequence encoder's name: that encoder's. It is
-    divided by `temperature`, and with `normalise` made of length 1 before.
+    divided by `temperature`, and with `normalise` made of length 1 before. `repeat_weight` is added to the score of
+    what the history holds, as in `SequenceSearcher`.
     """
 
     kind: ClassVar[str] = "two-tower"
@@ -55,6 +59,7 @@ class TwoTowerSearcher:
         length: int = 69,
         num_heads: int = 1,
         index: Literal["exact", "faiss"] = "exact",
+        repeat_weight: float = 0.0,
     ) -> None:
         check_floats({"vectors": vectors}, {"vectors": shape_of({"vectors": vectors}, "vectors", 2)})
         self.vectors = np.ascontiguousarray(vectors, np.float32)
@@ -73,6 +78,7 @@ class TwoTowerSearcher:
                 f"the encoder's items have shape {self.encoder.vectors.shape}, those searched {self.vectors.shape}"
             )
         self._ann = FaissIndex(self.vectors) if index == "faiss" else None
+        self.repeat_weight = float(repeat_weight)
 
     @property
     def num_items(self) -> int:
@@ -111,20 +117,38 @@ class TwoTowerSearcher:
         self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
     ) -> Hits:
         """The k best items of each row; see `types.Searcher`."""
-        return self._best(self.encode(histories), k, excluded, allowed)
+        return self._found(self.encode(histories), histories, k, excluded, allowed)
+
+    def _found(
+        self,
+        queries_BD: NDArray[np.float32],
+        histories: ItemLists,
+        k: int,
+        excluded: ItemLists | None,
+        allowed: BoolArray | None,
+    ) -> Hits:
+        check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
+        if self.repeat_weight == 0:
+            return self._best(queries_BD, k, excluded=excluded, allowed=allowed)
+        parts = find_apart(self._best, queries_BD, self.vectors, histories, k, excluded=excluded, allowed=allowed)
+        return parts.joined(self.repeat_weight, k)
+
+    def apart(self, askers: Askers, k: int) -> Apart:
+        """The k best of what a history does not hold, and all that it does, without `repeat_weight`."""
+        return find_apart(self._best, self._vectors(askers), self.vectors, askers.histories, k)
 
     def _best(
-        self, queries: NDArray[np.float32], k: int, excluded: ItemLists | None, allowed: BoolArray | None
+        self, queries_BD: FloatArray, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
     ) -> Hits:
         if self._ann is not None:
-            return self._ann.search(queries, k, excluded=excluded, allowed=allowed)
-        return best_products(queries, self.vectors, k, excluded=excluded, allowed=allowed)
+            return self._ann.search(queries_BD, k, excluded=excluded, allowed=allowed)
+        return best_products(queries_BD, self.vectors, k, excluded=excluded, allowed=allowed)
 
     def search_askers(
         self, askers: Askers, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
     ) -> Hits:
         """The k best items of each user, or of each history; an unknown user has the mean of all users' vectors."""
-        return self._best(self._vectors(askers), k, excluded, allowed)
+        return self._found(self._vectors(askers), askers.histories, k, excluded, allowed)
 
     def _vectors(self, askers: Askers) -> NDArray[np.float32]:
         if not self.needs_users:
@@ -138,11 +162,19 @@ class TwoTowerSearcher:
 
     def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
         """As `score`, for users."""
-        return products(self._vectors(askers), self.vectors, items_BM)
+        return self._scores(self._vectors(askers), askers.histories, items_BM)
 
     def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
-        return products(self.encode(histories), self.vectors, items_BM)
+        return self._scores(self.encode(histories), histories, items_BM)
+
+    def _scores(
+        self, queries_BD: NDArray[np.float32], histories: ItemLists, items_BM: IndexArray
+    ) -> NDArray[np.float32]:
+        scores = products(queries_BD, self.vectors, items_BM)
+        if self.repeat_weight != 0:
+            scores[among(np.asarray(items_BM), histories)] += np.float32(self.repeat_weight)
+        return scores
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         config = {
@@ -152,6 +184,7 @@ class TwoTowerSearcher:
             "length": self.length,
             "num_heads": self.num_heads,
             "index": self.index,
+            "repeat_weight": self.repeat_weight,
         }
         return config, {"vectors": self.vectors} | {f"user.{name}": array for name, array in self.arrays.items()}
 

@@ -1,0 +1,67 @@
+"""What a history holds, found apart from all else, so that one number may be added to its scores; without torch.
+
+Shape legend: B rows, N items, D width, H items that a history holds at most, k results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.retrieval.top_k import sort_candidates
+from beamwood.retrieval.vector import products
+from beamwood.types import BoolArray, FloatArray, Hits, ItemLists, among
+
+__all__ = ["Apart", "find_apart"]
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """What a search found of what a history does not hold (`others`), and all that it does: `had_BH` int32, -1 for no
+    candidate, with `scores_BH` float32."""
+
+    others: Hits
+    had_BH: NDArray[np.int32]
+    scores_BH: NDArray[np.float32]
+
+    def joined(self, repeat_weight: float, k: int) -> Hits:
+        """The k best of both, `repeat_weight` added to the scores of what was had."""
+        merged = sort_candidates(
+            np.concatenate([self.others.items, self.had_BH], axis=1),
+            np.concatenate([self.others.scores, self.scores_BH + np.float32(repeat_weight)], axis=1),
+            k,
+        )
+        return Hits(merged.items, merged.scores, self.others.scored + (self.had_BH >= 0).sum(axis=1))
+
+
+class _Best(Protocol):
+    def __call__(
+        self, queries_BD: FloatArray, k: int, /, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
+    ) -> Hits: ...
+
+
+def find_apart(
+    best: _Best,
+    queries_BD: FloatArray,
+    vectors_ND: FloatArray,
+    histories: ItemLists,
+    k: int,
+    *,
+    excluded: ItemLists | None = None,
+    allowed: BoolArray | None = None,
+) -> Apart:
+    """The k best of what a history does not hold, by `best`, and all that it does and that may be shown."""
+    had = histories.distinct()
+    others = best(queries_BD, k, excluded=had if excluded is None else had.union(excluded), allowed=allowed)
+    had_BH = had.padded(int(had.lengths.max(initial=0)))
+    if excluded is not None:
+        had_BH[among(had_BH, excluded)] = -1
+    if allowed is not None:
+        had_BH[~allowed[had_BH]] = -1
+    if (had_BH < 0).all():
+        # As in answers without consumed items: nothing is left to be scored apart.
+        had_BH = had_BH[:, :0]
+    return Apart(others, had_BH, products(queries_BD, vectors_ND, had_BH))
