@@ -15,7 +15,7 @@ from beamwood.retrieval.top_k import sort_candidates
 from beamwood.retrieval.vector import products
 from beamwood.types import BoolArray, FloatArray, Hits, ItemLists, among
 
-__all__ = ["Apart", "find_apart"]
+__all__ = ["Apart", "candidates", "find_apart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,14 @@ def find_apart(
     """The k best of what a history does not hold, by `best`, and all that it does and that may be shown."""
     had = histories.distinct()
     others = best(queries_BD, k, excluded=had if excluded is None else had.union(excluded), allowed=allowed)
-    had_BH = had.padded(int(had.lengths.max(initial=0)))
+    had_BH = candidates(had.padded(int(had.lengths.max(initial=0))), excluded, allowed)
+    return Apart(others, had_BH, products(queries_BD, vectors_ND, had_BH))
+
+
+def candidates(had_BH: NDArray[np.int32], excluded: ItemLists | None, allowed: BoolArray | None) -> NDArray[np.int32]:
+    """`had_BH` with -1 for what may not be shown; without a column where nothing may, as in answers of new items."""
     if excluded is not None:
         had_BH[among(had_BH, excluded)] = -1
     if allowed is not None:
         had_BH[~allowed[had_BH]] = -1
-    if (had_BH < 0).all():
-        # As in answers without consumed items: nothing is left to be scored apart.
-        had_BH = had_BH[:, :0]
-    return Apart(others, had_BH, products(queries_BD, vectors_ND, had_BH))
+    return had_BH if (had_BH >= 0).any() else had_BH[:, :0]

@@ -16,10 +16,11 @@ from beamwood.kernels.arrays import check_integers
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.reference import Found
 from beamwood.kernels.search import DinSearch
+from beamwood.retrieval.apart import candidates
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.tree.tree import Shape, Tree
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, among
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
 
 __all__ = ["TreeSearcher"]
 
@@ -187,12 +188,8 @@ class TreeSearcher:
     ) -> Hits:
         """The k best of `hits` and of the history's items that may be shown and are not among them."""
         had_BL = histories.padded(self.weights.history_length)
-        had_BL = had_BL[:, (had_BL >= 0).any(axis=0)]
-        if excluded is not None:
-            had_BL[among(had_BL, excluded)] = -1
-        if allowed is not None:
-            had_BL[~allowed[had_BL]] = -1
-        if (had_BL < 0).all():
+        had_BL = candidates(had_BL[:, (had_BL >= 0).any(axis=0)], excluded, allowed)
+        if had_BL.shape[1] == 0:
             return hits
         both = np.concatenate([hits.items, had_BL], axis=1)
         # Of equal items the first is kept: what the beam has found stands before the history.
