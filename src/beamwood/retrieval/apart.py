@@ -11,11 +11,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.retrieval.top_k import sort_candidates
+from beamwood.errors import InputError
+from beamwood.retrieval.stored import MOST
+from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.retrieval.vector import products
-from beamwood.types import BoolArray, FloatArray, Hits, ItemLists, among
+from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists, among
 
-__all__ = ["Apart", "candidates", "find_apart"]
+__all__ = ["Apart", "candidates", "check_repeat_weight", "find_apart", "scores_with_repeats", "search_with_repeats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,42 @@ def find_apart(
     others = best(queries_BD, k, excluded=had if excluded is None else had.union(excluded), allowed=allowed)
     had_BH = candidates(had.padded(int(had.lengths.max(initial=0))), excluded, allowed)
     return Apart(others, had_BH, products(queries_BD, vectors_ND, had_BH))
+
+
+def search_with_repeats(
+    best: _Best,
+    queries_BD: FloatArray,
+    vectors_ND: FloatArray,
+    histories: ItemLists,
+    k: int,
+    *,
+    repeat_weight: float,
+    excluded: ItemLists | None = None,
+    allowed: BoolArray | None = None,
+) -> Hits:
+    """The k best by `best`, `repeat_weight` added to the scores of what a history holds."""
+    check_search(len(histories), len(vectors_ND), k, excluded=excluded, allowed=allowed)
+    if repeat_weight == 0:
+        return best(queries_BD, k, excluded=excluded, allowed=allowed)
+    parts = find_apart(best, queries_BD, vectors_ND, histories, k, excluded=excluded, allowed=allowed)
+    return parts.joined(repeat_weight, k)
+
+
+def scores_with_repeats(
+    queries_BD: FloatArray, vectors_ND: FloatArray, histories: ItemLists, items_BM: IndexArray, *, repeat_weight: float
+) -> NDArray[np.float32]:
+    """float32[B, M], the products of the given items, `repeat_weight` added where a history holds one; -inf for -1."""
+    scores = products(queries_BD, vectors_ND, items_BM)
+    if repeat_weight != 0:
+        scores[among(np.asarray(items_BM), histories)] += np.float32(repeat_weight)
+    return scores
+
+
+def check_repeat_weight(repeat_weight: float) -> float:
+    """The weight as a float. Errors: `InputError` where it is no finite number."""
+    if not -MOST <= repeat_weight <= MOST:
+        raise InputError(f"repeat_weight={repeat_weight} must be a number; 0 leaves scores as they are")
+    return float(repeat_weight)
 
 
 def candidates(had_BH: NDArray[np.int32], excluded: ItemLists | None, allowed: BoolArray | None) -> NDArray[np.int32]:

@@ -20,11 +20,16 @@ from beamwood.kernels.fmlp import FmlpEncoder
 from beamwood.kernels.gru import GruEncoder
 from beamwood.kernels.sequence import PlainEncoder
 from beamwood.kernels.transformer import TransformerEncoder
-from beamwood.retrieval.apart import Apart, find_apart
+from beamwood.retrieval.apart import (
+    Apart,
+    check_repeat_weight,
+    find_apart,
+    scores_with_repeats,
+    search_with_repeats,
+)
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_search
-from beamwood.retrieval.vector import best_products, products
-from beamwood.types import Askers, BoolArray, FloatArray, Hits, IndexArray, ItemLists, among
+from beamwood.retrieval.vector import best_products
+from beamwood.types import Askers, BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
 __all__ = ["ENCODERS", "SequenceSearcher", "UserBranch"]
 
@@ -64,9 +69,8 @@ class SequenceSearcher:
     def __init__(
         self, encoder: PlainEncoder, user_branch: UserBranch | None = None, *, repeat_weight: float = 0.0
     ) -> None:
-        if not -MOST <= repeat_weight <= MOST:
-            raise InputError(f"repeat_weight={repeat_weight} must be a number; 0 leaves scores as they are")
-        self.encoder, self.user_branch, self.repeat_weight = encoder, user_branch, float(repeat_weight)
+        self.encoder, self.user_branch = encoder, user_branch
+        self.repeat_weight = check_repeat_weight(repeat_weight)
 
     @property
     def num_items(self) -> int:
@@ -87,13 +91,16 @@ class SequenceSearcher:
         self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
     ) -> Hits:
         """The k best items of each row by brute force; see `types.Searcher`."""
-        check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
-        queries_BD = self.encode(histories)
-        if self.repeat_weight == 0:
-            return self._best(queries_BD, k, excluded=excluded, allowed=allowed)
-        vectors = self.encoder.vectors
-        parts = find_apart(self._best, queries_BD, vectors, histories, k, excluded=excluded, allowed=allowed)
-        return parts.joined(self.repeat_weight, k)
+        return search_with_repeats(
+            self._best,
+            self.encode(histories),
+            self.encoder.vectors,
+            histories,
+            k,
+            repeat_weight=self.repeat_weight,
+            excluded=excluded,
+            allowed=allowed,
+        )
 
     def apart(self, askers: Askers, k: int) -> Apart:
         """The k best of what a history does not hold, and all that it does, without `repeat_weight`."""
@@ -106,10 +113,10 @@ class SequenceSearcher:
 
     def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
-        scores = products(self.encode(histories), self.encoder.vectors, items_BM)
-        if self.repeat_weight != 0:
-            scores[among(np.asarray(items_BM), histories)] += np.float32(self.repeat_weight)
-        return scores
+        queries_BD = self.encode(histories)
+        return scores_with_repeats(
+            queries_BD, self.encoder.vectors, histories, items_BM, repeat_weight=self.repeat_weight
+        )
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         arrays: dict[str, NDArray[Any]] = dict(self.encoder.arrays)

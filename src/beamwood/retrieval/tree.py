@@ -92,7 +92,9 @@ class TreeSearcher:
     ) -> Hits:
         """The k best items found for each row; see `types.Searcher`. `beam_width` overrides the searcher's own."""
         hits = self.beam(histories, k, excluded=excluded, allowed=allowed, beam_width=beam_width)
-        return self._with_history(hits, histories, k, excluded, allowed) if self._come_again else hits
+        if not self._come_again or self._scores_all(allowed, max(k, beam_width or self.beam_width)):
+            return hits
+        return self._with_history(hits, histories, k, excluded, allowed)
 
     def beam(
         self,
@@ -106,7 +108,7 @@ class TreeSearcher:
         """What the beam alone finds: `search` without the history's items as candidates."""
         check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
         width = max(k, beam_width or self.beam_width)
-        if allowed is not None and np.count_nonzero(allowed) <= _EXACT_FACTOR * width:
+        if self._scores_all(allowed, width):
             return self.exact(histories, k, excluded=excluded, allowed=allowed)
         found = self._search.beam(
             self._leaves(histories),
@@ -182,6 +184,9 @@ class TreeSearcher:
         leaves = self.tree.leaf_of_item[items]
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(excluded)))]).astype(np.int64)
         return indptr, leaves[np.lexsort((leaves, rows))]
+
+    def _scores_all(self, allowed: BoolArray | None, width: int) -> bool:
+        return allowed is not None and bool(np.count_nonzero(allowed) <= _EXACT_FACTOR * width)
 
     def _with_history(
         self, hits: Hits, histories: ItemLists, k: int, excluded: ItemLists | None, allowed: BoolArray | None

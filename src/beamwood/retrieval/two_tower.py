@@ -15,12 +15,17 @@ from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.ann import FaissIndex
-from beamwood.retrieval.apart import Apart, find_apart
+from beamwood.retrieval.apart import (
+    Apart,
+    check_repeat_weight,
+    find_apart,
+    scores_with_repeats,
+    search_with_repeats,
+)
 from beamwood.retrieval.sequence import ENCODERS
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_search
-from beamwood.retrieval.vector import best_products, products
-from beamwood.types import Askers, BoolArray, FloatArray, Hits, IndexArray, ItemLists, among
+from beamwood.retrieval.vector import best_products
+from beamwood.types import Askers, BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
 __all__ = ["TwoTowerSearcher"]
 
@@ -78,7 +83,7 @@ class TwoTowerSearcher:
                 f"the encoder's items have shape {self.encoder.vectors.shape}, those searched {self.vectors.shape}"
             )
         self._ann = FaissIndex(self.vectors) if index == "faiss" else None
-        self.repeat_weight = float(repeat_weight)
+        self.repeat_weight = check_repeat_weight(repeat_weight)
 
     @property
     def num_items(self) -> int:
@@ -127,11 +132,16 @@ class TwoTowerSearcher:
         excluded: ItemLists | None,
         allowed: BoolArray | None,
     ) -> Hits:
-        check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
-        if self.repeat_weight == 0:
-            return self._best(queries_BD, k, excluded=excluded, allowed=allowed)
-        parts = find_apart(self._best, queries_BD, self.vectors, histories, k, excluded=excluded, allowed=allowed)
-        return parts.joined(self.repeat_weight, k)
+        return search_with_repeats(
+            self._best,
+            queries_BD,
+            self.vectors,
+            histories,
+            k,
+            repeat_weight=self.repeat_weight,
+            excluded=excluded,
+            allowed=allowed,
+        )
 
     def apart(self, askers: Askers, k: int) -> Apart:
         """The k best of what a history does not hold, and all that it does, without `repeat_weight`."""
@@ -171,10 +181,7 @@ class TwoTowerSearcher:
     def _scores(
         self, queries_BD: NDArray[np.float32], histories: ItemLists, items_BM: IndexArray
     ) -> NDArray[np.float32]:
-        scores = products(queries_BD, self.vectors, items_BM)
-        if self.repeat_weight != 0:
-            scores[among(np.asarray(items_BM), histories)] += np.float32(self.repeat_weight)
-        return scores
+        return scores_with_repeats(queries_BD, self.vectors, histories, items_BM, repeat_weight=self.repeat_weight)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         config = {
