@@ -332,6 +332,17 @@ def test_what_another_split_has_seen_is_refused(split, tmp_path):
             load_method(method).fit(split, config, progress=False)
 
 
+def test_a_folder_of_a_methods_name_is_not_taken_for_the_method(split, tmp_path, monkeypatch):
+    """What stands in the working directory does not change what `estimator=transitions` means."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "transitions").mkdir()
+    config = configured("dtr", {"labels": "rectified", "estimator": "transitions"}, **SHORT)
+    assert load_method("dtr").fit(split, config, progress=False).metadata["method"] == "dtr"
+    config = configured("dtr", {"labels": "rectified", "estimator": "./transitions"}, **SHORT)
+    with pytest.raises(InputError, match="transitions"):
+        load_method("dtr").fit(split, config, progress=False)
+
+
 def test_an_estimator_of_an_earlier_run_is_not_taken(split, tmp_path, monkeypatch):
     """A new run in the folder of an older one, interrupted within its estimator, trains that anew when resumed."""
     sasrec, run = load_method("sasrec"), RunFolder(tmp_path / "run")

@@ -41,7 +41,9 @@ class Config(TreeConfig):
     )
     normalised_labels: bool = Field(False, description="divide rectified labels by their level's mass (definition 3)")
     estimator: str | None = Field(
-        None, description="rectified labels: the method that is fitted first, or the folder of a fitted one"
+        None,
+        description="rectified labels: the method that is fitted first, or the folder of a fitted one (where it has a "
+        "method's name: ./sasrec)",
     )
 
     @model_validator(mode="after")

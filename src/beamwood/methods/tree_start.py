@@ -112,15 +112,16 @@ def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generato
 def fit_estimator(name: str, split: Split, **options: Unpack[TrainOptions]) -> tuple[Searcher, float]:
     """The searcher whose scores rectify labels, and the seconds of its training, those before a resume included.
 
-    `name` is a folder, or a method that is fitted first on the same split. What a method gives is kept in the run's
-    folder, which the caller holds, and so is its own run, so that a resumed training goes on with it.
+    `name` is a method that is fitted first on the same split, else a folder (of a method's name: ./sasrec). What a
+    method gives is kept in the run's folder, which the caller holds, and so is its own run, so that a resumed training
+    goes on with it.
     """
     from beamwood.methods import METHODS, load_method
 
-    if Path(name).is_dir():
-        return fitted_alike(name, split).searcher, 0.0
     if name not in METHODS:
-        raise InputError(f"estimator='{name}' is neither a folder nor a method{nearest(name, METHODS)}")
+        if Path(name).is_dir():
+            return fitted_alike(name, split).searcher, 0.0
+        raise InputError(f"estimator='{name}' is neither a method nor a folder{nearest(name, METHODS)}")
     run, resume = options.get("run"), options.get("resume", False)
     folder, own = None, None
     if run is not None:
