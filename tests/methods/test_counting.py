@@ -81,6 +81,17 @@ def test_popularity_counts_users_once():
     assert counts.tolist() == taken
 
 
+def test_whatever_a_user_has_had_is_left_out(tmp_path):
+    """Also of a long history, and from a saved folder."""
+    rng = np.random.default_rng(0)
+    taken = [rng.permutation(400)[:300] for _ in range(30)]
+    log = pl.DataFrame({"user": np.repeat(np.arange(30), 300), "item": np.concatenate(taken)})
+    beamwood.fit(disjoint_users(Dataset.from_log(read_log(log))), "popularity").save(tmp_path / "fitted")
+    found = beamwood.load(tmp_path / "fitted").recommend(users=np.arange(30), k=100)
+    for had, items in zip(taken, found.item_ids, strict=True):
+        assert sorted([*had, *items]) == list(range(400))
+
+
 def test_unknown_method():
     with pytest.raises(InputError, match="method 'drt' is unknown; did you mean 'dtr'"):
         load_method("drt")

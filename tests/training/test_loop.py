@@ -240,16 +240,16 @@ def test_without_validation_the_last_weights_stay():
 class Clocked(LinearTask):
     """A step takes 1 second of a made-up clock, a validation 5."""
 
-    def __init__(self, clock):
+    def __init__(self, clock, validations=()):
         super().__init__()
-        self.clock = clock
+        self.clock, self.validations = clock, list(validations)
 
     def loss(self, batch):
         self.clock.now += 0.5  # two parts a step
         return super().loss(batch)
 
     def evaluate(self):
-        self.clock.now += 5
+        self.clock.now += self.validations.pop(0) if self.validations else 5
         return super().evaluate()
 
 
@@ -276,6 +276,9 @@ def test_the_time_limit_leaves_room_for_a_last_validation(clock):
     # 7 steps, a validation, 3 steps, a validation.
     assert (result.steps, result.seconds, result.stopped_because) == (10, 20.0, "time_limit")
     assert result.best_metric is not None
+    # A last validation that is quicker than the first leaves time for a step, but not for its validation.
+    _, result = trained(task=Clocked(clock, [5, 4]), config=ENDLESS, time_limit=20)
+    assert (result.steps, result.seconds) == (10, 19.0)
     # Too little time for anything: one step, one validation, a model.
     _, result = trained(task=Clocked(clock), config=ENDLESS, time_limit=0.1)
     assert (result.steps, result.best_step) == (1, 1)

@@ -39,7 +39,7 @@ STARTED = {"melt": "--from", "cities": "--from", "two-stage": "--retriever"}
 def compare(
     log: o.LogPath,
     methods: Annotated[str, typer.Option("--methods", help="Methods, separated by commas.")] = (
-        "popularity,cooccurrence,transitions,dtr"
+        "popularity,cooccurrence,transitions,two_tower,dtr"
     ),
     items: o.Items = None,
     split: o.SplitName = "users",

@@ -12,9 +12,6 @@ from beamwood.types import Searcher
 
 __all__ = ["build_retriever"]
 
-# A stored history serves recommendations by user id; a scorer looks at the latest interactions only.
-_STORED_HISTORY = 200
-
 
 def build_retriever(
     searcher: Searcher,
@@ -25,14 +22,18 @@ def build_retriever(
     seed: int,
     training: dict[str, Any] | None = None,
 ) -> Retriever:
-    """The retriever of a fitted method, with all users' latest 200 interactions and what it was made from."""
+    """The retriever of a fitted method, and what it was made from.
+
+    It holds all users' whole histories: a scorer looks at the latest interactions, but answers by user id leave out
+    whatever was had.
+    """
     dataset = split.dataset
     table = dataset.item_table
     return Retriever(
         searcher=searcher,
         items=dataset.items,
         users=dataset.users,
-        histories=dataset.histories.last(_STORED_HISTORY),
+        histories=dataset.histories,
         categories=None if table is None else table.category_labels,
         metadata={
             "method": method,

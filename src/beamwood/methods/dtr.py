@@ -30,11 +30,15 @@ TRAINS = True
 """This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
 
 
+# The paper's, and walks as they were measured: each scores the children of every node on its way.
+_DRAWS, _WALKS = 70, 20
+
+
 class Config(TreeConfig):
     """DTR; the paper's own: num_negatives 70, binary tree, tree_updates 11 with stride 7. See `TreeConfig`."""
 
     negatives: Literal["uniform", "tree"] = Field("uniform", description="how the softmax of a level is sampled")
-    num_negatives: int = Field(70, ge=1, description="draws a level")
+    num_negatives: int | None = Field(None, ge=1, description="draws a level; null: 70, of the tree's walks 20")
     depth_alpha: float = Field(0.0, ge=0, description="adaptive sampling of appendix I; 0 samples levels alike")
     labels: Literal["summed", "rectified", "one-step"] = Field(
         "summed", description="rectified: the paper's equation 14; one-step: the authors' program"
@@ -59,9 +63,12 @@ class Config(TreeConfig):
 
 def make_parts(config: Config, tree: Tree, estimator: Searcher | None) -> Parts:
     """The sampler and the label rule of a configuration."""
-    sampler: LevelSampler = TreeNegativesByLevel(config.num_negatives)
-    if config.negatives == "uniform":
-        sampler = UniformByLevel(adaptive_counts(config.num_negatives, tree.shape.depth, config.depth_alpha))
+    sampler: LevelSampler
+    if config.negatives == "tree":
+        sampler = TreeNegativesByLevel(config.num_negatives or _WALKS)
+    else:
+        draws = config.num_negatives or _DRAWS
+        sampler = UniformByLevel(adaptive_counts(draws, tree.shape.depth, config.depth_alpha))
     normalised = config.normalised_labels
     return Parts(sampler, loss="softmax", labels=config.labels, estimator=estimator, normalised=normalised)
 

@@ -102,7 +102,7 @@ class TreeConfig(BaseModel):
         description="run the MLP's products in bfloat16 during training (search stays float32); null: where the "
         "processor multiplies bfloat16 itself",
     )
-    validation_users: int = Field(600, ge=1, description="validation queries used while training, drawn once")
+    validation_users: int = Field(2000, ge=1, description="validation queries used while training, drawn once")
     monitor: str = Field(
         "both/f@20",
         description="what chooses the weights: consumed items left in (all), taken out (new), or their mean",

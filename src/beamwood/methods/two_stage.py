@@ -84,7 +84,7 @@ class Config(PairConfig):
     num_negatives: int = Field(60, ge=1)
     horizon: int = Field(10, ge=1, description="targets are among the next so many items; the study's own: 1")
     num_targets: int = Field(8, ge=1, description="drawn for each history; the study's own: 1")
-    max_examples: int = Field(200_000, ge=1, description="histories to train on, drawn from all; each is searched once")
+    max_examples: int = Field(200_000, ge=1, description="histories to train on, drawn from all")
     context_columns: tuple[str, ...] = Field(
         (), description="columns of the log that say in which circumstances an item was taken, as name or name:kind"
     )

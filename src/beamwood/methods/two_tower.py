@@ -88,7 +88,7 @@ class Config(RepeatConfig):
     evaluate_every: int = Field(200, ge=1)
     patience: int = Field(8, ge=1)
     clip_norm: float | None = Field(None, gt=0)
-    validation_users: int = Field(1000, ge=1)
+    validation_users: int = Field(2000, ge=1)
     monitor: str = "new/ndcg@20"
 
 

@@ -247,8 +247,9 @@ class _Loop:
             return self.bound
         if self.config.patience is not None and self.stale >= self.config.patience:
             return "patience"
-        pending = self.evaluation_seconds if self.evaluated_step != self.step else 0.0
-        if self.time_limit is not None and self.step > 0 and self.seconds + pending >= self.time_limit:
+        # Either this step is still to be validated, or the next one would be.
+        no_room = self.time_limit is not None and self.seconds + self.evaluation_seconds >= self.time_limit
+        if no_room and self.step > 0:
             return "time_limit"
         return None
 
