@@ -148,3 +148,9 @@ def test_the_run_is_beside_a_folder_named_with_a_slash(log, tmp_path, capsys):
 def test_a_setting_can_be_none(text, value):
     """The papers' form of attention's start; TOML has no word for none."""
     assert make_config(load_method("dtr"), None, [f"attention_start={text}"]).attention_start == value
+
+
+def test_a_file_of_settings_may_begin_with_a_mark(tmp_path):
+    """Some editors put one before the first letter."""
+    (tmp_path / "mine.toml").write_text("width = 7\n", encoding="utf-8-sig")
+    assert make_config(load_method("dtr"), str(tmp_path / "mine.toml"), []).width == 7

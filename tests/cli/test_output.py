@@ -45,6 +45,7 @@ STATUS = "exit ${PIPESTATUS[0]}"
         (f"bw evaluate fitted --k 2 | true; {STATUS}", 0, None),
         (f"bw evaluate fitted --k 2 --json | true; {STATUS}", 0, None),
         ("bw evaluate fitted --k 2 >&-", 0, None),
+        ("bw evaluate fitted && bw recommend fitted --user 3", 0, None),  # 12 items
         (f"bw fit none.csv --method popularity --out x --json | true; {STATUS}", 2, "none.csv does not exist"),
         ("bw fit none.csv --method popularity --out x --json >&-", 2, "none.csv does not exist"),
         ("bw fit none.csv --method popularity --out x 2>&-", 2, None),

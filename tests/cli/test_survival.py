@@ -21,10 +21,28 @@ def test_corrupt_and_changed(market, fitted, tmp_path, capsys):
             assert "weights.safetensors" in capsys.readouterr().err
     finally:
         weights.write_bytes(whole)
+    more = tmp_path / "items.parquet"
+    table = pl.read_parquet(market / "items.parquet")
+    pl.concat([table, table.head(1).with_columns(item_id=pl.lit(10_000, table["item_id"].dtype))]).write_parquet(more)
+    assert beamwood("evaluate", fitted, "--items", more) == 2
+    assert "was fitted on 60 items" in capsys.readouterr().err
     changed = tmp_path / "changed.parquet"
     pl.read_parquet(market / "log.parquet").head(-1).write_parquet(changed)
     assert beamwood("evaluate", fitted, "--log", changed) == 2
     assert "content has changed" in capsys.readouterr().err
+
+
+def test_a_page_replaces_nothing_but_a_page(market, fitted, tmp_path, capsys):
+    log = market / "log.parquet"
+    for other in (log, fitted / "manifest.json"):
+        before = other.read_bytes()
+        assert beamwood("evaluate", fitted, "--html", other) == 2
+        assert "no page of beamwood's, so it is not replaced" in capsys.readouterr().err
+        assert other.read_bytes() == before
+    page = tmp_path / "page.html"
+    for _ in range(2):
+        assert beamwood("evaluate", fitted, "--html", page) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
 @pytest.mark.slow

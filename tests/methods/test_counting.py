@@ -81,6 +81,12 @@ def test_popularity_counts_users_once():
     assert counts.tolist() == taken
 
 
+def test_one_value_is_a_grid(split):
+    fitted = beamwood.fit(split, "cooccurrence", {"shrinkage": 5, "decay": 0.9, "repeats": "last"})
+    chosen = fitted.metadata["training"]
+    assert (chosen["shrinkage"], chosen["decay"], chosen["repeats"]) == (5.0, 0.9, "last")
+
+
 def test_whatever_a_user_has_had_is_left_out(tmp_path):
     """Also of a long history, and from a saved folder."""
     rng = np.random.default_rng(0)

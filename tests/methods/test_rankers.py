@@ -227,9 +227,14 @@ def test_the_command_line(market, first, tmp_path, capsys):
     settings = [part for key, value in STAGES.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     out = str(tmp_path / "stages")
     assert main(["fit", *log, "--method", "cooccurrence", "--seed", "2026", "--out", str(tmp_path / "first")]) == 0
+    users = pl.read_parquet(market / "users.parquet")
+    users.write_parquet(tmp_path / "users.parquet")
     fit = ["fit", *log, "--method", "two-stage", "--out", out, *settings, "--set", "max_steps=4"]
+    fit += ["--user-table", str(tmp_path / "users.parquet"), "--set", "user_columns=['age']"]
     assert main([*fit, "--retriever", str(tmp_path / "first")]) == 0
     capsys.readouterr()
+    # What the ranker read of it is in the folder.
+    (tmp_path / "users.parquet").unlink()
     assert main(["evaluate", out, "--json", "--k", "5,10", "--sampled", "20"]) == 0
     document = json.loads(capsys.readouterr().out)
     stages = document["stages"]
@@ -239,7 +244,9 @@ def test_the_command_line(market, first, tmp_path, capsys):
     assert 0 <= document["sampled"]["metrics"]["ndcg@10"] <= 1
     assert main(["evaluate", out]) == 0
     assert "rank error given a hit" in capsys.readouterr().out
-    assert main(["recommend", out, "--history", "1,2,3", "--json"]) == 0
+    assert main(["recommend", out, "--history", "1,2,3"]) == 2
+    assert "knows who asks, by a vector or columns of each user" in capsys.readouterr().err
+    assert main(["recommend", out, "--user", str(users["user_id"][0]), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)[0]["items"]) == 10
 
 

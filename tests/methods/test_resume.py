@@ -28,7 +28,7 @@ def test_another_log_or_split_is_refused(tmp_path):
     files = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert json.loads(run.config_path.read_text())["data"] == split.dataset.fingerprint()
     others = [
-        (disjoint_users(logged(3), seed=1), "on another log than this one"),
+        (disjoint_users(logged(3), seed=1), "on another log or item table than these"),
         (disjoint_users(split.dataset, seed=2), r"on another split than this one \(disjoint users .*seed 1"),
         (leave_one_out(split.dataset), "on another split"),
     ]

@@ -255,6 +255,8 @@ def test_updates_that_take_long_leave_steps_between_them(split):
         ({"tree": "categry"}, "did you mean 'category'"),
         ({"tree": "kmeans"}, "needs vectors=FOLDER"),
         ({"labels": "rectified", "estimator": "transition"}, "did you mean 'transitions'"),
+        ({"monitor": "xyz"}, "monitor='xyz' is not measured"),
+        ({"monitor": ""}, "monitor='' is not measured"),
         ({"mlp": []}, "mlp=.*at least 1 item"),
         ({"mlp": [8, 0]}, "mlp.1=0: Input should be greater than 0"),
         ({"windows": []}, "windows=.*at least 1 item"),

@@ -1,5 +1,7 @@
 """Where what was had comes again, a tree's search has the history's own items among its candidates."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -66,3 +68,13 @@ def test_what_the_beam_has_found_is_scored_once():
     hits = searcher.search(histories, 300)
     assert np.array_equal(hits.scored, searcher.beam(histories, 300).scored)
     assert np.array_equal(np.sort(hits.items, axis=1), np.tile(np.arange(300), (len(histories), 1)))
+
+
+def test_a_searcher_can_be_copied_and_sent():
+    """As a worker of another process needs it."""
+    searcher, histories = case(1000.0)
+    expected = searcher.search(histories, 12)
+    for other in (pickle.loads(pickle.dumps(searcher)), copy.deepcopy(searcher)):
+        found = other.search(histories, 12)
+        assert np.array_equal(found.items, expected.items)
+        assert np.array_equal(found.scores, expected.scores)

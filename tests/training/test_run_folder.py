@@ -109,6 +109,17 @@ def test_the_configuration_must_agree(tmp_path):
     assert json.loads(folder.config_path.read_text())["width"] == 24
 
 
+def test_another_method_is_named_before_its_settings(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.opened(resume=False, config={"activation": None, "method": "sasrec"}):
+        pass
+    with (
+        pytest.raises(InputError, match="trained with method='sasrec', now it is 'dtr'"),
+        folder.opened(resume=True, config={"activation": "relu", "method": "dtr"}),
+    ):
+        pass
+
+
 def test_overwriting_removes_the_run_and_nothing_else(tmp_path):
     folder = RunFolder(tmp_path / "run", overwrite=True)
     with folder.opened(resume=False, config={"width": 24}) as log:
@@ -150,6 +161,7 @@ def test_a_held_run_is_not_touched(tmp_path):
         ({"config.json": '{"mine": 1}'}, "was not written by beamwood"),
         ({"config.json": '["mine"]'}, "was not written by beamwood"),
         ({"config.json": '{"beamwood": "ru'}, "is damaged or not of a run"),
+        ({"notes.txt": "mine"}, "holds files but no config.json of a run"),
         ({"metrics.jsonl": "mine"}, "holds files but no config.json of a run"),
         ({"checkpoint/thesis.doc": "mine"}, "holds files but no config.json of a run"),
         ({"config.json": '{"beamwood": "run"}', "checkpoint/thesis.doc": "mine"}, "not a beamwood artefact"),

@@ -41,7 +41,7 @@ def evaluate(
     folder: Annotated[str, typer.Argument(help="A folder that `beamwood fit` saved.")],
     log: Annotated[Optional[str], typer.Option("--log", help="The log, where it has moved since.")] = None,  # noqa: UP045
     items: o.Items = None,
-    k: Annotated[str, typer.Option("--k", help="Cuts, as 20,40.")] = "20,40",
+    k: Annotated[Optional[str], typer.Option("--k", help="Cuts; 20,40 where none are given.")] = None,  # noqa: UP045
     tail: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option("--tail", min=0.001, max=0.999, help="Also on labels among this share of the rarest items."),
@@ -74,7 +74,7 @@ def evaluate(
         check_page(html)
     rule = tail_rule(tail, tail_of)
     retriever = Retriever.load(folder)
-    cuts = parse_cuts(k, len(retriever.items))
+    cuts = parse_cuts(k, len(retriever.items), (20, 40))
     split = split_of(folder, retriever, log, items)
     searcher = retriever.searcher
     if one_stage_queries is not None and not hasattr(searcher, "stages"):

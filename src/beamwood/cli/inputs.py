@@ -128,7 +128,7 @@ def make_config(method: ModuleType, file: str | None, settings: Sequence[str]) -
     values: dict[str, Any] = {}
     if file is not None:
         try:
-            values = tomllib.loads(Path(file).read_text())
+            values = tomllib.loads(Path(file).read_text("utf-8-sig"))
         except FileNotFoundError:
             raise InputError(f"--config {file} does not exist") from None
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -27,10 +27,12 @@ __all__ = [
 SHOWN = ("precision", "recall", "f", "ndcg", "hit_rate")
 
 
-def parse_cuts(text: str, num_items: int) -> tuple[int, ...]:
-    """The cuts of "20,40", each in 1..N."""
+def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,)) -> tuple[int, ...]:
+    """The cuts of "20,40", each in 1..N; without a text the default ones, of a small catalogue all its items."""
     from beamwood.errors import InputError
 
+    if text is None:
+        return tuple(sorted({min(cut, num_items) for cut in default}))
     try:
         cuts = tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:

@@ -66,12 +66,25 @@ def check_page(path: str) -> None:
         raise InputError(f"--html {path} is a folder; name a file in it")
     if not target.parent.is_dir():
         raise InputError(f"--html {path} cannot be written: there is no folder {target.parent}; make it first")
+    if target.exists() and not (target.is_file() and _is_page(target)):
+        raise InputError(f"--html {path} is there and no page of beamwood's, so it is not replaced; name another file")
+
+
+def _is_page(path: Path) -> bool:
+    from beamwood.evaluation.page import MARK
+
+    with path.open("rb") as file:
+        return MARK.encode() in file.read(200)
 
 
 def write_page(path: str, text: str) -> None:
-    """Write a page and say so on stderr. Errors: it cannot be written."""
+    """Write a page, whole or not at all, and say so on stderr. Errors: it cannot be written."""
+    fresh = Path(f"{path}.new")
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        fresh.write_text(text, encoding="utf-8")
+        os.replace(fresh, path)
     except OSError as error:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
         raise InputError(f"{path} cannot be written: {error}; choose another file") from None
     say(f"wrote {path}", sys.stderr)

@@ -22,10 +22,10 @@ def recommend(
     user: Annotated[Optional[list[str]], typer.Option("--user", help="A user id of the log.")] = None,  # noqa: UP045
     users_file: Annotated[Optional[str], typer.Option("--users-file", help="A file of user ids, one a line.")] = None,  # noqa: UP045
     history: Annotated[Optional[list[str]], typer.Option("--history", help=_HISTORY_HELP)] = None,  # noqa: UP045
-    k: Annotated[int, typer.Option("-k", "--k", help="How many items.")] = 10,
+    k: Annotated[Optional[int], typer.Option("-k", "--k", help="How many items; 10 where it is not said.")] = None,  # noqa: UP045
     category: Annotated[Optional[list[str]], typer.Option("--category", help="Only items of this category.")] = None,  # noqa: UP045
     allowed_items: Annotated[Optional[str], typer.Option("--allowed-items", help="A file of item ids.")] = None,  # noqa: UP045
-    include_seen: Annotated[bool, typer.Option("--include-seen", help="Also items of the history.")] = False,
+    include_seen: Annotated[bool, typer.Option("--include-seen", help="Also what the history holds.")] = False,
     context: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option("--context", help="A circumstance of the asking, as column=value, where the model looks at it."),
@@ -37,6 +37,7 @@ def recommend(
     from beamwood.retrieval.retriever import Retriever
 
     retriever = Retriever.load(folder)
+    k = min(10, len(retriever.items)) if k is None else k
     names = [*(user or []), *(read_lines(users_file) if users_file else [])]
     if users_file and not names:
         raise InputError(f"--users-file {users_file} holds no ids; write one a line")
@@ -59,7 +60,11 @@ def recommend(
         asked = {"users": retriever.users.parse_all(names, on_unknown=on_unknown)}
         labels = names
     if context:
-        asked["context"] = {name: [value] * len(labels) for name, value in map(parse_pair, context)}
+        pairs = [parse_pair(text) for text in context]
+        twice = [name for name in {name for name, _ in pairs} if sum(name == other for other, _ in pairs) > 1]
+        if twice:
+            raise InputError(f"--context gives '{twice[0]}' more than once; give one value for each column")
+        asked["context"] = {name: [value] * len(labels) for name, value in pairs}
     try:
         found = retriever.recommend(k=k, exclude_seen=not include_seen, allowed=allowed, on_unknown=on_unknown, **asked)
     except InputError as error:

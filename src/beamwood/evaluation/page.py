@@ -6,7 +6,7 @@ import html
 import math
 from collections.abc import Sequence
 
-__all__ = ["calibration_chart", "histogram", "line_chart", "page", "panels", "table"]
+__all__ = ["MARK", "calibration_chart", "histogram", "line_chart", "page", "panels", "table"]
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --bar: #2a6f97; --soft: #2a6f9733; }
@@ -18,6 +18,8 @@ th:first-child, td:first-child { text-align: left; } caption { text-align: left;
 svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: currentColor; }
 pre { overflow-x: auto; padding: .7rem; border: 1px solid var(--line); border-radius: .4rem; }
 """
+MARK = "<meta name='generator' content='beamwood'>"
+"""What says of a file that it is a page of ours, which another may replace."""
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 220, 60, 36
 
 
@@ -25,7 +27,7 @@ def page(title: str, parts: Sequence[str]) -> str:
     """One HTML page of a title and the given parts of its body."""
     body = "\n".join([f"<h1>{html.escape(title)}</h1>", *parts])
     return (
-        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        f"<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>{MARK}"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
     )

@@ -61,12 +61,17 @@ class DinSearch:
         precision = "float32" if by_path else precision
         self.weights, self.shape, self.threads, self.precision = weights, shape, threads, precision
         self.by_path = by_path
+        self._built = (threads, precision, level, by_path, table_nodes)
         self._core: Any = None
         module = native()
         if module is not None:
             self._core = _core(module, weights, shape, native_level(level), precision, by_path, table_nodes)
         elif precision == "bf16":
             raise InputError("precision='bf16' needs the native core; use 'exact'")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The native core is built anew where a copy is unpacked."""
+        return _rebuilt, (self.weights, self.shape, *self._built)
 
     @property
     def is_native(self) -> bool:
@@ -191,6 +196,14 @@ def _padded(found: Found, k: int) -> Found:
     more = ((0, 0), (0, k - found.leaves.shape[1]))
     scores = np.pad(found.scores, more, constant_values=-np.inf)
     return Found(np.pad(found.leaves, more, constant_values=-1), scores, found.scored)
+
+
+def _rebuilt(
+    weights: DinWeights, shape: Shape, threads: int, precision: str, level: str | None, by_path: bool, table_nodes: int
+) -> DinSearch:
+    return DinSearch(
+        weights, shape, threads=threads, precision=precision, level=level, by_path=by_path, table_nodes=table_nodes
+    )
 
 
 def _core(

@@ -8,38 +8,28 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
+from pydantic import Field, NonNegativeFloat
 from scipy import sparse
 
 from beamwood.data.split import Split
 from beamwood.kernels.lists import strongest
 from beamwood.methods.assemble import build_retriever
-from beamwood.methods.neighbours import Decay, Power, choose, interactions
+from beamwood.methods.neighbours import Decay, Grid, Power, choose, interactions
 from beamwood.methods.train_options import TrainOptions
-from beamwood.retrieval.neighbours import NeighbourSearcher, Repeats
+from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.stored import MOST
 
 __all__ = ["Config", "fit", "similarity"]
 
 
-class Config(BaseModel):
-    """The grid that validation chooses from; give one value each to fix them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class Config(Grid):
+    """See `Grid`."""
 
     shrinkage: tuple[NonNegativeFloat, ...] = Field((10.0, 100.0), min_length=1)
     decay: tuple[Decay, ...] = Field((1.0, 0.98, 0.95, 0.9, 0.8), min_length=1)
     power: tuple[Power, ...] = Field((0.5,), min_length=1, description="of the item frequencies; 0.5 is the cosine")
-    repeats: tuple[Repeats, ...] = Field(
-        ("counted", "first", "last"),
-        min_length=1,
-        description="what the history holds: as counted (the plain method), before all others, or behind all that has "
-        "a score",
-    )
     length: int = Field(69, ge=1, le=MOST, description="history items that count")
-    num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
-    validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
 
 
 def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_neighbours: int) -> sparse.csr_matrix:

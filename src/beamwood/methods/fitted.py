@@ -15,7 +15,12 @@ def fitted_alike(folder: str, split: Split) -> Retriever:
     data = fitted.metadata.get("data")
     if not isinstance(data, dict):
         raise InputError(f"{folder} does not say which data it was fitted on; fit it on the same log")
-    if not fitted.items.ids.equals(split.dataset.items.ids) or data.get("fingerprint") != split.dataset.fingerprint():
+    if not fitted.items.ids.equals(split.dataset.items.ids):
+        raise InputError(
+            f"{folder} was fitted on {len(fitted.items):,} items, here are {len(split.dataset.items):,}, or others; "
+            "fit it on the same log and the same item table (--items)"
+        )
+    if data.get("fingerprint") != split.dataset.fingerprint():
         raise InputError(f"{folder} was fitted on another log; fit it on the same one")
     if data.get("split") != split.rule:
         raise InputError(

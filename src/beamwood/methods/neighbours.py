@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 import numpy as np
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from scipy import sparse
 
 from beamwood.data.split import Queries, Split
@@ -15,12 +15,34 @@ from beamwood.methods.validate import drawn
 from beamwood.retrieval.neighbours import NeighbourSearcher, Repeats
 from beamwood.types import ItemLists
 
-__all__ = ["Decay", "Power", "choose", "interactions"]
+__all__ = ["Decay", "Grid", "Power", "choose", "interactions"]
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 """The weight of a history item against that of the next newer one."""
 Power = Annotated[float, Field(ge=0, le=10)]
 """The exponent of a frequency."""
+
+
+class Grid(BaseModel):
+    """What validation chooses from; give one value each to fix them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    repeats: tuple[Repeats, ...] = Field(
+        ("counted", "first", "last"),
+        min_length=1,
+        description="what the history holds: as counted (the plain method), before all others, or behind all that has "
+        "a score",
+    )
+    num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
+    validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _one_value_is_a_grid(cls, value: Any, info: ValidationInfo) -> Any:
+        grid = get_origin(cls.model_fields[str(info.field_name)].annotation) is tuple
+        return (value,) if grid and not isinstance(value, list | tuple) else value
+
 
 _Build = Callable[[Mapping[str, Any]], NeighbourSearcher]
 _Tried = tuple[float, NeighbourSearcher, dict[str, Any]]

@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from scipy import sparse
 
 from beamwood.data.split import Split
 from beamwood.kernels.lists import strongest
 from beamwood.methods.assemble import build_retriever
-from beamwood.methods.neighbours import Decay, Power, choose
+from beamwood.methods.neighbours import Decay, Grid, Power, choose
 from beamwood.methods.train_options import TrainOptions
-from beamwood.retrieval.neighbours import NeighbourSearcher, Repeats
+from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.stored import MOST
 from beamwood.types import FloatArray, ItemLists
@@ -28,24 +28,14 @@ from beamwood.types import FloatArray, ItemLists
 __all__ = ["Config", "counts_within", "fit"]
 
 
-class Config(BaseModel):
-    """The grid that validation chooses from; give one value each to fix them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class Config(Grid):
+    """See `Grid`."""
 
     decay: tuple[Decay, ...] = Field((0.95, 0.9, 0.8, 0.7), min_length=1)
     source_power: tuple[Power, ...] = Field((0.7, 1.0), min_length=1, description="of the earlier item's frequency")
     target_power: tuple[Power, ...] = Field((0.3, 0.5), min_length=1, description="of the later item's frequency")
     steps: int = Field(10, ge=1, description="how many steps later still counts")
-    repeats: tuple[Repeats, ...] = Field(
-        ("counted", "first", "last"),
-        min_length=1,
-        description="what the history holds: as counted (the plain method), before all others, or behind all that has "
-        "a score",
-    )
     length: int = Field(30, ge=1, le=MOST, description="history items that count")
-    num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
-    validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
 
 
 def counts_within(

@@ -19,6 +19,7 @@ from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_renewal import TreeRenewal
 from beamwood.methods.tree_start import start_tree, tree_name
 from beamwood.methods.tree_task import Parts, TreeTask
+from beamwood.methods.validate import check_monitor
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import Tree
@@ -51,6 +52,7 @@ def fit_tree(
 
     `make_parts` is given the first tree, whose shape stays. Errors: `InputError` where the log is too short.
     """
+    check_monitor(config.monitor)
     began, seed = time.monotonic(), options.get("seed", 0)
     vectors = ItemVectors(split.train, config, seed)
     tree = start_tree(split, config, np.random.default_rng(seed), vectors)

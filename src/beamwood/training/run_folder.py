@@ -20,6 +20,9 @@ __all__ = ["RunFolder", "RunLog"]
 
 # In `config.json`: this folder is ours.
 _MARK = {"beamwood": "run"}
+# What may be there before the mark: its own beginning, and what an estimator that is trained first has kept, which
+# bears marks of its own.
+_UNMARKED = ("config.new", "estimator", "estimator.run")
 
 
 class RunFolder:
@@ -117,7 +120,7 @@ class RunFolder:
             ) from error
 
     def _check_content(self, *, resume: bool) -> None:
-        if self.holds_a_run or self.config_path.exists():
+        if any(path.name not in _UNMARKED for path in self.path.iterdir()):
             self._config()
         if not resume and self.overwrite:
             check_output(self.checkpoint_path, overwrite=True)
@@ -143,7 +146,8 @@ class RunFolder:
         found = json.loads(json.dumps(_MARK | dict(config)))
         if resume and self.config_path.exists():
             before = self._config()
-            for key in sorted(set(before) | set(found)):
+            # Another method has other settings: the method is what to name then.
+            for key in sorted(set(before) | set(found), key=lambda key: (key != "method", key)):
                 if before.get(key) != found.get(key) and key not in may_differ:
                     raise InputError(
                         f"{self.path} was trained {_difference(key, before.get(key), found.get(key))}; resume with the "
@@ -160,7 +164,7 @@ class RunFolder:
 
 def _difference(key: str, before: Any, now: Any) -> str:
     if key == "data":
-        return "on another log than this one, or its content has changed"
+        return "on another log or item table than these, or their content has changed"
     if key == "split":
         return f"on another split than this one ({before})"
     return f"with {key}={before!r}, now it is {now!r}"
