@@ -130,7 +130,11 @@ def table(arguments: argparse.Namespace) -> None:
                 key = f"{view}/f@{cut}"
                 interval = bootstrap_interval(means[name][key], np.random.default_rng(0))
                 over_seeds = [float(seed[key].mean()) for seed in per_user[name]]
-                row[key] = [interval.mean, (interval.high - interval.low) / 2, float(np.std(over_seeds))]
+                row[key] = [
+                    interval.mean,
+                    (interval.high - interval.low) / 2,
+                    float(np.std(over_seeds, ddof=1)) if len(over_seeds) > 1 else 0.0,
+                ]
         rows.append(row)
     tests = []
     if arguments.baseline in means:

@@ -17,7 +17,7 @@ from beamwood.methods import load_method
 from beamwood.methods.tree_renewal import TreeRenewal
 from beamwood.methods.tree_start import start_tree
 from beamwood.methods.tree_task import TreeTask
-from beamwood.models.din import LevelNodes
+from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder
@@ -257,6 +257,7 @@ def test_updates_that_take_long_leave_steps_between_them(split):
         ({"labels": "rectified", "estimator": "transition"}, "did you mean 'transitions'"),
         ({"monitor": "xyz"}, "monitor='xyz' is not measured"),
         ({"monitor": ""}, "monitor='' is not measured"),
+        ({"labels": "one-step", "normalised_labels": True}, "normalised_labels is for labels=rectified: one-step"),
         ({"mlp": []}, "mlp=.*at least 1 item"),
         ({"mlp": [8, 0]}, "mlp.1=0: Input should be greater than 0"),
         ({"windows": []}, "windows=.*at least 1 item"),
@@ -267,6 +268,23 @@ def test_updates_that_take_long_leave_steps_between_them(split):
 def test_wrong_settings_are_refused(split, changes, message):
     with pytest.raises(InputError, match=message):
         beamwood.fit(split, "dtr", SMALL | changes, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"), [("otm", {}), ("jtm", {"tree_updates": 1}), ("dtr", {"tree_updates": 1})]
+)
+def test_labels_and_updates_leave_out_ones_own_steps(split, monkeypatch, method, changes):
+    """As the scores do that are trained: who sees his own steps in the counts trusts them too much."""
+    folds, plain = [], DinScorer.evaluate
+
+    def evaluate(self, leaves_BL, entry, folds_B=None):
+        folds.append(None if folds_B is None else len(folds_B) == len(leaves_BL))
+        return plain(self, leaves_BL, entry, folds_B)
+
+    monkeypatch.setattr(DinScorer, "evaluate", evaluate)
+    beamwood.fit(split, method, SMALL | SHORT | {"num_neighbours": 8} | changes, progress=False)
+    assert folds
+    assert all(folds)
 
 
 def test_an_estimator_must_look_at_histories(split):

@@ -1,5 +1,7 @@
 """Diagnostics against loops and known answers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,20 @@ def test_a_wide_beam_is_exact(case):
     assert all(level.kl_tree >= -1e-12 for level in report.levels)
     assert report.levels[0].kl_tree < 1e-12  # on the first level a walk draws from the softmax itself
     assert report.as_dict()["levels"][0]["nodes"] == searcher.tree.shape.root_fanout
+
+
+def test_the_beam_is_judged_without_the_historys_own_items(case):
+    """A search brings them too where what was had comes again; the beam's losses are of the beam."""
+    _, histories, labels = case
+    tree, weights, _ = random_case(1, num_items=120, num_rows=1, similarity=4)
+    repeats = np.full_like(weights.similarity.repeats, 1000.0)
+    weights = replace(weights, similarity=replace(weights.similarity, repeats=repeats))
+    searcher = TreeSearcher(weights, tree, beam_width=6)
+    report = diagnose(searcher, histories, labels, k=5, widths=(5,))
+    beam, exact = searcher.beam(histories, 5, beam_width=5), searcher.exact(histories, 5)
+    shared = [np.isin(exact.items[row], beam.items[row]).mean() for row in range(len(histories))]
+    assert np.isclose(report.beams[0].overlap, np.mean(shared))
+    assert not np.array_equal(beam.items, searcher.search(histories, 5, beam_width=5).items)
 
 
 def test_recall_by_level_in_loops(case):

@@ -84,8 +84,9 @@ def measure_sampled(
     lists = Sampled(split.test, split.train.num_items, num_negatives=num_negatives, seed=seed)
     values = evaluate_sampled(searcher, lists, ks=kept)
     intervals = {name: bootstrap_interval(column, np.random.default_rng(seed)) for name, column in values.items()}
+    rule = sampled_rule(num_negatives, seed)
     return {
-        "rule": sampled_rule(num_negatives, seed),
+        "rule": f"{rule}; of two stages the ranker's score alone" if hasattr(searcher, "stages") else rule,
         "metrics": {name: float(column.mean()) for name, column in values.items()},
         "interval_95": {name: [interval.low, interval.high] for name, interval in intervals.items()},
     }

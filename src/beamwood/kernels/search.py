@@ -29,12 +29,12 @@ class DinSearch:
     """Finds leaves with a DIN scorer on a tree's shape; built once, used for many batches, from one thread at a time.
 
     `weights` are kept, not copied: build anew when they change. `threads`: how many rows are searched at once.
-    `precision`: "float32"; "exact" gives the answers of float32, on AMX by way of split bf16; "bf16" rounds products
-    and may change results (native with AMX only). `level` forces an instruction set of the native core. `by_path`: the
-    score of a leaf is the log-probability of the path to it, each step's probability the sigmoid of the scorer's value
-    (PLT), always in float32. `table_nodes`: on levels of at most that many nodes the attention of each node to each is
-    computed once and kept (4 bytes a pair; native only), which changes no bit of a float32 score. Raises `InputError`
-    for nodes that do not fit the shape or unknown choices.
+    `precision`: "float32"; "exact" gives the answers of float32, on AMX by way of split bf16 and a bound on its error
+    that is measured, not derived; "bf16" rounds products and may change results (native with AMX only). `level` forces
+    an instruction set of the native core. `by_path`: the score of a leaf is the log-probability of the path to it, each
+    step's probability the sigmoid of the scorer's value (PLT), always in float32. `table_nodes`: on levels of at most
+    that many nodes the attention of each node to each is computed once and kept (4 bytes a pair; native only), which
+    changes no bit of a float32 score. Raises `InputError` for nodes that do not fit the shape or unknown choices.
     """
 
     def __init__(

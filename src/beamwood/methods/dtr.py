@@ -55,7 +55,9 @@ class Config(TreeConfig):
         if self.labels == "summed" and self.estimator is not None:
             raise ValueError("an estimator is for labels=rectified or one-step; leave it out or set labels")
         if self.labels == "summed" and self.normalised_labels:
-            raise ValueError("normalised_labels is for labels=rectified or one-step")
+            raise ValueError("normalised_labels is for labels=rectified")
+        if self.labels == "one-step" and self.normalised_labels:
+            raise ValueError("normalised_labels is for labels=rectified: one-step labels have no mass of a level")
         if self.negatives == "tree" and self.depth_alpha:
             raise ValueError("depth_alpha is for negatives=uniform: a walk draws as many nodes on every level")
         return self

@@ -67,6 +67,7 @@ class TreeRenewal:
             stride=stride,
             likelihood="binary" if config.learner == "binary" else "softmax",
             num_instances=np.bincount(targets, minlength=tree.num_items),
+            folds_I=None if task.model.scorer.neighbours is None else task.folds[examples.users[rows]],
         )
 
     @torch.no_grad()

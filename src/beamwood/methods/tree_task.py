@@ -238,7 +238,7 @@ class TreeTask:
         draws = self.parts.sampler(scorer, tree, histories, batch.targets_BT, self.generator)
         z_HBT = batch.z_HBT
         if self.parts.labels == "pseudo":
-            z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT)
+            z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT, batch.folds_B)
         targets = [batch.targets_BT // tree.shape.leaves_below(draw.level) for draw in draws]
         entries = [LevelNodes(draw.level, nodes_of(draw, own)) for draw, own in zip(draws, targets, strict=True)]
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):

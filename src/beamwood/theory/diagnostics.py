@@ -122,7 +122,7 @@ def diagnose(
     exact = searcher.exact(histories, k)
     beams = []
     for width in sorted({max(k, width) for width in widths}):
-        hits = searcher.search(histories, k, beam_width=width)
+        hits = searcher.beam(histories, k, beam_width=width)
         beams.append(compared(width, hits.items, hits.scores, hits.scored, exact.items, exact.scores, labels))
     whole = compared(searcher.num_items, exact.items, exact.scores, exact.scored, exact.items, exact.scores, labels)
     levels = level_reports(searcher, histories, labels, heap_tolerance, rng)

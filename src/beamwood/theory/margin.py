@@ -28,7 +28,7 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 class TargetMargins:
     """`by_level` float64[P, H]: the ancestor's score minus that of the beam's K-th best candidate of the level.
 
-    +inf where a level has at most K candidates, -inf where all items below the ancestor are excluded. `margin`
+    +inf where a level has fewer than K candidates, -inf where all items below the ancestor are excluded. `margin`
     float64[P] is the least up to the level of the loss; `lost_on` int64[P] the level on which the target falls out of
     the beam, 0 where it is found; `found` bool[P].
     """
@@ -143,8 +143,12 @@ def on_level(
     own = search.score(history[rows], ancestors[:, None])[:, 0].astype(float)
     full = (beam.leaves >= 0).sum(axis=1) >= kept
     last = np.where(full, beam.scores[:, place - 1].astype(float), -np.inf)[rows]
+    # A score of the same node by another product may differ in its last bit.
+    same = beam.leaves[rows] == ancestors[:, None]
+    held = same.any(axis=1)
+    own = np.where(held, beam.scores[rows, same.argmax(axis=1)].astype(float), own)
     shut = np.isin(rows * size + ancestors, closed.rows * size + closed.items)
-    return np.where(shut, -np.inf, own - last), (beam.leaves[rows] == ancestors[:, None]).any(axis=1)
+    return np.where(shut, -np.inf, own - last), held
 
 
 def live_nodes(tree: Tree, level: int) -> tuple[NDArray[np.int32], ...]:

@@ -54,11 +54,14 @@ def estimated_labels(
 
 
 @torch.no_grad()
-def pseudo_targets(scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor) -> Tensor:
+def pseudo_targets(
+    scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, folds_B: Tensor | None = None
+) -> Tensor:
     """z of `targets_BT` (leaves) by the scorer as it is now: OTM's labels.
 
     A target's leaf is positive; a parent is as its best child is, so an ancestor stays positive only as long as the
-    child on the path wins among its siblings. Source: OTM, equation 11 and algorithm 1.
+    child on the path wins among its siblings. `folds_B`: whose own steps the scores leave out, as those that are
+    trained do. Source: OTM, equation 11 and algorithm 1.
     """
     shape = tree.shape
     labels = torch.ones((shape.depth, *targets_BT.shape), dtype=torch.bool)
@@ -68,7 +71,7 @@ def pseudo_targets(scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT:
         families_BTK = own_BT[:, :, None] // fanout * fanout + torch.arange(fanout)
         nodes = families_BTK.flatten(1)
         live = torch.from_numpy(tree.live_counts[level + 1] > 0)[nodes]
-        scores = scorer.evaluate(leaves_BL, LevelNodes(level + 1, nodes)).masked_fill(~live, -torch.inf)
+        scores = scorer.evaluate(leaves_BL, LevelNodes(level + 1, nodes), folds_B).masked_fill(~live, -torch.inf)
         # The first of equal scores: the lower node, as in a search.
         best_BT = scores.view(families_BTK.shape).argmax(dim=2, keepdim=True)
         winner_BT = torch.gather(families_BTK, 2, best_BT)[:, :, 0]

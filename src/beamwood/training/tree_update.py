@@ -47,6 +47,7 @@ def update_tree(
     stride: int = 7,
     likelihood: Literal["softmax", "binary"] = "softmax",
     num_instances: IndexArray | None = None,
+    folds_I: IndexArray | None = None,
 ) -> Tree:
     """A new tree in which each item stands where the model, fixed, wants its instances to go.
 
@@ -54,7 +55,8 @@ def update_tree(
     left. "softmax": `Score(y, n) = sum over instances of y of log softmax over the c candidates` (DTR, equation 30);
     "binary": the sum of log sigmoid along the path from the parent to n (JTM, equation 7). Histories stand in the old
     tree throughout. Which item yields to which: see `tree.assign`; by `num_instances` of each item where those given
-    are a part of them, as with a cap, which makes all frequent items alike.
+    are a part of them, as with a cap, which makes all frequent items alike. `folds_I`: of each instance the fold of
+    users whose steps its scores leave out, as those that are trained do.
     """
     if targets_I.ndim != 1 or (len(targets_I) and not 0 <= targets_I.min() <= targets_I.max() < tree.num_items):
         raise InputError(f"targets_I has shape {targets_I.shape}; expected items in 0..{tree.num_items - 1}")
@@ -80,6 +82,7 @@ def update_tree(
                 torch.from_numpy(parents[rows]).to(device),
                 (level, next_level),
                 likelihood,
+                None if folds_I is None else torch.from_numpy(folds_I[instances[start : start + step]]).to(device),
             )
             # Instances come grouped by item, so an item's sum is over a run of rows.
             heads = np.flatnonzero(np.diff(rows, prepend=-1))
@@ -96,6 +99,7 @@ def likelihoods(
     parents_B: Tensor,
     levels: tuple[int, int],
     likelihood: Literal["softmax", "binary"],
+    folds_B: Tensor | None = None,
 ) -> FloatArray:
     """float64[B, c]: the log-likelihood of each instance for each candidate; a dead candidate is no rival."""
     level, next_level = levels
@@ -106,7 +110,7 @@ def likelihoods(
         if level > 0:
             nodes = parents_B[:, None] * count + torch.arange(count, device=parents_B.device)
         live = torch.from_numpy(tree.live_counts[at] > 0).to(leaves_BL.device)
-        values = model.evaluate(leaves_BL, LevelNodes(at, nodes)).double()
+        values = model.evaluate(leaves_BL, LevelNodes(at, nodes), folds_B).double()
         return values.masked_fill(~(live if nodes is None else live[nodes]), -torch.inf)
 
     if likelihood == "softmax":
