@@ -53,7 +53,22 @@ def test_summed_labels_lose_on_many_random_instances():
 
 
 def test_the_label_illustration():
-    """DTR, appendix F: a target is positive from its leaf up to where a better item joins, and nowhere above."""
+    """DTR, appendix F, figure 7: of item f the leaf 20 and the nodes 9 and 4 are positive, the node 1 is not.
+
+    Of the probabilities the text says that f has .11, the largest below node 4, and c .13, the largest below node 1.
+    """
+    tree = Tree(Shape(2, 2, 4), np.arange(16))
+    eta = np.full(16, 0.04)
+    eta[[2, 5]] = 0.13, 0.11
+    positive_from = levels_of_scores(eta[None].astype(np.float32), tree, np.array([[5]]))[0, 0]
+    # The paper counts nodes from the root, 0, level by level.
+    ancestors = {level: 2**level - 1 + int(tree.shape.ancestors(np.array([5]), level)[0]) for level in range(1, 5)}
+    assert ancestors == {1: 1, 2: 4, 3: 9, 4: 20}
+    assert {node for level, node in ancestors.items() if level >= positive_from} == {20, 9, 4}
+
+
+def test_rectified_labels_follow_the_best_item():
+    """DTR, equation 14: a target is positive from its leaf up to where a better item joins, and nowhere above."""
     for target in range(8):
         level = levels_of_scores(ETA[None].astype(np.float32), EIGHT, np.array([[target]]))[0, 0]
         for j in range(4):
