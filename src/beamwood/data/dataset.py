@@ -15,10 +15,12 @@ from beamwood.data.labels import SEPARATOR, as_lists, label_lists
 from beamwood.data.log import CONTEXT, Log, id_expression
 from beamwood.data.source import open_source, reading
 from beamwood.data.vocabulary import Vocabulary
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 from beamwood.types import BoolArray, ItemLists
 
 __all__ = ["Dataset", "ItemTable"]
+
+_UNLISTED = ("error", "keep")
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class Dataset:
         their table lacks have nulls there. Errors: one user only, an item of the log that the table lacks (unless
         `unlisted="keep"`), repeated ids in a table, a table none of whose ids is of the log's type.
         """
+        if unlisted not in _UNLISTED:
+            raise InputError(f"unlisted={unlisted!r} is unknown{nearest(str(unlisted), _UNLISTED)}")
         frame = log.frame
         users = Vocabulary.of(frame["user"])
         if len(users) < 2:
@@ -205,8 +209,9 @@ def _read_table(source: Any, id_column: str | None, dtype: Any, role: Literal["i
         fix = "Name it with --items-column" if role == "item" else "Call it user_id"
         raise InputError(f"{name} has no {role} column; it has: {', '.join(present)}. {fix}")
     ids_as_given = id_expression(table, column, role)
+    others = [table.column(other) for other in present if other not in (column, role)]
     with reading(name):
-        frame = table.frame.select(ids_as_given, pl.exclude(column, role)).collect(engine="streaming")
+        frame = table.frame.select(ids_as_given, *others).collect(engine="streaming")
     ids = _as_type(frame[role], dtype)
     strange = frame[role].filter(ids.is_null())
     if len(ids) and len(strange) == len(ids):

@@ -11,6 +11,7 @@ Parquet with 32-bit ids, 62 with text ids, 68 from CSV; a `Dataset` of it, the l
 from __future__ import annotations
 
 import math
+import reprlib
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = ["CONTEXT", "ColumnNames", "Log", "ReadReport", "id_expression", "read
 # The one way to write a whole number: "007" and "+7" are other ids than 7.
 _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
+_TEXTS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
 CONTEXT = "context."
 _HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false", "0"]
 
@@ -81,7 +83,9 @@ def read_log(source: Any, *, columns: ColumnNames | None = None, min_weight: flo
     the column, how many rows and the fix: columns that are missing or ambiguous, no rows, null ids, times, weights or
     boundaries that cannot be read.
     """
-    table, columns = open_source(source), columns or ColumnNames()
+    table, columns = open_source(source), ColumnNames() if columns is None else columns
+    if not isinstance(columns, ColumnNames):
+        raise InputError(f"columns={reprlib.repr(columns)} is no ColumnNames; write ColumnNames(user=..., item=...)")
     chosen = columns.resolve(table.column_names, table.name, weighed=min_weight is not None)
     with reading(table.name):
         rows = int(table.frame.select(pl.len()).collect(engine="streaming").item())
@@ -94,7 +98,7 @@ def read_log(source: Any, *, columns: ColumnNames | None = None, min_weight: flo
         used.append(time)
     if "boundary" in chosen:
         used.append(_boundary_expression(table, chosen["boundary"]))
-    used += [pl.col(name).alias(f"{CONTEXT}{name}") for name in dict.fromkeys(columns.context)]
+    used += [table.column(name).alias(f"{CONTEXT}{name}") for name in dict.fromkeys(columns.context)]
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
     with reading(table.name):
         frame = kept.select(e for e in used if e is not None).collect(engine="streaming")
@@ -106,30 +110,48 @@ def read_log(source: Any, *, columns: ColumnNames | None = None, min_weight: flo
 def id_expression(table: Source, name: str, role: str) -> pl.Expr:
     """Ids as they are, as the column `role`; whole numbers where the source is text and nothing is lost by it.
 
-    Errors: null, empty or not finite ids; floats with fractions; types that are no ids.
+    Bytes are read as text. Errors: null, empty or not finite ids; numbers with fractions or beyond 64 bits; bytes that
+    are no UTF-8; text with a line break in a text file; times finer than a microsecond; types that are no ids.
     """
-    dtype, column = table.schema[name], pl.col(name)
+    dtype, column = table.schema[name], table.column(name)
+    if dtype in _TEXTS:
+        return _text_ids(table, name, role).alias(role)
     missing = column.is_null()
-    if dtype == pl.String:
-        missing = missing | (column.str.strip_chars().str.len_bytes() == 0)
     if dtype.is_float():
         missing = missing | ~column.is_finite()
     _refuse(table, name, missing, f"rows without a {role} id", "remove or fill them")
-    if dtype == pl.String:
-        return (column.cast(pl.Int64) if _all(table, column.str.contains(_WHOLE_NUMBER)) else column).alias(role)
-    if dtype.is_float():  # pandas makes floats of whole numbers once one is missing
-        if not _all(table, column == column.floor()):
-            raise InputError(f"{table.name}: column '{name}' holds {role} ids that are not whole numbers")
-        return column.cast(pl.Int64).alias(role)
-    if dtype in (pl.Categorical, pl.Enum):
-        return column.cast(pl.String).alias(role)
-    if dtype == pl.Int128:
+    # pandas makes floats of whole numbers once one is missing, a database makes decimals of them.
+    if (dtype.is_float() or dtype.is_decimal()) and not _all(table, column == column.floor()):
+        raise InputError(f"{table.name}: column '{name}' holds {role} ids that are not whole numbers; write them so")
+    if dtype.is_float() or dtype.is_decimal() or dtype == pl.Int128:
         narrow = column.cast(pl.Int64, strict=False)
         _refuse(table, name, narrow.is_null(), f"{role} ids beyond 64 bits", "write them as text")
         return narrow.alias(role)
-    if dtype in _INTEGERS or dtype in (pl.Date, pl.Time, pl.Datetime, pl.Binary):
+    if dtype == pl.Time or (isinstance(dtype, pl.Datetime) and dtype.time_unit == "ns"):
+        finer = column.dt.nanosecond() % 1000 != 0
+        _refuse(table, name, finer, f"{role} ids finer than a microsecond", "write them as text or whole numbers")
+    if dtype in _INTEGERS or dtype in (pl.Date, pl.Time, pl.Datetime):
         return column.alias(role)
     raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no {role} ids; use numbers or strings")
+
+
+def _text_ids(table: Source, name: str, role: str) -> pl.Expr:
+    dtype, column = table.schema[name], table.column(name).cast(pl.String)
+    if dtype == pl.Binary:
+        try:
+            table.frame.select(column.str.len_bytes().sum()).collect(engine="streaming")
+        except pl.exceptions.PolarsError as error:
+            raise InputError(
+                f"{table.name}: column '{name}' holds {role} ids of bytes that are no UTF-8; write them as text"
+            ) from error
+    missing = column.is_null() | (column.str.strip_chars().str.len_bytes() == 0)
+    _refuse(table, name, missing, f"rows without a {role} id", "remove or fill them")
+    if table.is_text:
+        broken, fix = column.str.contains("\n", literal=True), "a quote without its pair swallows lines; mend it"
+        _refuse(table, name, broken, f"{role} ids with a line break", fix)
+    if dtype in (pl.Categorical, pl.Enum):
+        return column
+    return column.cast(pl.Int64) if _all(table, column.str.contains(_WHOLE_NUMBER)) else column
 
 
 def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tuple[pl.LazyFrame, str]:
@@ -137,8 +159,8 @@ def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tu
     if at_least is None:
         said = "none" if name is None else f"'{name}', not used; --min-weight keeps the rows of at least a value"
         return table.frame, f"{said}; each row counts once"
-    if not math.isfinite(at_least):
-        raise InputError(f"min_weight={at_least} is no finite number; give one, such as 4, or leave it out")
+    if not isinstance(at_least, int | float | np.integer | np.floating) or not math.isfinite(at_least):
+        raise InputError(f"min_weight={at_least!r} is no finite number; give one, such as 4, or leave it out")
     if name is None:
         raise InputError(
             f"{table.name} has no column of weights for min_weight={at_least:g}; it has: "
@@ -161,7 +183,7 @@ def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tu
 
 
 def _weight_expression(table: Source, name: str) -> pl.Expr:
-    dtype, column = table.schema[name], pl.col(name)
+    dtype, column = table.schema[name], table.column(name)
     if not (dtype.is_numeric() or dtype in (pl.String, pl.Boolean)):
         raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no weights; use numbers")
     # A single-precision 0.7 is below the double-precision one, so it stays as it is.
@@ -172,7 +194,7 @@ def _weight_expression(table: Source, name: str) -> pl.Expr:
 
 
 def _boundary_expression(table: Source, name: str) -> pl.Expr:
-    value = pl.col(name).cast(pl.String).str.to_lowercase()
+    value = table.column(name).cast(pl.String).str.to_lowercase()
     history = value.is_in(_HISTORY)
     bad = ~(history | value.is_in(_FUTURE)).fill_null(False)
     _refuse(
@@ -194,11 +216,12 @@ def _refuse(table: Source, name: str, bad: pl.Expr, what: str, fix: str) -> None
     """Raise when any cell is `bad`, with the count and the first one."""
     with reading(table.name):
         count, rows = table.frame.select(bad.sum().alias("bad"), pl.len()).collect(engine="streaming").row(0)
-        if not count:
-            return
-        row, value = table.frame.select(name).with_row_index("row", 1).filter(bad).head(1).collect().row(0)
+    if not count:
+        return
+    row, value = table.first(name, bad)
+    first = reprlib.repr(value) if isinstance(value, str | bytes) else repr(value)
     raise InputError(
-        f"{table.name}: column '{name}' has {count} of {rows} {what}, the first {value!r} in row {row}; {fix}"
+        f"{table.name}: column '{name}' has {count} of {rows} {what}, the first {first} in row {row}; {fix}"
     )
 
 

@@ -35,6 +35,16 @@ class Source:
         with reading(self.name):
             return dict(self.frame.collect_schema())
 
+    def column(self, name: str) -> pl.Expr:
+        """The column of exactly that name, found by its place: `pl.col` takes "*" and "^u.*$" as patterns."""
+        return pl.nth(self.column_names.index(name))
+
+    def first(self, name: str, chosen: pl.Expr) -> tuple[int, Any]:
+        """The first row, from 1, that is `chosen`, and its cell in a column."""
+        row, cell = chosen.arg_true().first() + 1, self.column(name).filter(chosen).first()
+        with reading(self.name):
+            return self.frame.select(row.alias("row"), cell.alias("cell")).collect().row(0)
+
 
 def open_source(source: Any) -> Source:
     """The table of a path, a pandas or Polars frame (eager or lazy), an Arrow table or anything that exports Arrow.
@@ -115,8 +125,8 @@ def _without_field_types(frame: pl.LazyFrame) -> pl.LazyFrame:
     return frame.rename({name: name.split(":")[0] for name in frame.collect_schema().names()})
 
 
-def _text(separator: str) -> tuple[Callable[[Path], pl.LazyFrame], bool]:
-    return (lambda path: pl.scan_csv(path, separator=separator, infer_schema=False)), True
+def _text(separator: str, quote: str | None = '"') -> tuple[Callable[[Path], pl.LazyFrame], bool]:
+    return (lambda path: pl.scan_csv(path, separator=separator, quote_char=quote, infer_schema=False)), True
 
 
 # Text is read as text: a number that looks like one may be an id with a leading zero.
@@ -128,5 +138,6 @@ SUFFIXES: dict[str, tuple[Callable[[Path], pl.LazyFrame], bool]] = {
     ".ipc": (_scan_arrow, False),
     **{f".csv{packed}": _text(",") for packed in ("", ".gz", ".zst")},
     **{f".tsv{packed}": _text("\t") for packed in ("", ".gz", ".zst")},
-    ".inter": _text("\t"),
+    # RecBole writes no quotes: one in an id is part of it.
+    ".inter": _text("\t", quote=None),
 }

@@ -10,21 +10,24 @@ from beamwood.errors import InputError
 __all__ = ["time_expression"]
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
-_WHOLE = r"^\s*[+-]?\d{1,19}\s*$"
+_WHOLE = r"^\s*[+-]?\d{1,19}(\.0*)?\s*$"
+_EXPONENT = r"[\d.][eE][+-]?\d"
 _BASIC = r"^(\d{4})(\d{2})(\d{2}) (\d{2})(\d{2})"  # 20240131 1030, the hyphens and colons left out
 _ISO_FORMATS = ("%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%d %H:%M%#z", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M")
 _LARGEST = 2.0**62
+_EXACT = 2.0**53  # a float above it may stand for several whole numbers
 
 
 def time_expression(table: Source, name: str) -> tuple[pl.Expr | None, str]:
     """The expression for the column `time` (Int64), None where the order is unknown, and its kind in words.
 
     Whole numbers stay; numbers with fractions are scaled by a power of ten; dates, times with a zone (or taken as UTC)
-    and ISO 8601 text become microseconds, nanoseconds where the column has them. A column that is null throughout means
-    that the order is unknown. Errors: null in part; values that do not parse, with their count and the first one.
+    and ISO 8601 text become microseconds, nanoseconds where the column has them. Decimals, and text that says one, are
+    read without floats. A column that is null throughout means that the order is unknown. Errors: null in part; values
+    that do not parse, with their count and the first one; floats, and text with an exponent, above 2^53.
     """
     with reading(table.name):
-        rows, nulls = table.frame.select(pl.len(), pl.col(name).is_null().sum().alias("n")).collect().row(0)
+        rows, nulls = table.frame.select(pl.len(), table.column(name).is_null().sum().alias("n")).collect().row(0)
     if nulls == rows:
         return None, f"'{name}' is empty; the order of a user's rows is their order"
     time, kind = _by_type(table, name)
@@ -33,50 +36,81 @@ def time_expression(table: Source, name: str) -> tuple[pl.Expr | None, str]:
 
 
 def _by_type(table: Source, name: str) -> tuple[pl.Expr, str]:
-    dtype, column = table.schema[name], pl.col(name)
+    dtype, column = table.schema[name], table.column(name)
     if dtype.is_integer():
         return column.cast(pl.Int64, strict=False), "whole numbers"
-    if dtype.is_float() or dtype.is_decimal():
-        return _from_numbers(table, column.cast(pl.Float64))
+    if dtype.is_float():
+        return _from_floats(table, name, column.cast(pl.Float64))
+    if dtype.is_decimal():
+        return _from_decimals(table, column)
     if isinstance(dtype, pl.Datetime):
         return column.dt.timestamp("ns" if dtype.time_unit == "ns" else "us"), "date and time"
     if dtype == pl.Date:
         return column.cast(pl.Datetime("us")).dt.timestamp("us"), "date"
     if dtype in (pl.String, pl.Categorical, pl.Enum):
-        return _from_text(table, column.cast(pl.String))
+        return _from_text(table, name, column.cast(pl.String))
     raise InputError(f"{table.name}: the time column {name} is of type {dtype}; use numbers, dates or ISO 8601 text")
 
 
-def _from_numbers(table: Source, column: pl.Expr) -> tuple[pl.Expr, str]:
-    """Scaled so that fractions keep their order: by 10^6, or less where the numbers are too large for that."""
+def _from_floats(table: Source, name: str, column: pl.Expr) -> tuple[pl.Expr, str]:
     finite = pl.when(column.is_finite()).then(column)
-    with reading(table.name):
-        fractions, largest = (
-            table.frame.select((finite != finite.floor()).any().alias("f"), finite.abs().max().alias("m"))
-            .collect(engine="streaming")
-            .row(0)
+    beyond = (finite.abs() > _EXACT) & (finite.abs() < 2.0**63)
+    fractions, largest, inexact = _measures(table, finite, beyond)
+    if inexact:
+        row, value = table.first(name, beyond)
+        raise InputError(
+            f"{table.name}: column '{name}' has {inexact} times above 2^53 as floats, which are not exact there, the "
+            f"first {value!r} in row {row}; write them as whole numbers"
         )
     if not fractions:
         return finite.cast(pl.Int64, strict=False), "whole numbers"
-    scale = next((s for s in (1e6, 1e3) if largest * s < _LARGEST), 1.0)
-    return (finite * scale).round().cast(pl.Int64, strict=False), "numbers"
+    return (finite * 10.0 ** _digits(largest)).round().cast(pl.Int64, strict=False), "numbers"
 
 
-def _from_text(table: Source, column: pl.Expr) -> tuple[pl.Expr, str]:
+def _from_decimals(table: Source, column: pl.Expr) -> tuple[pl.Expr, str]:
+    fractions, largest, _ = _measures(table, column, column.is_null())
+    if not fractions:
+        return column.cast(pl.Int64, strict=False), "whole numbers"
+    return _scaled(column, _digits(largest)), "numbers"
+
+
+def _measures(table: Source, column: pl.Expr, bad: pl.Expr) -> tuple[bool, float, int]:
+    """Whether any number has a fraction, the largest magnitude, and how many are `bad`."""
+    asked = (column != column.floor()).any().alias("f"), column.abs().max().alias("m"), bad.sum().alias("b")
+    with reading(table.name):
+        fractions, largest, count = table.frame.select(asked).collect(engine="streaming").row(0)
+    return fractions, float(largest or 0), count
+
+
+def _digits(largest: float) -> int:
+    """How many digits of a fraction count: six, fewer where the numbers are too large for that."""
+    return next((digits for digits in (6, 3) if largest * 10**digits < _LARGEST), 0)
+
+
+def _scaled(column: pl.Expr, digits: int) -> pl.Expr:
+    """Decimals, or text that says some, times a power of ten and rounded."""
+    return column.cast(pl.Decimal(38, digits), strict=False).to_physical().cast(pl.Int64, strict=False)
+
+
+def _from_text(table: Source, name: str, column: pl.Expr) -> tuple[pl.Expr, str]:
     given, text = column.drop_nulls(), column.str.strip_chars()
     with reading(table.name):
-        whole, number = (
+        whole, number, exponent, largest = (
             table.frame.select(
                 given.str.contains(_WHOLE).all().alias("whole"),
                 (given.str.contains(_NUMBER).mean() >= 0.5).alias("number"),
+                given.str.contains(_EXPONENT).any().alias("exponent"),
+                text.cast(pl.Float64, strict=False).abs().max().alias("largest"),
             )
             .collect(engine="streaming")
             .row(0)
         )
     if whole:
-        return text.cast(pl.Int64, strict=False), "whole numbers"
+        return text.str.replace(r"\.0*$", "").cast(pl.Int64, strict=False), "whole numbers"
+    if number and exponent:
+        return _from_floats(table, name, text.cast(pl.Float64, strict=False))
     if number:
-        return _from_numbers(table, text.cast(pl.Float64, strict=False))
+        return _scaled(text, _digits(largest or 0)), "numbers"
     # One spelling before parsing: a blank between date and time, an offset in place of Z, a time behind a bare date.
     text = text.str.replace(r"[Tt]", " ").str.replace(r"\s*[Zz]$", "+00:00")
     text = text.str.replace(_BASIC, "${1}-${2}-${3} ${4}:${5}").str.replace(r"^(.{10} \d{2}:\d{2})(\d{2})", "${1}:${2}")
@@ -89,15 +123,13 @@ def _from_text(table: Source, column: pl.Expr) -> tuple[pl.Expr, str]:
 
 
 def _check(table: Source, name: str, time: pl.Expr, rows: int, nulls: int) -> None:
-    column = pl.col(name)
+    column = table.column(name)
     unparsed = time.is_null() & column.is_not_null()
     with reading(table.name):
         bad = table.frame.select(unparsed.sum()).collect(engine="streaming").item()
-        wrong = unparsed if bad else column.is_null()
-        if not bad and not nulls:
-            return
-        example = table.frame.with_row_index("__row", 1).filter(wrong).select("__row", name).head(1).collect()
-    row, value = example.row(0)
+    if not bad and not nulls:
+        return
+    row, value = table.first(name, unparsed if bad else column.is_null())
     if bad:
         raise InputError(
             f"{table.name}: column '{name}' has {bad} of {rows} times that cannot be read, the first {value!r} in row "

@@ -1,0 +1,180 @@
+"""Rows, ids, times and column names arrive exactly as written, or an error names the fix."""
+
+import datetime as dt
+from decimal import Decimal
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.data import ColumnNames, Dataset, read_log
+from beamwood.errors import InputError
+
+NS = 1_706_700_000_123_456_000
+
+
+def ids_of(values, dtype=None):
+    return read_log(pl.DataFrame({"user": [1] * len(values), "item": pl.Series(values, dtype=dtype)})).frame["item"]
+
+
+def times_of(values, dtype=None):
+    same = [1] * len(values)
+    return read_log(pl.DataFrame({"user": same, "item": same, "time": pl.Series(values, dtype=dtype)}))
+
+
+def test_a_quote_in_an_inter_file_is_part_of_the_id(tmp_path):
+    items = [f'"{row}' if row % 10 == 3 else f'{row}" x' if row % 10 == 7 else f"i{row}" for row in range(300)]
+    lines = [f"u{row % 5}\t{item}\t{row}\n" for row, item in enumerate(items)]
+    (tmp_path / "log.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\n" + "".join(lines))
+    assert read_log(tmp_path / "log.inter").frame["item"].to_list() == items
+
+
+@pytest.mark.parametrize(("suffix", "mark"), [(".csv", ","), (".tsv", "\t")])
+def test_an_id_that_swallowed_lines_is_refused(tmp_path, suffix, mark):
+    rows = ["user,item,x", '1,"a,2', "2,b,3", '3,c",4', "4,d,5", ""]
+    path = tmp_path / f"log{suffix}"
+    path.write_text("\n".join(rows).replace(",", mark))
+    with pytest.raises(InputError, match=r"'item' has 1 of 2 item ids with a line break, the first 'a.*; a quote with"):
+        read_log(path)
+    path.write_text("\n".join(['user,item,"x\ny"', '1,"a b","2\n3"', '2,"c ""d""",4', ""]).replace(",", mark))
+    assert read_log(path).frame["item"].to_list() == ["a b", 'c "d"']
+
+
+def test_a_line_break_in_memory_is_part_of_the_id():
+    assert ids_of(["a\nb", "c"]).to_list() == ["a\nb", "c"]
+
+
+@pytest.mark.parametrize("step", [1, Decimal("0.001")])
+def test_large_decimal_times_keep_their_order(step):
+    values = [NS // 1000 + step * late for late in np.random.default_rng(0).permutation(600).tolist()]
+    for given in (pl.Series(values, dtype=pl.Decimal(38, 4)), [f"{value:.3f}" for value in values]):
+        times = times_of(given).frame["time"]
+        assert times.n_unique() == 600
+        assert times.arg_sort().to_list() == np.argsort(values).tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "expected", "kind"),
+    [
+        ([Decimal(NS + 1), Decimal(3)], pl.Decimal(38, 0), [NS + 1, 3], "whole numbers"),
+        ([Decimal("3.00"), Decimal("-1.00")], pl.Decimal(10, 2), [3, -1], "whole numbers"),
+        ([Decimal("-3.25"), Decimal("1.5")], pl.Decimal(10, 2), [-3_250_000, 1_500_000], "numbers"),
+        ([f"{NS + 1}.0", f" {NS}. ", "7"], None, [NS + 1, NS, 7], "whole numbers"),
+        (["+3.5", ".25", "-0.0000001", "2."], None, [3_500_000, 250_000, 0, 2_000_000], "numbers"),
+        ([f"{NS}.5", "1.25"], None, [NS + 1, 1], "numbers"),
+        ([float(2**53), 1.0], None, [2**53, 1], "whole numbers"),
+    ],
+)
+def test_times_are_exact(values, dtype, expected, kind):
+    log = times_of(values, dtype)
+    assert log.report.time == f"'time', {kind}"
+    rounding = 1 if kind == "numbers" else 0
+    assert all(abs(a - b) <= rounding for a, b in zip(log.frame["time"], expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "message"),
+    [
+        ([1.0, float(NS)], None, r"1 times above 2\^53 as floats.*in row 2; write them as whole numbers"),
+        (["1", "1.7067e18"], None, r"1 times above 2\^53 as floats.*'1\.7067e18' in row 2; write them as whole"),
+        ([1.0, 1e300], None, r"1 of 2 times that cannot be read, the first 1e\+300 in row 2"),
+        ([Decimal(1), Decimal(10**25)], pl.Decimal(38, 0), r"1 of 2 times that cannot be read.* in row 2"),
+        (["1.5", "inf", "2.5"], None, r"1 of 3 times that cannot be read, the first 'inf' in row 2"),
+        (["1.5", "x", "2.5"], None, r"1 of 3 times that cannot be read, the first 'x' in row 2"),
+    ],
+)
+def test_times_that_are_not_exact(values, dtype, message):
+    with pytest.raises(InputError, match=message):
+        times_of(values, dtype)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "expected"),
+    [
+        ([Decimal(2**62), Decimal(3)], pl.Decimal(20, 0), [2**62, 3]),
+        ([Decimal("4.00"), Decimal("5.00")], pl.Decimal(10, 2), [4, 5]),
+        ([b"4", b"5"], pl.Binary, [4, 5]),
+        ([b"007", "ä".encode()], pl.Binary, ["007", "ä"]),
+        (["a", "b"], pl.Categorical, ["a", "b"]),
+    ],
+)
+def test_ids_of_other_types(values, dtype, expected):
+    assert ids_of(values, dtype).to_list() == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "message"),
+    [
+        (
+            [Decimal(1), Decimal(2**64)],
+            pl.Decimal(20, 0),
+            r"1 of 2 item ids beyond 64 bits,.* row 2; write them as text",
+        ),
+        ([Decimal("1.5")], pl.Decimal(10, 2), "item ids that are not whole numbers"),
+        ([1.0, 1e300], None, r"1 of 2 item ids beyond 64 bits, the first 1e\+300 in row 2"),
+        ([b"4", b"\xff"], pl.Binary, "'item' holds item ids of bytes that are no UTF-8; write them as text"),
+        ([b"4", b""], pl.Binary, r"1 of 2 rows without a item id, the first b'' in row 2"),
+        (["a", ""], pl.Categorical, r"1 of 2 rows without a item id, the first '' in row 2"),
+        (["a", " "], pl.Enum(["a", " "]), r"1 of 2 rows without a item id, the first ' ' in row 2"),
+        ([1000, 2001], pl.Datetime("ns"), r"1 of 2 item ids finer than a microsecond,.* row 2; write them as text"),
+        ([1000, 2001], pl.Time, r"1 of 2 item ids finer than a microsecond,.* row 2; write them as text"),
+    ],
+)
+def test_ids_that_cannot_be_kept(values, dtype, message):
+    given = pl.Series(values).cast(dtype) if dtype in (pl.Datetime, pl.Time) else values
+    with pytest.raises(InputError, match=message):
+        ids_of(given, None if given is not values else dtype)
+
+
+def test_times_of_whole_microseconds_are_ids():
+    assert ids_of(pl.Series([1000, 2000]).cast(pl.Datetime("ns")))[1] == dt.datetime(1970, 1, 1, 0, 0, 0, 2)
+
+
+NAMES = ["*", "^.*$", "^u.*$", "row", "__row", "len", "user", "item"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_column_may_have_any_name(name):
+    others = {f"u{other}": [other] * 3 for other in range(3)}
+
+    def read(column, values, **more):
+        given = {"user_id": [5, 6, 7], "item_id": [1, 2, 3], **more, **others}
+        columns = ColumnNames(
+            **{"user": "user_id", "item": "item_id", column: (name,) if column == "context" else name}
+        )
+        return read_log(pl.DataFrame({**given, name: values}), columns=columns, min_weight=2 if "w" in column else None)
+
+    for role in ("user", "item"):
+        assert read(role, [9, 8, 9]).frame[role].to_list() == [9, 8, 9]
+        with pytest.raises(InputError, match=r"1 of 3 rows without a .* id, the first None in row 2"):
+            read(role, [9, None, 9])
+    assert read("time", [3, 1, 2]).frame["time"].to_list() == [3, 1, 2]
+    with pytest.raises(InputError, match=r"1 of 3 times that are missing, the first in row 2"):
+        read("time", [3, None, 2])
+    with pytest.raises(InputError, match=r"1 of 3 times that cannot be read, the first 'x' in row 2"):
+        read("time", ["3", "x", "2"])
+    assert read("boundary", ["train", "test", "test"]).frame["history"].to_list() == [True, False, False]
+    assert read("weight", [1, 2, 3]).frame["user"].to_list() == [6, 7]
+    assert Dataset.from_log(read("context", ["a", "b", "c"])).context[name].to_list() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("name", NAMES[:-2])
+def test_a_table_may_name_its_columns_so(name):
+    log = read_log(pl.DataFrame({"user": [1, 2], "item": [1, 2]}))
+    items = pl.DataFrame({name: [2, 1], "category": ["a", "b"], "u": [3, 4]})
+    data = Dataset.from_log(log, items, item_column=name)
+    assert data.item_table.frame.rows() == [(1, "b", 4), (2, "a", 3)]
+    users = pl.DataFrame({"user": [1, 2], name: [3, 4], "u": [5, 6]})
+    assert Dataset.from_log(log, user_table=users).user_table.columns == ["user", name, "u"]
+
+
+def test_wrong_arguments():
+    frame = pl.DataFrame({"user": [1, 2], "item": [1, 2], "rating": [3, 4]})
+    with pytest.raises(InputError, match="min_weight='4' is no finite number; give one, such as 4, or leave it out"):
+        read_log(frame, min_weight="4")
+    for columns in ({"user": "user"}, {}):
+        with pytest.raises(InputError, match=r"columns=\{.*\} is no ColumnNames; write ColumnNames\(user="):
+            read_log(frame, columns=columns)
+    assert len(read_log(frame, min_weight=np.float32(4)).frame) == 1
+    with pytest.raises(InputError, match="unlisted='kep' is unknown; did you mean 'keep'"):
+        Dataset.from_log(read_log(frame), unlisted="kep")
