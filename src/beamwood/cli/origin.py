@@ -93,19 +93,21 @@ def split_of(folder: str, retriever: Retriever, log: str | None = None, items: s
     source = replace(source, log=source.log if log is None else log, items=source.items if items is None else items)
     # What a model has read of the user table is in its folder.
     dataset = load_data(replace(source, user_table=None))
-    if not retriever.items.ids.equals(dataset.items.ids):
+    known = dataset.fingerprint() == origin.data.fingerprint
+    if not known and not retriever.items.ids.equals(dataset.items.ids):
         raise InputError(
             f"{folder} was fitted on {len(retriever.items):,} items, {source.log} and its item table have "
             f"{len(dataset.items):,}, or others; give the old item table with --items, the old log with --log, or fit "
             "again"
         )
-    if dataset.fingerprint() != origin.data.fingerprint:
+    if not known:
         raise InputError(
             f"{source.log} is not the log that {folder} was fitted on (its content has changed), so its test users "
             "may have been trained on; fit again or give the old log with --log"
         )
-    if retriever.users is not None and not retriever.users.ids.equals(dataset.users.ids):
-        raise ArtefactError(f"{folder}/users.parquet: the users are not those of {source.log}; fit again")
+    for name, kept, read in (("items", retriever.items, dataset.items), ("users", retriever.users, dataset.users)):
+        if kept is not None and not kept.ids.equals(read.ids):
+            raise ArtefactError(f"{folder}/{name}.parquet: the {name} are not those of {source.log}; fit again")
     return load_split(dataset, origin.split.name, origin.options)
 
 
