@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from beamwood.cli.inputs import make_config
-from beamwood.methods import load_method
+from beamwood.methods import METHODS, load_method
 from beamwood.retrieval.retriever import Retriever
 from cli_cases import beamwood
 
@@ -148,6 +148,27 @@ def test_the_run_is_beside_a_folder_named_with_a_slash(log, tmp_path, capsys):
 def test_a_setting_can_be_none(text, value):
     """The papers' form of attention's start; TOML has no word for none."""
     assert make_config(load_method("dtr"), None, [f"attention_start={text}"]).attention_start == value
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_settings_of_a_method(method, capsys):
+    """Each is listed with its default, as `--set` would write it."""
+    assert beamwood("settings", method, "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    config = load_method(method).Config
+    assert set(rows) == set(config.model_fields)
+    defaults = {name: row["default"] for name, row in rows.items() if not config.model_fields[name].is_required()}
+    assert config(**defaults) == config()
+    assert beamwood("settings", method) == 0
+    said = capsys.readouterr().out
+    assert all(f"{name} = " in said for name in rows) if rows else "has no settings" in said
+
+
+def test_the_words_that_a_setting_may_be(capsys):
+    assert beamwood("settings", "dtr") == 0
+    assert 'negatives = "uniform" (uniform | tree)\n    how the softmax' in capsys.readouterr().out
+    assert beamwood("settings", "dtrr") == 2
+    assert "did you mean 'dtr'" in capsys.readouterr().err
 
 
 def test_a_file_of_settings_may_begin_with_a_mark(tmp_path):

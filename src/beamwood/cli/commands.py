@@ -7,7 +7,8 @@ from beamwood.cli.evaluate import evaluate
 from beamwood.cli.fit import fit
 from beamwood.cli.inspect import inspect
 from beamwood.cli.recommend import recommend
+from beamwood.cli.settings import settings
 
 __all__ = ["COMMANDS"]
 
-COMMANDS = (demo, fit, evaluate, recommend, compare, inspect, doctor)
+COMMANDS = (demo, fit, evaluate, recommend, compare, inspect, settings, doctor)
