@@ -271,8 +271,8 @@ def table(arguments: argparse.Namespace) -> None:
         for who, users in (("overall", slice(None)), ("tail", tail)):
             for key, column in means[name].items():
                 interval = bootstrap_interval(column[users], np.random.default_rng(0))
-                means = [values[key][users].mean() for _, values in runs[name]]
-                spread = float(np.std(means, ddof=1)) if len(means) > 1 else 0.0
+                over_seeds = [values[key][users].mean() for _, values in runs[name]]
+                spread = float(np.std(over_seeds, ddof=1)) if len(over_seeds) > 1 else 0.0
                 row[f"{who} {key}"] = [interval.mean, (interval.high - interval.low) / 2, spread]
         documents = [document for document, _ in runs[name]]
         row["valid"] = {key: float(np.mean([d["valid"][key] for d in documents])) for key in documents[0]["valid"]}

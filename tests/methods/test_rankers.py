@@ -245,7 +245,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
     assert main(["evaluate", out]) == 0
     assert "rank error given a hit" in capsys.readouterr().out
     assert main(["recommend", out, "--history", "1,2,3"]) == 2
-    assert "knows who asks, by a vector or columns of each user" in capsys.readouterr().err
+    assert "knows users, not histories alone (by a vector or columns of each)" in capsys.readouterr().err
     assert main(["recommend", out, "--user", str(users["user_id"][0]), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)[0]["items"]) == 10
 

@@ -101,8 +101,8 @@ class Retriever:
         searcher = self.searcher
         if needs_users(searcher) and histories is not None:
             raise InputError(
-                "this retriever knows who asks, by a vector or columns of each user, not histories alone; give users "
-                "(with on_unknown='ignore' also unknown ones)"
+                "this retriever knows users, not histories alone (by a vector or columns of each); give users, with "
+                "on_unknown='ignore' also unknown ones"
             )
         known = self.resolve(histories, users, on_unknown=on_unknown)
         k = self._checked(k)
