@@ -6,9 +6,10 @@
 
 Leave-one-out, the whole catalogue ranked, the history left in and taken out. `run` trains what DIR does not hold yet:
 one JSON a training and its per-user metrics beside it; it can be stopped and started anew. Methods that align or mend
-a fitted model start from the same seed's SASRec. `--prepend FILE` puts that file's extra item before each history,
-which is the form that the published figures were measured on; the tail is then by the rule of their program, unless
-`--tail-of` says otherwise, for the preferences as for the figures. `cost` times steps and takes peaks of memory.
+a fitted model start from the same seed's SASRec, or from the variant that `--start` names. `--prepend FILE` puts that
+file's extra item before each history, which is the form that the published figures were measured on; the tail is then
+by the rule of their program, unless `--tail-of` says otherwise, for the preferences as for the figures. `cost` times
+steps and takes peaks of memory.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def run(arguments: argparse.Namespace) -> None:
                 config, options = module.Config(), {}
             else:
                 method, own = (SCRATCH | FROM)[name]
-                start = {"start": str(folder / f"sasrec-{seed}")} if name in FROM else {}
+                start = {"start": str(folder / f"{arguments.start}-{seed}")} if name in FROM else {}
                 module, options = load_method(method), {"progress": False}
                 aligned = {"tail_of": rule.of} if method == "lpo4rec" else {}
                 config = module.Config(**(LOOP | own | aligned | settings | start))
@@ -340,6 +341,7 @@ def main() -> None:
         if name == "run":
             command.add_argument("--variants", default=";".join(MAIN))
             command.add_argument("--seeds", default="0,1,2")
+            command.add_argument("--start", default="sasrec", help="the variant that aligning and mending start from")
             command.add_argument("--tail-of", choices=("items", "interactions", "prefixes"))
         else:
             command.add_argument("--steps", type=int, default=20)

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from beamwood.cli.inputs import make_config
+from beamwood.data import read_log
 from beamwood.methods import METHODS, load_method
 from beamwood.retrieval.retriever import Retriever
 from cli_cases import beamwood
@@ -132,6 +133,14 @@ def test_a_method_that_counts_says_what_has_no_use(log, tmp_path, capsys):
     assert "popularity only counts and is never long about it: --resume and --time-limit have no use" in (
         capsys.readouterr().err
     )
+
+
+def test_a_table_of_users_that_no_setting_names(log, tmp_path, capsys):
+    users = tmp_path / "users.parquet"
+    read_log(log).frame.select(user_id="user").unique().with_columns(age=pl.lit(30)).write_parquet(users)
+    given = ("--method", "popularity", "--out", tmp_path / "out", "--user-table", users)
+    assert beamwood("fit", log, *given) == 0
+    assert "--user-table has no use without columns of it in user_columns" in capsys.readouterr().err
 
 
 def test_the_run_is_beside_a_folder_named_with_a_slash(log, tmp_path, capsys):

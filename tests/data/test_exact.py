@@ -126,6 +126,11 @@ def test_ids_that_cannot_be_kept(values, dtype, message):
         ids_of(given, None if given is not values else dtype)
 
 
+def test_times_of_32_bits_say_that_they_are_rounded():
+    assert "whole numbers of 32 bits, rounded above 2^24" in times_of([16_777_217.0], pl.Float32).report.time
+    assert "rounded" not in times_of([16_777_217.0], pl.Float64).report.time
+
+
 def test_times_of_whole_microseconds_are_ids():
     assert ids_of(pl.Series([1000, 2000]).cast(pl.Datetime("ns")))[1] == dt.datetime(1970, 1, 1, 0, 0, 0, 2)
 

@@ -58,6 +58,12 @@ def test_wrong_arguments(split, config, options, message):
         beamwood.fit(split, "sasrec", config, progress=False, **options)
 
 
+@pytest.mark.parametrize("method", [None, ["dtr"], 3])
+def test_a_method_is_a_name(split, method):
+    with pytest.raises(InputError, match=f"method is to be a name, not {type(method).__name__}; known: .*cooccurrence"):
+        beamwood.fit(split, method)
+
+
 def test_what_is_not_measured_is_said_before_the_training(split, monkeypatch):
     monkeypatch.setattr("beamwood.methods.train.run_loop", lambda *_, **__: pytest.fail("it trains"))
     with pytest.raises(InputError, match="monitor='new/f@10' is not measured; did you mean 'new/f@20'"):

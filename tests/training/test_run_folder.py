@@ -71,6 +71,13 @@ def test_only_a_checkpoint_is_a_checkpoint(tmp_path):
         load_checkpoint(tmp_path / "model")
 
 
+def test_a_damaged_checkpoint_says_how_to_start_anew(tmp_path):
+    save_checkpoint(tmp_path / "at", {"step": 1})
+    (tmp_path / "at" / "state.json").write_text("{")
+    with pytest.raises(ArtefactError, match=r"cannot go on from its checkpoint \(.*state\.json .*pass --overwrite"):
+        load_checkpoint(tmp_path / "at")
+
+
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with folder.opened(resume=False) as log:

@@ -40,7 +40,8 @@ def _by_type(table: Source, name: str) -> tuple[pl.Expr, str]:
     if dtype.is_integer():
         return column.cast(pl.Int64, strict=False), "whole numbers"
     if dtype.is_float():
-        return _from_floats(table, name, column.cast(pl.Float64))
+        time, kind = _from_floats(table, name, column.cast(pl.Float64))
+        return time, f"{kind} of 32 bits, rounded above 2^24" if dtype == pl.Float32 else kind
     if dtype.is_decimal():
         return _from_decimals(table, column)
     if isinstance(dtype, pl.Datetime):

@@ -37,6 +37,8 @@ METHODS = {
 
 def load_method(name: str) -> ModuleType:
     """The module of a method. Errors: an unknown name, with the nearest known one."""
+    if not isinstance(name, str):
+        raise InputError(f"method is to be a name, not {type(name).__name__}; known: {', '.join(sorted(METHODS))}")
     if name not in METHODS:
         raise InputError(f"method '{name}' is unknown{nearest(name, METHODS)}")
     return import_module(METHODS[name])

@@ -46,7 +46,7 @@ class Recommendations:
         return pl.DataFrame(
             {
                 "row": np.repeat(np.arange(len(lengths)), lengths),
-                "rank": [rank for row in self.rank for rank in row],
+                "rank": pl.Series([rank for row in self.rank for rank in row], dtype=pl.Int64),
                 "item": [item for row in self.item_ids for item in row],
                 "score": pl.Series([score for row in self.scores for score in row], dtype=pl.Float64),
             },

@@ -36,8 +36,14 @@ def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> None
 
 def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What `save_checkpoint` was given, tensors on the CPU; raises `ArtefactError` when missing or damaged."""
-    artefact = read_artefact(path, kind="checkpoint")
-    text, arrays = artefact.text(_TEXT), artefact.arrays("tensors")
+    try:
+        artefact = read_artefact(path, kind="checkpoint")
+        text, arrays = artefact.text(_TEXT), artefact.arrays("tensors")
+    except ArtefactError as error:
+        raise ArtefactError(
+            f"the training cannot go on from its checkpoint ({error}); pass --overwrite to start anew, or give another "
+            f"output folder"
+        ) from error
     with resuming(path):
         state = _decode(json.loads(text), arrays)
         if not isinstance(state, dict):
