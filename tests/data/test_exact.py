@@ -183,3 +183,35 @@ def test_wrong_arguments():
     assert len(read_log(frame, min_weight=np.float32(4)).frame) == 1
     with pytest.raises(InputError, match="unlisted='kep' is unknown; did you mean 'keep'"):
         Dataset.from_log(read_log(frame), unlisted="kep")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("1,10,5\n2,11,4\n", "has no user column; .*first line seems to hold values: put a line of names before it"),
+        ("1,1,5\n2,11,4\n", "several columns named '1'.*first line seems to hold values"),
+        ("user;item\n1;2\n", "has no user column; .*seem to be separated by ';': write it with commas"),
+        ("user::item\n1::2\n", "separated by '::'"),
+        ("user\titem\n1\t2\n", r"separated by '\\t'"),
+        ("user,item\n1,2\n".encode("utf-16"), "seems to be UTF-16: save it as UTF-8"),
+        ("user,item\n1,é\n".encode("latin-1"), "save it as UTF-8"),
+        ("who,what\n1,2\n", r"\(known by themselves: [a-z_, ]*\)$"),
+    ],
+)
+def test_a_text_file_of_another_form_says_how_to_mend_it(tmp_path, content, message):
+    path = tmp_path / "log.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError, match=message):
+        Dataset.from_log(read_log(path))
+
+
+def test_a_file_of_another_kind_says_what_to_write(tmp_path):
+    (tmp_path / "u.data").write_text("1\t2\n")
+    with pytest.raises(InputError, match=r"unknown ending; .*Write it as Parquet, or as \.csv with a line of names"):
+        read_log(tmp_path / "u.data")
+
+
+@pytest.mark.parametrize("names", [("User ID", "Item.ID", "event-time"), (" USERID ", "itemId", "Ts")])
+def test_names_are_known_however_they_are_spelt(names):
+    report = read_log(pl.DataFrame({name: [1, 2] for name in names})).report
+    assert report.columns == dict(zip(("user", "item", "time"), names, strict=True))

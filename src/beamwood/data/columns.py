@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from beamwood.errors import InputError, nearest
 
-__all__ = ["ALIASES", "ColumnNames", "find_column"]
+__all__ = ["ALIASES", "ColumnNames", "find_column", "header_hint"]
 
 # Preferred names first; a name of a later group counts only where the earlier groups have none.
 ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -56,7 +57,7 @@ class ColumnNames:
                 known = ", ".join(ALIASES[role][0])
                 raise InputError(
                     f"{source} has no {role} column; it has: {', '.join(there)}. Name it with --{role}-column "
-                    f"(known by themselves: {known})"
+                    f"(known by themselves: {known}){header_hint(there)}"
                 )
         if found["user"] == found["item"]:
             raise InputError(
@@ -79,7 +80,9 @@ def find_column(
     fix: str | None = None,
     refuse_several: bool = True,
 ) -> str | None:
-    """The column given for a role, or the only one whose lower-case name is an alias of it; None where none is.
+    """The column given for a role, or the only one whose name is an alias of it; None where none is.
+
+    Names are compared in lower case, with "_" for blanks, dots and hyphens: "User ID" is "user_id".
 
     `also`: further aliases, looked for last. Errors: the given one is not there; several aliases are. The message names
     the source, the columns that were there and what settles it (`fix`). Several are as none without `refuse_several`.
@@ -89,7 +92,7 @@ def find_column(
             raise InputError(f"{source} has no column '{given}' for the {role}; it has: {', '.join(there)}")
         return given
     for group in (*ALIASES.get(role, ()), also):
-        found = [name for name in there if name.strip().lower() in group]
+        found = [name for name in there if re.sub(r"[\s.-]+", "_", name.strip().lower()) in group]
         if len(found) > 1 and not refuse_several:
             return None
         if len(found) > 1:
@@ -100,3 +103,15 @@ def find_column(
         if found:
             return found[0]
     return None
+
+
+def header_hint(names: Sequence[str]) -> str:
+    """What seems wrong with a text file whose first line gave these names; empty where nothing does."""
+    if any("\x00" in name or "\ufffd" in name for name in names):
+        return "; it seems to be UTF-16: save it as UTF-8"
+    mark = next((mark for mark in ("::", ";", "\t", "|", ",") if len(names) == 1 and mark in names[0]), None)
+    if mark is not None:
+        return f"; its columns seem to be separated by {mark!r}: write it with commas as .csv, or with tabs as .tsv"
+    if sum(re.fullmatch(r"\s*[+-]?[\d.]+\s*", name) is not None for name in names) >= 2:
+        return "; its first line seems to hold values: put a line of names before it, such as user,item,rating,time"
+    return ""

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from beamwood.data.columns import header_hint
 from beamwood.errors import InputError
 
 __all__ = ["SUFFIXES", "Source", "open_source", "reading"]
@@ -75,9 +76,9 @@ def reading(name: str) -> Iterator[None]:
     try:
         yield
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(
-            f"{name} cannot be read: {_first_line(error)}; is the file whole and of that format?"
-        ) from error
+        reason = _first_line(error)
+        fix = "save it as UTF-8" if "utf-8" in reason.lower() else "is the file whole and of that format?"
+        raise InputError(f"{name} cannot be read: {reason}; {fix}") from error
 
 
 def _first_line(error: Exception) -> str:
@@ -92,7 +93,10 @@ def _open_path(path: Path) -> Source:
         raise InputError(f"{path} is a folder; name one file ({', '.join(SUFFIXES)})")
     suffix = next((known for known in SUFFIXES if path.name.lower().endswith(known)), None)
     if suffix is None:
-        raise InputError(f"{path} has an unknown ending; known: {', '.join(SUFFIXES)}")
+        raise InputError(
+            f"{path} has an unknown ending; known: {', '.join(SUFFIXES)}. Write it as Parquet, or as .csv with a line "
+            f"of names first and commas between"
+        )
     if path.stat().st_size == 0:
         raise InputError(f"{path} cannot be read: it is empty")
     scan, is_text = SUFFIXES[suffix]
@@ -111,7 +115,7 @@ def _refuse_repeated_names(name: str, frame: pl.LazyFrame) -> None:
     for column in names:
         first, mark, _ = column.rpartition("_duplicated_")
         if mark and first and first in names:
-            raise InputError(f"{name} has several columns named '{first}'; give each its own name")
+            raise InputError(f"{name} has several columns named '{first}'; give each its own name{header_hint(names)}")
 
 
 def _scan_arrow(path: Path) -> pl.LazyFrame:
