@@ -215,3 +215,8 @@ def test_a_file_of_another_kind_says_what_to_write(tmp_path):
 def test_names_are_known_however_they_are_spelt(names):
     report = read_log(pl.DataFrame({name: [1, 2] for name in names})).report
     assert report.columns == dict(zip(("user", "item", "time"), names, strict=True))
+
+
+def test_nothing_to_read():
+    with pytest.raises(InputError, match="there is no source to read: it is None"):
+        read_log(None)

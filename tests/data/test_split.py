@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamwood.data import ColumnNames, Dataset, by_time, disjoint_users, leave_one_out, read_log
+from beamwood.data import SPLITS, ColumnNames, Dataset, by_time, disjoint_users, leave_one_out, read_log
 from beamwood.data.examples import last_window, prefixes, windows
 from beamwood.errors import InputError
 from beamwood.types import ItemLists
@@ -167,3 +167,23 @@ def test_popularity_has_the_known_figures(name, boundary, distinct, expected):
     for leave_out, figure in zip((False, True), expected, strict=True):
         measured = np.mean([f_at_20(query, leave_out) for query in range(len(split.test))])
         assert measured == pytest.approx(figure, abs=1e-4)
+
+
+@pytest.mark.parametrize("split", SPLITS.values())
+def test_what_is_no_dataset_or_seed_is_named(split):
+    frame = pl.DataFrame({"user": [1, 2], "item": [1, 2]})
+    with pytest.raises(InputError, match=r"dataset is a DataFrame; make one, as Dataset\.from_log\(read_log"):
+        split(frame)
+    with pytest.raises(InputError, match=r"log is a DataFrame; read it with beamwood\.data\.read_log"):
+        Dataset.from_log(frame)
+    dataset = Dataset.from_log(read_log(frame))
+    for seed in (-1, 1.5, None, True):
+        with pytest.raises(InputError, match=f"seed={seed} is no whole number of at least 0"):
+            split(dataset, seed=seed)
+
+
+@pytest.mark.parametrize("length", [0, -3, 1.5, "9"])
+def test_a_history_has_a_length(length):
+    dataset = Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2], "item": [1, 2]})))
+    with pytest.raises(InputError, match=r"history_length=.* is no whole number of at least 1"):
+        disjoint_users(dataset, history_length=length)

@@ -56,8 +56,8 @@ class ColumnNames:
             elif role in ("user", "item"):
                 known = ", ".join(ALIASES[role][0])
                 raise InputError(
-                    f"{source} has no {role} column; it has: {', '.join(there)}. Name it with --{role}-column "
-                    f"(known by themselves: {known}){header_hint(there)}"
+                    f"{source} has no {role} column; it has: {', '.join(there)}. Name it with --{role}-column, "
+                    f"in Python ColumnNames({role}=...) (known by themselves: {known}){header_hint(there)}"
                 )
         if found["user"] == found["item"]:
             raise InputError(

@@ -101,6 +101,8 @@ class Dataset:
         """
         if unlisted not in _UNLISTED:
             raise InputError(f"unlisted={unlisted!r} is unknown{nearest(str(unlisted), _UNLISTED)}")
+        if not isinstance(log, Log):
+            raise InputError(f"log is a {type(log).__name__}; read it with beamwood.data.read_log")
         frame = log.frame
         users = Vocabulary.of(frame["user"])
         if len(users) < 2:

@@ -58,6 +58,10 @@ def open_source(source: Any) -> Source:
         return Source("the lazy frame", source, False)
     if isinstance(source, pl.DataFrame):
         return Source("the frame", source.lazy(), False)
+    if source is None:
+        raise InputError(
+            "there is no source to read: it is None; give a path, a pandas or Polars frame or an Arrow table"
+        )
     module = type(source).__module__.split(".")[0]
     name = {"pandas": "the pandas frame", "pyarrow": "the Arrow table"}.get(module, f"the {type(source).__name__}")
     try:

@@ -71,6 +71,9 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
     last `history_length` items of the first half (`n // 2` events, or the rows that the boundary column calls
     history), its labels the set of the rest, its consumed items the whole first half. Source: DTR, section 6.1.
     """
+    _check(dataset, seed)
+    if not isinstance(history_length, int | np.integer) or history_length < 1:
+        raise InputError(f"history_length={history_length!r} is no whole number of at least 1")
     num_users = len(dataset.users)
     order = np.random.default_rng(seed).permutation(num_users)
     first, second = int(0.8 * num_users), int(0.9 * num_users)
@@ -119,6 +122,7 @@ def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
 
     `seed` is accepted for a common signature; nothing is drawn.
     """
+    _check(dataset, seed)
     histories = dataset.histories
     users = np.flatnonzero(histories.lengths >= 3)
     if len(users) == 0:
@@ -146,6 +150,7 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
     The cuts leave the given shares of events behind them. A query is a user with events on both sides of its cut: the
     history is all before it, the labels the set after it. `seed` is accepted for a common signature.
     """
+    _check(dataset, seed)
     if dataset.times is None:
         raise InputError("the log has no times, which --split time needs; name the column with --time-column")
     if min(valid_share, test_share) <= 0 or valid_share + test_share >= 1:
@@ -187,6 +192,7 @@ def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1)
     Of each user's history rows a share, drawn with `seed`, validates (at least one where there are two or more). The
     test history is all of a user's history rows, the validation history those that train.
     """
+    _check(dataset, seed)
     if dataset.in_history is None:
         raise InputError("--split boundary needs a column that says history or future; name it with --boundary-column")
     if not 0 < valid_share < 1:
@@ -232,6 +238,13 @@ SPLITS: dict[str, Callable[..., Split]] = {
     "time": by_time,
     "boundary": by_boundary,
 }
+
+
+def _check(dataset: Any, seed: Any) -> None:
+    if not isinstance(dataset, Dataset):
+        raise InputError(f"dataset is a {type(dataset).__name__}; make one, as Dataset.from_log(read_log(source))")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed={seed!r} is no whole number of at least 0")
 
 
 def _middles(dataset: Dataset) -> NDArray[np.int64]:

@@ -275,6 +275,10 @@ def _truth_values(values: NDArray[Any] | list[Any]) -> BoolArray | None:
 
 def _rows(name: str, rows: Any) -> list[list[Any]]:
     """A list for each row. Errors: a row that is a single id, as in a flat list."""
+    if hasattr(rows, "columns"):
+        raise InputError(
+            f"{name} is a {type(rows).__name__}; give a list of ids for each row, such as its column of lists"
+        )
     given = _listed(name, rows)
     for row in given:
         if isinstance(row, str | bytes) or not hasattr(row, "__iter__"):
