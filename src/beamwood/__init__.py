@@ -1,19 +1,22 @@
 """Learn a search tree together with the neural model that searches it.
 
-`load(path)` opens a saved retriever; `fit(split, method=...)` trains one. Neither imports torch before it is needed.
+`load(path)` opens a saved retriever, `fit(split, method=...)` trains one, `evaluate(retriever, split)` judges it. None
+imports torch before it is needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from beamwood.evaluation.protocol import PerQuery
     from beamwood.retrieval.retriever import Retriever
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "fit", "load"]
+__all__ = ["__version__", "evaluate", "fit", "load"]
 
 
 def load(path: Any) -> Retriever:
@@ -34,3 +37,17 @@ def fit(split: Any, method: str = "dtr", config: Any = None, **options: Any) -> 
     options = methods.checked_options(module.fit, options)
     fitted: Retriever = module.fit(split, methods.configured(module, config), **options)
     return fitted
+
+
+def evaluate(retriever: Retriever, split: Any, *, ks: Sequence[int] = (20,)) -> dict[str, PerQuery]:
+    """Rank the whole catalogue for every test query of the split that the retriever was fitted on.
+
+    {"all": what a user has had left in, "new": taken out}, each with metrics by query and, with `means()`, their means
+    by name, as "f@20". Errors: `InputError` on another split or other data than those of the fit, and on cuts that are
+    no whole numbers in 1..N.
+    """
+    import_module("beamwood.methods").check_fitted(retriever, split)
+    views: dict[str, PerQuery] = import_module("beamwood.evaluation.protocol").evaluate_split(
+        retriever.searcher, split, ks=ks
+    )
+    return views

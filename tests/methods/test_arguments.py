@@ -9,6 +9,7 @@ import pytest
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
+from beamwood.evaluation.protocol import evaluate_both
 from beamwood.methods import load_method
 
 SMALL = {"width": 4, "length": 4, "num_blocks": 1, "max_steps": 2, "evaluate_every": 1, "validation_users": 5}
@@ -97,3 +98,42 @@ def test_what_a_model_starts_from_takes_of_the_time(split, monkeypatch, module, 
 def test_a_data_set_is_no_split(split):
     with pytest.raises(InputError, match=r"split is a Dataset, not a Split; make one, as .*disjoint_users"):
         beamwood.fit(split.dataset, "sasrec")
+
+
+def test_evaluate_judges_the_split_of_the_fit(split, tmp_path):
+    fitted = beamwood.fit(split, "popularity")
+    fitted.save(tmp_path / "popular")
+    views = beamwood.evaluate(beamwood.load(tmp_path / "popular"), split, ks=(5, 10))
+    direct = evaluate_both(fitted.searcher.search, split.test, ks=(5, 10))
+    assert list(views) == ["all", "new"]
+    for view, result in views.items():
+        assert result.means()["f@10"] == direct[view].means()["f@10"]
+        np.testing.assert_array_equal(result.values["ndcg@5"], direct[view].values["ndcg@5"])
+    assert views["all"].means()["hit_rate@10"] > 0
+
+
+def test_evaluate_refuses_another_split(split):
+    fitted = beamwood.fit(split, "popularity")
+    with pytest.raises(InputError, match=r"the retriever was fitted on another split .* fit it with the same --split"):
+        beamwood.evaluate(fitted, disjoint_users(split.dataset, seed=2))
+    with pytest.raises(InputError, match="retriever is a str; give what beamwood"):
+        beamwood.evaluate("runs/mine", split)
+    with pytest.raises(InputError, match="split is a Queries, not a Split"):
+        beamwood.evaluate(fitted, split.test)
+    for ks in (20, ("20",), (1.5,)):
+        with pytest.raises(InputError, match=r"is no list of whole numbers; give cuts, as ks="):
+            beamwood.evaluate(fitted, split, ks=ks)
+
+
+def test_an_estimator_may_be_a_retriever(split):
+    few = {"max_steps": 2, "width": 4, "attention_hidden": 4, "windows": [4, 2], "mlp": [4], "min_history": 2}
+    chosen = few | {"labels": "rectified", "num_negatives": 3}
+    counted = beamwood.fit(split, "cooccurrence")
+    whole = beamwood.fit(split, "dtr", chosen, progress=False, estimator=counted)
+    bare = beamwood.fit(split, "dtr", chosen, progress=False, estimator=counted.searcher)
+    assert whole.recommend(users=[3], k=5) == bare.recommend(users=[3], k=5)
+    with pytest.raises(InputError, match=r"estimator='sasrec' is no retriever or searcher; .* is a setting"):
+        beamwood.fit(split, "dtr", chosen, progress=False, estimator="sasrec")
+    other = beamwood.fit(disjoint_users(split.dataset, seed=2), "cooccurrence")
+    with pytest.raises(InputError, match="the estimator was fitted on another split"):
+        beamwood.fit(split, "dtr", chosen, progress=False, estimator=other)

@@ -45,11 +45,9 @@ def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,))
 
 def measure(searcher: Any, split: Split, cuts: Sequence[int], rule: TailRule | None = None) -> dict[str, PerQuery]:
     """Both views of the test queries: consumed items left in ("all") and taken out ("new")."""
-    from beamwood.evaluation.metrics import TailRule
-    from beamwood.evaluation.protocol import evaluate_both, search_of
+    from beamwood.evaluation.protocol import evaluate_split
 
-    rare = (rule or TailRule()).tail(split.train)
-    return evaluate_both(**search_of(searcher), queries=split.test, ks=cuts, tail=rare)
+    return evaluate_split(searcher, split, ks=cuts, rule=rule)
 
 
 def measure_tail(

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import METRICS, Tail, coverage, exposure, gini, metrics_at, relevance, share_of
+from beamwood.evaluation.metrics import (
+    METRICS,
+    Tail,
+    TailRule,
+    coverage,
+    exposure,
+    gini,
+    metrics_at,
+    relevance,
+    share_of,
+)
 from beamwood.types import Askers, BoolArray, Hits, ItemLists, is_personal
 
-__all__ = ["VIEWS", "LabelledQueries", "PerQuery", "PersonalSearch", "Search", "evaluate", "evaluate_both", "search_of"]
+if TYPE_CHECKING:
+    from beamwood.data.split import Split
+
+__all__ = [
+    "VIEWS",
+    "LabelledQueries",
+    "PerQuery",
+    "PersonalSearch",
+    "Search",
+    "evaluate",
+    "evaluate_both",
+    "evaluate_split",
+    "search_of",
+]
 
 VIEWS = {"all": "consumed items left in", "new": "consumed items taken out"}
 
@@ -199,8 +223,19 @@ def evaluate_both(
     }
 
 
+def evaluate_split(
+    searcher: Any, split: Split, *, ks: Sequence[int] = (20,), rule: TailRule | None = None
+) -> dict[str, PerQuery]:
+    """`evaluate_both` of a searcher of either sort on the test queries; the tail is by `rule` on the training part."""
+    tail = (rule or TailRule()).tail(split.train)
+    return evaluate_both(**search_of(searcher), queries=split.test, ks=ks, tail=tail)
+
+
 def _checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:
-    cuts = tuple(sorted({int(k) for k in ks}))
+    try:
+        cuts = tuple(sorted({operator.index(k) for k in ks}))
+    except TypeError:
+        raise InputError(f"ks={ks!r} is no list of whole numbers; give cuts, as ks=(20,)") from None
     if not cuts:
         raise InputError("ks is empty; give at least one cut, as ks=(20,)")
     if cuts[0] < 1:

@@ -6,10 +6,10 @@ from importlib import import_module
 from types import ModuleType
 
 from beamwood.errors import InputError, nearest
-from beamwood.methods.arguments import check_split, checked_options, configured
+from beamwood.methods.arguments import check_fitted, check_split, checked_options, configured
 from beamwood.methods.train_options import TrainOptions
 
-__all__ = ["METHODS", "TrainOptions", "check_split", "checked_options", "configured", "load_method"]
+__all__ = ["METHODS", "TrainOptions", "check_fitted", "check_split", "checked_options", "configured", "load_method"]
 
 # Imported by name, so that a counting method never loads torch.
 METHODS = {

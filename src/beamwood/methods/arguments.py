@@ -12,9 +12,11 @@ from pydantic import ValidationError
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError, first_problem, nearest
+from beamwood.methods.fitted import check_alike
 from beamwood.methods.train_options import MOST_SEED, TrainOptions
+from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["check_split", "checked_options", "configured"]
+__all__ = ["check_fitted", "check_split", "checked_options", "configured"]
 
 
 def check_split(split: Any) -> None:
@@ -23,6 +25,14 @@ def check_split(split: Any) -> None:
         raise InputError(
             f"split is a {type(split).__name__}, not a Split; make one, as beamwood.data.disjoint_users(dataset)"
         )
+
+
+def check_fitted(retriever: Any, split: Any) -> None:
+    """Errors: what is no retriever, no `Split`, or a retriever of other data or of another split."""
+    check_split(split)
+    if not isinstance(retriever, Retriever):
+        raise InputError(f"retriever is a {type(retriever).__name__}; give what beamwood.fit or beamwood.load returns")
+    check_alike(retriever, "the retriever", split)
 
 
 def configured(module: ModuleType, config: Any) -> Any:

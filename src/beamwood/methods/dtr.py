@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
+from beamwood.methods.fitted import check_alike
 from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_fit import fit_tree
@@ -79,17 +80,25 @@ def fit(
     split: Split,
     config: Config | None = None,
     *,
-    estimator: Searcher | None = None,
+    estimator: Searcher | Retriever | None = None,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train DTR on `split.train`, keeping the weights and the tree that are best on `split.valid`.
 
-    `estimator`: for rectified labels, a fitted searcher over the split's items; else `config.estimator` names it (by
-    default SASRec, trained first on the same data). `time_limit` in seconds covers both, a third of it at most for the
-    estimator. Errors: `InputError` where the log is too short to train on, or the estimator knows other items, or users
-    alone.
+    `estimator`: for rectified labels, a retriever of the same split or a searcher over its items; else
+    `config.estimator` names it (by default SASRec, trained first on the same data). `time_limit` in seconds covers
+    both, a third of it at most for the estimator. Errors: `InputError` where the log is too short to train on, or the
+    estimator is of another split, knows other items, or users alone.
     """
     config = config or Config()
+    if isinstance(estimator, Retriever):
+        check_alike(estimator, "the estimator", split)
+        estimator = estimator.searcher
+    if estimator is not None and not isinstance(estimator, Searcher):
+        raise InputError(
+            f"estimator={estimator!r} is no retriever or searcher; a method's name or a folder is a setting: "
+            "config={'labels': 'rectified', 'estimator': ...}"
+        )
     if config.labels == "summed" or estimator is not None:
         return _fit(split, config, estimator, **options)
     run, limit = options.get("run"), options.get("time_limit")

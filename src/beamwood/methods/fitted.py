@@ -6,28 +6,33 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["fitted_alike", "training_seconds"]
+__all__ = ["check_alike", "fitted_alike", "training_seconds"]
 
 
 def fitted_alike(folder: str, split: Split) -> Retriever:
-    """A fitted retriever of exactly this data and this split: one of another may have learned from the test users."""
+    """The retriever in a folder, if `check_alike` lets it."""
     fitted = Retriever.load(folder)
+    check_alike(fitted, folder, split)
+    return fitted
+
+
+def check_alike(fitted: Retriever, name: str, split: Split) -> None:
+    """Errors: other data or another split than it was fitted on, which may have taught it from the test users."""
     data = fitted.metadata.get("data")
     if not isinstance(data, dict):
-        raise InputError(f"{folder} does not say which data it was fitted on; fit it on the same log")
+        raise InputError(f"{name} does not say which data it was fitted on; fit it on the same log")
     if not fitted.items.ids.equals(split.dataset.items.ids):
         raise InputError(
-            f"{folder} was fitted on {len(fitted.items):,} items, here are {len(split.dataset.items):,}, or others; "
+            f"{name} was fitted on {len(fitted.items):,} items, here are {len(split.dataset.items):,}, or others; "
             "fit it on the same log and the same item table (--items)"
         )
     if data.get("fingerprint") != split.dataset.fingerprint():
-        raise InputError(f"{folder} was fitted on another log; fit it on the same one")
+        raise InputError(f"{name} was fitted on another log; fit it on the same one")
     if data.get("split") != split.rule:
         raise InputError(
-            f"{folder} was fitted on another split ({data.get('split')}), so it may have learned from this one's test "
+            f"{name} was fitted on another split ({data.get('split')}), so it may have learned from this one's test "
             "users; fit it with the same --split and --seed"
         )
-    return fitted
 
 
 def training_seconds(fitted: Retriever) -> float:
