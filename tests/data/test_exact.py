@@ -1,6 +1,7 @@
 """Rows, ids, times and column names arrive exactly as written, or an error names the fix."""
 
 import datetime as dt
+import json
 from decimal import Decimal
 
 import numpy as np
@@ -220,3 +221,17 @@ def test_names_are_known_however_they_are_spelt(names):
 def test_nothing_to_read():
     with pytest.raises(InputError, match="there is no source to read: it is None"):
         read_log(None)
+
+
+def test_lines_of_json_take_their_types_from_all_lines(tmp_path):
+    lines = [{"user": 2**60 + row, "item": row, "time": row} for row in range(300)]
+    lines.append({"user": 1, "item": "B01", "time": 3.5})
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    log = read_log(path)
+    assert log.frame["user"][:2].to_list() == [2**60, 2**60 + 1]
+    assert log.frame["item"][-2:].to_list() == ["299", "B01"]
+    assert log.frame["time"][-1] == 3_500_000
+    path.write_text(path.read_text() + '{"user": 3, broken')
+    with pytest.raises(InputError, match=r"log\.jsonl cannot be read: .*is the file whole and of that format"):
+        read_log(path)

@@ -34,7 +34,10 @@ def write_all(folder):
         "rating": "rating:float",
     }
     FRAME.rename(header).write_csv(folder / "log.inter", separator="\t")
-    return [folder / f"log.{end}" for end in ("parquet", "csv", "tsv", "csv.gz", "arrow", "inter")]
+    FRAME.write_ndjson(folder / "log.jsonl")
+    (folder / "log.ndjson.gz").write_bytes(gzip.compress((folder / "log.jsonl").read_bytes()))
+    ends = ("parquet", "csv", "tsv", "csv.gz", "arrow", "inter", "jsonl", "ndjson.gz")
+    return [folder / f"log.{end}" for end in ends]
 
 
 def test_every_source_gives_the_same_data(tmp_path):

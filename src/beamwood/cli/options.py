@@ -29,7 +29,7 @@ __all__ = [
 # typer reads `Optional[...]` at run time.
 Text = Optional[str]  # noqa: UP045
 
-LogPath = Annotated[str, typer.Argument(help="The interaction log: Parquet, CSV (.gz, .zst), Arrow or RecBole .inter.")]
+LogPath = Annotated[str, typer.Argument(help="The interaction log: Parquet, CSV, JSON lines, Arrow, RecBole .inter.")]
 Items = Annotated[Text, typer.Option("--items", help="A table of items, with a 'category' column if there is one.")]
 UserTable = Annotated[Text, typer.Option("--user-table", help="A table of users, for methods with user_columns.")]
 SplitName = Annotated[str, typer.Option("--split", help="users, leave-one-out, time or boundary.")]

@@ -18,7 +18,7 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "item": (
         ("item_id", "item", "itemid", "iid", "product_id", "productid", "movie_id", "movieid", "article_id", "asin"),
-        ("news_id", "track_id", "video_id", "click_article_id"),
+        ("news_id", "track_id", "video_id", "click_article_id", "parent_asin", "business_id"),
     ),
     "time": (
         ("timestamp", "datetime", "time", "ts", "event_time", "created_at", "click_timestamp", "unix_time"),

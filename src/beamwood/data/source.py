@@ -128,6 +128,11 @@ def _scan_arrow(path: Path) -> pl.LazyFrame:
     return pl.scan_ipc(path) if is_file else pl.read_ipc_stream(path).lazy()
 
 
+def _scan_lines_of_json(path: Path) -> pl.LazyFrame:
+    """The types are those of all lines: an id may be a number for a while and then text."""
+    return pl.scan_ndjson(path, infer_schema_length=None)
+
+
 def _without_field_types(frame: pl.LazyFrame) -> pl.LazyFrame:
     """RecBole writes `user_id:token` in its header; the part behind the colon is the type."""
     return frame.rename({name: name.split(":")[0] for name in frame.collect_schema().names()})
@@ -146,6 +151,7 @@ SUFFIXES: dict[str, tuple[Callable[[Path], pl.LazyFrame], bool]] = {
     ".ipc": (_scan_arrow, False),
     **{f".csv{packed}": _text(",") for packed in ("", ".gz", ".zst")},
     **{f".tsv{packed}": _text("\t") for packed in ("", ".gz", ".zst")},
+    **{f".{name}{packed}": (_scan_lines_of_json, False) for name in ("jsonl", "ndjson") for packed in ("", ".gz")},
     # RecBole writes no quotes: one in an id is part of it.
     ".inter": _text("\t", quote=None),
 }
