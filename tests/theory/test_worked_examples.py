@@ -6,11 +6,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beamwood.errors import InputError
 from beamwood.kernels.labels import levels_of_scores
 from beamwood.kernels.paths import sample_paths
 from beamwood.losses.softmax import full_softmax, sampled_softmax
 from beamwood.theory.heap import bayes_regret, beam_over, level_maxima, level_sums
-from beamwood.theory.sampling import kl_divergence, level_log_softmax, path_log_q
+from beamwood.theory.sampling import (
+    kl_divergence,
+    largest_child_share,
+    level_log_softmax,
+    path_bias_bound,
+    path_kl_bound,
+    path_log_q,
+)
 from beamwood.tree import Shape, Tree, random_tree
 
 ETA = np.array([0.21, 0.0, 0.12, 0.18, 0.19, 0.0, 0.16, 0.14])
@@ -122,6 +130,62 @@ def test_theorem_3_a_consistent_model_samples_its_own_softmax(branching):
         assert np.allclose(kl_divergence(level_log_softmax(values), log_q), 0, atol=1e-12)
     other = random_scores(rng, tree)
     assert kl_divergence(path_log_q(tree.shape, other)[-1], level_log_softmax(other[-1])).min() > 0.01
+
+
+def max_heap_scores(tree, rng, spread):
+    """Scores with exp(o) of each parent proportional to the largest of its children, by a factor of the level."""
+    scores = [np.where(tree.item_of_leaf >= 0, rng.normal(0, spread, tree.shape.capacity), -np.inf)[None]]
+    for level in range(tree.shape.depth - 1, 0, -1):
+        families = scores[-1].reshape(tree.shape.level_size(level), -1)
+        scores.append(families.max(axis=1)[None] + rng.normal())
+    return scores[::-1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10**6), num_items=st.integers(2, 60), branching=st.sampled_from([2, 3, 4]))
+def test_proposition_5_and_corollary_1_bound_the_walks_of_a_max_heap(seed, num_items, branching):
+    """Both bounds hold on every level; on the first q is the softmax."""
+    rng = np.random.default_rng(seed)
+    tree = random_tree(num_items, rng, branching=branching)
+    scores = max_heap_scores(tree, rng, spread=10 ** rng.uniform(-1, 2))
+    shares = largest_child_share(scores)
+    log_qs = path_log_q(tree.shape, scores)
+    for level, (values, log_q) in enumerate(zip(scores, log_qs, strict=True), start=1):
+        epsilon = 1 - min([np.nanmin(share) for share in shares[: level - 1]], default=1.0)
+        log_p = level_log_softmax(values)
+        live = np.isfinite(values[0])
+        bias = np.abs(np.exp(log_q) - np.exp(log_p)).max()
+        assert bias <= path_bias_bound(epsilon, level) + 1e-12
+        # The corollary's scores are bounded, so nodes without items have no part in it.
+        bound = path_kl_bound(epsilon, level, int(live.sum()), float(np.abs(values[0, live]).max()))
+        assert kl_divergence(log_q[:, live], log_p[:, live])[0] <= bound + 1e-9
+        if level == 1:
+            assert bound == 0
+            assert np.allclose(log_q[:, live], log_p[:, live])
+
+
+def test_the_bounds_of_proposition_5_need_their_condition():
+    """Where parents do not follow their largest child, the bias goes beyond the bound that their shares would give."""
+    tree = random_tree(16, np.random.default_rng(0), branching=2)
+    scores = max_heap_scores(tree, np.random.default_rng(1), spread=30)
+    scores[0] = -scores[0]
+    shares = largest_child_share(scores)
+    epsilon = 1 - min(np.nanmin(share) for share in shares[:1])
+    bias = np.abs(np.exp(path_log_q(tree.shape, scores)[1]) - np.exp(level_log_softmax(scores[1]))).max()
+    assert bias > 0.5 > path_bias_bound(epsilon, 2)
+
+
+def test_shares_of_the_largest_child():
+    scores = [np.log([[3.0, 1.0]]), np.log([[3.0, 1.0, 2.0, 2.0]])]
+    assert np.allclose(largest_child_share(scores)[0], [[0.75, 0.5]])
+    assert np.isclose(path_bias_bound(0.25, 3), 2 * 0.25 / 0.75)
+    assert np.isclose(path_kl_bound(0.25, 2, 4, 0.5), np.log(1 + 4 * np.e / 3))
+    assert path_kl_bound(0.25, 2, 4, 1000.0) == pytest.approx(2000 + np.log(4 / 3))
+    for wrong in ((-0.1, 2), (1.0, 2), (0.5, 0)):
+        with pytest.raises(InputError, match="must be in"):
+            path_bias_bound(*wrong)
+    with pytest.raises(InputError, match="num_nodes=0 must be at least 1"):
+        path_kl_bound(0.5, 2, 0, 1.0)
 
 
 def test_walks_follow_the_closed_form():

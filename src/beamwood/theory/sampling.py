@@ -7,6 +7,7 @@ level 1 first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,7 +15,15 @@ from beamwood.errors import InputError
 from beamwood.tree import Shape
 from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["kl_divergence", "level_log_softmax", "path_log_q", "resampling_bias_bound"]
+__all__ = [
+    "kl_divergence",
+    "largest_child_share",
+    "level_log_softmax",
+    "path_bias_bound",
+    "path_kl_bound",
+    "path_log_q",
+    "resampling_bias_bound",
+]
 
 
 def level_log_softmax(scores_Bn: FloatArray) -> FloatArray:
@@ -45,6 +54,46 @@ def path_log_q(shape: Shape, scores: Sequence[FloatArray]) -> list[FloatArray]:
         log_p = shifted - np.where(np.isfinite(log_sum), log_sum, 0)
         result.append((parents[:, :, None] + log_p).reshape(len(values), -1))
     return result
+
+
+def largest_child_share(scores: Sequence[FloatArray]) -> list[FloatArray]:
+    """Level list of lambda: the share of its largest child in the sum of exp(o) over a node's children.
+
+    It is 1 where a node has one child with items, or one far above the others; nan below a node without items. The
+    last level has no children and no entry. Source: DTR, equation 27.
+    """
+    result: list[FloatArray] = []
+    for parents, values in pairwise(scores):
+        families = values.astype(float).reshape(*parents.shape, -1)
+        top = families.max(axis=2, keepdims=True)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            result.append(1 / np.exp(families - top).sum(axis=2))
+    return result
+
+
+def path_bias_bound(epsilon: float, level: int) -> float:
+    """How far q of a node on a level, 1 the first below the root, may be from the softmax of the level.
+
+    (j - 1) epsilon / (1 - epsilon), where exp(o) of each parent is proportional to the largest of its children and all
+    `largest_child_share` above the level are over 1 - epsilon. Source: DTR, proposition 5, equation 28.
+    """
+    if not 0 <= epsilon < 1 or level < 1:
+        raise InputError(f"epsilon={epsilon} must be in [0, 1) and level={level} at least 1")
+    return (level - 1) * epsilon / (1 - epsilon)
+
+
+def path_kl_bound(epsilon: float, level: int, num_nodes: int, largest: float) -> float:
+    """The most KL(q || softmax) of a level in nats under the conditions of `path_bias_bound`.
+
+    log(1 + bias n exp(2 B)) for n nodes whose scores are B at most in magnitude. Source: DTR, corollary 1, equation 29.
+    """
+    if num_nodes < 1 or not largest >= 0:
+        raise InputError(f"num_nodes={num_nodes} must be at least 1 and largest={largest} at least 0")
+    bias = path_bias_bound(epsilon, level)
+    if bias == 0:
+        return 0.0
+    # log(1 + e^x) for any x
+    return float(np.logaddexp(0.0, np.log(bias) + np.log(num_nodes) + 2 * largest))
 
 
 def kl_divergence(log_p_Bn: FloatArray, log_q_Bn: FloatArray) -> FloatArray:
