@@ -1,5 +1,20 @@
-"""`python -m beamwood`."""
+"""`python -m beamwood`, and the command `beamwood`."""
 
-from beamwood.cli.main import run
+import sys
 
-run()
+__all__ = ["run"]
+
+
+def run() -> None:
+    """Run the command line and exit; an interrupt while its modules are still loading ends like any other."""
+    try:
+        from beamwood.cli.main import run as start
+
+        start()
+    except KeyboardInterrupt:
+        sys.stderr.write("beamwood: interrupted\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    run()

@@ -107,3 +107,22 @@ def test_a_full_disk_leaves_the_old_artefact_whole(market, fitted):
     assert "Traceback" not in full.stderr
     assert beamwood("recommend", fitted, "--user", "3") == 0
     assert [entry.name for entry in market.iterdir() if entry.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("module", ["typer", "beamwood.cli.output"])
+def test_an_interrupt_while_modules_load_says_so(module):
+    program = (
+        "import builtins, runpy, sys\n"
+        "real = builtins.__import__\n"
+        "def load(name, *arguments, **options):\n"
+        "    if name == sys.argv[1]:\n"
+        "        raise KeyboardInterrupt\n"
+        "    return real(name, *arguments, **options)\n"
+        "builtins.__import__ = load\n"
+        "runpy.run_module('beamwood', run_name='__main__')\n"
+    )
+    stopped = subprocess.run(
+        [sys.executable, "-c", program, module], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
+    assert stopped.returncode == 130
+    assert stopped.stderr == "beamwood: interrupted\n"
