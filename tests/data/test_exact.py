@@ -30,6 +30,16 @@ def test_a_quote_in_an_inter_file_is_part_of_the_id(tmp_path):
     assert read_log(tmp_path / "log.inter").frame["item"].to_list() == items
 
 
+def test_cells_of_several_lines_are_noted(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text('user,item,title,x\n1,2,"one, two",3\n1,3,"The ""X""",3\n')
+    assert read_log(path).report.notes == ()
+    path.write_text('user,item,title\n1,2,"Bad\n2,3,good\n3,4,"\n4,5,good\n')
+    log = read_log(path)
+    assert log.report.rows == 2
+    assert log.report.lines()[-1].startswith("'title' has 1 cells of several lines; if they are no texts, a quote")
+
+
 @pytest.mark.parametrize(("suffix", "mark"), [(".csv", ","), (".tsv", "\t")])
 def test_an_id_that_swallowed_lines_is_refused(tmp_path, suffix, mark):
     rows = ["user,item,x", '1,"a,2', "2,b,3", '3,c",4', "4,d,5", ""]

@@ -36,7 +36,7 @@ _HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false
 @dataclass(frozen=True, slots=True)
 class ReadReport:
     """What was read: rows of the source, which column served as what, rows that repeat another (kept), what orders a
-    history, what the weights did and how many rows had too small a weight (left out).
+    history, what the weights did, how many rows had too small a weight (left out), and what else to look at.
     """
 
     source: str
@@ -103,7 +103,8 @@ def read_log(source: Any, *, columns: ColumnNames | None = None, min_weight: flo
     with reading(table.name):
         frame = kept.select(e for e in used if e is not None).collect(engine="streaming")
     left_out = rows - len(frame)
-    report = ReadReport(table.name, rows, chosen, _count_duplicates(frame), time_kind, weight_kind, left_out)
+    duplicates, notes = _count_duplicates(frame), _swallowed(table, chosen)
+    report = ReadReport(table.name, rows, chosen, duplicates, time_kind, weight_kind, left_out, notes)
     return Log(frame, report)
 
 
@@ -152,6 +153,21 @@ def _text_ids(table: Source, name: str, role: str) -> pl.Expr:
     if dtype in (pl.Categorical, pl.Enum):
         return column
     return column.cast(pl.Int64) if _all(table, column.str.contains(_WHOLE_NUMBER)) else column
+
+
+def _swallowed(table: Source, chosen: dict[str, str]) -> tuple[str, ...]:
+    """What to look at in the columns of a text file that are not ids: in these, a cell of several lines is an error."""
+    others = [name for name in table.column_names if name not in (chosen["user"], chosen["item"])]
+    if not table.is_text or not others:
+        return ()
+    asked = [table.column(name).str.contains("\n", literal=True).sum().alias(name) for name in others]
+    with reading(table.name):
+        counts = table.frame.select(asked).collect(engine="streaming").row(0)
+    return tuple(
+        f"'{name}' has {count:,} cells of several lines; if they are no texts, a quote without its pair swallowed rows"
+        for name, count in zip(others, counts, strict=True)
+        if count
+    )
 
 
 def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tuple[pl.LazyFrame, str]:
