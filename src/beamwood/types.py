@@ -17,6 +17,7 @@ from beamwood.errors import InputError
 __all__ = [
     "Askers",
     "BoolArray",
+    "Estimator",
     "FloatArray",
     "Hits",
     "IndexArray",
@@ -200,7 +201,19 @@ class Hits:
 
 
 @runtime_checkable
-class Searcher(Protocol):
+class Estimator(Protocol):
+    """Scores items by index: all that rectified labels ask of what they are estimated by. Every `Searcher` is one."""
+
+    @property
+    def num_items(self) -> int: ...
+
+    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+        """float32[B, M], the score of each given item; -inf where the item index is -1."""
+        ...
+
+
+@runtime_checkable
+class Searcher(Estimator, Protocol):
     """Finds items by index, without torch and without ids; `Retriever` puts ids and filters around it.
 
     `kind` names the class in an artefact; `export` gives a JSON-able configuration and plain arrays, from which
@@ -221,10 +234,6 @@ class Searcher(Protocol):
         allowed: BoolArray | None = None,
     ) -> Hits:
         """The k best items of each row, none of its `excluded` row, all with `allowed[item]` (bool[N])."""
-        ...
-
-    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
-        """float32[B, M], the score of each given item; -inf where the item index is -1."""
         ...
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]: ...
@@ -267,6 +276,6 @@ def is_personal(searcher: Searcher) -> bool:
     return needs_users(searcher) or bool(getattr(searcher, "uses_context", False))
 
 
-def needs_users(searcher: Searcher) -> bool:
+def needs_users(searcher: Estimator) -> bool:
     """Must this searcher know who asks?"""
     return bool(getattr(searcher, "needs_users", False))

@@ -132,7 +132,7 @@ def test_an_estimator_may_be_a_retriever(split):
     whole = beamwood.fit(split, "dtr", chosen, progress=False, estimator=counted)
     bare = beamwood.fit(split, "dtr", chosen, progress=False, estimator=counted.searcher)
     assert whole.recommend(users=[3], k=5) == bare.recommend(users=[3], k=5)
-    with pytest.raises(InputError, match=r"estimator='sasrec' is no retriever or searcher; .* is a setting"):
+    with pytest.raises(InputError, match=r"estimator='sasrec' is no retriever and scores no items; .* is a setting"):
         beamwood.fit(split, "dtr", chosen, progress=False, estimator="sasrec")
     other = beamwood.fit(disjoint_users(split.dataset, seed=2), "cooccurrence")
     with pytest.raises(InputError, match="the estimator was fitted on another split"):

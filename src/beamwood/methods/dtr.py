@@ -23,7 +23,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.levels import LevelSampler, TreeNegativesByLevel, UniformByLevel
 from beamwood.sampling.uniform import adaptive_counts
 from beamwood.tree import Tree
-from beamwood.types import Searcher, needs_users
+from beamwood.types import Estimator, needs_users
 
 __all__ = ["TRAINS", "Config", "fit", "make_parts"]
 
@@ -64,7 +64,7 @@ class Config(TreeConfig):
         return self
 
 
-def make_parts(config: Config, tree: Tree, estimator: Searcher | None) -> Parts:
+def make_parts(config: Config, tree: Tree, estimator: Estimator | None) -> Parts:
     """The sampler and the label rule of a configuration."""
     sampler: LevelSampler
     if config.negatives == "tree":
@@ -80,23 +80,23 @@ def fit(
     split: Split,
     config: Config | None = None,
     *,
-    estimator: Searcher | Retriever | None = None,
+    estimator: Estimator | Retriever | None = None,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train DTR on `split.train`, keeping the weights and the tree that are best on `split.valid`.
 
-    `estimator`: for rectified labels, a retriever of the same split or a searcher over its items; else
-    `config.estimator` names it (by default SASRec, trained first on the same data). `time_limit` in seconds covers
-    both, a third of it at most for the estimator. Errors: `InputError` where the log is too short to train on, or the
-    estimator is of another split, knows other items, or users alone.
+    `estimator`: for rectified labels, a retriever of the same split, or what scores its items by index
+    (`types.Estimator`, as every searcher is); else `config.estimator` names it (by default SASRec, trained first on
+    the same data). `time_limit` in seconds covers both, a third of it at most for the estimator. Errors: `InputError`
+    where the log is too short to train on, or the estimator is of another split, knows other items, or users alone.
     """
     config = config or Config()
     if isinstance(estimator, Retriever):
         check_alike(estimator, "the estimator", split)
         estimator = estimator.searcher
-    if estimator is not None and not isinstance(estimator, Searcher):
+    if estimator is not None and not isinstance(estimator, Estimator):
         raise InputError(
-            f"estimator={estimator!r} is no retriever or searcher; a method's name or a folder is a setting: "
+            f"estimator={estimator!r} is no retriever and scores no items; a method's name or a folder is a setting: "
             "config={'labels': 'rectified', 'estimator': ...}"
         )
     if config.labels == "summed" or estimator is not None:
@@ -109,7 +109,7 @@ def fit(
         return _fit(split, config, estimator, **with_less_time(options, seconds))
 
 
-def _fit(split: Split, config: Config, estimator: Searcher | None, **options: Unpack[TrainOptions]) -> Retriever:
+def _fit(split: Split, config: Config, estimator: Estimator | None, **options: Unpack[TrainOptions]) -> Retriever:
     if estimator is not None and needs_users(estimator):
         raise InputError("the estimator knows users, not histories alone; give another, such as estimator=sasrec")
     return fit_tree(split, config, lambda tree: make_parts(config, tree, estimator), method="dtr", **options)

@@ -28,7 +28,7 @@ from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
 from beamwood.training.precision import has_bfloat16
 from beamwood.tree import Tree
-from beamwood.types import ItemLists, Searcher
+from beamwood.types import Estimator, ItemLists
 
 __all__ = ["Batch", "Labels", "Parts", "TreeTask"]
 
@@ -51,7 +51,7 @@ class Parts:
     sampler: LevelSampler
     loss: Literal["softmax", "binary"] = "softmax"
     labels: Labels = "summed"
-    estimator: Searcher | None = None
+    estimator: Estimator | None = None
     normalised: bool = False
     by_path: bool = False
 

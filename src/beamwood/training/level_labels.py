@@ -17,13 +17,13 @@ from beamwood.errors import InputError
 from beamwood.kernels.labels import level_masses, levels_of_scores, one_step_of_scores
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.tree import Tree
-from beamwood.types import IndexArray, ItemLists, Searcher
+from beamwood.types import Estimator, IndexArray, ItemLists
 
 __all__ = ["estimated_labels", "pseudo_targets"]
 
 
 def estimated_labels(
-    estimator: Searcher,
+    estimator: Estimator,
     tree: Tree,
     histories: ItemLists,
     targets_BT: IndexArray,
