@@ -155,7 +155,7 @@ class TreeConfig(BaseModel):
             if self.num_neighbours:
                 raise InputError(nothing_fills(f"num_neighbours={self.num_neighbours}", num_items))
             return 0
-        # Session logs and large catalogues need them; elsewhere they bring nothing (benchmarks/results/tree_family.md).
+        # Session logs and large catalogues need them; elsewhere they bring nothing (benchmarks/results/tree_starts.md).
         needed = mean_history <= 8 or num_items > 200_000
         default = min(128, _MOST_NEIGHBOURS // num_items) if needed else 0
         return min(default if self.num_neighbours is None else self.num_neighbours, num_items)
