@@ -104,3 +104,15 @@ def test_wrong_arguments_are_refused():
         compare({"popularity": np.ones(3)}, "popularty", rng)
     with pytest.raises(InputError, match="same queries"):
         compare({"a": np.ones(3), "b": np.ones(4)}, "a", rng)
+
+
+@pytest.mark.parametrize("count", [8, 7, 300])
+def test_ties_of_the_bootstrap_survive_rounding(count):
+    """Differences of hits have means on a lattice: p is what whole numbers give with the same draws."""
+    difference = np.zeros(count)
+    difference[:3], difference[3:4] = 1, -1
+    drawn = np.random.default_rng(5).multinomial(count, np.full(count, 1 / count), size=3000)
+    whole = drawn @ (count * difference - difference.sum()).astype(int)
+    expected = (1 + np.count_nonzero(np.abs(whole) >= count * abs(int(difference.sum())))) / 3001
+    ours = np.mean([paired_bootstrap(difference, np.random.default_rng(s), num_resamples=3000) for s in range(10)])
+    assert ours == pytest.approx(expected, abs=0.03)

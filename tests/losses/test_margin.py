@@ -85,3 +85,7 @@ def test_gradients_in_float64_also_without_rivals(name):
     }[name]
     target, rivals = target.requires_grad_(), rivals.clone().requires_grad_()
     assert torch.autograd.gradcheck(loss, (target, rivals))
+
+
+def test_a_row_without_rivals_has_no_margin_to_miss():
+    assert multiclass_margin(torch.tensor([0.5]), torch.empty(1, 0)).tolist() == [0]

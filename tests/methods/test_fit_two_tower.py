@@ -11,7 +11,7 @@ import torch
 
 import beamwood
 from beamwood.data import ColumnNames, Dataset, disjoint_users, leave_one_out, read_log
-from beamwood.data.split import by_boundary
+from beamwood.data.split import by_boundary, by_time
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
@@ -182,6 +182,21 @@ def test_users_by_id_need_a_split_that_keeps_them(dataset, tmp_path):
     known = retriever.recommend(users=[1, 2], k=3)
     assert known.item_ids[0] != known.item_ids[1]
     assert len(retriever.recommend(users=[999], k=3, on_unknown="ignore").item_ids[0]) == 3
+
+
+def test_users_without_a_training_event_are_unknown():
+    """A split by time keeps their index, of which decay alone has moved the vector."""
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame({"user": np.repeat(np.arange(40), 10), "item": rng.integers(0, 30, 400)})
+    late = np.where(frame["user"] < 30, 0, 960)
+    frame = frame.with_columns(time=pl.Series(rng.integers(late, 1000)))
+    split = by_time(Dataset.from_log(read_log(frame)))
+    lengths = split.train.histories.lengths
+    assert (lengths == 0).any()
+    vectors = fit(split, Config(**SMALL, user_tower="mf", max_epochs=1), progress=False).searcher.arrays["users"]
+    np.testing.assert_allclose(
+        vectors[lengths == 0], vectors[lengths > 0].mean(axis=0)[None].repeat((lengths == 0).sum(), 0), rtol=1e-4
+    )
 
 
 def test_a_log_with_its_own_split():

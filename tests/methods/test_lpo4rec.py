@@ -163,6 +163,6 @@ def test_wrong_starts(split, fitted, tmp_path):
         PreferenceTask(split, Config(**SMALL, start=str(fitted), encoder="gru4rec"), seed=0)
     with pytest.raises(InputError, match="exact probabilities"):
         PreferenceTask(split, Config(**SMALL, sampled_negatives=5), seed=0)
-    for wrong in ({"preference": "orpo"}, {"pi": "prob"}):
+    for wrong in ({"preference": "orpo"}, {"pi": "prob"}, {"preference": "simpo", "pi": "prob"}):
         with pytest.raises(InputError, match="leaves no probabilities"):
             PreferenceTask(split, Config(**SMALL, prior_power=1, **wrong), seed=0)

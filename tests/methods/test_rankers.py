@@ -116,7 +116,9 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
         for name in ("all", "harmonised", "weighted")
     }
     every, kept = tasks["all"].examples, tasks["harmonised"].examples
-    hits = np.array([np.isin(target, found) for target, found in retrieved(tasks["all"], searcher)])
+    asked = list(retrieved(tasks["all"], searcher))
+    hits = np.array([hit for _, _, hit in asked])
+    assert any((hit & ~np.isin(target, new)).any() for target, new, hit in asked)  # what was had comes back
     assert np.array_equal(kept.stop, every.stop[hits.any(axis=1)])
     assert np.array_equal(tasks["harmonised"].weights_ET, hits[hits.any(axis=1)])
     assert np.isclose(tasks["harmonised"].recall, np.mean(hits))
@@ -132,12 +134,16 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
 
 
 def retrieved(task, searcher):
-    """Each example's targets, and what the retriever brings where it is asked with the user's whole past."""
+    """Each example's targets, what the retriever brings when asked with the user's whole past, and which it brings.
+
+    A target that was had is looked for where what was had is left in.
+    """
     source = task.examples.source
     for row, (user, stop) in enumerate(zip(task.examples.users, task.examples.stop, strict=True)):
         past, target = source.items[source.indptr[user] : stop], task.targets(np.array([row]))[0]
-        asked, excluded = (ItemLists.from_lists([items]) for items in (past, np.setdiff1d(past, target)))
-        yield target, searcher.search(asked, 30, excluded=excluded).items[0]
+        asked = ItemLists.from_lists([past])
+        new, whole = searcher.search(asked, 30, excluded=asked).items[0], searcher.search(asked, 30).items[0]
+        yield target, new, np.where(np.isin(target, past), np.isin(target, whole), np.isin(target, new))
 
 
 @pytest.mark.parametrize("bounds", [(1024, 2**18), (3, 2**18), (1024, 17)])
@@ -148,7 +154,7 @@ def test_the_retriever_is_asked_with_the_whole_past(dataset, first, monkeypatch,
     searcher = beamwood.load(first["users"]).searcher
     config = two_stage.Config(**STAGES | {"length": 4, "max_examples": 90}, negatives="candidates")
     task = two_stage.RetrievedTask(disjoint_users(dataset).train, config, searcher, seed=0)
-    assert np.array_equal(task.candidates_EK, [found for _, found in retrieved(task, searcher)])
+    assert np.array_equal(task.candidates_EK, [new for _, new, _ in retrieved(task, searcher)])
 
 
 def test_targets_are_what_came_soon_after(dataset, first):

@@ -33,6 +33,7 @@ def test_a_target_is_found_where_its_margin_is_not_negative(case):
     assert not found.all()
     assert np.array_equal(margins.found, found)
     assert np.array_equal(margins.margin >= 0, found)
+    assert np.array_equal(margins.margin, margins.by_level.min(axis=1))
     assert np.array_equal(margins.lost_on == 0, found)
 
 

@@ -8,8 +8,9 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.methods.dtr import Config, fit
+from beamwood.theory.heap import bayes_regret
 from beamwood.theory.planted import missed, missed_in_theory
-from beamwood.tree import random_tree
+from beamwood.tree import Shape, Tree, random_tree
 
 NUM_ITEMS, K = 32, 4
 
@@ -98,6 +99,15 @@ def test_theory_on_random_trees():
     assert theory["rectified"].items == 0
     assert abs(theory["rectified"].probability) < 1e-12
     assert theory["summed"].probability > 0
+
+
+def test_an_answer_without_an_item_is_none():
+    tree = Tree.of_order(np.arange(5), Shape(2, 2, 3))  # three of its leaves are empty
+    assert missed_in_theory(tree, np.array([[0.5, 0.5, 0, 0, 0]]), 3)["rectified"].probability == 0
+    whole = missed_in_theory(tree, np.array([[0.3, 0.2, 0.2, 0.2, 0.1]]), 8)
+    assert whole["summed"].probability == pytest.approx(0)
+    assert whole["summed"].items == 0
+    assert bayes_regret(np.array([0.1, 0.2, 0.7]), np.array([2, -1]), 2) == pytest.approx(0.2)
 
 
 def test_missed_counts_items_and_probability():

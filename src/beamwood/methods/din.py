@@ -1,6 +1,7 @@
 """DIN by brute force: no tree, every item is scored for every query; what a tree of the same scorer approximates.
 
-Source: DTR, section 6.2 (the rival "DIN").
+Source: DTR, section 6.2 (the rival "DIN", there with two outputs, the probability that a user likes an item; here with
+one and a sampled softmax over items, as the trees that it is compared with).
 """
 
 from __future__ import annotations

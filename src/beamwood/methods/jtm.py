@@ -27,7 +27,9 @@ class Config(TreeConfig):
     """JTM; in the papers a binary tree, targets 1, num_negatives 6, 11 tree updates with stride 7. See `TreeConfig`."""
 
     num_negatives: int = Field(
-        48, ge=1, description="different nodes drawn a level; the papers: 3 to 6 for each target"
+        48,
+        ge=1,
+        description="different nodes drawn a level, targets among them not counted; the papers: 3 to 6 a target",
     )
     tree_updates: int = Field(1, ge=0, description="how often the tree is learned anew, evenly over the run")
     learner: Literal["softmax", "binary", "kmeans"] = "binary"

@@ -70,7 +70,8 @@ class PreferenceTask(SequenceTask):
         if config.sampled_negatives is not None:
             raise InputError("sampled_negatives is not for preference losses, which compare exact probabilities")
         of_logits = config.preference in ("none", "dpo", "s-dpo", "simpo") or config.pi == "logit"
-        if config.prior_power and (config.preference == "orpo" or not of_logits):
+        draws_by_pi = config.preference != "none" and config.pi == "prob"
+        if config.prior_power and (config.preference == "orpo" or draws_by_pi or not of_logits):
             raise InputError(
                 "prior_power leaves no probabilities to compare; use pi=logit and another preference than orpo"
             )
@@ -105,7 +106,7 @@ class PreferenceTask(SequenceTask):
     def preference(
         self, batch: Batch, rows: Tensor, columns: Tensor, queries_XD: Tensor, cross_entropy_X: Tensor
     ) -> Tensor:
-        """[X], the preference loss of each example against head items that its user has not had."""
+        """[X], the preference loss of each example against head items, none in its window so far."""
         config, vectors = self.config, self.model.output_weight
         targets = batch.targets_BL[rows, columns]
         positive = (queries_XD * vectors[targets]).sum(dim=1)

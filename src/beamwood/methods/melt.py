@@ -77,7 +77,8 @@ class MeltTask:
         self.context_vectors = encoded(encoder, train.histories, starts, positions)
         self.counts, has_context = train.item_counts, self.contexts.counts > 0
         self.rarest = int(np.quantile(self.counts, config.item_quantile))
-        self.shortest = int(np.quantile(lengths[lengths > 0], config.user_quantile))
+        # The encoder sees no more than its length, and a query may hold no more: who fills it is no rare user.
+        self.shortest = min(int(np.quantile(lengths[lengths > 0], config.user_quantile)), encoder.length - 1)
         self.tail = np.flatnonzero((self.counts <= self.rarest) & has_context)
         self.head = np.flatnonzero((self.counts > self.rarest) & has_context)
         self.users = np.flatnonzero(lengths > self.shortest)

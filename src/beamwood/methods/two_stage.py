@@ -38,7 +38,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
 from beamwood.retrieval.stored import MOST
 from beamwood.training.lazy_adam import LazyAdam
-from beamwood.types import Askers, IndexArray, ItemLists, Searcher
+from beamwood.types import Askers, BoolArray, IndexArray, Searcher, among
 
 __all__ = ["TRAINS", "Config", "RetrievedTask", "fit", "two_stage"]
 
@@ -164,17 +164,25 @@ class RetrievedTask:
         return self.examples.source.items[self.places_ET[rows]].astype(np.int64)
 
     def _search(self, retriever: Searcher) -> None:
-        """Ask the retriever for every example as in service: with all that the user had before, and without it."""
-        config, examples, found = self.config, self.examples, []
+        """Ask the retriever for every example as in service: with all that the user had before, and without it.
+
+        A target that the user had before counts as brought where a search that leaves such items in brings it.
+        """
+        config, examples, found, hits = self.config, self.examples, [], []
         begin = examples.source.indptr[examples.users]
         k = min(config.num_candidates, self.num_items)
         for rows in _blocks(examples.stop - begin):
             past = examples.source.slices(begin[rows], examples.stop[rows])
-            askers = Askers(examples.users[rows], past)
-            found.append(retrieve(retriever, askers, k, excluded=without(past, self.targets(rows))).items)
-        candidates_EK = np.concatenate(found)
-        targets_ET = self.targets(np.arange(len(self.examples)))
-        hit_ET = np.stack([(candidates_EK == column[:, None]).any(axis=1) for column in targets_ET.T], axis=1)
+            askers, targets = Askers(examples.users[rows], past), self.targets(rows)
+            items = retrieve(retriever, askers, k, excluded=past).items
+            hit = brought(targets, items)
+            # A target that was had comes back only where what was had is left in.
+            again = np.flatnonzero(among(targets, past).any(axis=1))
+            if len(again):
+                hit[again] |= brought(targets[again], retrieve(retriever, askers.take(again), k).items)
+            found.append(items)
+            hits.append(hit)
+        candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)
         self.recall = float(hit_ET.mean())
         if not hit_ET.any():
             raise InputError("the retriever brings no training pair's target; give one that is better trained")
@@ -249,13 +257,9 @@ class RetrievedTask:
         return pair_scorer(self.model, self.config)  # type: ignore[arg-type]
 
 
-def without(histories: ItemLists, targets_BT: IndexArray) -> ItemLists:
-    """Each history without its row's targets, which may have been had before and must not be excluded."""
-    rows, kept = histories.rows, np.ones(len(histories.items), bool)
-    for target_B in np.asarray(targets_BT).T:
-        kept &= histories.items != target_B[rows]
-    lengths = np.bincount(rows[kept], minlength=len(histories))
-    return ItemLists(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), histories.items[kept])
+def brought(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
+    """bool[B, T]: the target is among the row's items."""
+    return np.stack([(items_BK == column[:, None]).any(axis=1) for column in targets_BT.T], axis=1)
 
 
 def _blocks(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

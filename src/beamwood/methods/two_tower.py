@@ -191,7 +191,11 @@ class TwoTowerTask:
         if isinstance(users, SequenceModel):
             arrays = dict(users.export())
         elif isinstance(users, UserTable):
-            arrays = {"users": users.users.weight.detach().numpy().copy()}
+            table = users.users.weight.detach().numpy().copy()
+            # Decay alone moves the rows of users without a training event: they are unknown, whatever their index.
+            trained_U = self.histories.lengths > 0
+            table[~trained_U] = table[trained_U].mean(axis=0)
+            arrays = {"users": table}
         else:
             arrays = {"history": users.items.weight.detach().numpy()[:-1].copy()}
         return TwoTowerSearcher(
@@ -264,8 +268,9 @@ def start_towers(model: TwoTower, train: Dataset, seed: int) -> None:
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train two towers on `split.train`, keeping the weights that are best on `split.valid`.
 
-    Matrix factorisation (`user_tower="mf"`) knows the users of training only, so it needs a split that keeps every
-    user in training (leave-one-out, time or boundary). Errors: `InputError` there, and on columns that do not exist.
+    Matrix factorisation (`user_tower="mf"`) knows the users of training only, so it needs a split that keeps users in
+    training (leave-one-out, time or boundary); one without a training event has the mean vector of the others. Errors:
+    `InputError` there, and on columns that do not exist.
     """
     config = config or Config()
     if config.user_tower == "mf" and split.name == "users":

@@ -1,4 +1,4 @@
-"""The same list for everyone: items by how often they were taken."""
+"""The same list for everyone: items by how many users took them."""
 
 from __future__ import annotations
 

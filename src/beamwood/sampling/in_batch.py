@@ -105,7 +105,11 @@ class InBatch:
             return None
         log_q = self.log_q_N[candidates_C]
         if self.num_uniform:
-            share = batch_size / len(candidates_C)
+            # The row's own positive is no draw.
+            own = self.correction == "sampled"
+            share = (batch_size - own) / (len(candidates_C) - own)
+            if share == 0:
+                return torch.full_like(log_q, -math.log(len(self.log_q_N)))
             uniform = math.log1p(-share) - math.log(len(self.log_q_N))
             log_q = torch.logaddexp(log_q + math.log(share), torch.full_like(log_q, uniform))
         return log_q
@@ -138,7 +142,8 @@ class GTower:
     """In-batch negatives with frequencies estimated on line from the gaps between an item's occurrences.
 
     Per batch t and hash h: `gap <- (1 - rate) gap + rate (t - last)`, `last <- t` for the batch's items; the share of
-    an item is `1 / (largest gap over hashes * batch size)`. Gaps start at N / B, as if all items were alike. Source:
+    an item is `1 / (largest gap over hashes * batch size)`. Gaps are between batches: items that are in every batch are
+    not told apart, however often each is in it. Gaps start at N / B, as if all items were alike. Source:
     Yi et al., "Sampling-bias-corrected neural modeling", algorithm 2; the XIR study's G-Tower.
     """
 

@@ -31,8 +31,9 @@ class Lists:
 class ListSampler:
     """For each user `num_positives` of his items and `num_negatives` others, both with replacement.
 
-    An epoch draws as many positives as there are interactions, from all users alike (those who have an item and lack
-    another): with fewer, the study's check points by epoch would not come out. Source: GuidedRec, section 5.3: 5 and 5.
+    An epoch draws as many positives as there are interactions, from all users alike, to one list an epoch (those who
+    have an item and lack another): with fewer, the study's check points by epoch would not come out. Source:
+    GuidedRec, section 5.3: 5 and 5.
     """
 
     def __init__(self, histories: ItemLists, num_items: int, *, num_positives: int = 5, num_negatives: int = 5) -> None:

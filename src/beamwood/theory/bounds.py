@@ -200,7 +200,8 @@ def dtr_bound(
 
     `loss`: the mean over examples of the sampled losses of all levels; `discrepancy` g(eps), the expected number of
     levels whose rectified label is wrong; `kl` [H] of the sampling distribution from the softmax on each level, as
-    `diagnose` measures it; `largest_score` B_M. Source: DTR, theorem 4.
+    `diagnose` measures it; `largest_score` B_M. Source: DTR, theorem 4, equation 34 as printed; its own lemma 2, summed
+    over levels, has 4 sum_j log N_j in the confidence where it prints 8 log tau, and no union over the levels.
     """
     nodes, levels = tau(num_items, branching), len(kl)
     return DtrTerms(

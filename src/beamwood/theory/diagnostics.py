@@ -117,7 +117,7 @@ def diagnose(
     """
     if len(histories) != len(labels) or len(labels) == 0 or labels.lengths.min() == 0:
         raise InputError(f"{len(histories)} histories and {len(labels)} rows of labels; give as many, with labels each")
-    k = min(k, searcher.num_items)
+    k, labels = min(k, searcher.num_items), labels.distinct()
     rng = np.random.default_rng(seed)
     exact = searcher.exact(histories, k)
     beams = []

@@ -69,7 +69,7 @@ def beam_over(shape: Shape, scores: Sequence[FloatArray], k: int) -> NDArray[np.
 def bayes_regret(eta_N: FloatArray, items: NDArray[np.integer], k: int) -> float:
     """How much probability the k chosen items miss: the sum of the k largest of `eta_N` minus that of the chosen.
 
-    Source: DTR, definition 1 (top-k retrieval Bayes optimality): 0 exactly where it holds.
+    An item of -1 is none. Source: DTR, definition 1 (top-k retrieval Bayes optimality): 0 exactly where it holds.
     """
-    best = np.sort(np.asarray(eta_N))[::-1][:k].sum()
-    return float(best - np.asarray(eta_N)[items[:k]].sum())
+    chosen, eta_N = items[:k], np.asarray(eta_N)
+    return float(np.sort(eta_N)[::-1][:k].sum() - eta_N[chosen[chosen >= 0]].sum())

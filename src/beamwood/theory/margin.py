@@ -29,8 +29,8 @@ class TargetMargins:
     """`by_level` float64[P, H]: the ancestor's score minus that of the beam's K-th best candidate of the level.
 
     +inf where a level has fewer than K candidates, -inf where all items below the ancestor are excluded. `margin`
-    float64[P] is the least up to the level of the loss; `lost_on` int64[P] the level on which the target falls out of
-    the beam, 0 where it is found; `found` bool[P].
+    float64[P] is the least of them, g_f (the leaf included: proposition 4.3 needs it); `lost_on` int64[P] the level on
+    which the target falls out of the beam, 0 where it is found; `found` bool[P].
     """
 
     by_level: NDArray[np.float64]
@@ -117,9 +117,7 @@ def target_margins(
         kept = width if level < shape.depth else k or width
         by_level[:, level - 1], held = on_level(searcher, level, leaves_BL, targets, banned, width, kept)
         lost_on = np.where((lost_on == 0) & ~held, level, lost_on)
-    until = np.arange(1, shape.depth + 1)[None, :] <= np.where(lost_on == 0, shape.depth, lost_on)[:, None]
-    margin = np.where(until, by_level, np.inf).min(axis=1)
-    return TargetMargins(by_level, margin, lost_on, lost_on == 0)
+    return TargetMargins(by_level, by_level.min(axis=1), lost_on, lost_on == 0)
 
 
 def on_level(

@@ -26,12 +26,15 @@ class Missed:
 
 
 def missed(eta_BN: FloatArray, items_Bk: IndexArray) -> Missed:
-    """What answers `items_Bk` miss of the k most probable items under the true `eta_BN`; ties by lower item."""
+    """What answers `items_Bk` miss of the k most probable items under the true `eta_BN`; ties by lower item.
+
+    An item of -1 is none.
+    """
     if len(eta_BN) != len(items_Bk) or len(eta_BN) == 0:
         raise InputError(f"{len(eta_BN)} rows of probabilities for {len(items_Bk)} answers; give one each")
     k = items_Bk.shape[1]
     best = np.argsort(-eta_BN, axis=1, kind="stable")[:, :k]
-    lost = [len(np.setdiff1d(one, other)) / k for one, other in zip(best, items_Bk, strict=True)]
+    lost = [len(np.setdiff1d(one, other)) / len(one) for one, other in zip(best, items_Bk, strict=True)]
     regrets = [bayes_regret(eta, items, k) for eta, items in zip(eta_BN, items_Bk, strict=True)]
     return Missed(float(np.mean(lost)), float(np.mean(regrets)))
 
@@ -42,8 +45,14 @@ def missed_in_theory(tree: Tree, eta_BN: FloatArray, k: int) -> dict[str, Missed
     "summed": labels of plain softmax or binary training; "rectified": labels of DTR, equation 14, with which it misses
     nothing (proposition 3).
     """
-    answers: dict[str, list[IndexArray]] = {"summed": [], "rectified": []}
-    for eta in eta_BN:
-        for name, levels in (("summed", level_sums(tree, eta)), ("rectified", level_maxima(tree, eta))):
-            answers[name].append(tree.item_of_leaf[beam_over(tree.shape, levels, k)])
-    return {name: missed(eta_BN, np.stack(rows)) for name, rows in answers.items()}
+    answers = {name: np.full((len(eta_BN), k), -1, np.int64) for name in ("summed", "rectified")}
+    for row, eta in enumerate(eta_BN):
+        # A beam opens no node without items.
+        sums = [
+            np.where(live > 0, sums, -np.inf)
+            for sums, live in zip(level_sums(tree, eta), tree.live_counts, strict=True)
+        ]
+        for name, levels in (("summed", sums), ("rectified", level_maxima(tree, eta))):
+            leaves = beam_over(tree.shape, levels, k)
+            answers[name][row, : len(leaves)] = tree.item_of_leaf[leaves]
+    return {name: missed(eta_BN, items_Bk) for name, items_Bk in answers.items()}
