@@ -26,6 +26,7 @@ GUIDED: dict[str, dict[str, Any]] = {
     "guided": {},
     "guided, no logloss": {"with_logloss": False},
     "guided, leaky": {"leaky": True},
+    "guided, leaky, no logloss": {"leaky": True, "with_logloss": False},
     "guided, mlp": {"surrogate": "mlp"},
     "guided, nfm1": {"surrogate": "nfm1"},
     "guided, nfm2": {"surrogate": "nfm2"},

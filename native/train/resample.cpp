@@ -138,10 +138,11 @@ struct Row {
         Vec total{};
         for (std::int64_t c = 0; c < padded; c += LANES) {
             const IntVec count = counted(c);
-            const Vec part = exp_of(load(s + c) - splat(top)) * __builtin_convertvector(count, Vec);
-            const Vec kept = count > 0 ? part : Vec{};
-            store(w + c, kept);
-            total += kept;
+            // What was not drawn may lie far above the top, where `exp_of` ends.
+            const Vec x = count > 0 ? load(s + c) - splat(top) : splat(-std::numeric_limits<float>::infinity());
+            const Vec part = exp_of(x) * __builtin_convertvector(count, Vec);
+            store(w + c, part);
+            total += part;
         }
         float sum = 0;
         for (int lane = 0; lane < LANES; ++lane) sum += total[lane];
