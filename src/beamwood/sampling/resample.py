@@ -199,14 +199,15 @@ class _NativeDrawnSoftmax(torch.autograd.Function):
             torch.get_num_threads(),
             native_level(),
         )
-        ctx.save_for_backward(users_BD, items_CD, own_B, share_BC)
+        # What the loss grows with its positive: each part's share of it, less the share there is.
+        ctx.save_for_backward(users_BD, items_CD, own_B - sum(share for *_, share in cuts), share_BC)
         ctx.mark_non_differentiable(drawn_C)
         return losses_B, drawn_C
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_B: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        users_BD, items_CD, own_B, share_BC = ctx.saved_tensors
+        users_BD, items_CD, growth_B, share_BC = ctx.saved_tensors
         of_users = (share_BC @ items_CD).mul_(gradient_B[:, None])
         of_items = share_BC.T @ (users_BD * gradient_B[:, None])
-        return of_users, of_items, gradient_B * (own_B - 1), None, None, None, None
+        return of_users, of_items, gradient_B * growth_B, None, None, None, None
