@@ -144,6 +144,11 @@ def test_strides_and_other_types_are_taken():
     double = attention_weights(*[x.double() if x.is_floating_point() else x for x in inputs])
     assert double.dtype == torch.float64
     assert torch.allclose(double.float(), expected, atol=1e-5)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(attention_weights(*inputs), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("index", range(9))

@@ -97,3 +97,15 @@ def test_an_unknown_draw_is_named():
     scores = torch.zeros(2, 3)
     with pytest.raises(InputError, match="did you mean 'systematic'"):
         resample_counts(scores, 4, torch.Generator(), "systematical")
+
+
+@pytest.mark.parametrize("draw", ["systematic", "independent"])
+def test_another_default_type_changes_no_draw(draw):
+    scores = torch.randn(3, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+    expected = resample_counts(scores, 30, torch.Generator().manual_seed(1), draw=draw)
+    torch.set_default_dtype(torch.float64)
+    try:
+        counts = resample_counts(scores, 30, torch.Generator().manual_seed(1), draw=draw)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(counts, expected)

@@ -107,7 +107,7 @@ class _NativeAttention(torch.autograd.Function):
         inputs = tuple(x.detach().contiguous() for x in inputs)
         ctx.save_for_backward(*inputs)
         a, w = inputs[:2]
-        weights = torch.empty(len(a), w.shape[1], a.shape[1])
+        weights = torch.empty(len(a), w.shape[1], a.shape[1], dtype=torch.float32)
         native().attention_forward(*_arrays(inputs), weights.numpy(), torch.get_num_threads(), native_level())
         return weights
 

@@ -243,7 +243,8 @@ def open_children(
 
 
 def best_first(values: FloatArray, nodes: IndexArray, k: int) -> NDArray[np.int64]:
-    """Positions of the k largest values, ties by node ascending."""
+    """Positions of the k largest values, ties by node ascending; NaN, which only an overflow yields, comes last."""
+    values = np.where(np.isnan(values), -np.inf, values)
     if len(values) > k:
         threshold = np.partition(values, len(values) - k)[len(values) - k]
         kept = np.flatnonzero(values >= threshold)

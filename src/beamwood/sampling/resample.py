@@ -58,7 +58,9 @@ def _starts(num_rows: int, num_parts: int, draw: Draw, generator: torch.Generato
     """float32[B, P], the uniform of each row and part; None for independent draws."""
     if draw not in ("systematic", "independent"):
         raise InputError(f"draw='{draw}' is unknown{nearest(draw, ['systematic', 'independent'])}")
-    return torch.rand((num_rows, num_parts), generator=generator) if draw == "systematic" else None
+    if draw != "systematic":
+        return None
+    return torch.rand((num_rows, num_parts), generator=generator, dtype=torch.float32)
 
 
 def _drawn(
@@ -73,7 +75,7 @@ def _drawn(
     core = native()
     if core is None or starts_B1 is None:
         return _counts(score_BC, less_C, masked_BC, num_draws, starts_B1, generator)
-    counts_BC = torch.empty(score_BC.shape)
+    counts_BC = torch.empty(score_BC.shape, dtype=torch.float32)
     less, masked = _filled(score_BC, less_C, masked_BC)
     arrays = (score_BC.float().contiguous(), less, masked, starts_B1[:, 0].contiguous())
     threads = torch.get_num_threads()
@@ -83,7 +85,7 @@ def _drawn(
 
 def _filled(score_BC: Tensor, less_C: Tensor | None, masked_BC: Tensor | None) -> tuple[Tensor, Tensor]:
     """What the native core takes where nothing was given: 0 for `less`, False for `masked`."""
-    less = torch.zeros(score_BC.shape[1]) if less_C is None else less_C.float().contiguous()
+    less = torch.zeros(score_BC.shape[1], dtype=torch.float32) if less_C is None else less_C.float().contiguous()
     masked = torch.zeros(score_BC.shape, dtype=torch.bool) if masked_BC is None else masked_BC.contiguous()
     return less, masked
 
@@ -97,7 +99,7 @@ def _counts(
     generator: torch.Generator,
 ) -> Tensor:
     """The twin of the native draws, in blocks of rows; without `starts` the draws are independent."""
-    counts_BC = torch.empty(score_BC.shape)
+    counts_BC = torch.empty(score_BC.shape, dtype=torch.float32)
     for first in range(0, len(score_BC), BLOCK_ROWS):
         rows = slice(first, first + BLOCK_ROWS)
         w = score_BC[rows].float() - (0 if less_C is None else less_C)
@@ -110,7 +112,7 @@ def _counts(
             counts_BC[rows] = _systematic(w, num_draws, starts_B1[rows])
             continue
         sums = torch.cumsum(w, dim=1)
-        uniforms = torch.rand((len(w), num_draws), generator=generator) * sums[:, -1:]
+        uniforms = torch.rand((len(w), num_draws), generator=generator, dtype=w.dtype) * sums[:, -1:]
         drawn = torch.searchsorted(sums, uniforms, right=True).clamp_(max=w.shape[1] - 1)
         counts_BC[rows] = torch.zeros_like(w).scatter_add_(1, drawn, torch.ones_like(uniforms)).mul_(w > 0)
     return counts_BC
