@@ -70,8 +70,8 @@ def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch, encod
 
     original = module.head_negatives
 
-    def recording(pi, head, masked, *others):
-        seen.append((original(pi, head, masked, *others), masked))
+    def recording(pi, head, banned, *others):
+        seen.append((original(pi, head, banned, *others), banned))
         return seen[-1][0]
 
     monkeypatch.setattr(module, "head_negatives", recording)
@@ -79,14 +79,14 @@ def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch, encod
     monkeypatch.setattr(module, "BLOCK_CELLS", 300)
     batch = task.batch(np.arange(6))
     task.loss(batch)
-    chosen, masked = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    chosen, banned = (torch.cat(parts) for parts in zip(*seen, strict=True))
     rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
     assert len(seen) > 1
     assert len(chosen) == len(rows)
     shift = batch.items_BL.shape[1] - batch.targets_BL.shape[1]
     for place, (row, column) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
         had = set(batch.items_BL[row, : column + shift + 1].tolist()) - {-1} | {batch.targets_BL[row, column].item()}
-        assert set(torch.nonzero(masked[place])[:, 0].tolist()) == had
+        assert set(banned[place].tolist()) == had
         assert not had & set(chosen[place].tolist())
     assert not task.tail_N[chosen].any()
 

@@ -26,7 +26,7 @@ from beamwood.methods.sequence_start import load_start
 from beamwood.methods.train_options import TrainOptions
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
-from beamwood.sampling.head import head_negatives
+from beamwood.sampling.head import Pi, candidates, head_negatives
 
 __all__ = ["TRAINS", "Config", "PreferenceTask", "fit"]
 
@@ -142,15 +142,28 @@ class PreferenceTask(SequenceTask):
         newest = columns + batch.items_BL.shape[1] - batch.targets_BL.shape[1]
         seen = (history >= 0) & (torch.arange(history.shape[1]) <= newest[:, None])
         banned = torch.cat([torch.where(seen, history, targets[:, None]), targets[:, None]], dim=1)
-        height, chosen = max(1, BLOCK_CELLS // len(vectors)), []
+        # No probability exceeds 1, and then a few proposals are scored in place of the catalogue.
+        ceiling = 1.0 if config.pi == "prob" else None
+        few = config.negatives == "uniform" or (config.negatives == "gumbel" and ceiling is not None)
+        cells = candidates(config.num_negatives) * vectors.shape[1] if few else len(vectors)
+        height, chosen = max(1, BLOCK_CELLS // cells), []
         for start in range(0, len(queries_XD), height):
             part = slice(start, start + height)
-            pi = self.pi(queries_XD[part] @ vectors.T, total_X[part, None])
-            masked = torch.zeros_like(pi, dtype=torch.bool).scatter_(1, banned[part], True)
-            chosen.append(
-                head_negatives(pi, ~self.tail_N, masked, config.num_negatives, self.generator, config.negatives)
-            )
+            pi = self.pi_of(queries_XD[part], total_X[part, None])
+            draw = (~self.tail_N, banned[part], config.num_negatives, self.generator, config.negatives, ceiling)
+            chosen.append(head_negatives(pi, *draw))
         return torch.cat(chosen)
+
+    def pi_of(self, queries_RD: Tensor, total_R1: Tensor) -> Pi:
+        """Of some rows, for `head_negatives`."""
+        vectors = self.model.output_weight
+
+        def pi(rows: Tensor, items: Tensor | None) -> Tensor:
+            queries = queries_RD[rows]
+            logits = queries @ vectors.T if items is None else _products(queries, vectors, items)
+            return self.pi(logits, total_R1[rows])
+
+        return pi
 
 
 def _products(queries_XD: Tensor, vectors_ND: Tensor, items_XK: Tensor) -> Tensor:
