@@ -110,6 +110,9 @@ FROM |= {
     for value in (0.25, 0.5, 1.0)
 }
 FROM |= {"lpo4rec, prior 0.5": ("lpo4rec", ALIGNED | {"prior_power": 0.5, "reweight": False})}
+# A fitted model brings 200 candidates, transitions' scores are added to its own.
+BEHIND = ("sasrec, started", "gru4rec, started", "caser, started", "r2rec, started", "lpo4rec, paper's pi, started")
+BOTH = {f"{name} + transitions": name for name in BEHIND}
 COSTED = ("sasrec, trained on", "r2rec", "dpo", "s-dpo", "simpo", "orpo", "lpo4rec, no reweighting", "lpo4rec")
 MAIN = [*COUNTED, "sasrec", "gru4rec", "caser", "melt", "cities", "sasrec, trained on", "r2rec", "dpo", "s-dpo"]
 MAIN += ["simpo", "orpo", "lpo4rec", "lpo4rec, paper's pi", "r2rec, from scratch", "lpo4rec, from scratch"]
@@ -171,6 +174,11 @@ def run(arguments: argparse.Namespace) -> None:
             if name in COUNTED:
                 module = load_method(COUNTED[name])
                 config, options = module.Config(), {}
+            elif name in BOTH:
+                module, options = load_method("two-stage"), {}
+                stages = {"retriever": str(folder / f"{BOTH[name]}-{seed}"), "ranker": str(folder / "transitions-0")}
+                own = {"num_candidates": 200, "validation_users": 2000, "monitor": LOOP["monitor"]}
+                config = module.Config(**(own | settings | stages))
             else:
                 method, own = (SCRATCH | FROM)[name]
                 start = {"start": str(folder / f"{arguments.start}-{seed}")} if name in FROM else {}
@@ -180,7 +188,7 @@ def run(arguments: argparse.Namespace) -> None:
             began, processor = time.perf_counter(), time.process_time()
             retriever = module.fit(split, config, seed=seed, **options)
             seconds, processor = time.perf_counter() - began, time.process_time() - processor
-            if name in SCRATCH:
+            if name in SCRATCH or name in COUNTED:
                 retriever.save(folder / f"{name}-{seed}", overwrite=True)
             values, facts = measured(retriever, split, rule)
             np.savez_compressed(target.with_suffix(".npz"), **values)
@@ -256,7 +264,7 @@ def table(arguments: argparse.Namespace) -> None:
     for file in sorted(Path(arguments.out).glob("*-*.json")):
         document = json.loads(file.read_text())
         runs.setdefault(document["variant"], []).append((document, dict(np.load(file.with_suffix(".npz")))))
-    order = [name for name in [*COUNTED, *SCRATCH, *FROM] if name in runs]
+    order = [name for name in [*COUNTED, *SCRATCH, *FROM, *BOTH] if name in runs]
     # Rows of before the rule was a choice.
     rules = {document.get("tail_rule", TailRule().describe()) for seeds in runs.values() for document, _ in seeds}
     if len(rules) > 1:

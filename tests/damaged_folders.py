@@ -35,6 +35,7 @@ from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import restore_scorer
+from beamwood.retrieval.searcher_scorer import SearcherScorer
 from beamwood.retrieval.sequence import ENCODERS, SequenceSearcher, UserBranch
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.two_tower import TwoTowerSearcher
@@ -114,6 +115,7 @@ KINDS = {
     "neumf": lambda: ranking(NeuMf(NUM_USERS, NUM_ITEMS, factors=2, layers=(6, 4))),
     "din": din,
     "two-stage": lambda: TwoStageSearcher(neighbours(), graphrec().scorer, num_candidates=6),
+    "two-stage-fitted": lambda: TwoStageSearcher(tree(), SearcherScorer(two_tower("mf")), num_candidates=6),
 }
 
 # A wrong value in the place of any other of a manifest.

@@ -86,6 +86,27 @@ def test_what_was_had_gets_the_best_of_its_weights(split, retriever, weight):
     assert weights["repeat_weight"] != 0
 
 
+def test_the_scale_of_a_fitted_models_scores_says_nothing(split, retriever):
+    """Weights grow with the scores, so that the order chosen is the same; scores alike leave the retriever's order."""
+    scores = np.random.default_rng(0).random(len(split.dataset.items))
+    chosen = {}
+    for scale in (1e-3, 1.0, 1e3):
+        score = TwoStageSearcher(retriever, scorer_of(scale * scores), num_candidates=40).score_askers
+        options = {"num_candidates": 40, "monitor": MONITOR, "weight": None, "repeat_weight": None}
+        weights, metrics = Interpolation(retriever, split.valid, **options, fitted=score).best(score)
+        chosen[scale] = [*(weight / scale for weight in weights.values()), *metrics.values()]
+    assert chosen[1.0][0] > 0
+    assert chosen[1e-3] == pytest.approx(chosen[1.0], rel=1e-4)
+    assert chosen[1e3] == pytest.approx(chosen[1.0], rel=1e-4)
+    flat = TwoStageSearcher(retriever, scorer_of(0 * scores), num_candidates=40).score_askers
+    own = validation(lambda: retriever, split.valid, 10**6, seed=0)()
+    weights, metrics = Interpolation(retriever, split.valid, **(options | {"repeat_weight": 0.0}), fitted=flat).best(
+        flat
+    )
+    assert weights["retriever_weight"] > 0
+    assert metrics[MONITOR] >= own[MONITOR] - 1e-9
+
+
 def test_scores_that_do_not_differ_leave_the_rankers(split):
     flat = PopularitySearcher(np.ones(len(split.dataset.items)))
     assert interpolation(split, flat, 40).weights == (0.0,)

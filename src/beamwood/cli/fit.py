@@ -60,7 +60,10 @@ def fit(
     retriever: Annotated[Optional[str], typer.Option("--retriever", help="First stage (method two-stage).")] = None,  # noqa: UP045
     ranker: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--ranker", help="A fitted ranker as second stage; else one is trained (method two-stage)."),
+        typer.Option(
+            "--ranker",
+            help="A fitted ranker, or another retriever, as second stage; else one is trained (method two-stage).",
+        ),
     ] = None,
     time_limit: o.TimeLimit = None,
     user_column: o.UserColumn = None,

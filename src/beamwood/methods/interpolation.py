@@ -20,7 +20,10 @@ from beamwood.retrieval.ranked import interpolated, retrieve, with_repeats
 from beamwood.retrieval.top_k import join_hits
 from beamwood.types import Askers, Hits, IndexArray, Searcher, among
 
-__all__ = ["Interpolation"]
+__all__ = ["Interpolation", "Score"]
+
+Score = Callable[[Askers, IndexArray], NDArray[np.float32]]
+"""What scores [Q, K] items for askers, as `score_askers` of a searcher does."""
 
 # Of the retriever's score over its standard deviation among a query's candidates, as a ranker's scores are log-odds.
 # The last leaves the retriever's order as it is.
@@ -36,7 +39,8 @@ class Interpolation:
     Passage Retrieval"); the two-stage study has the ranker's score alone. `weight`: one weight; None: the one with the
     best `monitor`, a metric of `validate.MEASURED`, of equal ones the smallest. Then `repeat_weight`, added where the
     history holds a candidate, likewise by the same metric with consumed items left in, of `REPEAT_WEIGHTS`: a ranker
-    whose negatives are unseen items says nothing of those that were had.
+    whose negatives are unseen items says nothing of those that were had. What is tried is in units of a log-odds, or
+    with `fitted`, whose scores may be anything, of the standard deviation of these among a query's candidates.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Interpolation:
         monitor: str,
         weight: float | None,
         repeat_weight: float | None,
+        fitted: Score | None = None,
     ) -> None:
         self.queries = queries.take(np.flatnonzero(queries.labels.lengths > 0))
         if len(self.queries) == 0:
@@ -59,12 +64,14 @@ class Interpolation:
             view: among(hits.items[:, : self.num_candidates], self.queries.histories)
             for view, hits in self.candidates.items()
         }
-        self.weights = (weight,) if weight is not None else _weights(self.candidates["all"])
-        self.repeat_weights = REPEAT_WEIGHTS if repeat_weight is None else (repeat_weight,)
+        # What was had may stand far from the others.
+        unit, unseen = 1.0, self.candidates["new"]
+        if fitted is not None:
+            unit = _spread(fitted(self.queries.askers, unseen.items[:, : self.num_candidates])) or 1.0
+        self.weights = (weight,) if weight is not None else _weights(unseen.scores, unit)
+        self.repeat_weights = tuple(unit * one for one in REPEAT_WEIGHTS) if repeat_weight is None else (repeat_weight,)
 
-    def best(
-        self, score: Callable[[Askers, IndexArray], NDArray[np.float32]]
-    ) -> tuple[dict[str, float], dict[str, float]]:
+    def best(self, score: Score) -> tuple[dict[str, float], dict[str, float]]:
         """Both weights for a ranker's `score_askers`, by the names that `TwoStageSearcher` gives them, and what
         validation says of them, named as `validation` does."""
         askers, num_ranked = self.queries.askers, self.num_candidates
@@ -100,9 +107,14 @@ class Interpolation:
         return join_hits(parts, k)
 
 
-def _weights(candidates: Hits) -> tuple[float, ...]:
-    """`_WEIGHTS` over the mean standard deviation of a query's candidates' scores; 0 alone where they do not differ."""
-    scores_QK = np.where(candidates.items >= 0, candidates.scores.astype(float), np.nan)
-    scores_QK = scores_QK[(candidates.items >= 0).any(axis=1)]
-    scale = float(np.nanstd(scores_QK, axis=1).mean()) if len(scores_QK) else 0.0
-    return tuple(weight / scale for weight in _WEIGHTS) if scale > 0 else (0.0,)
+def _weights(scores_QK: NDArray[np.float32], unit: float) -> tuple[float, ...]:
+    """`_WEIGHTS` in units of a ranker, for candidates' scores; 0 alone where these do not differ."""
+    spread = _spread(scores_QK)
+    return tuple(unit * weight / spread for weight in _WEIGHTS) if spread > 0 else (0.0,)
+
+
+def _spread(scores_QK: NDArray[np.float32]) -> float:
+    """The mean standard deviation of a query's scores, those of -inf left out; 0 where there is none."""
+    scores_QK = np.where(np.isneginf(scores_QK), np.nan, scores_QK.astype(float))
+    scores_QK = scores_QK[~np.isnan(scores_QK).all(axis=1)]
+    return float(np.nanstd(scores_QK, axis=1).mean()) if len(scores_QK) else 0.0

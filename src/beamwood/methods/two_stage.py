@@ -27,7 +27,7 @@ from beamwood.errors import InputError
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import context_features, tensors
 from beamwood.methods.fitted import fitted_alike
-from beamwood.methods.interpolation import Interpolation
+from beamwood.methods.interpolation import Interpolation, Score
 from beamwood.methods.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
 from beamwood.methods.train import train
 from beamwood.methods.train_options import TrainOptions, with_less_time
@@ -36,6 +36,7 @@ from beamwood.models.pairs import Asked
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher, retrieve
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
+from beamwood.retrieval.searcher_scorer import SearcherScorer
 from beamwood.retrieval.stored import MOST
 from beamwood.training.lazy_adam import LazyAdam
 from beamwood.types import Askers, BoolArray, IndexArray, Searcher, among
@@ -54,7 +55,11 @@ class Config(PairConfig):
     """Two stages; the ranker is the study's DIN, in a size that two cores train in minutes."""
 
     retriever: str | None = Field(None, description="folder of the fitted retriever (--retriever); required")
-    ranker: str | None = Field(None, description="folder of a fitted ranker (--ranker); None: one is trained here")
+    ranker: str | None = Field(
+        None,
+        description="folder of a fitted ranker or of another retriever, whose score is added (--ranker); None: a "
+        "ranker is trained here",
+    )
     num_candidates: int = Field(
         100, ge=1, le=MOST, description="K: what the retriever brings; the study has 40, 80, 120"
     )
@@ -280,21 +285,22 @@ def two_stage(
     retriever_weight: float = 0.0,
     repeat_weight: float = 0.0,
 ) -> Retriever:
-    """Put a fitted ranker behind a fitted retriever of the same items.
+    """Put a fitted ranker, or another fitted retriever, behind a fitted retriever of the same items.
 
     The order is by the ranker's score plus `retriever_weight` times the retriever's, plus `repeat_weight` where the
-    history holds the candidate. Errors: `InputError` where they know other items or users, or `ranker` does not rank.
+    history holds the candidate. Errors: `InputError` where they know other items or users, or `ranker` is two stages.
     """
     if not retriever.items.ids.equals(ranker.items.ids):
         raise InputError("retriever and ranker were fitted on other items; fit both on the same log")
-    if not isinstance(ranker.searcher, RankingSearcher):
-        raise InputError(f"the ranker holds a {ranker.searcher.kind} retriever; fit one with --method ranker")
+    second = ranker.searcher
+    if isinstance(second, TwoStageSearcher):
+        raise InputError("the ranker is two stages itself; give the folder of a ranker or of one retriever")
     same_users = (
         retriever.users is not None and ranker.users is not None and retriever.users.ids.equals(ranker.users.ids)
     )
     searcher = TwoStageSearcher(
         retriever.searcher,
-        ranker.searcher.scorer,
+        second.scorer if isinstance(second, RankingSearcher) else SearcherScorer(second),
         num_candidates=num_candidates,
         retriever_weight=retriever_weight,
         repeat_weight=repeat_weight,
@@ -340,9 +346,13 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
         both = two_stage(first, second, num_candidates=config.num_candidates)
         if config.retriever_weight == 0 and config.repeat_weight == 0:
             return both
-        assert isinstance(second.searcher, RankingSearcher)
-        weights, _ = _interpolation(first, split, config, options.get("seed", 0)).best(second.searcher.score_askers)
-        return two_stage(first, second, num_candidates=config.num_candidates, **weights)
+        assert isinstance(both.searcher, TwoStageSearcher)
+        score = both.searcher.score_askers
+        fitted = None if isinstance(second.searcher, RankingSearcher) else score
+        weights, metrics = _interpolation(first, split, config, options.get("seed", 0), fitted).best(score)
+        both = two_stage(first, second, num_candidates=config.num_candidates, **weights)
+        both.metadata["training"] |= weights | {f"valid/{config.monitor}": metrics[config.monitor]}
+        return both
     check_users_known(split, config)
     if config.context_columns and (config.horizon > 1 or config.num_targets > 1):
         raise InputError(
@@ -370,7 +380,9 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     return build_retriever(searcher(**weights), split, method="two-stage", config=config, seed=seed, training=training)
 
 
-def _interpolation(first: Retriever, split: Split, config: Config, seed: int) -> Interpolation:
+def _interpolation(
+    first: Retriever, split: Split, config: Config, seed: int, fitted: Score | None = None
+) -> Interpolation:
     """The retriever's candidates for the validation users. Errors: a `monitor` that is not measured."""
     check_monitor(config.monitor)
     return Interpolation(
@@ -380,4 +392,5 @@ def _interpolation(first: Retriever, split: Split, config: Config, seed: int) ->
         monitor=config.monitor,
         weight=config.retriever_weight,
         repeat_weight=config.repeat_weight,
+        fitted=fitted,
     )

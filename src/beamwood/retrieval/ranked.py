@@ -16,6 +16,7 @@ from pydantic import Field
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.scorers import ContextEncoder, PairScorer, check_pairs, context_of, restore_scorer
+from beamwood.retrieval.searcher_scorer import SearcherScorer, StoredStage
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates, top_k
 from beamwood.types import (
@@ -100,16 +101,11 @@ class RankingSearcher:
         return cls(restore_scorer(config, arrays))
 
 
-class _StoredStage(StoredConfig):
-    kind: str
-    config: dict[str, Any]
-
-
 class _Stored(StoredConfig):
     num_candidates: int = Field(le=MOST)
     retriever_weight: float = Field(0.0, ge=0, le=MOST)
     repeat_weight: float = Field(0.0, ge=-MOST, le=MOST)
-    retriever: _StoredStage
+    retriever: StoredStage
     ranker: dict[str, Any]
 
 
@@ -234,7 +230,8 @@ class TwoStageSearcher:
         stored = _Stored.model_validate(config)
         first = stored.retriever
         retriever = restore_searcher(first.kind, first.config, _of_stage(arrays, "retriever."))
-        scorer = restore_scorer(stored.ranker, _of_stage(arrays, "ranker."))
+        fitted = stored.ranker.get("kind") == SearcherScorer.kind
+        scorer = (SearcherScorer.restore if fitted else restore_scorer)(stored.ranker, _of_stage(arrays, "ranker."))
         return cls(
             retriever,
             scorer,

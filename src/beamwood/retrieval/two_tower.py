@@ -95,6 +95,11 @@ class TwoTowerSearcher:
         return self.tower == "mf"
 
     @property
+    def num_users(self) -> int:
+        """U, 0 where histories are read."""
+        return len(self.arrays["users"]) if self.needs_users else 0
+
+    @property
     def uses_context(self) -> bool:
         """Never: the towers know ids, histories and item columns."""
         return False
