@@ -361,6 +361,31 @@ def test_any_fitted_retriever_goes_behind_another(dataset, first, tmp_path, name
     assert measured[0] >= measured[1] - 1e-3
 
 
+@pytest.mark.parametrize("name", ["cooccurrence", "transitions"])
+def test_counting_goes_behind_a_retriever_by_its_name(market, first, dataset, tmp_path, capsys, name):
+    out = str(tmp_path / "both")
+    log = [str(market / "log.parquet"), "--items", str(market / "items.parquet"), "--user-table"]
+    fit = [
+        "fit",
+        *log,
+        str(market / "users.parquet"),
+        "--method",
+        "two-stage",
+        "--split",
+        "leave-one-out",
+        "--out",
+        out,
+    ]
+    assert main([*fit, "--retriever", first["leave-one-out"], "--ranker", name]) == 0
+    assert "retriever_weight" in capsys.readouterr().out
+    split = leave_one_out(dataset)
+    load_method(name).fit(split).save(tmp_path / name)
+    config = two_stage.Config(retriever=first["leave-one-out"], ranker=str(tmp_path / name))
+    histories = [[1, 2, 3], [5]]
+    expected = two_stage.fit(split, config, seed=2026).recommend(histories=histories, k=9)
+    assert beamwood.load(out).recommend(histories=histories, k=9) == expected
+
+
 @pytest.fixture(scope="module")
 def by_device(tmp_path_factory):
     """People take even items on one device and odd ones on the other, and nothing else matters."""

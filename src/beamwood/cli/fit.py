@@ -62,7 +62,8 @@ def fit(
         Optional[str],  # noqa: UP045
         typer.Option(
             "--ranker",
-            help="A fitted ranker, or another retriever, as second stage; else one is trained (method two-stage).",
+            help="Second stage (method two-stage): a fitted ranker, another retriever, cooccurrence or transitions; "
+            "else a ranker is trained.",
         ),
     ] = None,
     time_limit: o.TimeLimit = None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
@@ -24,6 +24,7 @@ from beamwood.data.examples import Examples, windows
 from beamwood.data.split import Split
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
+from beamwood.methods import cooccurrence, transitions
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import context_features, tensors
 from beamwood.methods.fitted import fitted_alike
@@ -46,6 +47,8 @@ __all__ = ["TRAINS", "Config", "RetrievedTask", "fit", "two_stage"]
 TRAINS = True
 """This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
 
+# What `ranker` may name instead of a folder: nothing is trained.
+_COUNTED: dict[str, Callable[[Split], Retriever]] = {"cooccurrence": cooccurrence.fit, "transitions": transitions.fit}
 # Histories, and items of theirs, that the retriever is asked with at a time.
 _SEARCHED_AT_A_TIME = 1024
 _ITEMS_AT_A_TIME = 2**18
@@ -57,8 +60,8 @@ class Config(PairConfig):
     retriever: str | None = Field(None, description="folder of the fitted retriever (--retriever); required")
     ranker: str | None = Field(
         None,
-        description="folder of a fitted ranker or of another retriever, whose score is added (--ranker); None: a "
-        "ranker is trained here",
+        description="folder of a fitted ranker or of another retriever, or cooccurrence or transitions, whose score is "
+        "added (--ranker); None: a ranker is trained here",
     )
     num_candidates: int = Field(
         100, ge=1, le=MOST, description="K: what the retriever brings; the study has 40, 80, 120"
@@ -342,7 +345,8 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
         raise InputError("two-stage needs a fitted retriever; give its folder with --retriever")
     first = fitted_alike(config.retriever, split)
     if config.ranker is not None:
-        second = fitted_alike(config.ranker, split)
+        counted = _COUNTED.get(config.ranker)
+        second = fitted_alike(config.ranker, split) if counted is None else counted(split)
         both = two_stage(first, second, num_candidates=config.num_candidates)
         if config.retriever_weight == 0 and config.repeat_weight == 0:
             return both
