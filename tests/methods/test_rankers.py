@@ -361,6 +361,23 @@ def test_any_fitted_retriever_goes_behind_another(dataset, first, tmp_path, name
     assert measured[0] >= measured[1] - 1e-3
 
 
+def test_two_stages_go_before_a_third(dataset, first, tmp_path):
+    split = leave_one_out(dataset)
+    config = two_stage.Config(retriever=first["leave-one-out"], ranker="transitions", num_candidates=25)
+    two_stage.fit(split, config).save(tmp_path / "both")
+    counted = popularity.fit(split)
+    counted.save(tmp_path / "third")
+    settings = {"retriever": str(tmp_path / "both"), "ranker": str(tmp_path / "third"), "retriever_weight": 0.5}
+    three = two_stage.fit(split, config.model_copy(update=settings | {"repeat_weight": 0}))
+    three.save(tmp_path / "three")
+    histories = split.test.histories.take(np.arange(20))
+    hits = beamwood.load(tmp_path / "three").searcher.search(histories, 9)
+    assert np.array_equal(hits.items, three.searcher.search(histories, 9).items)
+    before = beamwood.load(tmp_path / "both").searcher.search(histories, 25)
+    total = 0.5 * before.scores + counted.searcher.score(histories, before.items)
+    assert np.allclose(hits.scores, -np.sort(-total, axis=1)[:, :9], rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["cooccurrence", "transitions"])
 def test_counting_goes_behind_a_retriever_by_its_name(market, first, dataset, tmp_path, capsys, name):
     out = str(tmp_path / "both")

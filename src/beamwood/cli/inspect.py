@@ -13,6 +13,8 @@ from beamwood.cli.output import check_page, write_page
 from beamwood.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from beamwood.retrieval.retriever import Retriever
     from beamwood.theory.diagnostics import TreeReport
     from beamwood.types import ItemLists
@@ -193,20 +195,22 @@ def margin_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
     return [words[name] for name in report.margin], [[f"{value:.4f}" for value in report.margin.values()]]
 
 
+def lines(document: dict[str, Any], indent: str = "") -> Iterator[str]:
+    """Keys and values, what is within a value indented below it."""
+    for name, value in document.items():
+        if isinstance(value, dict) and value:
+            yield f"{indent}{name}:"
+            yield from lines(value, indent + "  ")
+        else:
+            yield f"{indent}{name}: {value}"
+
+
 def show(document: dict[str, Any], report: TreeReport | None) -> None:
     """The document for people."""
     from rich.console import Console
     from rich.table import Table
 
-    for name, value in document.items():
-        if name == "diagnostics":
-            continue
-        if isinstance(value, dict):
-            print(f"{name}:")
-            for key, inner in value.items():
-                print(f"  {key}: {inner}")
-        else:
-            print(f"{name}: {value}")
+    print("\n".join(lines({name: value for name, value in document.items() if name != "diagnostics"})))
     if report is None:
         return
     console = Console(width=140)
