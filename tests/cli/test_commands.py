@@ -120,6 +120,27 @@ def test_compare_says_which_is_better(market, capsys):
     assert re.search("test users with a tail label; .*prefixes of two items or more", capsys.readouterr().out)
 
 
+def test_compare_adds_scores(market, capsys, tmp_path):
+    """A sum is measured as the folder of its two stages is, each part is fitted once, and a third goes behind both."""
+    log = market / "log.parquet"
+    names = ["cooccurrence+transitions", "cooccurrence", "transitions+cooccurrence+popularity"]
+    assert beamwood("compare", log, "--methods", ",".join(names), "--k", "10", "--json") == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert list(document["methods"]) == names
+    assert captured.err.count("cooccurrence: fitted") == 1
+    assert document["seconds"][names[0]] >= document["seconds"]["cooccurrence"]
+    first = ["fit", log, "--method"]
+    assert beamwood(*first, "cooccurrence", "--out", tmp_path / "first") == 0
+    stages = [*first, "two-stage", "--retriever", tmp_path / "first", "--ranker", "transitions"]
+    assert beamwood(*stages, "--out", tmp_path / "both") == 0
+    capsys.readouterr()
+    assert beamwood("evaluate", tmp_path / "both", "--k", "10", "--json") == 0
+    alone = json.loads(capsys.readouterr().out)
+    for view in ("all", "new"):
+        assert document["methods"][names[0]][view]["metrics"] == alone["views"][view]["metrics"]
+
+
 @pytest.mark.parametrize(
     ("left_in", "taken_out", "said"),
     [
@@ -140,6 +161,11 @@ def test_what_compare_concludes(left_in, taken_out, said):
         for view, mean in (("all", left_in), ("new", taken_out))
     }
     assert verdict(tests, "dtr", "f@20").startswith(said)
+
+
+def test_a_tree_below_a_sum_with_it_is_not_given_up():
+    tests = {"all": [{"rival": "dtr+counts", "difference": {"mean": -0.01}, "adjusted": {"t": 0.01}}], "new": []}
+    assert verdict(tests, "dtr", "f@20") == "dtr is significantly below dtr+counts (all: -0.0100) in f@20."
 
 
 def write(folder, name, frame):

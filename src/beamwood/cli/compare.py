@@ -30,6 +30,7 @@ from beamwood.evaluation.protocol import VIEWS
 if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.metrics import TailRule
+    from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["compare", "verdict"]
 
@@ -38,9 +39,12 @@ STARTED = {"melt": "--from", "cities": "--from", "two-stage": "--retriever"}
 
 def compare(
     log: o.LogPath,
-    methods: Annotated[str, typer.Option("--methods", help="Methods, separated by commas.")] = (
-        "popularity,cooccurrence,transitions,two_tower,dtr"
-    ),
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods", help="Methods, separated by commas; dtr+cooccurrence: the second's score added to the first's."
+        ),
+    ] = "popularity,cooccurrence,transitions,two_tower,dtr,dtr+cooccurrence",
     items: o.Items = None,
     split: o.SplitName = "users",
     seed: o.Seed = 2026,
@@ -67,8 +71,8 @@ def compare(
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if len(set(names)) != len(names) or len(names) < 2:
         raise InputError(f"--methods {methods!r} must name at least two different methods")
-    modules = {name: load_method(name) for name in names}
-    check_alone(names, split)
+    modules = {part: load_method(part) for name in names for part in parts(name)}
+    check_alone(tuple(modules), split)
     limit, rule = parse_duration(time_limit), tail_rule(tail, tail_of)
     source = Source(
         log,
@@ -93,16 +97,27 @@ def compare(
     if tail is not None and on_tail < 2:
         note(f"--tail is left out: {on_tail} test users have a tail label, and a comparison needs 2; raise the share")
     results, seconds, rare = {}, {}, {}
+    fitted: dict[str, Retriever] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for name, module in modules.items():
+        for place, name in enumerate(names):
+            for part in parts(name):
+                if part not in fitted:
+                    began = time.perf_counter()
+                    config = make_config(modules[part], None, [])
+                    fitted[part] = fit_method(
+                        modules[part], data, config, out=f"{scratch}/{part}", seed=seed, limit=limit
+                    )
+                    seconds[part] = round(time.perf_counter() - began, 1)
+                    note(f"{part}: fitted in {seconds[part]} s")
             began = time.perf_counter()
-            config = make_config(module, None, [])
-            retriever = fit_method(module, data, config, out=f"{scratch}/{name}", seed=seed, limit=limit)
-            seconds[name] = round(time.perf_counter() - began, 1)
-            note(f"{name}: fitted in {seconds[name]} s")
-            results[name] = measure(retriever.searcher, data, cuts, rule)
+            searcher = together([fitted[part] for part in parts(name)], data, seed).searcher
+            if len(parts(name)) > 1:
+                seconds[name] = round(sum(seconds[part] for part in parts(name)) + time.perf_counter() - began, 1)
+            later = {part for other in names[place + 1 :] for part in parts(other)}
+            fitted = {part: retriever for part, retriever in fitted.items() if part in later}
+            results[name] = measure(searcher, data, cuts, rule)
             if on_tail >= 2:
-                rare[name] = measure_tail(retriever.searcher, data, cuts, rule)
+                rare[name] = measure_tail(searcher, data, cuts, rule)
     metric = f"f@{cuts[0]}"
     baseline = "dtr" if "dtr" in names else names[-1]
     tests = compared(results, baseline, metric)
@@ -133,6 +148,21 @@ def compare(
         print(f"\n{with_tail_label(queries)}; {described}")
         print_table(rare_views, cuts)
         print(verdict(compared(rare_views, baseline, metric), baseline, metric))
+
+
+def parts(name: str) -> list[str]:
+    """The methods of a sum."""
+    return [part.strip() for part in name.split("+")]
+
+
+def together(fitted: Sequence[Retriever], split: Split, seed: int) -> Retriever:
+    """The first with each of the others behind those before it."""
+    from beamwood.methods.two_stage import put_behind
+
+    first, *others = fitted
+    for other in others:
+        first = put_behind(first, other, split, seed=seed)
+    return first
 
 
 def check_alone(names: Sequence[str], split: str) -> None:
@@ -167,11 +197,11 @@ def verdict(tests: Mapping[str, list[dict[str, Any]]], baseline: str, metric: st
                 continue
             mean = test["difference"]["mean"]
             (wins if mean > 0 else losses).append(f"{test['rival']} ({view}: {mean:+.4f})")
-            if mean <= 0:
+            if mean <= 0 and baseline not in parts(test["rival"]):
                 lost.add(view)
     if losses:
-        where = "here" if len(lost) == len(tests) else f"with {VIEWS[lost.pop()]}"
-        advice = f"Do not use the tree {where}. " if baseline == "dtr" else ""
+        where = "here" if len(lost) != 1 else f"with {VIEWS[next(iter(lost))]}"
+        advice = f"Do not use the tree {where}. " if baseline == "dtr" and lost else ""
         above = f", and above {', '.join(wins)}," if wins else ""
         return f"{advice}{baseline} is significantly below {', '.join(losses)}{above} in {metric}."
     if wins:

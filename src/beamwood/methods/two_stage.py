@@ -42,7 +42,7 @@ from beamwood.retrieval.stored import MOST
 from beamwood.training.lazy_adam import LazyAdam
 from beamwood.types import Askers, BoolArray, IndexArray, Searcher, among
 
-__all__ = ["TRAINS", "Config", "RetrievedTask", "fit", "two_stage"]
+__all__ = ["TRAINS", "Config", "RetrievedTask", "fit", "put_behind", "two_stage"]
 
 TRAINS = True
 """This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
@@ -331,6 +331,26 @@ def two_stage(
     )
 
 
+def put_behind(
+    first: Retriever, second: Retriever, split: Split, config: Config | None = None, *, seed: int = 0
+) -> Retriever:
+    """`two_stage` with the weights that are best on `split.valid`, unless `config` gives both as 0.
+
+    Both must be fitted on the training part of this split. Errors: as `two_stage`, and without a validation label.
+    """
+    config = config or Config()
+    both = two_stage(first, second, num_candidates=config.num_candidates)
+    if config.retriever_weight == 0 and config.repeat_weight == 0:
+        return both
+    assert isinstance(both.searcher, TwoStageSearcher)
+    score = both.searcher.score_askers
+    fitted = None if isinstance(second.searcher, RankingSearcher) else score
+    weights, metrics = _interpolation(first, split, config, seed, fitted).best(score)
+    both = two_stage(first, second, num_candidates=config.num_candidates, **weights)
+    both.metadata["training"] |= weights | {f"valid/{config.monitor}": metrics[config.monitor]}
+    return both
+
+
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
     """Train a ranker for the retriever in `config.retriever` (or take `config.ranker`) and put it behind it.
 
@@ -347,16 +367,7 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     if config.ranker is not None:
         counted = _COUNTED.get(config.ranker)
         second = fitted_alike(config.ranker, split) if counted is None else counted(split)
-        both = two_stage(first, second, num_candidates=config.num_candidates)
-        if config.retriever_weight == 0 and config.repeat_weight == 0:
-            return both
-        assert isinstance(both.searcher, TwoStageSearcher)
-        score = both.searcher.score_askers
-        fitted = None if isinstance(second.searcher, RankingSearcher) else score
-        weights, metrics = _interpolation(first, split, config, options.get("seed", 0), fitted).best(score)
-        both = two_stage(first, second, num_candidates=config.num_candidates, **weights)
-        both.metadata["training"] |= weights | {f"valid/{config.monitor}": metrics[config.monitor]}
-        return both
+        return put_behind(first, second, split, config, seed=options.get("seed", 0))
     check_users_known(split, config)
     if config.context_columns and (config.horizon > 1 or config.num_targets > 1):
         raise InputError(
