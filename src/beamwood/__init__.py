@@ -28,15 +28,21 @@ def load(path: Any) -> Retriever:
 def fit(split: Any, method: str = "dtr", config: Any = None, **options: Any) -> Retriever:
     """Train a method (see `beamwood.methods.METHODS`) on a split; `options` are `beamwood.methods.TrainOptions`.
 
-    `config` is the method's own `Config` or a mapping of its settings. Errors: `InputError` on what is no split, on a
-    method, a setting or an option that does not exist, and on values outside their bounds.
+    `config` is the method's own `Config` or a mapping of its settings. In "dtr+cooccurrence" config and options are the
+    first's, and the second, which counts, goes behind it with weights that validation users choose. Errors:
+    `InputError` on what is no split, on a method, a setting or an option that does not exist, and on values outside
+    their bounds.
     """
     methods = import_module("beamwood.methods")
-    module = methods.load_method(method)
+    sums = import_module("beamwood.methods.sums")
+    first, *others = sums.parts(method)
+    module = methods.load_method(first)
+    sums.check_counting(first, others)
     methods.check_split(split)
     options = methods.checked_options(module.fit, options)
     fitted: Retriever = module.fit(split, methods.configured(module, config), **options)
-    return fitted
+    both: Retriever = sums.with_counting(fitted, others, split, seed=options.get("seed", 0))
+    return both
 
 
 def evaluate(retriever: Retriever, split: Any, *, ks: Sequence[int] = (20,)) -> dict[str, PerQuery]:

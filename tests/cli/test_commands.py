@@ -139,6 +139,17 @@ def test_compare_adds_scores(market, capsys, tmp_path):
     alone = json.loads(capsys.readouterr().out)
     for view in ("all", "new"):
         assert document["methods"][names[0]][view]["metrics"] == alone["views"][view]["metrics"]
+    # And as what one command fits.
+    assert beamwood(*first, names[2], "--out", tmp_path / "three", "--seed", "2026", "--json") == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["training"].keys() >= {
+        "decay",
+        "cooccurrence/retriever_weight",
+        "popularity/repeat_weight",
+    }
+    assert beamwood("evaluate", tmp_path / "three", "--k", "10", "--json") == 0
+    views = json.loads(capsys.readouterr().out)["views"]
+    assert document["methods"][names[2]]["new"]["metrics"] == views["new"]["metrics"]
 
 
 @pytest.mark.parametrize(
@@ -241,6 +252,10 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["recommend", tmp_path / "foreign", "--user", "1"], "foreign"),
         (["nonsense"], "nonsense"),
         (["compare", log, "--methods", "dtr"], "at least two"),
+        (["compare", log, "--methods", "dtr,dtr+melt"], "melt goes on from a fitted model"),
+        (["compare", log, "--methods", "dtr,dtr+"], "method '' is unknown"),
+        (["fit", log, "--method", "dtr+sasrec", "--out", "x"], "sasrec trains, and only what counts is added"),
+        (["fit", log, "--method", "dtr+cooc", "--out", "x"], "'cooc' is unknown; did you mean 'cooccurrence'"),
     ]
     for arguments, message in cases:
         assert beamwood(*arguments) == 2, arguments

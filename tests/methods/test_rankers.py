@@ -401,6 +401,10 @@ def test_counting_goes_behind_a_retriever_by_its_name(market, first, dataset, tm
     histories = [[1, 2, 3], [5]]
     expected = two_stage.fit(split, config, seed=2026).recommend(histories=histories, k=9)
     assert beamwood.load(out).recommend(histories=histories, k=9) == expected
+    # What the first is, in one call.
+    both = beamwood.fit(split, f"cooccurrence+{name}", seed=2026)
+    assert both.recommend(histories=histories, k=9) == expected
+    assert both.metadata["training"].keys() >= {"shrinkage", f"{name}/retriever_weight"}
 
 
 @pytest.fixture(scope="module")

@@ -67,6 +67,7 @@ def compare(
 ) -> None:
     """Fit several methods on the same training users and compare them on the same test users."""
     from beamwood.methods import load_method
+    from beamwood.methods.sums import parts, sum_of
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if len(set(names)) != len(names) or len(names) < 2:
@@ -110,7 +111,7 @@ def compare(
                     seconds[part] = round(time.perf_counter() - began, 1)
                     note(f"{part}: fitted in {seconds[part]} s")
             began = time.perf_counter()
-            searcher = together([fitted[part] for part in parts(name)], data, seed).searcher
+            searcher = sum_of([fitted[part] for part in parts(name)], data, seed=seed).searcher
             if len(parts(name)) > 1:
                 seconds[name] = round(sum(seconds[part] for part in parts(name)) + time.perf_counter() - began, 1)
             later = {part for other in names[place + 1 :] for part in parts(other)}
@@ -150,21 +151,6 @@ def compare(
         print(verdict(compared(rare_views, baseline, metric), baseline, metric))
 
 
-def parts(name: str) -> list[str]:
-    """The methods of a sum."""
-    return [part.strip() for part in name.split("+")]
-
-
-def together(fitted: Sequence[Retriever], split: Split, seed: int) -> Retriever:
-    """The first with each of the others behind those before it."""
-    from beamwood.methods.two_stage import put_behind
-
-    first, *others = fitted
-    for other in others:
-        first = put_behind(first, other, split, seed=seed)
-    return first
-
-
 def check_alone(names: Sequence[str], split: str) -> None:
     """Errors: a method that goes on from a fitted one, or whose own settings do not fit the split."""
     for name in names:
@@ -188,6 +174,8 @@ def num_with_tail_label(split: Split, rule: TailRule) -> int:
 
 def verdict(tests: Mapping[str, list[dict[str, Any]]], baseline: str, metric: str) -> str:
     """What the paired tests say of the baseline, plainly."""
+    from beamwood.methods.sums import parts
+
     losses: list[str] = []
     wins: list[str] = []
     lost = set()

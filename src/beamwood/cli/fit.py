@@ -45,7 +45,8 @@ def fit(
         typer.Option(
             "--method",
             help="Trees: dtr, tdm, jtm, otm, plt, din. Sequences: sasrec, gru4rec, caser, fmlp, lpo4rec, melt, cities. "
-            "Others: two_tower, ranker, two-stage, popularity, cooccurrence, transitions.",
+            "Others: two_tower, ranker, two-stage, popularity, cooccurrence, transitions. dtr+cooccurrence adds the "
+            "second's score to the first's.",
         ),
     ] = "dtr",
     items: o.Items = None,
@@ -83,15 +84,18 @@ def fit(
     """Train a method on the training part of LOG and save the retriever that is best on its validation part."""
     from beamwood.artefact import check_output
     from beamwood.methods import load_method
+    from beamwood.methods.sums import check_counting, parts, with_counting
 
     check_output(out, overwrite=overwrite)
     limit = parse_duration(time_limit)
-    module = load_method(method)
+    first, *others = parts(method)
+    module = load_method(first)
+    check_counting(first, others)
     folders = {"start": ("--from", start), "retriever": ("--retriever", retriever), "ranker": ("--ranker", ranker)}
     given = {key: folder for key, (_, folder) in folders.items() if folder is not None}
     for key in given:
         if key not in module.Config.model_fields:
-            raise InputError(f"{folders[key][0]} is not for {method}; it is for {METHODS_OF[key]}")
+            raise InputError(f"{folders[key][0]} is not for {first}; it is for {METHODS_OF[key]}")
     chosen = make_config(module, config, [*(setting or []), *(f"{key}={dumps(f)}" for key, f in given.items())])
     source = Source(
         log,
@@ -119,6 +123,7 @@ def fit(
     fitted = fit_method(
         module, data, chosen, out=out, seed=seed, limit=limit, resume=resume, overwrite=overwrite, source=source
     )
+    fitted = with_counting(fitted, others, data, seed=seed)
     fitted.save(out, overwrite=overwrite)
     document = {
         "out": out,
