@@ -113,7 +113,7 @@ FROM |= {"lpo4rec, prior 0.5": ("lpo4rec", ALIGNED | {"prior_power": 0.5, "rewei
 # A fitted model brings 200 candidates, transitions' scores are added to its own.
 BEHIND = ("sasrec, started", "gru4rec, started", "caser, started", "r2rec, started", "lpo4rec, paper's pi, started")
 BOTH = {f"{name} + transitions": name for name in BEHIND}
-COSTED = ("sasrec, trained on", "r2rec", "dpo", "s-dpo", "simpo", "orpo", "lpo4rec, no reweighting", "lpo4rec")
+COSTED = ("sasrec, trained on", "r2rec", "dpo", "s-dpo", "simpo", "orpo", "lpo4rec", "lpo4rec, paper's pi")
 MAIN = [*COUNTED, "sasrec", "gru4rec", "caser", "melt", "cities", "sasrec, trained on", "r2rec", "dpo", "s-dpo"]
 MAIN += ["simpo", "orpo", "lpo4rec", "lpo4rec, paper's pi", "r2rec, from scratch", "lpo4rec, from scratch"]
 
