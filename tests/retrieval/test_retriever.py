@@ -14,7 +14,9 @@ from beamwood.kernels.din import DinWeights, Layer
 from beamwood.kernels.transformer import TransformerEncoder
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.ranked import TwoStageSearcher
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.searcher_scorer import SearcherScorer
 from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import random_tree
@@ -224,3 +226,24 @@ def test_foreign_artefacts(retriever, tmp_path):
     (tmp_path / "model" / "weights.safetensors").write_bytes(b"broken")
     with pytest.raises(ArtefactError, match=r"weights\.safetensors"):
         Retriever.load(tmp_path / "model")
+
+
+def test_who_is_new_gets_what_most_had_where_the_model_says_nothing():
+    ids = [f"item {index:02d}" for index in range(NUM_ITEMS)]
+    users = Vocabulary(pl.Series(["a", "b", "c"]))
+    known = ItemLists(np.array([0, 2, 3, 6]), np.array([7, 9, 7, 7, 9, 4], np.int32))
+    sequence = Retriever(sequence_searcher(), Vocabulary(pl.Series(ids)), users, known)
+    answer = sequence.recommend([[], ["item 01"], []], k=4)
+    assert answer.item_ids[0] == answer.item_ids[2] == ["item 07", "item 09", "item 04", "item 00"]
+    assert answer.scores[0] == [0, 0, 0, 0]
+    assert answer.item_ids[1] == sequence.recommend([["item 01"]], k=4).item_ids[0]
+    assert sequence.recommend(users=["z"], k=1, on_unknown="ignore").item_ids == [["item 07"]]
+    assert sequence.recommend([[]], k=9, allowed=["item 09", "item 33"]).item_ids == [["item 09", "item 33"]]
+    # What says something of the new is left alone, and without histories nothing is known.
+    tree = Retriever(tree_searcher(), Vocabulary(pl.Series(ids)), users, known)
+    assert tree.recommend([[]], k=4).scores[0][0] != 0
+    bare = Retriever(sequence_searcher(), Vocabulary(pl.Series(ids)))
+    assert bare.recommend([[]], k=2).item_ids == [["item 00", "item 01"]]
+    # A second stage orders what the first brings, which is nothing here.
+    both = TwoStageSearcher(sequence_searcher(), SearcherScorer(neighbour_searcher()), num_candidates=5)
+    assert Retriever(both, sequence.items, users, known).recommend([[]], k=2).item_ids == [["item 07", "item 09"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,8 @@ from beamwood.errors import ArtefactError, InputError, nearest
 from beamwood.kernels.arrays import check_integers
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.stored import restoring
-from beamwood.types import Askers, BoolArray, ItemLists, PersonalSearcher, Searcher, is_personal, needs_users
+from beamwood.retrieval.top_k import top_k
+from beamwood.types import Askers, BoolArray, Hits, ItemLists, PersonalSearcher, Searcher, is_personal, needs_users
 
 __all__ = ["Allowed", "Recommendations", "Retriever"]
 
@@ -94,7 +96,8 @@ class Retriever:
 
         Ids come as lists, arrays or series. `allowed`: item ids, {"category": name or names}, or N truth values by
         item index; the filter acts inside the search.
-        `exclude_seen` leaves the history's own items out. Unknown ids are an `InputError` unless
+        An empty history is answered with the items that most known histories hold where the model says nothing of it
+        (all scores 0). `exclude_seen` leaves the history's own items out. Unknown ids are an `InputError` unless
         `on_unknown="ignore"`, which drops unknown items and answers unknown users as if they had no history. `context`:
         by column a value a row, where the retriever looks at circumstances; what is left out counts as missing.
         """
@@ -121,7 +124,7 @@ class Retriever:
             frame = None if context is None else pl.DataFrame(dict(context), strict=False)
             hits = searcher.search_askers(Askers(asked, known, frame), k, excluded=excluded, allowed=mask)
         else:
-            hits = searcher.search(known, k, excluded=excluded, allowed=mask)
+            hits = self._with_popular(searcher.search(known, k, excluded=excluded, allowed=mask), known, mask)
         if np.isposinf(hits.scores).any():
             raise ArtefactError("a score is infinite, so the stored weights are too large; fit and save it again")
         counts = np.count_nonzero(hits.items >= 0, axis=1)
@@ -131,6 +134,28 @@ class Retriever:
         rows = [ids[stop - count : stop] for stop, count in zip(stops, counts, strict=True)]
         scores = [row[:count].astype(float).tolist() for row, count in zip(hits.scores, counts, strict=True)]
         return Recommendations(rows, scores)
+
+    @functools.cached_property
+    def _counts(self) -> NDArray[np.float32]:
+        """float32[N], in how many entries of the known histories each item is."""
+        assert self.histories is not None
+        return np.bincount(self.histories.items, minlength=len(self.items)).astype(np.float32)
+
+    def _with_popular(self, hits: Hits, histories: ItemLists, allowed: BoolArray | None) -> Hits:
+        """The hits, with the items that most known histories hold where a history is empty and the searcher says
+        nothing of those, as one that multiplies vectors does; the scores there stay 0."""
+        new = np.flatnonzero(histories.lengths == 0)
+        if len(new) == 0 or self.histories is None:
+            return hits
+        first: Any = self.searcher
+        while hasattr(first, "retriever"):
+            first = first.retriever
+        of_nobody = first.search(ItemLists.empty(1), min(2, first.num_items)).scores
+        if (of_nobody != 0).any():
+            return hits
+        items = top_k(self._counts[None, :], hits.items.shape[1], allowed=allowed).items
+        hits.items[new], hits.scores[new] = items, np.where(items >= 0, np.float32(0), np.float32(-np.inf))
+        return hits
 
     def score(self, histories: ItemLists | Sequence[Ids], items: Sequence[Ids]) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item id for each history; every row of `items` has M ids."""
