@@ -98,6 +98,9 @@ def test_the_scale_of_a_fitted_models_scores_says_nothing(split, retriever):
     assert chosen[1.0][0] > 0
     assert chosen[1e-3] == pytest.approx(chosen[1.0], rel=1e-4)
     assert chosen[1e3] == pytest.approx(chosen[1.0], rel=1e-4)
+    huge = TwoStageSearcher(retriever, scorer_of(1e12 * scores), num_candidates=40)
+    weights, _ = Interpolation(retriever, split.valid, **options, fitted=huge.score_askers).best(huge.score_askers)
+    TwoStageSearcher(retriever, huge.scorer, **weights)
     flat = TwoStageSearcher(retriever, scorer_of(0 * scores), num_candidates=40).score_askers
     own = validation(lambda: retriever, split.valid, 10**6, seed=0)()
     weights, metrics = Interpolation(retriever, split.valid, **(options | {"repeat_weight": 0.0}), fitted=flat).best(

@@ -17,6 +17,7 @@ from beamwood.evaluation.protocol import VIEWS
 from beamwood.methods.repeats import REPEAT_WEIGHTS
 from beamwood.methods.validate import CUT, named
 from beamwood.retrieval.ranked import interpolated, retrieve, with_repeats
+from beamwood.retrieval.stored import MOST
 from beamwood.retrieval.top_k import join_hits
 from beamwood.types import Askers, Hits, IndexArray, Searcher, among
 
@@ -69,7 +70,8 @@ class Interpolation:
         if fitted is not None:
             unit = _spread(fitted(self.queries.askers, unseen.items[:, : self.num_candidates])) or 1.0
         self.weights = (weight,) if weight is not None else _weights(unseen.scores, unit)
-        self.repeat_weights = tuple(unit * one for one in REPEAT_WEIGHTS) if repeat_weight is None else (repeat_weight,)
+        tried = tuple(float(np.clip(unit * one, -MOST, MOST)) for one in REPEAT_WEIGHTS)
+        self.repeat_weights = tried if repeat_weight is None else (repeat_weight,)
 
     def best(self, score: Score) -> tuple[dict[str, float], dict[str, float]]:
         """Both weights for a ranker's `score_askers`, by the names that `TwoStageSearcher` gives them, and what
@@ -110,7 +112,7 @@ class Interpolation:
 def _weights(scores_QK: NDArray[np.float32], unit: float) -> tuple[float, ...]:
     """`_WEIGHTS` in units of a ranker, for candidates' scores; 0 alone where these do not differ."""
     spread = _spread(scores_QK)
-    return tuple(unit * weight / spread for weight in _WEIGHTS) if spread > 0 else (0.0,)
+    return tuple(min(unit * weight / spread, MOST) for weight in _WEIGHTS) if spread > 0 else (0.0,)
 
 
 def _spread(scores_QK: NDArray[np.float32]) -> float:
