@@ -46,7 +46,7 @@ def fit(
             "--method",
             help="Trees: dtr, tdm, jtm, otm, plt, din. Sequences: sasrec, gru4rec, caser, fmlp, lpo4rec, melt, cities. "
             "Others: two_tower, ranker, two-stage, popularity, cooccurrence, transitions. dtr+cooccurrence adds the "
-            "second's score to the first's.",
+            "second's score to the first's, of which the settings are.",
         ),
     ] = "dtr",
     items: o.Items = None,
