@@ -1,9 +1,11 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -12,8 +14,10 @@
 #include "common/cpu.hpp"
 #include "train/attention.hpp"
 #include "train/labels.hpp"
+#include "train/ndcg.hpp"
 #include "train/prelu.hpp"
 #include "train/resample.hpp"
+#include "train/surrogate.hpp"
 
 namespace nb = nanobind;
 
@@ -180,5 +184,41 @@ void register_train(nb::module_& module) {
             nearest_better(rows, num_items, scores.data(), items.data(), places.data(), nearest.data());
         },
         array("scores"), array("items"), array("places"), array("nearest"));
+    module.def(
+        "ndcg_surrogate",
+        [](Array<const float, 2> p, Array<const float, 2> labels, Array<const float, 1> weights, std::int64_t width,
+           bool mlp, std::int64_t degree, Array<float, 1> predicted, std::optional<Array<const float, 1>> gradient,
+           std::optional<Array<float, 2>> d_p, std::optional<Array<float, 1>> d_weights, const std::string& level) {
+            const std::size_t rows = p.shape(0), size = p.shape(1);
+            require(size >= 1 && size <= 65536 && width >= 1 && width <= 65536, "size or width out of range");
+            require(degree >= 0 && degree <= 2 && (mlp || degree > 0), "degree must be 0 (with mlp alone), 1 or 2");
+            const SurrogateSizes sizes{std::int64_t(size), width, degree, mlp};
+            require(labels.shape(0) == rows && labels.shape(1) == size, "labels does not fit p");
+            require(std::int64_t(weights.shape(0)) == sizes.weights(), "weights does not fit p and width");
+            require(predicted.shape(0) == rows, "predicted does not fit p");
+            require(gradient || (!d_p && !d_weights), "d_p and d_weights need a gradient");
+            require(!gradient || gradient->shape(0) == rows, "gradient does not fit p");
+            require(!d_p || (d_p->shape(0) == rows && d_p->shape(1) == size), "d_p does not fit p");
+            require(!d_weights || d_weights->shape(0) == weights.shape(0), "d_weights does not fit weights");
+            const SurrogateKernels* kernels = BEAMWOOD_PICK_KERNELS(surrogate_kernels, choose_level(level));
+            nb::gil_scoped_release release;
+            kernels->run(sizes, std::int64_t(rows), p.data(), labels.data(), weights.data(),
+                         gradient ? gradient->data() : nullptr, predicted.data(), d_p ? d_p->data() : nullptr,
+                         d_weights ? d_weights->data() : nullptr);
+        },
+        array("p"), array("labels"), array("weights"), nb::arg("width"), nb::arg("mlp"), nb::arg("degree"),
+        array("predicted"), array("gradient") = nb::none(), array("d_p") = nb::none(),
+        array("d_weights") = nb::none(), nb::arg("level") = "");
+    module.def(
+        "list_ndcg",
+        [](Array<const float, 2> scores, Array<const float, 2> labels, std::int64_t k, Array<float, 1> values) {
+            const std::size_t rows = scores.shape(0), size = scores.shape(1);
+            require(labels.shape(0) == rows && labels.shape(1) == size, "labels does not fit scores");
+            require(values.shape(0) == rows, "values does not fit scores");
+            require(k >= 1, "k must be 1 or more");
+            nb::gil_scoped_release release;
+            list_ndcg(std::int64_t(rows), std::int64_t(size), k, scores.data(), labels.data(), values.data());
+        },
+        array("scores"), array("labels"), nb::arg("k"), array("values"));
 }
 }  // namespace beamwood

@@ -5,32 +5,12 @@
 #include <limits>
 #include <vector>
 
+#include "common/exp.hpp"
 #include "common/level.hpp"
 #include "common/parallel.hpp"
 
 namespace beamwood::BEAMWOOD_LEVEL {
 namespace {
-
-// exp(x) for x <= 0 to about 2 units of float32; 0 below -87, where float32 ends.
-BEAMWOOD_INLINE Vec exp_of(Vec x) {
-    const Vec lowest = splat(-87.0f), magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
-    const Vec kept = x < lowest ? lowest : x;
-    const Vec shifted = kept * splat(1.44269504f) + magic, whole = shifted - magic;
-    const Vec f = (kept - whole * splat(0.693359375f)) - whole * splat(-2.12194440e-4f);
-    Vec p = splat(1.9875691500e-4f);
-    p = p * f + splat(1.3981999507e-3f);
-    p = p * f + splat(8.3334519073e-3f);
-    p = p * f + splat(4.1665795894e-2f);
-    p = p * f + splat(1.6666665459e-1f);
-    p = p * f + splat(5.0000001201e-1f);
-    p = p * f * f + f + splat(1.0f);
-    IntVec bits;
-    std::memcpy(&bits, &shifted, sizeof bits);
-    bits = (bits << 23) + 0x3f800000;  // the low bits of `shifted` hold the whole number
-    Vec scale;
-    std::memcpy(&scale, &bits, sizeof scale);
-    return x < lowest ? Vec{} : p * scale;
-}
 
 constexpr int CHAINS = 16, ABREAST = CHAINS / LANES;
 

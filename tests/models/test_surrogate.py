@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from beamwood.errors import InputError
+from beamwood.kernels.guided import list_ndcg
 from beamwood.models.surrogate import FORMS, NdcgSurrogate
-from beamwood.training.guided import list_ndcg
 
 
 def lists(count=32, seed=0):

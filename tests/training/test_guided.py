@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from beamwood.kernels.guided import list_ndcg
 from beamwood.losses.ranking import logistic
 from beamwood.models.surrogate import NdcgSurrogate
-from beamwood.training.guided import GuidedStep, list_ndcg
+from beamwood.training.guided import GuidedStep
 
 LABELS = torch.tensor([[1.0, 1.0, 0.0, 0.0]]).expand(6, -1)
 

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from beamwood.errors import InputError, nearest
+from beamwood.kernels.guided import SurrogateShape, predicted_ndcg
 
 __all__ = ["FORMS", "NdcgSurrogate"]
 
-FORMS = ("ensemble", "mlp", "nfm1", "nfm2")
+# Whether a form has the MLP, and the degree of its NFM.
+_PARTS = {"ensemble": (True, 2), "mlp": (True, 0), "nfm1": (False, 1), "nfm2": (False, 2)}
+FORMS = tuple(_PARTS)
 
 
 class NdcgSurrogate(nn.Module):
@@ -25,7 +28,8 @@ class NdcgSurrogate(nn.Module):
         then D -> 8 -> 1.
 
     nfm2 and the ensemble keep a K-vector, so they depend on the order in which a list is written, whatever the paper
-    says; here positives come first, as in its program. Source: GuidedRec, equations 4-8 and figure 3.
+    says; here positives come first, as in its program. All layers are one flat parameter, so that an optimiser's step
+    is one call. Source: GuidedRec, equations 4-8 and figure 3.
     """
 
     def __init__(
@@ -34,29 +38,15 @@ class NdcgSurrogate(nn.Module):
         super().__init__()
         if form not in FORMS:
             raise InputError(f"surrogate form '{form}' is unknown{nearest(form, FORMS)}")
-        self.size, self.form = size, form
-        if form in ("mlp", "ensemble"):
-            self.v1, self.v2 = nn.Linear(2 * size, width), nn.Linear(width, width)
-        if form != "mlp":
-            self.g = nn.Linear(2, width)
-            self.e = nn.Linear(width if form == "nfm1" else size, width)
-        self.h1, self.h2 = nn.Linear(width, 8), nn.Linear(8, 1)
-        for layer in self.children():
-            assert isinstance(layer, nn.Linear)
-            nn.init.normal_(layer.weight, std=0.01, generator=generator)
-            nn.init.zeros_(layer.bias)
+        mlp, degree = _PARTS[form]
+        self.shape = SurrogateShape(size, width, mlp, degree)
+        self.weights = nn.Parameter(
+            torch.zeros(sum(out * (within + 1) for out, within in self.shape.layers().values()))
+        )
+        with torch.no_grad():
+            for matrix, _ in self.shape.split(self.weights).values():
+                matrix.normal_(std=0.01, generator=generator)
 
     def forward(self, p_BK: Tensor, labels_BK: Tensor) -> Tensor:
         """The predicted NDCG [B]."""
-        parts = []
-        if self.form in ("mlp", "ensemble"):
-            flat = torch.cat([p_BK, labels_BK], dim=1)
-            parts.append(torch.tanh(self.v2(torch.tanh(self.v1(flat)))))
-        if self.form != "mlp":
-            z_BKD = torch.tanh(self.g(torch.stack([p_BK, labels_BK], dim=2)))
-            mean_BD = z_BKD.mean(dim=1)
-            pooled = mean_BD if self.form == "nfm1" else torch.bmm(z_BKD, mean_BD[:, :, None]).squeeze(2)
-            parts.append(torch.tanh(self.e(pooled)))
-        joined = parts[0] if len(parts) == 1 else parts[0] * parts[1]
-        predicted: Tensor = torch.tanh(self.h2(torch.tanh(self.h1(joined)))).squeeze(1)
-        return predicted
+        return predicted_ndcg(p_BK, labels_BK, self.weights, self.shape)

@@ -11,27 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from beamwood.kernels.guided import list_ndcg
 from beamwood.losses.ranking import logistic
 from beamwood.training.step import StepResult, train_step
 
-__all__ = ["GuidedFacts", "GuidedStep", "list_ndcg"]
-
-
-def list_ndcg(scores_BK: Tensor, labels_BK: Tensor, *, k: int = 10) -> Tensor:
-    """[B], the NDCG@k of each list, gain `2^y - 1`; of equal scores the lower label comes first; 0 without a positive.
-
-    Source: GuidedRec, equations 1-2.
-    """
-    places = torch.arange(2, min(k, scores_BK.shape[1]) + 2, device=scores_BK.device, dtype=torch.float64)
-    discounts = 1 / torch.log2(places)
-    gains_BK = torch.exp2(labels_BK.double()) - 1
-    # Scores that say nothing must not be praised for the place at which a list writes its positives.
-    by_label = labels_BK.argsort(dim=1, stable=True)
-    ranked = torch.gather(scores_BK, 1, by_label).argsort(dim=1, descending=True, stable=True)
-    order = torch.gather(by_label, 1, ranked)[:, :k]
-    dcg_B = torch.gather(gains_BK, 1, order) @ discounts
-    ideal_B = gains_BK.sort(dim=1, descending=True).values[:, :k] @ discounts
-    return (dcg_B / torch.where(ideal_B > 0, ideal_B, torch.ones_like(ideal_B))).to(scores_BK.dtype)
+__all__ = ["GuidedFacts", "GuidedStep"]
 
 
 @dataclass(frozen=True, slots=True)
