@@ -1,5 +1,6 @@
 """`python -m beamwood`, and the command `beamwood`."""
 
+import signal
 import sys
 
 __all__ = ["run"]
@@ -7,6 +8,7 @@ __all__ = ["run"]
 
 def run() -> None:
     """Run the command line and exit; an interrupt while its modules are still loading ends like any other."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         from beamwood.cli.main import run as start
 

@@ -11,6 +11,7 @@ import pytest
 
 from beamwood import __version__
 from beamwood.cli.main import main
+from beamwood.training.interrupt import Interrupted
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
@@ -100,6 +101,20 @@ def load_data(source):
 sys.modules["beamwood.cli.fit"].load_data = load_data
 main.run()
 """
+
+
+@pytest.mark.parametrize("command", ["compare", "demo"])
+def test_who_cannot_resume_names_no_checkpoint(folder, tmp_path, monkeypatch, capsys, command):
+    def stopped(*_, **__):
+        raise Interrupted("interrupted; the checkpoint of step 3 is in /tmp/x; run the same command with --resume")
+
+    monkeypatch.setattr(sys.modules[f"beamwood.cli.{command}"], "fit_method", stopped)
+    asked = [str(folder / "log.csv"), "--methods", "popularity,sasrec"] if command == "compare" else []
+    asked += ["--out", str(tmp_path / "demo")] if command == "demo" else []
+    assert main([command, *asked]) == 130
+    said = capsys.readouterr().err
+    assert "--resume" not in said
+    assert said.endswith("interrupted; nothing is kept of a comparison\n" if command == "compare" else "--overwrite\n")
 
 
 @pytest.mark.parametrize("command", ["evaluate", "inspect"])

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -74,7 +75,9 @@ def test_only_a_checkpoint_is_a_checkpoint(tmp_path):
 def test_a_damaged_checkpoint_says_how_to_start_anew(tmp_path):
     save_checkpoint(tmp_path / "at", {"step": 1})
     (tmp_path / "at" / "state.json").write_text("{")
-    with pytest.raises(ArtefactError, match=r"cannot go on from its checkpoint \(.*state\.json .*pass --overwrite"):
+    with pytest.raises(
+        ArtefactError, match=r"cannot go on from its checkpoint \(.*state\.json .*with --overwrite and without --resume"
+    ):
         load_checkpoint(tmp_path / "at")
 
 
@@ -140,6 +143,23 @@ def test_overwriting_removes_the_run_and_nothing_else(tmp_path):
     assert (folder.path / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("lost", ["manifest.json", "state.json", "tensors.safetensors", "all"])
+def test_a_damaged_or_half_removed_checkpoint_is_overwritten(tmp_path, lost):
+    folder = RunFolder(tmp_path / "run", overwrite=True)
+    with folder.opened(resume=False, config={"width": 24}) as log:
+        log.save({"step": 1})
+    for name in os.listdir(folder.checkpoint_path):
+        if lost in (name, "all"):
+            (folder.checkpoint_path / name).unlink()
+    with pytest.raises(InputError, match="with --overwrite and without --resume"), folder.opened(resume=True):
+        pass
+    with folder.opened(resume=False, config={"width": 32}) as log:
+        assert log.state is None
+        log.save({"step": 2})
+    with folder.opened(resume=True, config={"width": 32}) as log:
+        assert log.state == {"step": 2}
+
+
 def contents(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -171,7 +191,8 @@ def test_a_held_run_is_not_touched(tmp_path):
         ({"notes.txt": "mine"}, "holds files but no config.json of a run"),
         ({"metrics.jsonl": "mine"}, "holds files but no config.json of a run"),
         ({"checkpoint/thesis.doc": "mine"}, "holds files but no config.json of a run"),
-        ({"config.json": '{"beamwood": "run"}', "checkpoint/thesis.doc": "mine"}, "not a beamwood artefact"),
+        ({"config.json": '{"beamwood": "run"}', "checkpoint/thesis.doc": "mine"}, "'thesis.doc', which is not part"),
+        ({"config.json": '{"beamwood": "run"}', "checkpoint": "mine"}, "'checkpoint', which is not part"),
     ],
 )
 def test_foreign_files_are_not_touched(tmp_path, files, message):

@@ -12,7 +12,7 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.evaluate import tail_rule, with_tail_label
-from beamwood.cli.fit import fit_method
+from beamwood.cli.fit import fit_method, starting_anew
 from beamwood.cli.inputs import (
     Source,
     check_items_options,
@@ -99,7 +99,7 @@ def compare(
         note(f"--tail is left out: {on_tail} test users have a tail label, and a comparison needs 2; raise the share")
     results, seconds, rare = {}, {}, {}
     fitted: dict[str, Retriever] = {}
-    with tempfile.TemporaryDirectory() as scratch:
+    with starting_anew("nothing is kept of a comparison"), tempfile.TemporaryDirectory() as scratch:
         for place, name in enumerate(names):
             for part in parts(name):
                 if part not in fitted:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["beside", "fit", "fit_method"]
+__all__ = ["beside", "fit", "fit_method", "starting_anew"]
 
 METHODS_OF = {
     "start": "methods that go on from a fitted model (lpo4rec, melt, cities)",
@@ -164,6 +166,17 @@ def fit_method(
     retriever: Retriever = module.fit(split, config, seed=seed, **options)
     origin = {"source": source.as_dict() if source else None, "split": {"name": split.name, "options": split.options}}
     return replace(retriever, metadata=retriever.metadata | origin)
+
+
+@contextmanager
+def starting_anew(fix: str) -> Iterator[None]:
+    """Within it an interrupted training says `fix` instead of how to resume, which only `fit` can."""
+    from beamwood.training.interrupt import Interrupted
+
+    try:
+        yield
+    except Interrupted:
+        raise Interrupted(f"interrupted; {fix}") from None
 
 
 def beside(out: str, suffix: str) -> Path:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from beamwood.artefact import read_artefact, write_artefact
+from beamwood.artefact.manifest import MANIFEST, SUFFIXES
+from beamwood.artefact.replace import recover
 from beamwood.errors import ArtefactError, InputError
 
-__all__ = ["check_tensors", "load_checkpoint", "load_optimizer", "resuming", "save_checkpoint"]
+__all__ = [
+    "check_replaceable",
+    "check_tensors",
+    "load_checkpoint",
+    "load_optimizer",
+    "remove_checkpoint",
+    "resuming",
+    "save_checkpoint",
+]
 
 _TEXT = "state.json"
+_ARRAYS = "tensors"
+_FILES = {MANIFEST, _TEXT, f"{_ARRAYS}{SUFFIXES['arrays']}"}
+_ANEW = "run with --overwrite and without --resume to start anew, or give another output folder"
 
 
 def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
@@ -29,26 +44,40 @@ def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> None
     """
     arrays: dict[str, NDArray[Any]] = {}
     text = json.dumps(_encode(state, arrays))
-    write_artefact(
-        path, manifest={"kind": "checkpoint"}, arrays={"tensors": arrays}, texts={_TEXT: text}, overwrite=True
-    )
+    write_artefact(path, manifest={"kind": "checkpoint"}, arrays={_ARRAYS: arrays}, texts={_TEXT: text}, overwrite=True)
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What `save_checkpoint` was given, tensors on the CPU; raises `ArtefactError` when missing or damaged."""
     try:
         artefact = read_artefact(path, kind="checkpoint")
-        text, arrays = artefact.text(_TEXT), artefact.arrays("tensors")
+        text, arrays = artefact.text(_TEXT), artefact.arrays(_ARRAYS)
     except ArtefactError as error:
-        raise ArtefactError(
-            f"the training cannot go on from its checkpoint ({error}); pass --overwrite to start anew, or give another "
-            f"output folder"
-        ) from error
+        raise ArtefactError(f"the training cannot go on from its checkpoint ({error}); {_ANEW}") from error
     with resuming(path):
         state = _decode(json.loads(text), arrays)
         if not isinstance(state, dict):
             raise ValueError(f"{_TEXT} holds no table of keys")
     return state
+
+
+def check_replaceable(path: str | os.PathLike[str]) -> None:
+    """Raise `ArtefactError` unless `path` may be removed as a run's checkpoint: whole, damaged or half removed."""
+    target = recover(Path(os.path.realpath(path)))
+    if not target.exists():
+        return
+    strangers = sorted(set(os.listdir(target)) - _FILES) if target.is_dir() else [target.name]
+    if strangers:
+        raise ArtefactError(
+            f"{target} holds {strangers[0]!r}, which is not part of a checkpoint and would be lost; move it away first"
+        )
+
+
+def remove_checkpoint(path: str | os.PathLike[str]) -> None:
+    """Remove what `check_replaceable` lets go; a kill on the way leaves what may be removed again."""
+    check_replaceable(path)
+    if os.path.exists(path):
+        shutil.rmtree(os.path.realpath(path))
 
 
 @contextmanager
@@ -64,8 +93,7 @@ def resuming(path: str | os.PathLike[str]) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
         what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise ArtefactError(
-            f"{path} does not fit this training ({what}); another version or another model wrote it: pass --overwrite "
-            f"to start anew, or give another output folder"
+            f"{path} does not fit this training ({what}); another version or another model wrote it: {_ANEW}"
         ) from error
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from operator import index
 from pathlib import Path
 from typing import Any
 
-from beamwood.artefact import check_output
 from beamwood.errors import InputError
-from beamwood.training.checkpoint import load_checkpoint, resuming, save_checkpoint
+from beamwood.training.checkpoint import (
+    check_replaceable,
+    load_checkpoint,
+    remove_checkpoint,
+    resuming,
+    save_checkpoint,
+)
 
 __all__ = ["RunFolder", "RunLog"]
 
@@ -100,8 +104,7 @@ class RunFolder:
         """Remove an earlier run's files, and nothing else; only while the folder is held."""
         assert self._lock is not None, "another process may train here"
         with self._reporting():
-            if self.checkpoint_path.exists():
-                shutil.rmtree(check_output(self.checkpoint_path, overwrite=True))
+            remove_checkpoint(self.checkpoint_path)
             # The mark goes last: a kill leaves what the next run may clear.
             self.metrics_path.unlink(missing_ok=True)
             self.config_path.unlink(missing_ok=True)
@@ -123,7 +126,7 @@ class RunFolder:
         if any(path.name not in _UNMARKED for path in self.path.iterdir()):
             self._config()
         if not resume and self.overwrite:
-            check_output(self.checkpoint_path, overwrite=True)
+            check_replaceable(self.checkpoint_path)
         if not resume and not self.overwrite and self.holds_a_run:
             raise InputError(
                 f"{self.path} already holds a run; pass --resume to go on with it, or --overwrite to start anew"
