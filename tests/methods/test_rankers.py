@@ -353,6 +353,7 @@ def test_any_fitted_retriever_goes_behind_another(dataset, first, tmp_path, name
     both.save(tmp_path / "both")
     loaded, asked = beamwood.load(tmp_path / "both"), {"users": split.dataset.users.decode([0, 3])}
     assert loaded.recommend(**asked, k=9) == both.recommend(**asked, k=9)
+    assert loaded.recommend(users=[], k=9).item_ids == []
     measured = [
         validation(lambda s=s: s, split.valid, 10**6, seed=0)()["new/ndcg@20"]
         for s in (searcher, beamwood.load(first["leave-one-out"]).searcher)

@@ -50,3 +50,4 @@ def test_equals_the_best_of_all_scores(num_items, share, filtered):
 def test_no_histories_have_no_answers():
     ours, _ = searcher(np.random.default_rng(0), 5, 0.5)
     assert ours.search(ItemLists.empty(0), 3).items.shape == (0, 3)
+    assert ours.score(ItemLists.empty(0), np.empty((0, 3), np.int64)).shape == (0, 3)

@@ -137,6 +137,8 @@ class NeighbourSearcher:
     def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
         columns = np.maximum(items_BM, 0)
+        if not columns.size:  # of which scipy's fancy index makes a matrix
+            return np.zeros(columns.shape, np.float32)
         rows = np.repeat(np.arange(len(histories))[:, None], columns.shape[1], axis=1)
         sums = np.asarray(self._sums(histories)[rows.ravel(), columns.ravel()], np.float32).reshape(columns.shape)
         return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums > 0, sums, self._filler[columns]))
