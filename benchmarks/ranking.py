@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -180,43 +181,46 @@ def table(arguments: argparse.Namespace) -> None:
         print(f"| {row['variant']} | {row['seeds']} | {row['best_step']:,.0f} | " + " | ".join(cells) + " |")
 
 
-def step_cost(name: str, repeats: int) -> dict[str, float]:
+def stepper(name: str) -> Callable[[], None]:
+    """Fifty training steps of a variant on a generated log of ML-100K's size."""
     import polars as pl
-    import torch
 
     from beamwood.data import Dataset, read_log
     from beamwood.methods.ranker import Config, GuidedTask, ListTask
     from beamwood.training.step import train_step
-    from benchmarks.measure import timed
 
-    torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     log = pl.DataFrame({"user": rng.integers(0, 943, 100_000), "item": rng.integers(0, 1682, 100_000)})
     config = Config(**VARIANTS[name])
     task = (GuidedTask if config.loss == "guided" else ListTask)(Dataset.from_log(read_log(log)), config, seed=0)
 
     def steps() -> None:
-        for _ in range(200):
+        for _ in range(50):
             batch = task.batch(rng.integers(0, task.num_examples, config.batch_size))
             if isinstance(task, GuidedTask):
                 task.update(batch, step=1, clip_norm=None)
             else:
                 train_step(task.loss, [batch], task.model, task.optimizers, step=1)
 
-    return {key: value / 200 if key != "peak_mib" else value for key, value in timed(steps, repeats=repeats).items()}
+    return steps
 
 
 def speed(arguments: argparse.Namespace) -> None:
-    from benchmarks.measure import in_process
+    """The variants by turns in one process, as one after another they would meet a machine of another mood."""
+    import torch
 
-    rows = {name: in_process(step_cost, name, arguments.repeats) for name in VARIANTS if name != "popularity"}
-    base = rows["logistic"]["processor_s"]
+    from benchmarks.measure import timed_by_turns
+
+    torch.set_num_threads(1)
+    works = {name: stepper(name) for name in VARIANTS if name != "popularity"}
+    rows = timed_by_turns(works, repeats=arguments.repeats)
+    base = rows["logistic"]
     if arguments.json:
-        print(json.dumps({name: row | {"ratio": row["processor_s"] / base} for name, row in rows.items()}))
+        print(json.dumps({name: {"processor_s": row / 50, "ratio": row / base} for name, row in rows.items()}))
         return
     print("| | ms a step | to logistic |\n| --- | --- | --- |")
     for name, row in rows.items():
-        print(f"| {name} | {1000 * row['processor_s']:.2f} | {row['processor_s'] / base:.2f} |")
+        print(f"| {name} | {1000 * row / 50:.2f} | {row / base:.2f} |")
 
 
 def main() -> None:
@@ -243,7 +247,7 @@ def main() -> None:
     selector.add_argument("--epochs", type=int, default=100)
     selector.set_defaults(work=selection)
     timer = commands.add_parser("speed")
-    timer.add_argument("--repeats", type=int, default=7)
+    timer.add_argument("--repeats", type=int, default=40)
     timer.add_argument("--json", action="store_true")
     timer.set_defaults(work=speed)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
