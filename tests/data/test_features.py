@@ -109,3 +109,14 @@ def test_lists_of_any_labels():
 def test_a_constant_column_says_nothing_and_breaks_nothing():
     column = fit_columns(pl.DataFrame({"size": [7.0, 7.0]}), ["size"])
     assert encode_columns(column, pl.DataFrame({"size": [7.0, 9.0]})).arrays["size"].tolist() == [[0, 0], [2, 0]]
+
+
+def test_numbers_too_large_for_a_network():
+    frame = pl.DataFrame({"item": ["a", "b", "c"], "x": [1.0, 2.0, 3.0], "v": [[1.0], [2.0], [3.0]]})
+    columns = fit_columns(frame, ["x", "v"])
+    far = encode_columns(columns, {"x": [1e308, -1e308, None], "v": [[0.5]] * 3})
+    assert far.arrays["x"].tolist() == [[1e4, 0], [-1e4, 0], [0, 1]]
+    with pytest.raises(InputError, match=r"'v' row 1 holds a number beyond 1e\+15; scale it down"):
+        encode_columns(columns, {"x": [1.0, 2.0], "v": [[0.5], [-1e39]]})
+    with pytest.raises(InputError, match=r"'x' holds numbers up to 1e\+308; mend them, or scale them down"):
+        fit_columns(frame.with_columns(x=pl.Series([1e308, 0.0, 0.0])), ["x"])

@@ -22,13 +22,18 @@ __all__ = ["FeatureColumn", "FeatureTable", "encode_columns", "fit_columns"]
 
 Kind = Literal["category", "number", "vector"]
 KINDS = ("category", "number", "vector")
+# A training row lies at most sqrt(rows) deviations from the mean; one further out says no more than that.
+_FAR = 1e4
+# The largest number in a given vector: its square, and a sum of those, is a float32 still.
+_LARGEST = 1e15
 
 
 class FeatureColumn(BaseModel):
     """How one column becomes numbers, learned from training data.
 
     "category": code 1 + the place in `values`, 0 for unknown or missing; a cell may hold several, joined with "|" or as
-    a list. "number": `(x - mean) / deviation` beside a mark that it is missing. "vector": `width` numbers and a mark.
+    a list. "number": `(x - mean) / deviation`, within 10,000 of either sign, beside a mark that it is missing.
+    "vector": `width` numbers and a mark.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -126,7 +131,12 @@ def _fit(series: pl.Series, kind: str) -> FeatureColumn:
         known = numbers[np.isfinite(numbers)]
         if len(known) == 0:
             raise InputError(f"column '{name}' holds no number; leave it out")
-        spread = float(known.std())
+        with np.errstate(over="ignore"):
+            spread = float(known.std())
+        if not np.isfinite(spread):
+            raise InputError(
+                f"column '{name}' holds numbers up to {np.abs(known).max():g}; mend them, or scale them down"
+            )
         return FeatureColumn(
             name=name, kind="number", mean=float(known.mean()), deviation=spread if spread > 0 else 1.0
         )
@@ -169,8 +179,9 @@ def _categories(column: FeatureColumn, series: pl.Series) -> NDArray[np.int32]:
 def _numbers(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
     values = _finite(series)
     missing = ~np.isfinite(values)
-    scaled = np.where(missing, 0.0, (np.where(missing, 0.0, values) - column.mean) / column.deviation)
-    return np.stack([scaled, missing], axis=1).astype(np.float32)
+    with np.errstate(over="ignore"):
+        scaled = np.where(missing, 0.0, (np.where(missing, 0.0, values) - column.mean) / column.deviation)
+    return np.stack([np.clip(scaled, -_FAR, _FAR), missing], axis=1).astype(np.float32)
 
 
 def _vectors(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
@@ -180,6 +191,8 @@ def _vectors(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
             encoded[row, -1] = 1
         elif len(cell) != column.width:
             raise InputError(f"column '{column.name}' row {row} has {len(cell)} numbers, training had {column.width}")
+        elif max(map(abs, cell)) > _LARGEST:
+            raise InputError(f"column '{column.name}' row {row} holds a number beyond {_LARGEST:g}; scale it down")
         else:
             encoded[row, :-1] = cell
     return encoded
