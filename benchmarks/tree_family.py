@@ -10,6 +10,7 @@ stopped and started anew. The split is that of disjoint users with seed 2026, wh
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import time
@@ -97,6 +98,11 @@ def run(arguments: argparse.Namespace) -> None:
             values = {
                 f"{view}/{key}": column for view, result in views.items() for key, column in result.values.items()
             }
+            for width in [int(part) for part in arguments.beams.split(",") if part]:
+                if name in TRAINED and name != "din":
+                    search = functools.partial(retriever.searcher.search, beam_width=width)
+                    for view, result in evaluate_both(search, split.test, ks=CUTS[:1], tail=rare).items():
+                        values |= {f"{view}/{key}, beam {width}": column for key, column in result.values.items()}
             np.savez_compressed(target.with_suffix(".npz"), **values)
             document = {
                 "variant": name,
@@ -170,6 +176,9 @@ def main() -> None:
     runner.add_argument("--max-steps", type=int, default=4000)
     runner.add_argument("--clock", choices=("wall", "processor"), default="wall", help="what --minutes are of")
     runner.add_argument("--estimator", default="sasrec")
+    runner.add_argument(
+        "--beams", default="", help="also the figures at 20 with beams of these widths, e.g. 20,40,1000"
+    )
     runner.add_argument("--set", action="append", default=[], help="key=JSON for all trained methods")
     runner.set_defaults(work=run)
     tabler = commands.add_parser("table")
