@@ -57,7 +57,7 @@ def test_strongest_keeps_the_largest():
     assert strongest(matrix, 1).toarray()[0].tolist() == [0, 3, 0, 0]
 
 
-@pytest.mark.parametrize("name", ["popularity", "cooccurrence", "transitions"])
+@pytest.mark.parametrize("name", ["popularity", "cooccurrence", "transitions", "ease"])
 def test_fits_and_answers(split, name):
     retriever = load_method(name).fit(split)
     assert retriever.metadata["method"] == name

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from beamwood.errors import InputError
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import ItemLists
@@ -13,8 +14,8 @@ def lists(rng, num_rows, num_items, longest):
     return ItemLists.from_lists([rng.integers(0, num_items, rng.integers(0, longest + 1)) for _ in range(num_rows)])
 
 
-def searcher(rng, num_items, share):
-    dense = rng.integers(0, 4, (num_items, num_items)) * (rng.random((num_items, num_items)) < share)
+def searcher(rng, num_items, share, least=0):
+    dense = rng.integers(least, 4, (num_items, num_items)) * (rng.random((num_items, num_items)) < share)
     # Few distinct values and frequencies, so that there are ties everywhere.
     return NeighbourSearcher(
         sparse.csr_matrix(dense / 2), rng.integers(0, 3, num_items), decay=0.5, length=4
@@ -24,9 +25,10 @@ def searcher(rng, num_items, share):
 @pytest.mark.parametrize("num_items", [1, 7, 40])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.8])
 @pytest.mark.parametrize("filtered", [False, True])
-def test_equals_the_best_of_all_scores(num_items, share, filtered):
+@pytest.mark.parametrize("least", [0, -4])
+def test_equals_the_best_of_all_scores(num_items, share, filtered, least):
     rng = np.random.default_rng(num_items)
-    ours, dense = searcher(rng, num_items, share)
+    ours, dense = searcher(rng, num_items, share, least)
     histories, excluded, allowed = lists(rng, 300, num_items, 8), None, None
     if filtered:
         excluded, allowed = lists(rng, 300, num_items, 12), rng.random(num_items) < 0.6
@@ -34,7 +36,7 @@ def test_equals_the_best_of_all_scores(num_items, share, filtered):
     for row in range(len(histories)):
         for age, item in enumerate(histories[row][::-1][:4]):
             scores[row] += 0.5**age * dense[item]
-    scores = np.where(scores > 0, scores, -1 / (1 + ours.popularity)).astype(np.float32)
+    scores = np.where(scores != 0, scores, -1 / (1 + ours.popularity)).astype(np.float32)
     for k in (1, 5, num_items, num_items + 3):
         expected = top_k(scores, k, excluded=excluded, allowed=allowed)
         hits = ours.search(histories, k, excluded=excluded, allowed=allowed)
@@ -51,3 +53,12 @@ def test_no_histories_have_no_answers():
     ours, _ = searcher(np.random.default_rng(0), 5, 0.5)
     assert ours.search(ItemLists.empty(0), 3).items.shape == (0, 3)
     assert ours.score(ItemLists.empty(0), np.empty((0, 3), np.int64)).shape == (0, 3)
+
+
+def test_numbers_that_are_none():
+    for similarity, popularity, message in (
+        (np.full((2, 2), np.nan), [1, 1], "similarity must hold finite numbers"),
+        (np.ones((2, 2)), [1, -1], "popularity must hold finite numbers of 0 or more"),
+    ):
+        with pytest.raises(InputError, match=message):
+            NeighbourSearcher(sparse.csr_matrix(similarity), np.array(popularity))

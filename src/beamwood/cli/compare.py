@@ -44,7 +44,7 @@ def compare(
         typer.Option(
             "--methods", help="Methods, separated by commas; dtr+cooccurrence: the second's score added to the first's."
         ),
-    ] = "popularity,cooccurrence,transitions,two_tower,dtr,dtr+cooccurrence",
+    ] = "popularity,cooccurrence,transitions,ease,two_tower,dtr,dtr+cooccurrence,dtr+ease",
     items: o.Items = None,
     split: o.SplitName = "users",
     seed: o.Seed = 2026,

@@ -47,7 +47,7 @@ def fit(
         typer.Option(
             "--method",
             help="Trees: dtr, tdm, jtm, otm, plt, din. Sequences: sasrec, gru4rec, caser, fmlp, lpo4rec, melt, cities. "
-            "Others: two_tower, ranker, two-stage, popularity, cooccurrence, transitions. dtr+cooccurrence adds the "
+            "Others: two_tower, ranker, two-stage, popularity, cooccurrence, transitions, ease. dtr+ease adds the "
             "second's score to the first's, of which the settings are.",
         ),
     ] = "dtr",
@@ -65,8 +65,8 @@ def fit(
         Optional[str],  # noqa: UP045
         typer.Option(
             "--ranker",
-            help="Second stage (method two-stage): a fitted ranker, another retriever, cooccurrence or transitions; "
-            "else a ranker is trained.",
+            help="Second stage (method two-stage): a fitted ranker, another retriever, cooccurrence, transitions or "
+            "ease; else a ranker is trained.",
         ),
     ] = None,
     time_limit: o.TimeLimit = None,

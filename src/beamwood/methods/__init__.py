@@ -32,6 +32,7 @@ METHODS = {
     "popularity": "beamwood.methods.popularity",
     "cooccurrence": "beamwood.methods.cooccurrence",
     "transitions": "beamwood.methods.transitions",
+    "ease": "beamwood.methods.ease",
 }
 
 

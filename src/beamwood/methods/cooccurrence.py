@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat
@@ -13,12 +10,9 @@ from scipy import sparse
 
 from beamwood.data.split import Split
 from beamwood.kernels.lists import strongest
-from beamwood.methods.assemble import build_retriever
-from beamwood.methods.neighbours import Decay, Grid, Power, choose, interactions
+from beamwood.methods.neighbours import Grid, Power, best_of_grid, interactions
 from beamwood.methods.train_options import TrainOptions
-from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.stored import MOST
 
 __all__ = ["Config", "fit", "similarity"]
 
@@ -27,9 +21,7 @@ class Config(Grid):
     """See `Grid`."""
 
     shrinkage: tuple[NonNegativeFloat, ...] = Field((10.0, 100.0), min_length=1)
-    decay: tuple[Decay, ...] = Field((1.0, 0.98, 0.95, 0.9, 0.8), min_length=1)
     power: tuple[Power, ...] = Field((0.5,), min_length=1, description="of the item frequencies; 0.5 is the cosine")
-    length: int = Field(69, ge=1, le=MOST, description="history items that count")
 
 
 def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_neighbours: int) -> sparse.csr_matrix:
@@ -56,23 +48,8 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     config = config or Config()
     taken = interactions(split.train.histories, split.train.num_items)
 
-    @functools.lru_cache(maxsize=1)
     def matrix(shrinkage: float, power: float) -> sparse.csr_matrix:
         return similarity(taken, shrinkage=shrinkage, power=power, num_neighbours=config.num_neighbours)
 
-    def build(candidate: Mapping[str, Any]) -> NeighbourSearcher:
-        return NeighbourSearcher(
-            matrix(candidate["shrinkage"], candidate["power"]),
-            split.train.item_counts,
-            decay=candidate["decay"],
-            length=config.length,
-            repeats=candidate["repeats"],
-        )
-
-    names = ("shrinkage", "power", "decay")
-    grid = itertools.product(config.shrinkage, config.power, config.decay)
-    candidates, seed = (dict(zip(names, values, strict=True)) for values in grid), options.get("seed", 0)
-    searcher, chosen = choose(
-        split, candidates, build, repeats=config.repeats, num_users=config.validation_users, seed=seed
-    )
-    return build_retriever(searcher, split, method="cooccurrence", config=config, seed=seed, training=chosen)
+    seed = options.get("seed", 0)
+    return best_of_grid(split, config, matrix, ("shrinkage", "power"), method="cooccurrence", seed=seed)

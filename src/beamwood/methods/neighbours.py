@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, get_origin
 
@@ -11,11 +13,14 @@ from scipy import sparse
 
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import evaluate_both
+from beamwood.methods.assemble import build_retriever
 from beamwood.methods.validate import drawn
 from beamwood.retrieval.neighbours import NeighbourSearcher, Repeats
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.stored import MOST
 from beamwood.types import ItemLists
 
-__all__ = ["Decay", "Grid", "Power", "choose", "interactions"]
+__all__ = ["Decay", "Grid", "Power", "best_of_grid", "interactions"]
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 """The weight of a history item against that of the next newer one."""
@@ -34,6 +39,8 @@ class Grid(BaseModel):
         description="what the history holds: as counted (the plain method), before all others, or behind all that has "
         "a score",
     )
+    decay: tuple[Decay, ...] = Field((1.0, 0.98, 0.95, 0.9, 0.8), min_length=1)
+    length: int = Field(69, ge=1, le=MOST, description="history items that count")
     num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
     validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
 
@@ -55,21 +62,47 @@ def interactions(histories: ItemLists, num_items: int) -> sparse.csr_matrix:
     return sparse.csr_matrix((ones, distinct.items, distinct.indptr), shape=(len(distinct), num_items))
 
 
-def choose(
+def best_of_grid(
     split: Split,
-    candidates: Iterable[Mapping[str, Any]],
-    build: _Build,
+    config: Grid,
+    matrix: Callable[..., sparse.csr_matrix],
+    names: Sequence[str],
     *,
-    repeats: Sequence[Repeats],
-    num_users: int,
+    method: str,
     seed: int,
-) -> tuple[NeighbourSearcher, dict[str, Any]]:
-    """The searcher whose f@20 is best on validation queries, the mean of consumed items left in and taken out.
+) -> Retriever:
+    """The retriever by `matrix(**values)` [N, N], of the values that `config` holds under `names` and of its decays.
 
-    The queries are all of them, or a draw of `num_users`. The first of `repeats` stands for all until a candidate is
-    chosen, of which the best is kept then, of equal ones the first.
+    Chosen is what has the best f@20 on validation queries, the mean of consumed items left in and taken out: all of
+    them, or a draw of `config.validation_users`.
     """
-    queries, best = drawn(split.valid, num_users, seed=seed), None
+    matrix = functools.lru_cache(maxsize=1)(matrix)  # the decays of one matrix follow each other
+
+    def build(candidate: Mapping[str, Any]) -> NeighbourSearcher:
+        return NeighbourSearcher(
+            matrix(**{name: candidate[name] for name in names}),
+            split.train.item_counts,
+            decay=candidate["decay"],
+            length=config.length,
+            repeats=candidate["repeats"],
+        )
+
+    keys = (*names, "decay")
+    grid = itertools.product(*(getattr(config, key) for key in keys))
+    candidates = (dict(zip(keys, values, strict=True)) for values in grid)
+    queries = drawn(split.valid, config.validation_users, seed=seed)
+    searcher, chosen = _choose(candidates, build, queries, config.repeats)
+    return build_retriever(searcher, split, method=method, config=config, seed=seed, training=chosen)
+
+
+def _choose(
+    candidates: Iterable[Mapping[str, Any]], build: _Build, queries: Queries, repeats: Sequence[Repeats]
+) -> tuple[NeighbourSearcher, dict[str, Any]]:
+    """The best on the queries, of equal ones the first.
+
+    The first of `repeats` stands for all until a candidate is chosen, of which the best is kept then.
+    """
+    best = None
     for candidate in candidates:
         best = _better(best, dict(candidate) | {"repeats": repeats[0]}, build, queries)
     assert best is not None, "the grid is not empty"

@@ -6,10 +6,7 @@ n the number of training interactions of an item.
 
 from __future__ import annotations
 
-import functools
-import itertools
-from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from pydantic import Field
@@ -17,10 +14,8 @@ from scipy import sparse
 
 from beamwood.data.split import Split
 from beamwood.kernels.lists import strongest
-from beamwood.methods.assemble import build_retriever
-from beamwood.methods.neighbours import Decay, Grid, Power, choose
+from beamwood.methods.neighbours import Decay, Grid, Power, best_of_grid
 from beamwood.methods.train_options import TrainOptions
-from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.stored import MOST
 from beamwood.types import FloatArray, ItemLists
@@ -65,24 +60,9 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     counts = counts_within(split.train.histories, split.train.num_items, config.steps)
     frequency = np.maximum(split.train.item_counts, 1).astype(float)
 
-    @functools.lru_cache(maxsize=1)
     def matrix(source_power: float, target_power: float) -> sparse.csr_matrix:
         scaled = sparse.diags(frequency**-source_power) @ counts @ sparse.diags(frequency**-target_power)
         return strongest(sparse.csr_matrix(scaled), config.num_neighbours)
 
-    def build(candidate: Mapping[str, Any]) -> NeighbourSearcher:
-        return NeighbourSearcher(
-            matrix(candidate["source_power"], candidate["target_power"]),
-            split.train.item_counts,
-            decay=candidate["decay"],
-            length=config.length,
-            repeats=candidate["repeats"],
-        )
-
-    names = ("source_power", "target_power", "decay")
-    grid = itertools.product(config.source_power, config.target_power, config.decay)
-    candidates, seed = (dict(zip(names, values, strict=True)) for values in grid), options.get("seed", 0)
-    searcher, chosen = choose(
-        split, candidates, build, repeats=config.repeats, num_users=config.validation_users, seed=seed
-    )
-    return build_retriever(searcher, split, method="transitions", config=config, seed=seed, training=chosen)
+    seed = options.get("seed", 0)
+    return best_of_grid(split, config, matrix, ("source_power", "target_power"), method="transitions", seed=seed)

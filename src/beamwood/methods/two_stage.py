@@ -24,7 +24,7 @@ from beamwood.data.examples import Examples, windows
 from beamwood.data.split import Split
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
-from beamwood.methods import cooccurrence, transitions
+from beamwood.methods import cooccurrence, ease, popularity, transitions
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import context_features, tensors
 from beamwood.methods.fitted import fitted_alike
@@ -48,7 +48,12 @@ TRAINS = True
 """This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
 
 # What `ranker` may name instead of a folder: nothing is trained.
-_COUNTED: dict[str, Callable[[Split], Retriever]] = {"cooccurrence": cooccurrence.fit, "transitions": transitions.fit}
+_COUNTED: dict[str, Callable[[Split], Retriever]] = {
+    "cooccurrence": cooccurrence.fit,
+    "transitions": transitions.fit,
+    "ease": ease.fit,
+    "popularity": popularity.fit,
+}
 # Histories, and items of theirs, that the retriever is asked with at a time.
 _SEARCHED_AT_A_TIME = 1024
 _ITEMS_AT_A_TIME = 2**18
@@ -60,8 +65,8 @@ class Config(PairConfig):
     retriever: str | None = Field(None, description="folder of the fitted retriever (--retriever); required")
     ranker: str | None = Field(
         None,
-        description="folder of a fitted ranker or of another retriever, or cooccurrence or transitions, whose score is "
-        "added (--ranker); None: a ranker is trained here",
+        description="folder of a fitted ranker or of another retriever, or cooccurrence, transitions or ease, whose "
+        "score is added (--ranker); None: a ranker is trained here",
     )
     num_candidates: int = Field(
         100, ge=1, le=MOST, description="K: what the retriever brings; the study has 40, 80, 120"

@@ -22,7 +22,7 @@ __all__ = ["NeighbourSearcher", "Repeats"]
 
 Repeats = Literal["counted", "first", "last"]
 """What the history holds: scored as everything else, before all others (the newest first), or behind all that
-has a score."""
+has a score above 0."""
 
 # So many histories' neighbours are summed at a time: with 69 items of 1,000 neighbours each, 100 MiB.
 _BLOCK_ROWS = 128
@@ -37,8 +37,8 @@ class _Stored(StoredConfig):
 class NeighbourSearcher:
     """`score(n) = sum over the history of decay^age * similarity(i, n)`, age 0 for the newest of `length` items.
 
-    `similarity` is a sparse [N, N] matrix, row i the neighbours of i, values 0 or more. Items that no history item
-    knows follow those with a score, by `popularity` [N].
+    `similarity` is a sparse [N, N] matrix, row i the neighbours of i. Items that no history item knows follow those
+    with a score above 0, by `popularity` [N]: theirs is `-1 / (1 + popularity)`.
     """
 
     kind: ClassVar[str] = "neighbours"
@@ -67,9 +67,10 @@ class NeighbourSearcher:
         except ValueError as error:
             raise InputError(f"similarity is no matrix in compressed rows: {error}") from None
         self.popularity = np.ascontiguousarray(popularity, dtype=np.float32)
-        for name, values in (("similarity", self.similarity.data), ("popularity", self.popularity)):
-            if not np.isfinite(values).all() or (values < 0).any():
-                raise InputError(f"{name} must hold finite numbers of 0 or more")
+        if not np.isfinite(self.similarity.data).all():
+            raise InputError("similarity must hold finite numbers")
+        if not np.isfinite(self.popularity).all() or (self.popularity < 0).any():
+            raise InputError("popularity must hold finite numbers of 0 or more")
         self.decay, self.length, self.repeats = decay, length, repeats
         # Below the smallest positive score, so that it only orders what has none.
         self._filler = -1 / (1 + self.popularity)
@@ -82,7 +83,7 @@ class NeighbourSearcher:
     def search(
         self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
     ) -> Hits:
-        """The k best items of each row: the history's neighbours, then the most popular; see `types.Searcher`.
+        """The k best items of each row: of the history's neighbours and the most popular; see `types.Searcher`.
 
         No item is scored that is not a neighbour; a filter is a pass over the catalogue.
         """
@@ -119,20 +120,19 @@ class NeighbourSearcher:
         num_banned: int,
         k: int,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """At most k items that are `free` and their scores, best first: of the neighbours, then of `fillers`."""
-        known = free[items] & (sums > 0)
+        """At most k items that are `free` and their scores, best first: of the neighbours and of `fillers`."""
+        known = free[items] & (sums != 0)
         items, sums = items[known], sums[known]
+        if np.count_nonzero(sums > 0) < k:
+            # Among so many are enough that are neither banned nor there already.
+            others = fillers[: k + num_banned + len(items)]
+            others = others[free[others] & ~np.isin(others, items)][:k]
+            items, sums = np.concatenate([items, others]), np.concatenate([sums, self._filler[others]])
         if len(items) > k:
             reached = sums >= np.partition(sums, len(sums) - k)[len(sums) - k]
             items, sums = items[reached], sums[reached]
         order = np.lexsort((items, -sums))[:k]
-        items, sums = items[order], sums[order]
-        if len(items) < k:
-            # Among so many are enough that are neither banned nor there already.
-            others = fillers[: k + num_banned]
-            others = others[free[others] & ~np.isin(others, items)][: k - len(items)]
-            items, sums = np.concatenate([items, others]), np.concatenate([sums, self._filler[others]])
-        return items, sums
+        return items[order], sums[order]
 
     def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
@@ -141,7 +141,7 @@ class NeighbourSearcher:
             return np.zeros(columns.shape, np.float32)
         rows = np.repeat(np.arange(len(histories))[:, None], columns.shape[1], axis=1)
         sums = np.asarray(self._sums(histories)[rows.ravel(), columns.ravel()], np.float32).reshape(columns.shape)
-        return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums > 0, sums, self._filler[columns]))
+        return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums != 0, sums, self._filler[columns]))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         config = {"decay": self.decay, "length": self.length, "repeats": self.repeats}
@@ -178,6 +178,7 @@ class NeighbourSearcher:
         had = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, items)), shape=sums.shape)
         sums = sparse.csr_matrix(sums - sums.multiply(had))
         if self.repeats == "first":
+            # Of a row whose sums are negative the highest is 0, that of the items without one.
             above = sums.max(axis=1).toarray().ravel()[rows] + 1 / (1 + places)
             sums = sums + sparse.csr_matrix((above.astype(np.float32), (rows, items)), shape=sums.shape)
         sums.eliminate_zeros()

@@ -1,0 +1,77 @@
+"""EASE's closed form against its own problem, in blocks, with few items and few neighbours."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.methods import ease, load_method
+from beamwood.retrieval.retriever import Retriever
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=300, num_items=60, max_events=40), seed=1)
+    return disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
+
+
+def taken_by(num_users, num_items):
+    return sparse.csr_matrix(np.random.default_rng(num_items).random((num_users, num_items)) < 0.2, dtype=float)
+
+
+def test_solves_its_problem(monkeypatch):
+    """The gradient of |X - X B|^2 + lambda |B|^2 vanishes off the diagonal (equation 5), in blocks or whole."""
+    taken = taken_by(50, 11)
+    whole = ease.weights(taken, regularisation=2.0, num_neighbours=11).toarray()
+    products = (taken.T @ taken).toarray()
+    gradient = (products + 2 * np.eye(11)) @ whole - products
+    assert np.allclose(gradient[~np.eye(11, dtype=bool)], 0, atol=1e-5)
+    assert (np.diag(whole) == 0).all()
+    assert whole.min() < 0 < whole.max()
+    monkeypatch.setattr(ease, "_BLOCK_ROWS", 3)
+    assert np.allclose(ease.weights(taken, regularisation=2.0, num_neighbours=11).toarray(), whole, atol=1e-7)
+
+
+def test_keeps_the_largest_of_either_sign():
+    taken = taken_by(50, 11)
+    whole = ease.weights(taken, regularisation=2.0, num_neighbours=11).toarray()
+    kept = ease.weights(taken, regularisation=2.0, num_neighbours=3).toarray()
+    for row, all_of_it in zip(kept, whole, strict=True):
+        largest = np.argsort(-np.abs(all_of_it))[:3]
+        assert set(np.flatnonzero(row)) == set(largest)
+        assert np.array_equal(row[largest], all_of_it[largest])
+
+
+def test_few_items_have_weights(split):
+    config = ease.Config(max_items=20, regularisation=(50.0,), decay=(0.9,), repeats=("counted",))
+    retriever = load_method("ease").fit(split, config)
+    similarity = retriever.searcher.similarity.toarray()
+    weighted = np.flatnonzero(np.abs(similarity).sum(axis=1))
+    counts = split.train.item_counts
+    assert set(weighted) <= set(np.argsort(-counts, kind="stable")[:20])
+    assert len(weighted) > 15
+
+
+def test_learns_what_goes_together_and_is_saved(split, tmp_path):
+    from beamwood.evaluation.protocol import evaluate
+
+    retriever = load_method("ease").fit(split)
+    ours = evaluate(retriever.searcher.search, split.test, ks=(20,), exclude_consumed=True).means()["f@20"]
+    popular = load_method("popularity").fit(split)
+    assert ours > evaluate(popular.searcher.search, split.test, ks=(20,), exclude_consumed=True).means()["f@20"]
+    assert retriever.metadata["training"]["regularisation"] in (300.0, 1000.0)
+    retriever.save(tmp_path / "ease")
+    again = Retriever.load(tmp_path / "ease")
+    assert again.recommend(users=[1], k=5).item_ids == retriever.recommend(users=[1], k=5).item_ids
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"regularisation": ()}, {"regularisation": 0}, {"max_items": 0}, {"max_items": 10**6}, {"decay": 1.5}]
+)
+def test_wrong_settings(split, wrong):
+    import beamwood
+
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        beamwood.fit(split, "ease", wrong)
