@@ -247,3 +247,14 @@ def test_who_is_new_gets_what_most_had_where_the_model_says_nothing():
     # A second stage orders what the first brings, which is nothing here.
     both = TwoStageSearcher(sequence_searcher(), SearcherScorer(neighbour_searcher()), num_candidates=5)
     assert Retriever(both, sequence.items, users, known).recommend([[]], k=2).item_ids == [["item 07", "item 09"]]
+
+
+def test_who_is_new_gets_what_most_had_from_stages_that_look_at_circumstances_too():
+    class WithContext(TwoStageSearcher):
+        uses_context = True
+
+    ids = Vocabulary(pl.Series([f"item {index:02d}" for index in range(NUM_ITEMS)]))
+    known = ItemLists(np.array([0, 2, 3, 6]), np.array([7, 9, 7, 7, 9, 4], np.int32))
+    both = WithContext(sequence_searcher(), SearcherScorer(neighbour_searcher()), num_candidates=5)
+    retriever = Retriever(both, ids, Vocabulary(pl.Series(["a", "b", "c"])), known)
+    assert retriever.recommend([[]], k=2, context={"device": ["tv"]}).item_ids == [["item 07", "item 09"]]

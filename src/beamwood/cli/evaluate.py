@@ -40,7 +40,7 @@ _DEAR_GAP_QUERIES = 200
 def evaluate(
     folder: Annotated[str, typer.Argument(help="A folder that `beamwood fit` saved.")],
     log: Annotated[Optional[str], typer.Option("--log", help="The log, where it has moved since.")] = None,  # noqa: UP045
-    items: o.Items = None,
+    items: o.MovedItems = None,
     k: Annotated[Optional[str], typer.Option("--k", help="Cuts; 20,40 where none are given.")] = None,  # noqa: UP045
     tail: Annotated[
         Optional[float],  # noqa: UP045

@@ -116,6 +116,8 @@ def fit(
     check_items_options(source)
     if not hasattr(module, "TRAINS") and (resume or limit is not None):
         note(f"{method} only counts and is never long about it: --resume and --time-limit have no use")
+    if limit is not None and given.keys() == {"retriever", "ranker"}:
+        note("two fitted stages are only put together: --time-limit has no use")
     if user_table is not None and not getattr(chosen, "user_columns", ()):
         note(
             "--user-table has no use without columns of it in user_columns (--set), which methods that rank pairs have"

@@ -31,7 +31,7 @@ def inspect(
         str, typer.Option("--widths", help="Beam widths to compare with exact search.")
     ] = "20,50,150,400",
     log: Annotated[Optional[str], typer.Option("--log", help="The log, where it has moved since.")] = None,  # noqa: UP045
-    items: o.Items = None,
+    items: o.MovedItems = None,
     html: Annotated[Optional[str], typer.Option("--html", help="Write the diagnostics as a page here.")] = None,  # noqa: UP045
     json: o.Json = False,
 ) -> None:

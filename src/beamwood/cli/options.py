@@ -14,6 +14,7 @@ __all__ = [
     "Json",
     "LogPath",
     "MinWeight",
+    "MovedItems",
     "Overwrite",
     "Seed",
     "SplitName",
@@ -31,6 +32,7 @@ Text = Optional[str]  # noqa: UP045
 
 LogPath = Annotated[str, typer.Argument(help="The interaction log: Parquet, CSV, JSON lines, Arrow, RecBole .inter.")]
 Items = Annotated[Text, typer.Option("--items", help="A table of items, with a 'category' column if there is one.")]
+MovedItems = Annotated[Text, typer.Option("--items", help="The table of items, where it has moved since.")]
 UserTable = Annotated[Text, typer.Option("--user-table", help="A table of users, for methods with user_columns.")]
 SplitName = Annotated[str, typer.Option("--split", help="users, leave-one-out, time or boundary.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seeds the split, the tree and the training.")]
@@ -57,5 +59,7 @@ TailOf = Annotated[
     ),
 ]
 TimeLimit = Annotated[Text, typer.Option("--time-limit", help="End training after so long, as 30m, 90s or 1h30m.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the artefact that the output folder holds.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the artefact that the output folder holds, and its run.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]

@@ -14,13 +14,14 @@ __all__ = ["settings"]
 
 
 def settings(
-    method: Annotated[str, typer.Argument(help="A method, such as dtr.")],
+    method: Annotated[str, typer.Argument(help="A method, such as dtr; of a sum, as dtr+ease, its first.")],
     json: o.Json = False,
 ) -> None:
     """List a method's settings: name, default, what else it may be, and what it means."""
     from beamwood.methods import load_method
+    from beamwood.methods.sums import parts
 
-    schema = load_method(method).Config.model_json_schema().get("properties", {})
+    schema = load_method(parts(method)[0]).Config.model_json_schema().get("properties", {})
     rows = {name: described(field) for name, field in schema.items()}
     if json:
         print_json(rows)

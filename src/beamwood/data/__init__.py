@@ -2,7 +2,7 @@
 
 from beamwood.data.dataset import Dataset, ItemTable
 from beamwood.data.log import ColumnNames, Log, read_log
-from beamwood.data.split import SPLITS, Queries, Split, by_time, disjoint_users, leave_one_out
+from beamwood.data.split import SPLITS, Queries, Split, by_boundary, by_time, disjoint_users, leave_one_out
 from beamwood.data.vocabulary import Vocabulary
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Queries",
     "Split",
     "Vocabulary",
+    "by_boundary",
     "by_time",
     "disjoint_users",
     "leave_one_out",

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from beamwood.data.split import Queries
 from beamwood.data.untouched import Untouched
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 from beamwood.types import Askers, ItemLists, PersonalSearcher, Searcher, is_personal
 
 __all__ = ["Sampled", "evaluate_sampled", "sampled_rule", "sampled_validation", "scores_of"]
 
+METRICS = ("hit_rate", "ndcg", "mrr")
 # Scores held at a time.
 _BLOCK_CELLS = 2**20
 
@@ -77,8 +78,8 @@ def evaluate_sampled(
         if not 1 <= k <= sampled.items_PM.shape[1]:
             raise InputError(f"k={k} is outside 1..{sampled.items_PM.shape[1]}, the items of a list")
         inside = ranks <= k
-        gains = {"hit_rate": inside, "ndcg": inside / np.log2(1 + ranks), "mrr": inside / ranks}
-        for name, gain in gains.items():
+        gains = (inside, inside / np.log2(1 + ranks), inside / ranks)
+        for name, gain in zip(METRICS, gains, strict=True):
             values[f"{name}@{k}"] = np.bincount(rows, gain, minlength=num_queries)[labels > 0] / labels[labels > 0]
     return values
 
@@ -98,12 +99,13 @@ def sampled_validation(
     *,
     num_users: int,
     seed: int,
+    monitor: str,
     num_negatives: int = 99,
 ) -> Callable[[], dict[str, float]]:
     """A function that measures `searcher()` on fixed lists of a fixed draw of queries; names as "sampled/ndcg@10".
 
     Where the catalogue leaves a user fewer items than `num_negatives`, everybody's lists are as short as that user's.
-    Errors: where they are too short for any cut.
+    Errors: where they are too short for any cut, and a `monitor` that is no such name.
     """
     rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:num_users])
     chosen = queries.take(rows)
@@ -116,6 +118,9 @@ def sampled_validation(
             f"a validation user leaves {left} of {num_items} items to draw, too few for validation=sampled; set "
             "validation=full and monitor=new/ndcg@20"
         )
+    names = [f"sampled/{metric}@{k}" for metric in METRICS for k in cuts]
+    if monitor not in names:
+        raise InputError(f"monitor='{monitor}' is not measured{nearest(monitor, names)}")
     lists = Sampled(chosen, num_items, num_negatives=num_negatives, seed=seed)
 
     def measure() -> dict[str, float]:

@@ -6,6 +6,7 @@ Source: Jang et al., "CITIES: Contextual Inference of Tail-Item Embeddings for S
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
@@ -20,7 +21,7 @@ from beamwood.errors import InputError
 from beamwood.methods.item_contexts import Occurrences, replaced_vectors
 from beamwood.methods.repeats import RepeatConfig, fit_vectors
 from beamwood.methods.sequence_start import fitted_sequence
-from beamwood.methods.train_options import TrainOptions
+from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.cities import ContextModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import SequenceSearcher
@@ -139,7 +140,8 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
 
     Errors: `InputError` without `start`, on one of another log or split, and on one with untied vectors.
     """
-    config = config or Config()
+    began, config = time.monotonic(), config or Config()
     task = CitiesTask(split, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
+    options = with_less_time(options, time.monotonic() - began)
     return fit_vectors(task, split, config, method="cities", **options)

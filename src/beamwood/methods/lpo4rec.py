@@ -7,6 +7,7 @@ Source: "Listwise Preference Optimization for tail items" (LPO4Rec), equations 1
 from __future__ import annotations
 
 import copy
+import time
 from typing import Literal, Unpack
 
 import torch
@@ -23,7 +24,7 @@ from beamwood.methods import sasrec
 from beamwood.methods.repeats import fit_vectors
 from beamwood.methods.sasrec import Batch, SequenceTask
 from beamwood.methods.sequence_start import load_start
-from beamwood.methods.train_options import TrainOptions
+from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.head import Pi, candidates, head_negatives
@@ -41,7 +42,7 @@ class Config(sasrec.Config):
     """
 
     start: str | None = Field(
-        None, description="folder of a fitted sequence model to align (--from); None: train from scratch"
+        None, description="folder of a fitted sequence model to align (--from); null: train from scratch"
     )
     preference: Literal["lpo", "dpo", "s-dpo", "simpo", "orpo", "none"] = "lpo"
     pi: Literal["prob", "logit", "logprob"] = Field(
@@ -176,6 +177,7 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
 
     Errors: `InputError` on a `start` of another log, split or size, and fewer head items than negatives.
     """
-    config = config or Config()
+    began, config = time.monotonic(), config or Config()
     task = PreferenceTask(split, config, seed=options.get("seed", 0))
+    options = with_less_time(options, time.monotonic() - began)
     return fit_vectors(task, split, config, method="lpo4rec", **options)

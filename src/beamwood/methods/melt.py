@@ -8,6 +8,7 @@ branches fit any encoder.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
@@ -22,7 +23,7 @@ from beamwood.errors import InputError
 from beamwood.methods.item_contexts import Occurrences, encoded, replaced_vectors
 from beamwood.methods.repeats import RepeatConfig, fit_vectors
 from beamwood.methods.sequence_start import fitted_sequence
-from beamwood.methods.train_options import TrainOptions
+from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import SequenceSearcher, UserBranch
 
@@ -42,7 +43,7 @@ class Config(RepeatConfig):
     learning_rate: float = Field(1e-3, gt=0)
     schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
     warmup_steps: int = Field(0, ge=0)
-    decay_steps: int | None = Field(None, ge=1, description="of the rate and the curriculum; None: max_steps")
+    decay_steps: int | None = Field(None, ge=1, description="of the rate and the curriculum; null: max_steps")
     batch_size: int = Field(128, ge=1, description="items, and as many users, a step")
     max_steps: int = Field(600, ge=1)
     evaluate_every: int = Field(100, ge=1)
@@ -163,7 +164,8 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
 
     Errors: `InputError` without `start`, on one of another log or split, and on one with untied vectors.
     """
-    config = config or Config()
+    began, config = time.monotonic(), config or Config()
     task = MeltTask(split, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
+    options = with_less_time(options, time.monotonic() - began)
     return fit_vectors(task, split, config, method="melt", **options)

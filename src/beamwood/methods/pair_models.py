@@ -40,10 +40,10 @@ class PairConfig(BaseModel):
     model: Literal["graphrec", "neumf", "din"] = Field(
         "graphrec", description="din looks at histories, the others at who"
     )
-    width: int | None = Field(None, ge=1, description="None: 20 (graphrec), 8 (neumf), 64 (din; the study: 96)")
+    width: int | None = Field(None, ge=1, description="null: 20 (graphrec), 8 (neumf), 64 (din; the study: 96)")
     length: int = Field(69, ge=1, description="latest history items that din looks at")
     attention: tuple[PositiveInt, ...] = Field(
-        (36,), min_length=1, description="layers of din's attention; the study's, 64 and 16, take twelve times as long"
+        (36,), min_length=1, description="layers of din's attention; the study's, 64 and 16, take far longer"
     )
     mlp: tuple[PositiveInt, ...] = Field(
         (128, 64), min_length=1, description="layers of din above it; the study: 200, 80"

@@ -6,6 +6,7 @@ Source: "GuidedRec" (Rashed et al. 2021), sections 4-5; the rivals' losses as in
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
@@ -22,7 +23,7 @@ from beamwood.evaluation.sampled import sampled_validation
 from beamwood.losses import ranking
 from beamwood.methods.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
 from beamwood.methods.train import fit_task
-from beamwood.methods.train_options import TrainOptions
+from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.pairs import Asked
 from beamwood.models.surrogate import NdcgSurrogate
 from beamwood.retrieval.ranked import RankingSearcher
@@ -70,7 +71,7 @@ class Config(PairConfig):
     learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.01, ge=0, description="of AdamW: multiplied by the rate")
     surrogate: Literal["ensemble", "mlp", "nfm1", "nfm2"] = Field(
-        "ensemble", description="of loss=guided, as all below"
+        "ensemble", description="of loss=guided, as all down to surrogate_weight_decay"
     )
     ndcg_at: int = Field(10, ge=1)
     beta: float = Field(1.0, gt=0, description="weight of the logistic loss")
@@ -221,7 +222,7 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     What comes back ranks the whole catalogue by itself; `two-stage` puts it behind a retriever. Errors: `InputError`
     on a split whose test users a model by user cannot know, on columns that do not exist, on users who had all items.
     """
-    config = config or Config()
+    began, config = time.monotonic(), config or Config()
     check_users_known(split, config)
     sampled = config.validation == "sampled"
     if sampled != config.monitor.startswith("sampled/"):
@@ -234,6 +235,12 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     measure = None
     if sampled:
         measure = sampled_validation(
-            task.searcher, split.valid, split.train.num_items, num_users=config.validation_users, seed=seed
+            task.searcher,
+            split.valid,
+            split.train.num_items,
+            num_users=config.validation_users,
+            seed=seed,
+            monitor=config.monitor,
         )
+    options = with_less_time(options, time.monotonic() - began)
     return fit_task(task, split, config, task.searcher, method="ranker", measure=measure, **options)

@@ -41,7 +41,7 @@ class RepeatConfig(BaseModel):
         ge=-MOST,
         le=MOST,
         description="added to the score of what the history holds, which answers without consumed items do not see; "
-        "None: chosen on validation users; the papers: 0",
+        "null: chosen on validation users; the papers: 0",
     )
     validation_users: int = Field(2000, ge=1)
     monitor: str = "new/f@20"

@@ -56,7 +56,7 @@ class Config(RepeatConfig):
         "item_column; random: the papers",
     )
     sampled_negatives: int | None = Field(
-        None, ge=1, description="uniform negatives that a step's examples share, with log q; None: the whole catalogue"
+        None, ge=1, description="uniform negatives that a step's examples share, with log q; null: the whole catalogue"
     )
     prior_power: float = Field(
         0.0, ge=0, description="train with this times ln(frequency) added to each item's logit, and answer without it"
@@ -64,7 +64,7 @@ class Config(RepeatConfig):
     horizon: int = Field(1, ge=0, description="how far ahead a position's target is drawn; 1: the next, 0: no bound")
     learning_rate: float = Field(3e-3, gt=0)
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW) of all weights")
-    item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; None: the same")
+    item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; null: the same")
     embedding_optimizer: EmbeddingOptimizer = Field(
         "auto", description="of sampled_negatives: lazy-adam moves only the vectors that a step used"
     )

@@ -112,7 +112,7 @@ class TreeConfig(BaseModel):
         "softmax", description="by the softmax among candidates (DTR), binary likelihood (JTM) or k-means (TDM)"
     )
     stride: int | None = Field(
-        None, ge=1, description="levels an item goes at once; None: at most 128 candidates, or one level"
+        None, ge=1, description="levels an item goes at once; null: at most 128 candidates, or one level"
     )
     max_instances: int = Field(30, ge=1, description="training examples of an item that a tree update looks at")
     embeddings: Literal["node", "item"] = Field(

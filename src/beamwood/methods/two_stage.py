@@ -66,7 +66,7 @@ class Config(PairConfig):
     ranker: str | None = Field(
         None,
         description="folder of a fitted ranker or of another retriever, or cooccurrence, transitions or ease, whose "
-        "score is added (--ranker); None: a ranker is trained here",
+        "score is added (--ranker); null: a ranker is trained here",
     )
     num_candidates: int = Field(
         100, ge=1, le=MOST, description="K: what the retriever brings; the study has 40, 80, 120"
@@ -75,7 +75,7 @@ class Config(PairConfig):
         None,
         ge=0,
         le=MOST,
-        description="w: candidates are ordered by the ranker's score plus w times the retriever's; None: chosen on "
+        description="w: candidates are ordered by the ranker's score plus w times the retriever's; null: chosen on "
         "validation users; the study's own: 0",
     )
     repeat_weight: float | None = Field(
@@ -83,7 +83,7 @@ class Config(PairConfig):
         ge=-MOST,
         le=MOST,
         description="added to the score of a candidate that the history holds, which answers without consumed items do "
-        "not see; None: chosen on validation users; the study's own: 0",
+        "not see; null: chosen on validation users; the study's own: 0",
     )
     training: Literal["all", "harmonised", "weighted"] = Field(
         "all", description="on all pairs (TS), on those that this retriever retrieves (H-TS), or these above the others"

@@ -72,7 +72,7 @@ class Config(RepeatConfig):
     cache_counts: Literal["step", "all"] = Field(
         "step", description="XIR's cache is drawn by how often its items were, in the last step or in all"
     )
-    num_uniform: int | None = Field(None, ge=1, description="of MNS; None: as many as the batch")
+    num_uniform: int | None = Field(None, ge=1, description="of MNS; null: as many as the batch")
     rate: float = Field(0.01, gt=0, le=1, description="of G-Tower; the paper's 1e-4 for long streams")
     index: Literal["exact", "faiss"] = Field("exact", description="how answers are found; faiss needs the extra ann")
     mask_known: bool = Field(True, description="a user's other training items are no negatives")

@@ -96,7 +96,7 @@ class Retriever:
 
         Ids come as lists, arrays or series. `allowed`: item ids, {"category": name or names}, or N truth values by
         item index; the filter acts inside the search.
-        An empty history is answered with the items that most known histories hold where the model says nothing of it
+        An empty history is answered with the items that were taken most often where the model says nothing of it
         (all scores 0). `exclude_seen` leaves the history's own items out. Unknown ids are an `InputError` unless
         `on_unknown="ignore"`, which drops unknown items and answers unknown users as if they had no history. `context`:
         by column a value a row, where the retriever looks at circumstances; what is left out counts as missing.
@@ -123,6 +123,8 @@ class Retriever:
                     raise InputError(f"the context's column '{name}' needs a list of {len(known)} values, one a row")
             frame = None if context is None else pl.DataFrame(dict(context), strict=False)
             hits = searcher.search_askers(Askers(asked, known, frame), k, excluded=excluded, allowed=mask)
+            if not needs_users(searcher):
+                hits = self._with_popular(hits, known, mask)
         else:
             hits = self._with_popular(searcher.search(known, k, excluded=excluded, allowed=mask), known, mask)
         if np.isposinf(hits.scores).any():
@@ -137,12 +139,12 @@ class Retriever:
 
     @functools.cached_property
     def _counts(self) -> NDArray[np.float32]:
-        """float32[N], in how many entries of the known histories each item is."""
+        """float32[N], how many entries of the known histories each item is."""
         assert self.histories is not None
         return np.bincount(self.histories.items, minlength=len(self.items)).astype(np.float32)
 
     def _with_popular(self, hits: Hits, histories: ItemLists, allowed: BoolArray | None) -> Hits:
-        """The hits, with the items that most known histories hold where a history is empty and the searcher says
+        """The hits, with the items that were taken most often where a history is empty and the searcher says
         nothing of those, as one that multiplies vectors does; the scores there stay 0."""
         new = np.flatnonzero(histories.lengths == 0)
         if len(new) == 0 or self.histories is None:
