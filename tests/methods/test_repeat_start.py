@@ -1,4 +1,5 @@
-"""A tree's weights of repeats start above 0 where what was had comes again, and counting puts that first or last."""
+"""A tree's weights of repeats start above 0 where what was had comes again, and get at the end what they have not
+learned; counting puts what was had first or last."""
 
 import numpy as np
 import polars as pl
@@ -8,11 +9,12 @@ from pydantic import ValidationError
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
-from beamwood.methods import cooccurrence, dtr, tdm, transitions
+from beamwood.methods import cooccurrence, dtr, plt, tdm, transitions
+from beamwood.methods.repeats import REPEAT_WEIGHTS
 from beamwood.models.similarity import PACE
 
 SMALL = {"width": 16, "windows": (4, 2, 1), "mlp": (16, 8), "attention_hidden": 8, "max_steps": 2, "beam_width": 12}
-SMALL |= {"branching": 4, "similarity_width": 16, "num_neighbours": 0}
+SMALL |= {"branching": 4, "similarity_width": 16, "num_neighbours": 0, "repeat_weight": 0}
 
 
 def log_of(again):
@@ -65,24 +67,56 @@ def test_a_scorer_that_is_drawn_has_none(case):
     assert retriever.searcher.weights.similarity is None
 
 
+def without_a_start(method, split, **changes):
+    config = method.Config(**SMALL | {"learning_rate": 1e-12, "beam_width": 300} | changes, repeat_start=0)
+    return method.fit(split, config, progress=False)
+
+
+@pytest.mark.parametrize("method", [dtr, tdm])
+def test_at_the_end_they_get_what_validation_users_like_best(case, method):
+    again, split = case
+    values = {
+        weight: left_in(without_a_start(method, split, repeat_weight=weight), split.valid) for weight in REPEAT_WEIGHTS
+    }
+    chosen = without_a_start(method, split, repeat_weight=None)
+    kept = chosen.metadata["training"]["repeat_weight"]
+    assert (kept > 0) if again else (kept < 0)
+    assert values[kept] == max(values.values()) > values[0.0]
+    assert np.allclose(chosen.searcher.weights.similarity.repeats, kept, atol=PACE * 1e-5)
+    others = [
+        each.searcher.search(split.test.histories, 9, excluded=split.test.histories)
+        for each in (chosen, without_a_start(method, split, repeat_weight=0))
+    ]
+    assert np.array_equal(others[0].items, others[1].items)
+
+
+def test_a_path_gets_what_is_given_alone(case):
+    _, split = case
+    assert without_a_start(plt, split, repeat_weight=None).metadata["training"]["repeat_weight"] == 0
+    given = without_a_start(plt, split, repeat_weight=-3)
+    assert np.allclose(given.searcher.weights.similarity.repeats, -3, atol=PACE * 1e-5)
+
+
+@pytest.mark.parametrize("name", ["repeat_start", "repeat_weight"])
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         (
             {"node_start": "random", "similarity_width": None},
-            r"repeat_start=8\.0 belongs to .* leave it out, or set node_",
+            r"=8\.0 belongs to .* leave it out, or set node_",
         ),
-        ({"similarity_width": 0}, r"repeat_start=8\.0 is a part of the similarity; leave out similarity_width=0"),
+        ({"similarity_width": 0}, r"=8\.0 is a part of the similarity; leave out similarity_width=0"),
     ],
 )
-def test_a_start_without_its_similarity_is_refused(changes, says):
-    with pytest.raises(ValidationError, match=says):
-        dtr.Config(**SMALL | changes, repeat_start=8)
+def test_a_weight_without_its_similarity_is_refused(changes, says, name):
+    with pytest.raises(ValidationError, match=name + says):
+        dtr.Config(**SMALL | changes | {name: 8})
 
 
-def test_so_many_items_that_scores_start_at_random_have_no_repeat_start():
-    with pytest.raises(InputError, match=r"repeat_start=8\.0 .* of 3,000,000 items start from on request alone"):
-        dtr.Config(repeat_start=8).similarity_columns(3_000_000)
+@pytest.mark.parametrize("name", ["repeat_start", "repeat_weight"])
+def test_so_many_items_that_scores_start_at_random_have_no_weights_of_repeats(name):
+    with pytest.raises(InputError, match=name + r"=8\.0 .* of 3,000,000 items start from on request alone"):
+        dtr.Config(**{name: 8}).similarity_columns(3_000_000)
 
 
 @pytest.mark.parametrize("method", [cooccurrence, transitions])

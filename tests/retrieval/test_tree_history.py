@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.types import ItemLists
+from beamwood.types import Askers, ItemLists
 from din_cases import random_case
 
 
@@ -78,3 +78,22 @@ def test_a_searcher_can_be_copied_and_sent():
         found = other.search(histories, 12)
         assert np.array_equal(found.items, expected.items)
         assert np.array_equal(found.scores, expected.scores)
+
+
+@pytest.mark.parametrize("added", [-1000.0, -2.0, 0.0, 2.0])
+def test_a_weight_of_repeats_may_be_added_to_what_is_found_apart(added):
+    searcher, histories = case(0.5, beam_width=300)
+    similarity = searcher.weights.similarity
+    weights = replace(searcher.weights, similarity=replace(similarity, repeats=similarity.repeats + np.float32(added)))
+    expected = TreeSearcher(weights, searcher.tree, beam_width=300).search(histories, 12)
+    found = searcher.apart(Askers(np.zeros(len(histories), np.int64), histories), 12).joined(added, 12)
+    assert np.array_equal(found.items, expected.items)
+    assert np.allclose(found.scores, expected.scores, rtol=1e-4)
+
+
+def test_apart_of_no_history_at_all():
+    searcher, _ = case(0.5)
+    nobody = ItemLists.from_lists([np.array([], int)] * 3)
+    assert np.array_equal(
+        searcher.apart(Askers(np.zeros(3, np.int64), nobody), 5).joined(8.0, 5).items, searcher.search(nobody, 5).items
+    )

@@ -42,7 +42,7 @@ class Grid(BaseModel):
     decay: tuple[Decay, ...] = Field((1.0, 0.98, 0.95, 0.9, 0.8), min_length=1)
     length: int = Field(69, ge=1, le=MOST, description="history items that count")
     num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
-    validation_users: int = Field(25_000, ge=1, description="validation queries that choose, drawn once")
+    validation_users: int = Field(10_000, ge=1, description="validation queries that choose, drawn once")
 
     @field_validator("*", mode="before")
     @classmethod

@@ -1,6 +1,7 @@
 """How a method of vectors is trained, and how much it counts for an item that the history holds it.
 
-Source of the latter: none of the papers; a tree learns it while it trains (models/similarity.py).
+Source of the latter: none of the papers. A tree learns it while it trains (models/similarity.py), and what it has not
+learned by the end is added then, as here.
 """
 
 from __future__ import annotations
@@ -47,12 +48,16 @@ class RepeatConfig(BaseModel):
     monitor: str = "new/f@20"
 
 
-class RepeatSearcher(Searcher, Protocol):
+class ApartSearcher(Protocol):
+    """A searcher that can tell what a history holds from all else."""
+
+    def apart(self, askers: Askers, k: int) -> Apart: ...
+
+
+class RepeatSearcher(Searcher, ApartSearcher, Protocol):
     """A searcher that adds a number to the scores of what a history holds."""
 
     repeat_weight: float
-
-    def apart(self, askers: Askers, k: int) -> Apart: ...
 
 
 class SearchedTask(Task[Any], Protocol):
@@ -85,7 +90,7 @@ def fit_vectors(
     return build_retriever(searcher, split, method=method, config=config, seed=seed, training=training)
 
 
-def best_repeat_weight(searcher: RepeatSearcher, queries: Queries, monitor: str) -> float:
+def best_repeat_weight(searcher: ApartSearcher, queries: Queries, monitor: str) -> float:
     """The weight with the best metric of `monitor` where consumed items are left in; 0 without queries with labels.
 
     `monitor`: one of `validate.MEASURED`, of whatever view.

@@ -64,6 +64,13 @@ class TreeConfig(BaseModel):
         description="what the weights of repeats start from: the score that an item gets for each place of "
         "the history that holds it; null: 0, or more where 500 validation users like it",
     )
+    repeat_weight: float | None = Field(
+        None,
+        ge=-MOST,
+        le=MOST,
+        description="added to the weights of repeats after training, which answers without consumed items do not see; "
+        "null: chosen on validation users, of PLT 0",
+    )
     num_neighbours: int | None = Field(
         None,
         ge=0,
@@ -136,11 +143,11 @@ class TreeConfig(BaseModel):
     def similarity_columns(self, num_items: int) -> int:
         """What `similarity_width` means for so many items.
 
-        Errors: `InputError` where nothing can fill it, or what `repeat_start` adds to it.
+        Errors: `InputError` where nothing can fill it, or what `repeat_start` and `repeat_weight` add to it.
         """
         width = self.similarity_width
         if not self.starts_from_transitions(num_items):
-            for name in ("similarity_width", "repeat_start"):
+            for name in ("similarity_width", "repeat_start", "repeat_weight"):
                 if value := getattr(self, name):
                     raise InputError(nothing_fills(f"{name}={value}", num_items))
             return 0
@@ -179,17 +186,18 @@ class TreeConfig(BaseModel):
 
     @model_validator(mode="after")
     def _what_is_fixed_has_its_start(self) -> Self:
-        for name in ("similarity_width", "num_neighbours", "repeat_start"):
+        for name in ("similarity_width", "num_neighbours", "repeat_start", "repeat_weight"):
             value = getattr(self, name)
             if value and (self.node_start == "random" or not self.can_start_from_transitions):
                 raise ValueError(
                     f"{name}={value} belongs to a start from transitions; leave it out, or set node_start=transitions "
                     "with unit_coordinate=true and norm=none"
                 )
-        if self.repeat_start and self.similarity_width == 0:
-            raise ValueError(
-                f"repeat_start={self.repeat_start} is a part of the similarity; leave out similarity_width=0, or it"
-            )
+        for name in ("repeat_start", "repeat_weight"):
+            if getattr(self, name) and self.similarity_width == 0:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is a part of the similarity; leave out similarity_width=0, or it"
+                )
         return self
 
     @model_validator(mode="after")

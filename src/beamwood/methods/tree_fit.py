@@ -13,13 +13,14 @@ from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.node_start import ItemVectors
 from beamwood.methods.repeat_start import best_repeat_start
+from beamwood.methods.repeats import best_repeat_weight
 from beamwood.methods.train import train
 from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.methods.tree_config import TreeConfig
 from beamwood.methods.tree_renewal import TreeRenewal
 from beamwood.methods.tree_start import start_tree, tree_name
 from beamwood.methods.tree_task import Parts, TreeTask
-from beamwood.methods.validate import check_monitor
+from beamwood.methods.validate import check_monitor, drawn
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import Tree
@@ -95,4 +96,12 @@ def fit_tree(
         "repeat_start": repeats,
         "bf16": task.bf16,
     }
+    added = config.repeat_weight or 0.0
+    if similarity is not None:
+        # A path's score is no sum that a number could be added to; it is given to the leaf's own step.
+        if config.repeat_weight is None and not task.parts.by_path:
+            judged = drawn(split.valid, config.validation_users, seed=seed)
+            added = best_repeat_weight(searcher(), judged, config.monitor)
+        similarity.add_to_repeats(added)
+    training["repeat_weight"] = added
     return build_retriever(searcher_of(task), split, method=method, config=config, seed=seed, training=training)

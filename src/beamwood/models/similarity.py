@@ -77,6 +77,11 @@ class NodeSimilarity(nn.Module):
         """Let every place that holds a leaf add `weight` to its score."""
         self.repeats.fill_(weight / PACE)
 
+    @torch.no_grad()
+    def add_to_repeats(self, weight: float) -> None:
+        """Let every place that holds a leaf add `weight` more to its score."""
+        self.repeats.add_(weight / PACE)
+
     def leaves(self) -> Tensor:
         """[capacity, R], the vectors of the last level."""
         return self.vectors[self.shape.level_offset(self.shape.depth) :]

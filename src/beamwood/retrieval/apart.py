@@ -23,17 +23,19 @@ __all__ = ["Apart", "candidates", "check_repeat_weight", "find_apart", "scores_w
 @dataclass(frozen=True, slots=True)
 class Apart:
     """What a search found of what a history does not hold (`others`), and all that it does: `had_BH` int32, -1 for no
-    candidate, with `scores_BH` float32."""
+    candidate, with `scores_BH` float32, and how often a weight counts for each, `times_BH` (None: once)."""
 
     others: Hits
     had_BH: NDArray[np.int32]
     scores_BH: NDArray[np.float32]
+    times_BH: NDArray[np.float32] | None = None
 
     def joined(self, repeat_weight: float, k: int) -> Hits:
         """The k best of both, `repeat_weight` added to the scores of what was had."""
+        added = np.float32(repeat_weight) if self.times_BH is None else np.float32(repeat_weight) * self.times_BH
         merged = sort_candidates(
             np.concatenate([self.others.items, self.had_BH], axis=1),
-            np.concatenate([self.others.scores, self.scores_BH + np.float32(repeat_weight)], axis=1),
+            np.concatenate([self.others.scores, self.scores_BH + added], axis=1),
             k,
         )
         return Hits(merged.items, merged.scores, self.others.scored + (self.had_BH >= 0).sum(axis=1))

@@ -16,11 +16,11 @@ from beamwood.kernels.arrays import check_integers
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.reference import Found
 from beamwood.kernels.search import DinSearch
-from beamwood.retrieval.apart import candidates
+from beamwood.retrieval.apart import Apart, candidates
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.tree.tree import Shape, Tree
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
+from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists
 
 __all__ = ["TreeSearcher"]
 
@@ -118,6 +118,17 @@ class TreeSearcher:
             excluded=self._excluded(excluded, allowed),
         )
         return self._hits(found, k)
+
+    def apart(self, askers: Askers, k: int) -> Apart:
+        """The k best of what the latest items are not, by the beam, and all that they are; a weight of repeats counts
+        for each place that holds an item."""
+        latest = askers.histories.last(self.weights.history_length)
+        had, latest_BL = latest.distinct(), latest.padded(self.weights.history_length)
+        had_BH = had.padded(int(had.lengths.max(initial=0)))
+        times_BH = np.zeros(had_BH.shape, np.float32)
+        for place_B in latest_BL.T:
+            times_BH += had_BH == place_B[:, None]
+        return Apart(self.beam(latest, k, excluded=had), had_BH, self.score(latest, had_BH), times_BH)
 
     def exact(
         self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
