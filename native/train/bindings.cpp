@@ -188,7 +188,8 @@ void register_train(nb::module_& module) {
         "ndcg_surrogate",
         [](Array<const float, 2> p, Array<const float, 2> labels, Array<const float, 1> weights, std::int64_t width,
            bool mlp, std::int64_t degree, Array<float, 1> predicted, std::optional<Array<const float, 1>> gradient,
-           std::optional<Array<float, 2>> d_p, std::optional<Array<float, 1>> d_weights, const std::string& level) {
+           std::optional<Array<const float, 1>> target, std::optional<Array<float, 2>> d_p,
+           std::optional<Array<float, 1>> d_weights, const std::string& level) {
             const std::size_t rows = p.shape(0), size = p.shape(1);
             require(size >= 1 && size <= 65536 && width >= 1 && width <= 65536, "size or width out of range");
             require(degree >= 0 && degree <= 2 && (mlp || degree > 0), "degree must be 0 (with mlp alone), 1 or 2");
@@ -196,18 +197,20 @@ void register_train(nb::module_& module) {
             require(labels.shape(0) == rows && labels.shape(1) == size, "labels does not fit p");
             require(std::int64_t(weights.shape(0)) == sizes.weights(), "weights does not fit p and width");
             require(predicted.shape(0) == rows, "predicted does not fit p");
-            require(gradient || (!d_p && !d_weights), "d_p and d_weights need a gradient");
+            require(!gradient || !target, "give a gradient or a target");
+            require(gradient || target || (!d_p && !d_weights), "d_p and d_weights need a gradient or a target");
             require(!gradient || gradient->shape(0) == rows, "gradient does not fit p");
+            require(!target || target->shape(0) == rows, "target does not fit p");
             require(!d_p || (d_p->shape(0) == rows && d_p->shape(1) == size), "d_p does not fit p");
             require(!d_weights || d_weights->shape(0) == weights.shape(0), "d_weights does not fit weights");
             const SurrogateKernels* kernels = BEAMWOOD_PICK_KERNELS(surrogate_kernels, choose_level(level));
             nb::gil_scoped_release release;
             kernels->run(sizes, std::int64_t(rows), p.data(), labels.data(), weights.data(),
-                         gradient ? gradient->data() : nullptr, predicted.data(), d_p ? d_p->data() : nullptr,
-                         d_weights ? d_weights->data() : nullptr);
+                         gradient ? gradient->data() : nullptr, target ? target->data() : nullptr, predicted.data(),
+                         d_p ? d_p->data() : nullptr, d_weights ? d_weights->data() : nullptr);
         },
         array("p"), array("labels"), array("weights"), nb::arg("width"), nb::arg("mlp"), nb::arg("degree"),
-        array("predicted"), array("gradient") = nb::none(), array("d_p") = nb::none(),
+        array("predicted"), array("gradient") = nb::none(), array("target") = nb::none(), array("d_p") = nb::none(),
         array("d_weights") = nb::none(), nb::arg("level") = "");
     module.def(
         "list_ndcg",

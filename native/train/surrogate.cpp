@@ -191,7 +191,7 @@ private:
 };
 
 void run(const SurrogateSizes& sizes, std::int64_t rows, const float* p, const float* labels, const float* weights,
-         const float* gradient, float* predicted, float* d_p, float* d_weights) {
+         const float* gradient, const float* target, float* predicted, float* d_p, float* d_weights) {
     const std::int64_t size = sizes.size;
     const Network network(sizes, weights);
     Block block(size, sizes.width);
@@ -206,8 +206,11 @@ void run(const SurrogateSizes& sizes, std::int64_t rows, const float* p, const f
             }
         network.forward(block);
         std::copy(block.out, block.out + here, predicted + first);
-        if (!gradient) continue;
-        for (std::int64_t lane = 0; lane < LANES; ++lane) block.d_out[lane] = lane < here ? gradient[first + lane] : 0;
+        if (!gradient && !target) continue;
+        for (std::int64_t lane = 0; lane < LANES; ++lane) {
+            const std::int64_t row = first + lane;
+            block.d_out[lane] = lane >= here ? 0.0f : target ? predicted[row] - target[row] : gradient[row];
+        }
         network.backward(block, d_weights ? sums.data() : nullptr, d_p != nullptr);
         if (!d_p) continue;
         for (std::int64_t lane = 0; lane < here; ++lane)

@@ -26,9 +26,11 @@ struct SurrogateSizes {
 
 struct SurrogateKernels {
     // p, labels [rows, size]; weights: of each layer the matrix [out, in], then the bias, in the order v1, v2, g, e,
-    // h1, h2. Writes predicted [rows]. With `gradient` [rows] also d_p [rows, size] and d_weights, where not null.
+    // h1, h2. Writes predicted [rows]. With `gradient` [rows], or `target` [rows] for that of half the squared misses
+    // (gradient = predicted - target), also d_p [rows, size] and d_weights, where not null.
     void (*run)(const SurrogateSizes& sizes, std::int64_t rows, const float* p, const float* labels,
-                const float* weights, const float* gradient, float* predicted, float* d_p, float* d_weights);
+                const float* weights, const float* gradient, const float* target, float* predicted, float* d_p,
+                float* d_weights);
 };
 
 BEAMWOOD_DECLARE_KERNELS(SurrogateKernels, surrogate_kernels)

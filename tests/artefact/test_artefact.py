@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -141,6 +142,18 @@ def test_outputs_that_cannot_be(tmp_path):
         check_output("/")
     assert check_output(tmp_path / "new" / "model") == (tmp_path / "new" / "model").resolve()
     assert not (tmp_path / "new").exists()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    for wrong in (None, 3, b"model"):
+        with pytest.raises(ArtefactError, match="is no path; give the artefact's folder as text"):
+            check_output(wrong)
+        with pytest.raises(ArtefactError, match="is no path"):
+            read_artefact(wrong)
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no /proc")
+def test_a_file_system_that_makes_no_folders_is_refused_before_anything_is_computed():
+    with pytest.raises(ArtefactError, match=r"could not be saved .*check that the folder can be written"):
+        check_output("/proc/beamwood/model")
 
 
 def test_an_empty_folder_and_a_link_are_fine(tmp_path):

@@ -193,7 +193,7 @@ GOOD = pl.DataFrame({"user_id": [1, 1, 2, 2] * 10, "item_id": list(range(8)) * 5
         (GOOD.drop("user_id"), "has no user column; it has: item_id, timestamp"),
         (
             GOOD.with_columns(user_id=pl.Series([None, *[1, 2] * 19, 1])),
-            "1 of 40 rows without a user id, the first None in row 1",
+            "1 of 40 rows with no user id, the first None in row 1",
         ),
         (
             GOOD.with_columns(timestamp=pl.Series(["soon", *map(str, range(39))])),
@@ -316,8 +316,21 @@ def test_counting_commands_never_import_torch(fitted):
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=ENVIRONMENT)
 
 
+def test_what_is_nested_too_deeply_is_a_wrong_input_and_no_fault_of_ours(market, fitted, tmp_path, capsys):
+    deep = tmp_path / "deep.toml"
+    deep.write_text("a=" + "[" * 50_000)
+    fit = ("fit", market / "log.parquet", "--out", tmp_path / "out")
+    for arguments in (
+        ("recommend", fitted, "--history", "[" * 100_000),
+        (*fit, "--config", deep),
+        (*fit, "--set", "max_steps=" + "[" * 5_000),
+    ):
+        assert beamwood(*arguments) == 2
+        assert "a fault of beamwood's" not in capsys.readouterr().err
+
+
 def test_durations():
     assert [parse_duration(text) for text in ("30m", "90s", "1h30m", "45", None)] == [1800, 90, 5400, 45, None]
-    for text in ("", "0s", "m", "-3s", "1d"):
+    for text in ("", "0s", "m", "-3s", "1d", "9" * 400, "9" * 400 + "h"):
         with pytest.raises(InputError, match="time-limit"):
             parse_duration(text)

@@ -124,9 +124,9 @@ def test_ids_of_other_types(values, dtype, expected):
         ([Decimal("1.5")], pl.Decimal(10, 2), "item ids that are not whole numbers"),
         ([1.0, 1e300], None, r"1 of 2 item ids beyond 64 bits, the first 1e\+300 in row 2"),
         ([b"4", b"\xff"], pl.Binary, "'item' holds item ids of bytes that are no UTF-8; write them as text"),
-        ([b"4", b""], pl.Binary, r"1 of 2 rows without a item id, the first b'' in row 2"),
-        (["a", ""], pl.Categorical, r"1 of 2 rows without a item id, the first '' in row 2"),
-        (["a", " "], pl.Enum(["a", " "]), r"1 of 2 rows without a item id, the first ' ' in row 2"),
+        ([b"4", b""], pl.Binary, r"1 of 2 rows with no item id, the first b'' in row 2"),
+        (["a", ""], pl.Categorical, r"1 of 2 rows with no item id, the first '' in row 2"),
+        (["a", " "], pl.Enum(["a", " "]), r"1 of 2 rows with no item id, the first ' ' in row 2"),
         ([1000, 2001], pl.Datetime("ns"), r"1 of 2 item ids finer than a microsecond,.* row 2; write them as text"),
         ([1000, 2001], pl.Time, r"1 of 2 item ids finer than a microsecond,.* row 2; write them as text"),
     ],
@@ -162,7 +162,7 @@ def test_a_column_may_have_any_name(name):
 
     for role in ("user", "item"):
         assert read(role, [9, 8, 9]).frame[role].to_list() == [9, 8, 9]
-        with pytest.raises(InputError, match=r"1 of 3 rows without a .* id, the first None in row 2"):
+        with pytest.raises(InputError, match=r"1 of 3 rows with no .* id, the first None in row 2"):
             read(role, [9, None, 9])
     assert read("time", [3, 1, 2]).frame["time"].to_list() == [3, 1, 2]
     with pytest.raises(InputError, match=r"1 of 3 times that are missing, the first in row 2"):
@@ -214,6 +214,17 @@ def test_a_text_file_of_another_form_says_how_to_mend_it(tmp_path, content, mess
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError, match=message):
         Dataset.from_log(read_log(path))
+
+
+def test_a_damaged_parquet_file_is_not_to_be_saved_as_utf8(tmp_path):
+    pl.DataFrame({"user": ["ab", "cd"] * 50, "item": ["x", "y"] * 50}).write_parquet(
+        tmp_path / "log.parquet", compression="uncompressed"
+    )
+    content = bytearray((tmp_path / "log.parquet").read_bytes())
+    content[content.index(b"ab")] = 0xFF
+    (tmp_path / "log.parquet").write_bytes(content)
+    with pytest.raises(InputError, match=r"(?i)utf-8.*is the file whole"):
+        Dataset.from_log(read_log(tmp_path / "log.parquet"))
 
 
 def test_a_file_of_another_kind_says_what_to_write(tmp_path):

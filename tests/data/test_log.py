@@ -84,8 +84,8 @@ def test_named_columns_win():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"user_id": [1, None, 2, 2, None]}, r"'user_id' has 2 of 5 rows without a user id, the first None in row 2"),
-        ({"item_id": ["a", "", "b", "c", "d"]}, r"'item_id' has 1 of 5 rows without a item id, the first '' in row 2"),
+        ({"user_id": [1, None, 2, 2, None]}, r"'user_id' has 2 of 5 rows with no user id, the first None in row 2"),
+        ({"item_id": ["a", "", "b", "c", "d"]}, r"'item_id' has 1 of 5 rows with no item id, the first '' in row 2"),
         ({"timestamp": ["1", "x", "3", "4", "5"]}, r"1 of 5 times that cannot be read, the first 'x' in row 2"),
         ({"timestamp": [1, None, 3, 4, 5]}, r"1 of 5 times that are missing, the first in row 2; fill them"),
         ({"user_id": [1.5, 1, 2, 2, 1]}, "not whole numbers"),

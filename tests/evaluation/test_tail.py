@@ -41,6 +41,18 @@ def test_the_tail_by_counts():
     assert "prefixes of two items or more" in TailRule(of="prefixes").tail(train).rule
 
 
+@pytest.mark.parametrize("share", [0.29, 0.57, 0.58, 0.2, 0.7])
+def test_binary_fractions_cost_no_item(share):
+    """Of a hundred items with an interaction each every rule takes as many as the percentage says."""
+    train = training([np.arange(100)], 100)
+    assert [len(tail_of(train, of, share)) for of in ("items", "interactions", "prefixes")] == [round(100 * share)] * 3
+
+
+def test_halves_are_rounded_up():
+    assert [tail_of(training([np.arange(n)], n), "items", 0.5) for n in (3, 5)] == [[0, 1], [0, 1, 2]]
+    assert tail_of(training([np.arange(4)], 4), "items", 0.1) == []
+
+
 def test_the_tail_by_prefixes():
     """Prefixes of two or more: 01, 012; none; 13; 42, 424. Of the items with three the first seen are head."""
     train = training([[0, 1, 2], [3], [1, 3], [4, 2, 4]], 6)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from beamwood.kernels import native
-from beamwood.kernels.guided import SurrogateShape, list_ndcg, predicted_ndcg
+from beamwood.kernels.guided import SurrogateShape, list_ndcg, predicted_ndcg, squared_miss, summed_ndcg
 
 LEVELS = native().levels() if native() is not None else [None]
 PARTS = [(True, 2), (True, 0), (False, 1), (False, 2), (True, 1)]
@@ -38,6 +38,35 @@ def test_predictions_and_gradients_are_those_of_torch_in_float64(size, mlp, degr
         # Of tiny weights the values are tiny too, and Adam sees their size; of large ones tanh saturates.
         room = 3e-5 * float(exact.abs().max()) + 1e-6 * (scale == 1) if exact.numel() else 0.0
         assert torch.allclose(mine.double(), exact, rtol=1e-4, atol=room)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("mlp", "degree"), PARTS)
+@pytest.mark.parametrize("moves", ["weights", "p", "both"])
+def test_what_guidedrec_asks_of_the_predictions_has_the_gradients_of_torch(moves, mlp, degree, level, monkeypatch):
+    if level is not None:
+        monkeypatch.setattr("beamwood.kernels.guided.native_level", lambda: level)
+    shape = SurrogateShape(6, 5, mlp, degree)
+    generator = torch.Generator().manual_seed(0)
+    p, y = torch.rand((37, 6), generator=generator), torch.rand((37, 6), generator=generator).round()
+    weights, true = torch.randn(num_weights(shape), generator=generator), torch.rand(37, generator=generator)
+    results = []
+    for kind in (torch.float32, torch.float64):  # the native core takes float32 alone
+        for asked in (squared_miss, summed_ndcg):
+            mine, of = p.to(kind).clone(), weights.to(kind).clone()
+            mine.requires_grad_(moves != "weights"), of.requires_grad_(moves != "p")
+            if asked is squared_miss:
+                loss, predicted = squared_miss(mine, y.to(kind), true.to(kind), of, shape)
+                assert not predicted.requires_grad
+            else:
+                loss, predicted = summed_ndcg(mine, y.to(kind), of, shape), torch.zeros(37)
+            (-3 * loss).backward()
+            assert (mine.grad is None, of.grad is None) == (moves == "weights", moves == "p")
+            results.append([loss.detach(), predicted] + [each.grad for each in (mine, of) if each.grad is not None])
+    for native_ones, exact_ones in zip(results[:2], results[2:], strict=True):
+        for got, exact in zip(native_ones, exact_ones, strict=True):
+            room = 3e-5 * float(exact.abs().max()) + 1e-6
+            assert torch.allclose(got.double(), exact.double(), rtol=1e-4, atol=room)
 
 
 def test_only_what_is_asked_for_gets_a_gradient_and_a_second_one_is_refused():
@@ -75,8 +104,11 @@ def test_what_does_not_fit_is_refused_and_what_is_not_a_number_stays_so():
         ((p, y, weights, 3, False, 0, out), "degree must be"),
         ((p, y, weights, 0, True, 2, out), "out of range"),
         ((p, y, weights, 3, True, 2, out[1:]), "predicted does not fit"),
-        ((p, y, weights, 3, True, 2, out, None, p), "need a gradient"),
-        ((p, y, weights, 3, True, 2, out, out, p[1:].copy()), "d_p does not fit"),
+        ((p, y, weights, 3, True, 2, out, None, None, p), "need a gradient or a target"),
+        ((p, y, weights, 3, True, 2, out, out, out), "give a gradient or a target"),
+        ((p, y, weights, 3, True, 2, out, out[1:]), "gradient does not fit"),
+        ((p, y, weights, 3, True, 2, out, None, out[1:]), "target does not fit"),
+        ((p, y, weights, 3, True, 2, out, out, None, p[1:].copy()), "d_p does not fit"),
     ]:
         with pytest.raises(ValueError, match=match):
             call(*wrong)

@@ -42,6 +42,8 @@ def test_the_largest_seed_is_taken(split, method):
     [
         ({"max_step": 2}, {}, "'max_step' is unknown; did you mean 'max_steps'"),
         ({"max_steps": 0}, {}, "max_steps=0: Input should be greater"),
+        ({"max_steps": True}, {}, "max_steps: True is true or false where a number or a word belongs"),
+        ({"learning_rate": False}, {}, "learning_rate: False is true or false where"),
         (load_method("popularity").Config(), {}, "give beamwood.methods.sasrec.Config, or a mapping"),
         ("max_steps=2", {}, "config is a builtins.str; give beamwood.methods.sasrec.Config"),
         (SMALL, {"time_limit": 0}, "time_limit=0 is no number of seconds above 0; leave it out"),

@@ -166,6 +166,7 @@ def test_ids_in_any_kind_of_list(retriever, listed):
         (lambda r: r.recommend([1, 2]), "histories holds 1, which is no list"),
         (lambda r: r.recommend(pl.DataFrame({"item": [["i01"]]})), "histories is a DataFrame; .*its column of lists"),
         (lambda r: r.recommend(5), "histories=5 is no list"),
+        (lambda r: r.recommend([[]], k=True), "k=True is no whole number"),
         (lambda r: r.recommend([[]], k=3.0), r"k=3\.0 is no whole number; give one of 1\.\.60"),
         (lambda r: r.recommend([[]], k="3"), "k='3' is no whole number"),
         (lambda r: r.recommend([[]], k=None), "k=None is no whole number"),

@@ -8,7 +8,7 @@ from beamwood.errors import InputError
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.training import tree_update
 from beamwood.training.tree_update import capped_instances, update_tree
-from beamwood.tree import random_tree
+from beamwood.tree import Tree, random_tree
 from beamwood.tree.assign import assign, num_candidates
 
 SIZES = {"width": 6, "attention_hidden": 9, "windows": (4, 3, 2, 1), "mlp": (12, 7)}
@@ -28,6 +28,7 @@ def case(num_items=45, num_instances=150):
 def plain_score(tree, model, items, targets, likelihood):
     """Score(y, n) item by item and instance by instance."""
     model.eval()
+    even = Tree.of_order(np.arange(tree.num_items), tree.shape)
 
     def score(asked, parents, level, next_level):
         count = num_candidates(tree.shape, level, next_level)
@@ -40,7 +41,7 @@ def plain_score(tree, model, items, targets, likelihood):
                     for at in range(level + 1, next_level + 1)
                 }
                 nodes = parent * count + np.arange(count)
-                alive = tree.live_counts[next_level][nodes] > 0
+                alive = even.live_counts[next_level][nodes] > 0
                 if likelihood == "softmax":
                     values = np.where(alive, scores[next_level][nodes], -np.inf)
                     total[row] += values - np.log(np.exp(values).sum())
@@ -69,6 +70,22 @@ def test_update_equals_the_equation_in_loops(likelihood, stride, monkeypatch):
     )
     assert np.array_equal(got.item_of_leaf, expected.item_of_leaf)
     assert not np.array_equal(got.item_of_leaf, tree.item_of_leaf)
+
+
+@pytest.mark.parametrize("likelihood", ["softmax", "binary"])
+def test_nodes_that_the_old_tree_left_empty_are_candidates(likelihood):
+    """All items on the left of a tree that is half empty: even spread has room below every node."""
+    tree, model, items, targets = case()
+    shape, num_items = tree.shape, tree.shape.capacity // 2
+    crowded = np.full(shape.capacity, -1, np.int32)
+    crowded[:num_items] = np.random.default_rng(2).permutation(num_items)
+    old = Tree(shape, crowded)
+    assert (old.live_counts[1] == 0).any()
+    items, targets = np.where(items < num_items, items, -1), targets % num_items
+    got = update_tree(model, old, targets, lambda rows: items[rows], stride=1, likelihood=likelihood)
+    score = plain_score(old, model, items, targets, likelihood)
+    counts = np.bincount(targets, minlength=num_items)
+    assert np.array_equal(got.item_of_leaf, assign(old, score, num_instances=counts, stride=1).item_of_leaf)
 
 
 def test_a_cap_leaves_the_order_of_choosing():

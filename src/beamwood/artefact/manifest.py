@@ -167,12 +167,19 @@ def claimed_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def checked_path(path: Any) -> Path:
+    """The path. Errors: what is none."""
+    if not isinstance(path, str | os.PathLike):
+        raise ArtefactError(f"path={path!r} is no path; give the artefact's folder as text or a pathlib.Path")
+    return Path(path)
+
+
 def read_manifest(path: str | os.PathLike[str], *, kind: str | None = None) -> dict[str, Any]:
     """The manifest alone, verified, without touching the files it lists.
 
     `kind` is what the caller can use, e.g. "retriever". Raises `ArtefactError` naming the file and the fix.
     """
-    folder = Path(path)
+    folder = checked_path(path)
     file = folder / MANIFEST
     manifest = claimed_manifest(folder)
     version = manifest.get("format_version")

@@ -14,7 +14,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from beamwood.artefact.manifest import MANIFEST, SUFFIXES, digest, read_manifest
+from beamwood.artefact.manifest import MANIFEST, SUFFIXES, checked_path, digest, read_manifest
 from beamwood.artefact.replace import recover
 from beamwood.errors import ArtefactError, nearest
 
@@ -90,7 +90,7 @@ def read_artefact(path: str | os.PathLike[str], *, kind: str | None = None) -> A
 
     `kind` is what the caller can use, e.g. "retriever". Raises `ArtefactError` naming the file and the fix.
     """
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(checked_path(path)))
     for attempt in range(3):
         folder = _find(target)
         before = folder.stat().st_ino

@@ -20,6 +20,7 @@ from beamwood.artefact.manifest import (
     SUFFIXES,
     check_manifest,
     checked_name,
+    checked_path,
     claimed_manifest,
     digest,
     manifest_bytes,
@@ -48,7 +49,7 @@ def write_artefact(
     keep the file names given. Raises `ArtefactError` when `path` holds an artefact and `overwrite` is False, holds
     anything else, or cannot be written; what was at `path` is then still there, untouched.
     """
-    target = check_output(path, overwrite=overwrite)
+    target = _checked(path, overwrite)
     check_manifest(manifest)
     with _reporting(target, "the folder"):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +60,7 @@ def write_artefact(
                 (folder / MANIFEST).write_bytes(manifest_bytes(manifest, files))
                 sync(folder / MANIFEST)
                 sync(folder)
-            check_output(target, overwrite=overwrite)
+            _checked(target, overwrite)
             install(folder, target)
 
 
@@ -69,7 +70,14 @@ def check_output(path: str | os.PathLike[str], *, overwrite: bool = False) -> Pa
     Only an artefact may be replaced, only when asked, and only when it holds nothing but its own files. Raises
     `ArtefactError` with the fix.
     """
-    target = Path(os.path.realpath(path))
+    target = _checked(path, overwrite)
+    # Some file systems say only when a folder is made in them that they take none.
+    with _reporting(target, "the folder"), temporary_folder(_nearest(target) / target.name):
+        return target
+
+
+def _checked(path: str | os.PathLike[str], overwrite: bool) -> Path:
+    target = Path(os.path.realpath(checked_path(path)))
     if not target.name:
         raise ArtefactError(f"{target} cannot be an artefact; name a folder inside it")
     with _reporting(target, "the folder"):
@@ -80,8 +88,13 @@ def check_output(path: str | os.PathLike[str], *, overwrite: bool = False) -> Pa
     return target
 
 
+def _nearest(target: Path) -> Path:
+    """The nearest folder above that exists."""
+    return next(folder for folder in target.parents if folder.exists())
+
+
 def _check_parent(target: Path) -> None:
-    parent = next(folder for folder in target.parents if folder.exists())
+    parent = _nearest(target)
     if not parent.is_dir():
         raise ArtefactError(f"{parent} is a file, so {target} cannot be made; choose another output folder")
     if not os.access(parent, os.W_OK | os.X_OK):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import tomllib
@@ -71,7 +72,7 @@ def parse_duration(text: str | None) -> float | None:
     match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
     parts = [float(part or 0) for part in match.groups()] if match and any(match.groups()) else []
     seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1), strict=False))
-    if seconds <= 0:
+    if not 0 < seconds < math.inf:
         raise InputError(f"--time-limit {text!r} is no duration above 0; write 30m, 90s or 1h30m")
     return seconds
 
@@ -131,6 +132,8 @@ def make_config(method: ModuleType, file: str | None, settings: Sequence[str]) -
             values = tomllib.loads(Path(file).read_text("utf-8-sig"))
         except FileNotFoundError:
             raise InputError(f"--config {file} does not exist") from None
+        except RecursionError:
+            raise InputError(f"--config {file} is no readable TOML: it is nested too deeply") from None
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise InputError(f"--config {file} is no readable TOML: {error}") from None
     for setting in settings:
@@ -147,5 +150,5 @@ def parse_value(text: str) -> Any:
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text

@@ -83,7 +83,7 @@ def parse_history(text: str) -> list[str]:
     """The ids of "5,9,2", or of a JSON list."""
     try:
         listed = documents.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         listed = None
     if isinstance(listed, list) and all(isinstance(item, str | int) for item in listed):
         return [str(item) for item in listed]

@@ -120,7 +120,7 @@ def id_expression(table: Source, name: str, role: str) -> pl.Expr:
     missing = column.is_null()
     if dtype.is_float():
         missing = missing | ~column.is_finite()
-    _refuse(table, name, missing, f"rows without a {role} id", "remove or fill them")
+    _refuse(table, name, missing, f"rows with no {role} id", "remove or fill them")
     # pandas makes floats of whole numbers once one is missing, a database makes decimals of them.
     if (dtype.is_float() or dtype.is_decimal()) and not _all(table, column == column.floor()):
         raise InputError(f"{table.name}: column '{name}' holds {role} ids that are not whole numbers; write them so")
@@ -146,7 +146,7 @@ def _text_ids(table: Source, name: str, role: str) -> pl.Expr:
                 f"{table.name}: column '{name}' holds {role} ids of bytes that are no UTF-8; write them as text"
             ) from error
     missing = column.is_null() | (column.str.strip_chars().str.len_bytes() == 0)
-    _refuse(table, name, missing, f"rows without a {role} id", "remove or fill them")
+    _refuse(table, name, missing, f"rows with no {role} id", "remove or fill them")
     if table.is_text:
         broken, fix = column.str.contains("\n", literal=True), "a quote without its pair swallows lines; mend it"
         _refuse(table, name, broken, f"{role} ids with a line break", fix)

@@ -81,7 +81,9 @@ def reading(name: str) -> Iterator[None]:
         yield
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = _first_line(error)
-        fix = "save it as UTF-8" if "utf-8" in reason.lower() else "is the file whole and of that format?"
+        written = any(name.lower().endswith(known) for known, (_, is_text) in SUFFIXES.items() if not is_text)
+        not_text = "utf-8" in reason.lower() and not written
+        fix = "save it as UTF-8" if not_text else "is the file whole and of that format?"
         raise InputError(f"{name} cannot be read: {reason}; {fix}") from error
 
 

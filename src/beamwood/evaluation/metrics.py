@@ -127,11 +127,11 @@ TailOf = Literal["items", "interactions", "prefixes"]
 class TailRule(BaseModel):
     """Which items are the tail, by how often training holds them.
 
-    of "items": the `share` of item types with the fewest interactions, which is the words of Listwise Preference
-    Optimization for tail items (LPO4Rec). of "interactions": the largest set of items with the fewest interactions
-    that holds no more than `share` of all. Ties of both by item index ascending. of "prefixes": the `share` of item
-    types, rounded up, that stand least often in the prefixes of two items or more of the training histories, of equal
-    ones those that appear last; this is LPO4Rec's program, and the rule of its figures.
+    of "items": the `share` of item types with the fewest interactions, rounded (halves up), which is the words of
+    Listwise Preference Optimization for tail items (LPO4Rec). of "interactions": the largest set of items with the
+    fewest interactions that holds no more than `share` of all. Ties of both by item index ascending. of "prefixes": the
+    `share` of item types, rounded up, that stand least often in the prefixes of two items or more of the training
+    histories, of equal ones those that appear last; this is LPO4Rec's program, and the rule of its figures.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -155,13 +155,13 @@ class TailRule(BaseModel):
         return np.lexsort((-first_N, train.prefix_counts))
 
     def _size(self, ordered_counts: IndexArray) -> int:
+        # Rounded to six places first: binary fractions are off from the whole numbers that they stand for.
         if self.of == "interactions":
             held = np.cumsum(ordered_counts)
-            return int(np.searchsorted(held, self.share * held[-1], side="right"))
+            return int(np.searchsorted(held, round(self.share * held[-1], 6), side="right"))
         if self.of == "prefixes":
-            # What binary fractions add to a whole number is not rounded up.
             return math.ceil(round(self.share * len(ordered_counts), 6))
-        return round(self.share * len(ordered_counts))
+        return math.floor(round(self.share * len(ordered_counts), 6) + 0.5)
 
     def describe(self) -> str:
         """The rule in words, for every output that shows a tail figure."""

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from beamwood.kernels.dispatch import native, native_level
 
-__all__ = ["LAST", "SurrogateShape", "list_ndcg", "predicted_ndcg"]
+__all__ = ["LAST", "SurrogateShape", "list_ndcg", "predicted_ndcg", "squared_miss", "summed_ndcg"]
 
 LAST = 8
 """Width of the layer before the prediction."""
@@ -69,6 +69,25 @@ def predicted_ndcg(p_BK: Tensor, labels_BK: Tensor, weights: Tensor, shape: Surr
     return dense(dense(joined, "h1"), "h2").squeeze(1)
 
 
+def squared_miss(
+    p_BK: Tensor, labels_BK: Tensor, true_B: Tensor, weights: Tensor, shape: SurrogateShape
+) -> tuple[Tensor, Tensor]:
+    """`1/2 sum (predicted - true)^2`, and the predicted NDCG [B], which carries no gradient."""
+    if _simple(p_BK, labels_BK, weights, true_B):
+        loss, predicted_B = _NativeObjective.apply(p_BK, labels_BK, weights, shape, true_B)  # type: ignore[no-untyped-call]
+        return loss, predicted_B
+    predicted_B = predicted_ndcg(p_BK, labels_BK, weights, shape)
+    return (predicted_B - true_B).square().sum() / 2, predicted_B.detach()
+
+
+def summed_ndcg(p_BK: Tensor, labels_BK: Tensor, weights: Tensor, shape: SurrogateShape) -> Tensor:
+    """`sum predicted`."""
+    if _simple(p_BK, labels_BK, weights):
+        total: Tensor = _NativeObjective.apply(p_BK, labels_BK, weights, shape, None)[0]  # type: ignore[no-untyped-call]
+        return total
+    return predicted_ndcg(p_BK, labels_BK, weights, shape).sum()
+
+
 class _NativeSurrogate(torch.autograd.Function):
     """One call forward, one for all gradients: the network is so small that torch's calls are nearly all its cost."""
 
@@ -91,10 +110,49 @@ class _NativeSurrogate(torch.autograd.Function):
         return d_p, None, d_weights, None
 
 
-def _run(p: Tensor, labels: Tensor, weights: Tensor, shape: SurrogateShape, *tensors: Tensor | None) -> None:
-    """Predictions, and with them gradient, d_p and d_weights."""
-    arrays = [None if tensor is None else tensor.numpy() for tensor in tensors]
-    arrays += [None] * (4 - len(arrays))
+class _NativeObjective(torch.autograd.Function):
+    """What GuidedRec asks of the predictions, with all gradients in the call that predicts: half the squared misses of
+    `true`, or without it the sum; and the predictions."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, p: Tensor, labels: Tensor, weights: Tensor, shape: SurrogateShape, true: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        p, labels, weights = p.detach().contiguous(), labels.contiguous(), weights.detach()
+        predicted = torch.empty(len(p))
+        ctx.d_p = torch.empty_like(p) if ctx.needs_input_grad[0] else None
+        ctx.d_weights = torch.empty_like(weights) if ctx.needs_input_grad[2] else None
+        ones = torch.ones(len(p)) if true is None else None
+        target = None if true is None else true.detach().contiguous()
+        _run(p, labels, weights, shape, predicted, ones, ctx.d_p, ctx.d_weights, target=target)
+        ctx.mark_non_differentiable(predicted)
+        if target is None:
+            return predicted.sum(), predicted
+        misses = predicted - target
+        return misses.dot(misses) / 2, predicted
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, None, Tensor | None, None, None]:
+        d_p, d_weights = (None if each is None else gradient * each for each in (ctx.d_p, ctx.d_weights))
+        return d_p, None, d_weights, None, None
+
+
+def _run(
+    p: Tensor,
+    labels: Tensor,
+    weights: Tensor,
+    shape: SurrogateShape,
+    predicted: Tensor,
+    gradient: Tensor | None = None,
+    d_p: Tensor | None = None,
+    d_weights: Tensor | None = None,
+    *,
+    target: Tensor | None = None,
+) -> None:
+    """Predictions, and with a gradient, or with that of half the squared misses of a target, d_p and d_weights."""
+    parts = (predicted, gradient, target, d_p, d_weights)
+    arrays = [None if tensor is None else tensor.numpy() for tensor in parts]
     native().ndcg_surrogate(
         p.numpy(), labels.numpy(), weights.numpy(), shape.width, shape.mlp, shape.degree, *arrays, native_level()
     )

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from numbers import Integral, Real
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -48,10 +48,21 @@ def configured(module: ModuleType, config: Any) -> Any:
     for key in config:
         if key not in kind.model_fields:
             raise InputError(f"configuration key '{key}' is unknown{nearest(str(key), kind.model_fields)}")
+        # Which pydantic would read as 1 and 0.
+        if _holds_truth(config[key]) and not _takes_truth(kind.model_fields[key].annotation):
+            raise InputError(f"configuration: {key}: {config[key]!r} is true or false where a number or a word belongs")
     try:
         return kind(**config)
     except ValidationError as error:
         raise InputError(f"configuration: {first_problem(error)}") from None
+
+
+def _holds_truth(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_truth, value)))
+
+
+def _takes_truth(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(map(_takes_truth, get_args(annotation)))
 
 
 def checked_options(fit: Any, options: Mapping[str, Any]) -> dict[str, Any]:

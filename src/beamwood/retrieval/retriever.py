@@ -230,9 +230,11 @@ class Retriever:
 
     def _checked(self, k: Any) -> int:
         try:
-            number = operator.index(k)
+            number = None if isinstance(k, bool) else operator.index(k)
         except TypeError:
-            raise InputError(f"k={k!r} is no whole number; give one of 1..{len(self.items)}, such as k=10") from None
+            number = None
+        if number is None:
+            raise InputError(f"k={k!r} is no whole number; give one of 1..{len(self.items)}, such as k=10")
         if not 1 <= number <= len(self.items):
             raise InputError(f"k={k} is outside 1..{len(self.items)}, the number of items")
         return number

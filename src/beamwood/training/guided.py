@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from beamwood.kernels.guided import list_ndcg
 from beamwood.losses.ranking import logistic
+from beamwood.models.surrogate import NdcgSurrogate
 from beamwood.training.step import StepResult, train_step
 
 __all__ = ["GuidedFacts", "GuidedStep"]
@@ -43,7 +44,7 @@ class GuidedStep:
     def __init__(
         self,
         model: nn.Module,
-        surrogate: nn.Module,
+        surrogate: NdcgSurrogate,
         optimizers: tuple[torch.optim.Optimizer, torch.optim.Optimizer, torch.optim.Optimizer],
         *,
         beta: float = 1.0,
@@ -70,15 +71,14 @@ class GuidedStep:
         shown: list[Tensor] = []
 
         def miss() -> Tensor:
-            predicted_B = self.surrogate(p_BK if self.leaky else p_BK.detach(), labels_BK)
-            shown.append(predicted_B.detach())
-            half: Tensor = (predicted_B - true_B).square().sum() / 2
-            return half
+            loss, predicted_B = self.surrogate.squared_miss(p_BK if self.leaky else p_BK.detach(), labels_BK, true_B)
+            shown.append(predicted_B)
+            return loss
 
         if self.leaky:
             surrogate_loss = self._move(miss, self.both, self.by_surrogate, step, clip_norm).loss
             result = self._move(
-                lambda: -self.surrogate(torch.sigmoid(scores()), labels_BK).sum(),
+                lambda: -self.surrogate.summed(torch.sigmoid(scores()), labels_BK),
                 self.both,
                 self.by_ndcg,
                 step,
@@ -89,7 +89,7 @@ class GuidedStep:
             self.surrogate.requires_grad_(False)
             try:
                 result = self._move(
-                    lambda: -self.surrogate(p_BK, labels_BK).sum(), self.model, self.by_ndcg, step, clip_norm
+                    lambda: -self.surrogate.summed(p_BK, labels_BK), self.model, self.by_ndcg, step, clip_norm
                 )
             finally:
                 self.surrogate.requires_grad_(True)

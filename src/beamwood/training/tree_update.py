@@ -54,12 +54,15 @@ def update_tree(
     `targets_I` item of each instance; `histories(rows)` gives the item indices [B, L] of instances, -1 padding on the
     left. "softmax": `Score(y, n) = sum over instances of y of log softmax over the c candidates` (DTR, equation 30);
     "binary": the sum of log sigmoid along the path from the parent to n (JTM, equation 7). Histories stand in the old
-    tree throughout. Which item yields to which: see `tree.assign`; by `num_instances` of each item where those given
-    are a part of them, as with a cap, which makes all frequent items alike. `folds_I`: of each instance the fold of
-    users whose steps its scores leave out, as those that are trained do.
+    tree throughout; candidates are the nodes with room in the new one, also where the old one had no item. Which item
+    yields to which: see `tree.assign`; by `num_instances` of each item where those given are a part of them, as with a
+    cap, which makes all frequent items alike. `folds_I`: of each instance the fold of users whose steps its scores
+    leave out, as those that are trained do.
     """
     if targets_I.ndim != 1 or (len(targets_I) and not 0 <= targets_I.min() <= targets_I.max() < tree.num_items):
         raise InputError(f"targets_I has shape {targets_I.shape}; expected items in 0..{tree.num_items - 1}")
+    # Of `assign` each node takes what it has leaves here, whichever leaves of the old tree are empty.
+    even = Tree.of_order(np.arange(tree.num_items), tree.shape)
     by_item = np.argsort(targets_I, kind="stable")
     starts = np.searchsorted(targets_I[by_item], np.arange(tree.num_items + 1))
     device = model.nodes.weight.device
@@ -77,7 +80,7 @@ def update_tree(
             leaves = tree.leaves_of(histories(instances[start : start + step])).astype(np.int64)
             values = likelihoods(
                 model,
-                tree,
+                even,
                 torch.from_numpy(leaves).to(device),
                 torch.from_numpy(parents[rows]).to(device),
                 (level, next_level),
@@ -94,29 +97,29 @@ def update_tree(
 
 def likelihoods(
     model: DinScorer,
-    tree: Tree,
+    even: Tree,
     leaves_BL: Tensor,
     parents_B: Tensor,
     levels: tuple[int, int],
     likelihood: Literal["softmax", "binary"],
     folds_B: Tensor | None = None,
 ) -> FloatArray:
-    """float64[B, c]: the log-likelihood of each instance for each candidate; a dead candidate is no rival."""
+    """float64[B, c]: the log-likelihood of each instance for each candidate; one without room in `even` is no rival."""
     level, next_level = levels
 
     def scores(at: int) -> Tensor:
-        count = num_candidates(tree.shape, level, at)
+        count = num_candidates(even.shape, level, at)
         nodes = None
         if level > 0:
             nodes = parents_B[:, None] * count + torch.arange(count, device=parents_B.device)
-        live = torch.from_numpy(tree.live_counts[at] > 0).to(leaves_BL.device)
+        live = torch.from_numpy(even.live_counts[at] > 0).to(leaves_BL.device)
         values = model.evaluate(leaves_BL, LevelNodes(at, nodes), folds_B).double()
         return values.masked_fill(~(live if nodes is None else live[nodes]), -torch.inf)
 
     if likelihood == "softmax":
         result = torch.log_softmax(scores(next_level), dim=1)
     else:
-        size = num_candidates(tree.shape, level, next_level)
+        size = num_candidates(even.shape, level, next_level)
         result = torch.zeros(len(leaves_BL), size, dtype=torch.float64, device=leaves_BL.device)
         for at in range(level + 1, next_level + 1):
             step = functional.logsigmoid(scores(at))
