@@ -425,8 +425,8 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
     assert main(["fit", *log, "--method", "popularity", "--out", str(tmp_path / "first")]) == 0
     settings = ["width=8", "length=4", "attention=[8]", "mlp=[16]", "num_candidates=40", "context_columns=['device']"]
     settings += [
-        "max_steps=150",
-        "evaluate_every=75",
+        "max_steps=300",
+        "evaluate_every=150",
         "num_negatives=20",
         "learning_rate=0.01",
         "horizon=1",
