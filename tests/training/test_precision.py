@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from beamwood.training.precision import has_bfloat16
+from beamwood.training.precision import flushed_subnormals, has_bfloat16, subnormals_are_flushed
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,31 @@ def test_bfloat16_is_used_where_the_processor_multiplies_it(monkeypatch, capabil
 def test_a_torch_that_does_not_say_means_float32(monkeypatch):
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert has_bfloat16() is False
+
+
+@pytest.fixture
+def can_flush():
+    able = torch.set_flush_denormal(True)
+    torch.set_flush_denormal(False)
+    if not able:
+        pytest.skip("this processor cannot flush subnormal numbers")
+
+
+def test_subnormals_are_flushed_inside_alone(can_flush):
+    assert not subnormals_are_flushed()
+    with flushed_subnormals():
+        assert subnormals_are_flushed()
+    assert not subnormals_are_flushed()
+    with pytest.raises(ValueError, match="within"), flushed_subnormals():
+        raise ValueError("within")
+    assert not subnormals_are_flushed()
+
+
+def test_who_flushes_them_already_still_does(can_flush):
+    torch.set_flush_denormal(True)
+    try:
+        with flushed_subnormals():
+            pass
+        assert subnormals_are_flushed()
+    finally:
+        torch.set_flush_denormal(False)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from beamwood.errors import InputError, nearest
 from beamwood.training.batches import BatchOrder
 from beamwood.training.checkpoint import check_tensors, load_optimizer, resuming
+from beamwood.training.precision import flushed_subnormals
 from beamwood.training.interrupt import Interrupted, InterruptGuard
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.progress import TrainingProgress
@@ -75,7 +76,7 @@ def run_loop(
     if resume and run is None:
         raise InputError("resume needs the folder of the run; give run=RunFolder(path)")
     opened = nullcontext() if run is None else run.opened(resume=resume, config=kept, may_differ=_BOUNDS)
-    with opened as log, _own_generators(task.model, seed):
+    with opened as log, _own_generators(task.model, seed), flushed_subnormals():
         loop = _Loop(task, config, evaluate, renewal, log, time_limit, seed)
         with InterruptGuard() as guard, TrainingProgress(enabled=progress, max_steps=loop.max_steps) as shown:
             return loop.run(guard, shown)
