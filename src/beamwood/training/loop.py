@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from beamwood.errors import InputError, nearest
 from beamwood.training.batches import BatchOrder
 from beamwood.training.checkpoint import check_tensors, load_optimizer, resuming
-from beamwood.training.precision import flushed_subnormals
 from beamwood.training.interrupt import Interrupted, InterruptGuard
 from beamwood.training.loop_config import LoopConfig
+from beamwood.training.precision import flushed_subnormals
 from beamwood.training.progress import TrainingProgress
 from beamwood.training.run_folder import RunFolder, RunLog
 from beamwood.training.step import train_step

@@ -19,7 +19,7 @@ def has_bfloat16() -> bool:
 
 @contextmanager
 def flushed_subnormals() -> Iterator[None]:
-    """In here numbers below the smallest normal one (1.2e-38 in float32) count as 0, in this thread and those it starts.
+    """In here numbers below the smallest normal one (1.2e-38 in float32) are 0, in this thread and those it starts.
 
     A loss that is all but 0 has gradients of that size, and arithmetic on them is up to eighty times slower.
     """
