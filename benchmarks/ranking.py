@@ -47,7 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "popularity": {},
     **{loss: {"loss": loss} for loss in LOSSES},
     **{name: {"loss": "guided"} | options for name, options in GUIDED.items()},
-    "neumf": {"model": "neumf", "loss": "logistic", "weight_decay": 1e-4},
+    "neumf": {"model": "neumf", "loss": "logistic"},
     "neumf, guided": {"model": "neumf", "loss": "guided"},
 }
 

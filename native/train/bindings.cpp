@@ -13,11 +13,10 @@
 
 #include "common/cpu.hpp"
 #include "train/attention.hpp"
+#include "train/guided.hpp"
 #include "train/labels.hpp"
-#include "train/ndcg.hpp"
 #include "train/prelu.hpp"
 #include "train/resample.hpp"
-#include "train/surrogate.hpp"
 
 namespace nb = nanobind;
 
@@ -49,6 +48,22 @@ AttentionSizes attention_sizes(const Array<const float, 3>& a, const Array<const
     require(bias_out.shape(0) == 1 && slope_out.shape(0) == 1, "bias_out and slope_out hold one value");
     require(w.shape(1) < (std::size_t(1) << 30) && a.shape(1) < (std::size_t(1) << 30), "too many nodes or entries");
     return {std::int64_t(a.shape(0)), std::int64_t(a.shape(1)), std::int64_t(w.shape(1)), int(width), int(hidden)};
+}
+
+SurrogateSizes surrogate_sizes(const Array<const float, 2>& values, const Array<const float, 2>& labels,
+                               const Array<const float, 1>& weights, std::int64_t width, bool mlp,
+                               std::int64_t degree, const std::optional<Array<float, 2>>& d_values,
+                               const std::optional<Array<float, 1>>& d_weights) {
+    const std::size_t rows = values.shape(0), size = values.shape(1);
+    require(size >= 1 && size <= 65536 && width >= 1 && width <= 65536, "size or width out of range");
+    require(degree >= 0 && degree <= 2 && (mlp || degree > 0), "degree must be 0 (with mlp alone), 1 or 2");
+    const SurrogateSizes sizes{std::int64_t(size), width, degree, mlp};
+    require(labels.shape(0) == rows && labels.shape(1) == size, "labels does not fit the lists");
+    require(std::int64_t(weights.shape(0)) == sizes.weights(), "weights does not fit the lists and width");
+    require(!d_values || (d_values->shape(0) == rows && d_values->shape(1) == size),
+            "the gradient of the lists does not fit them");
+    require(!d_weights || d_weights->shape(0) == weights.shape(0), "d_weights does not fit weights");
+    return sizes;
 }
 
 }  // namespace
@@ -188,30 +203,41 @@ void register_train(nb::module_& module) {
         "ndcg_surrogate",
         [](Array<const float, 2> p, Array<const float, 2> labels, Array<const float, 1> weights, std::int64_t width,
            bool mlp, std::int64_t degree, Array<float, 1> predicted, std::optional<Array<const float, 1>> gradient,
-           std::optional<Array<const float, 1>> target, std::optional<Array<float, 2>> d_p,
-           std::optional<Array<float, 1>> d_weights, const std::string& level) {
-            const std::size_t rows = p.shape(0), size = p.shape(1);
-            require(size >= 1 && size <= 65536 && width >= 1 && width <= 65536, "size or width out of range");
-            require(degree >= 0 && degree <= 2 && (mlp || degree > 0), "degree must be 0 (with mlp alone), 1 or 2");
-            const SurrogateSizes sizes{std::int64_t(size), width, degree, mlp};
-            require(labels.shape(0) == rows && labels.shape(1) == size, "labels does not fit p");
-            require(std::int64_t(weights.shape(0)) == sizes.weights(), "weights does not fit p and width");
+           std::optional<Array<float, 2>> d_p, std::optional<Array<float, 1>> d_weights, const std::string& level) {
+            const SurrogateSizes sizes = surrogate_sizes(p, labels, weights, width, mlp, degree, d_p, d_weights);
+            const std::size_t rows = p.shape(0);
             require(predicted.shape(0) == rows, "predicted does not fit p");
-            require(!gradient || !target, "give a gradient or a target");
-            require(gradient || target || (!d_p && !d_weights), "d_p and d_weights need a gradient or a target");
+            require(gradient || (!d_p && !d_weights), "d_p and d_weights need a gradient");
             require(!gradient || gradient->shape(0) == rows, "gradient does not fit p");
-            require(!target || target->shape(0) == rows, "target does not fit p");
-            require(!d_p || (d_p->shape(0) == rows && d_p->shape(1) == size), "d_p does not fit p");
-            require(!d_weights || d_weights->shape(0) == weights.shape(0), "d_weights does not fit weights");
             const SurrogateKernels* kernels = BEAMWOOD_PICK_KERNELS(surrogate_kernels, choose_level(level));
             nb::gil_scoped_release release;
             kernels->run(sizes, std::int64_t(rows), p.data(), labels.data(), weights.data(),
-                         gradient ? gradient->data() : nullptr, target ? target->data() : nullptr, predicted.data(),
+                         gradient ? gradient->data() : nullptr, nullptr, predicted.data(),
                          d_p ? d_p->data() : nullptr, d_weights ? d_weights->data() : nullptr);
         },
         array("p"), array("labels"), array("weights"), nb::arg("width"), nb::arg("mlp"), nb::arg("degree"),
-        array("predicted"), array("gradient") = nb::none(), array("target") = nb::none(), array("d_p") = nb::none(),
+        array("predicted"), array("gradient") = nb::none(), array("d_p") = nb::none(),
         array("d_weights") = nb::none(), nb::arg("level") = "");
+    module.def(
+        "guided_move",
+        [](Array<const float, 2> scores, Array<const float, 2> labels, Array<const float, 1> weights,
+           std::int64_t width, bool mlp, std::int64_t degree, std::int64_t k, std::optional<Array<float, 2>> d_scores,
+           std::optional<Array<float, 1>> d_weights, const std::string& level) {
+            const SurrogateSizes sizes =
+                surrogate_sizes(scores, labels, weights, width, mlp, degree, d_scores, d_weights);
+            require(k >= 0, "k must be 0 or more");
+            const SurrogateKernels* kernels = BEAMWOOD_PICK_KERNELS(surrogate_kernels, choose_level(level));
+            GuidedMove move;
+            {
+                nb::gil_scoped_release release;
+                move = guided_move(*kernels, sizes, std::int64_t(scores.shape(0)), scores.data(), labels.data(),
+                                   weights.data(), k, d_scores ? d_scores->data() : nullptr,
+                                   d_weights ? d_weights->data() : nullptr);
+            }
+            return std::make_tuple(move.loss, move.predicted, move.truth);
+        },
+        array("scores"), array("labels"), array("weights"), nb::arg("width"), nb::arg("mlp"), nb::arg("degree"),
+        nb::arg("k"), array("d_scores") = nb::none(), array("d_weights") = nb::none(), nb::arg("level") = "");
     module.def(
         "list_ndcg",
         [](Array<const float, 2> scores, Array<const float, 2> labels, std::int64_t k, Array<float, 1> values) {

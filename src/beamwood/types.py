@@ -25,6 +25,7 @@ __all__ = [
     "PersonalSearcher",
     "Searcher",
     "among",
+    "context_columns",
     "is_personal",
     "needs_users",
 ]
@@ -246,14 +247,14 @@ class Searcher(Estimator, Protocol):
 class PersonalSearcher(Searcher, Protocol):
     """A searcher that may have to know who asks: if `needs_users`, only `search_askers` and `score_askers` answer.
 
-    With `uses_context` it also looks at the askers' circumstances.
+    `context_columns`: the columns of the askers' circumstances that it looks at, others are no matter to it.
     """
 
     @property
     def needs_users(self) -> bool: ...
 
     @property
-    def uses_context(self) -> bool: ...
+    def context_columns(self) -> tuple[str, ...]: ...
 
     def search_askers(
         self,
@@ -273,7 +274,13 @@ class PersonalSearcher(Searcher, Protocol):
 
 def is_personal(searcher: Searcher) -> bool:
     """Is this searcher to be asked with `Askers`, for who they are or for their circumstances?"""
-    return needs_users(searcher) or bool(getattr(searcher, "uses_context", False))
+    return needs_users(searcher) or bool(context_columns(searcher))
+
+
+def context_columns(searcher: Estimator) -> tuple[str, ...]:
+    """The columns of the askers' circumstances that this searcher looks at."""
+    columns: tuple[str, ...] = getattr(searcher, "context_columns", ())
+    return columns
 
 
 def needs_users(searcher: Estimator) -> bool:

@@ -23,7 +23,7 @@ class Table:
     """Scores by user and item; by history, where it is not asked with users."""
 
     kind = "table"
-    num_items, uses_context = NUM_ITEMS, False
+    num_items, context_columns = NUM_ITEMS, ()
 
     def __init__(self, needs_users=True, constant=False):
         self.needs_users, self.constant = needs_users, constant

@@ -22,7 +22,7 @@ class Random:
     """A retriever and a ranker whose scores are fixed noise by user."""
 
     kind = "random"
-    needs_users, uses_context = True, False
+    needs_users, context_columns = True, ()
     num_items, num_users, width = NUM_ITEMS, 50, 1
 
     def __init__(self, seed):

@@ -1,11 +1,13 @@
 """GuidedRec's native functions: the torch twin's values and gradients, every instruction set and form."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from beamwood.kernels import native
-from beamwood.kernels.guided import SurrogateShape, list_ndcg, predicted_ndcg, squared_miss, summed_ndcg
+from beamwood.kernels.guided import SurrogateShape, guided_move, list_ndcg, predicted_ndcg
 
 LEVELS = native().levels() if native() is not None else [None]
 PARTS = [(True, 2), (True, 0), (False, 1), (False, 2), (True, 1)]
@@ -42,31 +44,41 @@ def test_predictions_and_gradients_are_those_of_torch_in_float64(size, mlp, degr
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("mlp", "degree"), PARTS)
-@pytest.mark.parametrize("moves", ["weights", "p", "both"])
-def test_what_guidedrec_asks_of_the_predictions_has_the_gradients_of_torch(moves, mlp, degree, level, monkeypatch):
+@pytest.mark.parametrize("moves", ["weights", "scores", "both"])
+@pytest.mark.parametrize("k", [None, 1, 4, 10])
+def test_a_move_has_the_loss_and_the_gradients_of_torch(k, moves, mlp, degree, level, monkeypatch):
     if level is not None:
         monkeypatch.setattr("beamwood.kernels.guided.native_level", lambda: level)
     shape = SurrogateShape(6, 5, mlp, degree)
     generator = torch.Generator().manual_seed(0)
-    p, y = torch.rand((37, 6), generator=generator), torch.rand((37, 6), generator=generator).round()
-    weights, true = torch.randn(num_weights(shape), generator=generator), torch.rand(37, generator=generator)
-    results = []
-    for kind in (torch.float32, torch.float64):  # the native core takes float32 alone
-        for asked in (squared_miss, summed_ndcg):
-            mine, of = p.to(kind).clone(), weights.to(kind).clone()
-            mine.requires_grad_(moves != "weights"), of.requires_grad_(moves != "p")
-            if asked is squared_miss:
-                loss, predicted = squared_miss(mine, y.to(kind), true.to(kind), of, shape)
-                assert not predicted.requires_grad
-            else:
-                loss, predicted = summed_ndcg(mine, y.to(kind), of, shape), torch.zeros(37)
-            (-3 * loss).backward()
-            assert (mine.grad is None, of.grad is None) == (moves == "weights", moves == "p")
-            results.append([loss.detach(), predicted] + [each.grad for each in (mine, of) if each.grad is not None])
-    for native_ones, exact_ones in zip(results[:2], results[2:], strict=True):
-        for got, exact in zip(native_ones, exact_ones, strict=True):
+    scores = 3 * torch.randn((37, 6), generator=generator)
+    labels = torch.rand((37, 6), generator=generator).round()
+    scores[3], labels[5] = 0.0, 0.0  # ties, and a list without a positive
+    scores[7] = torch.tensor([1e4, -1e4, 90.0, -90.0, 0.0, 1.0])
+    weights = torch.randn(num_weights(shape), generator=generator)
+    of = {"of_scores": moves != "weights", "of_weights": moves != "scores"}
+    got = guided_move(scores, labels, weights, shape, k=k, **of)
+
+    exact_scores, exact_weights = scores.double().requires_grad_(), weights.double().requires_grad_()
+    predicted = predicted_ndcg(torch.sigmoid(exact_scores), labels.double(), exact_weights, shape)
+    true = None if k is None else list_ndcg(exact_scores.detach(), labels.double(), k=k)
+    loss = -predicted.sum() if true is None else (predicted - true).square().sum() / 2
+    loss.backward()
+    assert got.loss == pytest.approx(loss.item(), rel=1e-4)
+    assert got.predicted == pytest.approx(predicted.mean().item(), rel=1e-4, abs=1e-6)
+    assert math.isnan(got.true) if true is None else got.true == pytest.approx(true.mean().item(), rel=1e-6)
+    assert (got.d_scores_BK is None, got.d_weights is None) == (moves == "weights", moves == "scores")
+    for mine, exact in [(got.d_scores_BK, exact_scores.grad), (got.d_weights, exact_weights.grad)]:
+        if mine is not None:
             room = 3e-5 * float(exact.abs().max()) + 1e-6
-            assert torch.allclose(got.double(), exact.double(), rtol=1e-4, atol=room)
+            assert torch.allclose(mine.double(), exact, rtol=1e-4, atol=room)
+    twin = guided_move(scores.double(), labels.double(), weights.double(), shape, k=k, **of)
+    assert twin.loss == pytest.approx(loss.item(), rel=1e-12)
+    assert (twin.d_scores_BK is None, twin.d_weights is None) == (moves == "weights", moves == "scores")
+    assert twin.d_scores_BK is None or torch.allclose(twin.d_scores_BK, exact_scores.grad, rtol=1e-12)
+    assert twin.d_weights is None or torch.allclose(twin.d_weights, exact_weights.grad, rtol=1e-12)
+    assert not scores.requires_grad
+    assert not weights.requires_grad
 
 
 def test_only_what_is_asked_for_gets_a_gradient_and_a_second_one_is_refused():
@@ -96,23 +108,28 @@ def test_what_does_not_fit_is_refused_and_what_is_not_a_number_stays_so():
     p, y = np.ones((3, 2), np.float32), np.ones((3, 2), np.float32)
     shape = SurrogateShape(2, 3, True, 2)
     weights, out = np.zeros(num_weights(shape), np.float32), np.empty(3, np.float32)
-    call = native().ndcg_surrogate
+    call, move = native().ndcg_surrogate, native().guided_move
     call(p, y, weights, 3, True, 2, out)
-    for wrong, match in [
-        ((p, y[:2], weights, 3, True, 2, out), "labels does not fit"),
-        ((p, y, weights[1:], 3, True, 2, out), "weights does not fit"),
-        ((p, y, weights, 3, False, 0, out), "degree must be"),
-        ((p, y, weights, 0, True, 2, out), "out of range"),
-        ((p, y, weights, 3, True, 2, out[1:]), "predicted does not fit"),
-        ((p, y, weights, 3, True, 2, out, None, None, p), "need a gradient or a target"),
-        ((p, y, weights, 3, True, 2, out, out, out), "give a gradient or a target"),
-        ((p, y, weights, 3, True, 2, out, out[1:]), "gradient does not fit"),
-        ((p, y, weights, 3, True, 2, out, None, out[1:]), "target does not fit"),
-        ((p, y, weights, 3, True, 2, out, out, None, p[1:].copy()), "d_p does not fit"),
+    for asked, wrong, match in [
+        (call, (p, y[:2], weights, 3, True, 2, out), "labels does not fit"),
+        (call, (p, y, weights[1:], 3, True, 2, out), "weights does not fit"),
+        (call, (p, y, weights, 3, False, 0, out), "degree must be"),
+        (call, (p, y, weights, 0, True, 2, out), "out of range"),
+        (call, (p, y, weights, 3, True, 2, out[1:]), "predicted does not fit"),
+        (call, (p, y, weights, 3, True, 2, out, None, p), "need a gradient"),
+        (call, (p, y, weights, 3, True, 2, out, out[1:]), "gradient does not fit"),
+        (call, (p, y, weights, 3, True, 2, out, out, p[1:].copy()), "gradient of the lists does not fit"),
+        (call, (p, y, weights, 3, True, 2, out, out, None, out), "d_weights does not fit"),
+        (move, (p, y[:2], weights, 3, True, 2, 10), "labels does not fit"),
+        (move, (p, y, weights[1:], 3, True, 2, 10), "weights does not fit"),
+        (move, (p, y, weights, 3, True, 2, -1), "k must be 0 or more"),
+        (move, (p, y, weights, 3, True, 2, 0, p[1:].copy()), "gradient of the lists does not fit"),
+        (move, (p, y, weights, 3, True, 2, 0, None, out), "d_weights does not fit"),
     ]:
         with pytest.raises(ValueError, match=match):
-            call(*wrong)
+            asked(*wrong)
     p[1, 0] = np.nan
     call(p, y, np.ones_like(weights), 3, True, 2, out)
     assert np.isnan(out).tolist() == [False, True, False]
+    assert np.isnan(move(p, y, np.ones_like(weights), 3, True, 2, 10)).all()
     assert torch.isnan(list_ndcg(torch.from_numpy(p), torch.from_numpy(y))).tolist() == [False, True, False]

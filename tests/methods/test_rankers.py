@@ -13,7 +13,7 @@ import torch
 
 import beamwood
 from beamwood.cli.main import main
-from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
+from beamwood.data import ColumnNames, Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
@@ -457,6 +457,43 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
         beamwood.load(tmp_path / "first").recommend(users=[1], k=5, context={"device": ["tv"]})
     assert main(["recommend", out, "--user", "1", "--context", "device"]) == 2
     assert "write --context column=value" in capsys.readouterr().err
+
+
+def test_a_stage_before_another_looks_at_the_circumstances_too(by_device, tmp_path, capsys):
+    log = [str(by_device / "log.parquet"), "--split", "leave-one-out"]
+    assert main(["fit", *log, "--method", "popularity", "--out", str(tmp_path / "first")]) == 0
+    settings = ["width=8", "length=4", "attention=[8]", "mlp=[16]", "num_candidates=40", "context_columns=['device']"]
+    settings += ["max_steps=300", "evaluate_every=150", "num_negatives=20", "learning_rate=0.01"]
+    settings += ["horizon=1", "num_targets=1", "retriever_weight=0", "repeat_weight=0"]
+    fit = ["fit", *log, "--method", "two-stage", "--out"]
+    middle, outer = str(tmp_path / "middle"), str(tmp_path / "outer")
+    asked = [part for setting in settings for part in ("--set", setting)]
+    assert main([*fit, middle, "--retriever", str(tmp_path / "first"), *asked]) == 0
+    # The third orders the same 20 items: what is found among them is what the second finds.
+    third = ["--ranker", "popularity", "--set", "num_candidates=20"]
+    assert main([*fit, outer, "--retriever", middle, *third]) == 0
+    capsys.readouterr()
+    rates = []
+    for folder in (middle, outer):
+        assert main(["evaluate", folder, "--k", "20", "--json"]) == 0
+        rates.append(json.loads(capsys.readouterr().out)["views"]["all"]["metrics"]["hit_rate@20"])
+    assert rates[0] == rates[1] > 0.95
+    both = beamwood.load(outer)
+    for device, rest in (("phone", 0), ("tv", 1)):
+        found = both.recommend(users=[1], k=15, exclude_seen=False, context={"device": [device]}).item_ids[0]
+        assert np.mean([item % 2 == rest for item in found]) > 0.9
+    # More than it looks at is no matter to a stage; less is said, as are names that no stage knows.
+    split = leave_one_out(Dataset.from_log(read_log(by_device / "log.parquet")))
+    with pytest.raises(InputError, match=r"looks at 'device' of the log.*ColumnNames\(context=\('device',\)\)"):
+        two_stage.fit(split, two_stage.Config(retriever=middle, ranker="popularity"))
+    columns = ColumnNames(context=("user", "device"))
+    more = leave_one_out(Dataset.from_log(read_log(by_device / "log.parquet", columns=columns)))
+    small = {"max_steps": 1, "width": 4, "attention": [4], "mlp": [4], "training": "harmonised", "num_candidates": 20}
+    small |= {"horizon": 1, "num_targets": 1}
+    wider = two_stage.fit(more, two_stage.Config(retriever=middle, **small), progress=False)
+    assert wider.metadata["training"]["retrieved_share_of_training_pairs"] > 0.95
+    with pytest.raises(InputError, match=r"column 'devise'.*'device'"):
+        wider.recommend(users=[1], k=5, context={"devise": ["tv"]})
 
 
 TREE = {"width": 4, "attention_hidden": 4, "windows": (4, 2, 1), "mlp": (8, 4), "min_history": 2}

@@ -252,7 +252,7 @@ def test_who_is_new_gets_what_most_had_where_the_model_says_nothing():
 
 def test_who_is_new_gets_what_most_had_from_stages_that_look_at_circumstances_too():
     class WithContext(TwoStageSearcher):
-        uses_context = True
+        context_columns = ("device",)
 
     ids = Vocabulary(pl.Series([f"item {index:02d}" for index in range(NUM_ITEMS)]))
     known = ItemLists(np.array([0, 2, 3, 6]), np.array([7, 9, 7, 7, 9, 4], np.int32))

@@ -97,10 +97,10 @@ def test_leaky_lets_each_move_the_other(leaky):
     moved = []
     original = guided._move
 
-    def watched(loss, module, optimizer, step, clip_norm):
+    def watched(*given, **options):
         parts = {"model": model, "surrogate": surrogate}
         before = {name: [p.detach().clone() for p in part.parameters()] for name, part in parts.items()}
-        result = original(loss, module, optimizer, step, clip_norm)
+        result = original(*given, **options)
         moved.append(
             {
                 name

@@ -110,7 +110,7 @@ def fit(
         items_column,
         unlisted_items,
         user_table,
-        tuple(name.partition(":")[0] for name in getattr(chosen, "context_columns", ())),
+        _circumstances(chosen),
         min_weight,
     )
     check_items_options(source)
@@ -143,6 +143,18 @@ def fit(
     for name, value in fitted.metadata["training"].items():
         print(f"  {name}: {value}")
     note(f"next: beamwood evaluate {out}")
+
+
+def _circumstances(config: Any) -> tuple[str, ...]:
+    """The columns of the log that a method, or a fitted stage that it builds on, looks at."""
+    from beamwood.retrieval.retriever import Retriever
+    from beamwood.types import context_columns
+
+    names = [name.partition(":")[0] for name in getattr(config, "context_columns", ())]
+    for folder in (getattr(config, "retriever", None), getattr(config, "ranker", None)):
+        if folder is not None and os.path.isdir(folder):
+            names += context_columns(Retriever.load(folder).searcher)
+    return tuple(dict.fromkeys(names))
 
 
 def fit_method(

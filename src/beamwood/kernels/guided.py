@@ -5,6 +5,7 @@ Shape legend: B lists, K items a list, D width.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.nn import functional
 
 from beamwood.kernels.dispatch import native, native_level
 
-__all__ = ["LAST", "SurrogateShape", "list_ndcg", "predicted_ndcg", "squared_miss", "summed_ndcg"]
+__all__ = ["LAST", "GuidedMove", "SurrogateShape", "guided_move", "list_ndcg", "predicted_ndcg"]
 
 LAST = 8
 """Width of the layer before the prediction."""
@@ -69,25 +70,6 @@ def predicted_ndcg(p_BK: Tensor, labels_BK: Tensor, weights: Tensor, shape: Surr
     return dense(dense(joined, "h1"), "h2").squeeze(1)
 
 
-def squared_miss(
-    p_BK: Tensor, labels_BK: Tensor, true_B: Tensor, weights: Tensor, shape: SurrogateShape
-) -> tuple[Tensor, Tensor]:
-    """`1/2 sum (predicted - true)^2`, and the predicted NDCG [B], which carries no gradient."""
-    if _simple(p_BK, labels_BK, weights, true_B):
-        loss, predicted_B = _NativeObjective.apply(p_BK, labels_BK, weights, shape, true_B)  # type: ignore[no-untyped-call]
-        return loss, predicted_B
-    predicted_B = predicted_ndcg(p_BK, labels_BK, weights, shape)
-    return (predicted_B - true_B).square().sum() / 2, predicted_B.detach()
-
-
-def summed_ndcg(p_BK: Tensor, labels_BK: Tensor, weights: Tensor, shape: SurrogateShape) -> Tensor:
-    """`sum predicted`."""
-    if _simple(p_BK, labels_BK, weights):
-        total: Tensor = _NativeObjective.apply(p_BK, labels_BK, weights, shape, None)[0]  # type: ignore[no-untyped-call]
-        return total
-    return predicted_ndcg(p_BK, labels_BK, weights, shape).sum()
-
-
 class _NativeSurrogate(torch.autograd.Function):
     """One call forward, one for all gradients: the network is so small that torch's calls are nearly all its cost."""
 
@@ -97,7 +79,7 @@ class _NativeSurrogate(torch.autograd.Function):
         ctx.save_for_backward(p, labels, weights)
         ctx.shape = shape
         predicted = torch.empty(len(p))
-        _run(p, labels, weights, shape, predicted)
+        _predict(p, labels, weights, shape, predicted)
         return predicted
 
     @staticmethod
@@ -106,55 +88,86 @@ class _NativeSurrogate(torch.autograd.Function):
         p, labels, weights = ctx.saved_tensors
         d_p = torch.empty_like(p) if ctx.needs_input_grad[0] else None
         d_weights = torch.empty_like(weights) if ctx.needs_input_grad[2] else None
-        _run(p, labels, weights, ctx.shape, torch.empty(len(p)), gradient.contiguous(), d_p, d_weights)
+        _predict(p, labels, weights, ctx.shape, torch.empty(len(p)), gradient.contiguous(), d_p, d_weights)
         return d_p, None, d_weights, None
 
 
-class _NativeObjective(torch.autograd.Function):
-    """What GuidedRec asks of the predictions, with all gradients in the call that predicts: half the squared misses of
-    `true`, or without it the sum; and the predictions."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, p: Tensor, labels: Tensor, weights: Tensor, shape: SurrogateShape, true: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        p, labels, weights = p.detach().contiguous(), labels.contiguous(), weights.detach()
-        predicted = torch.empty(len(p))
-        ctx.d_p = torch.empty_like(p) if ctx.needs_input_grad[0] else None
-        ctx.d_weights = torch.empty_like(weights) if ctx.needs_input_grad[2] else None
-        ones = torch.ones(len(p)) if true is None else None
-        target = None if true is None else true.detach().contiguous()
-        _run(p, labels, weights, shape, predicted, ones, ctx.d_p, ctx.d_weights, target=target)
-        ctx.mark_non_differentiable(predicted)
-        if target is None:
-            return predicted.sum(), predicted
-        misses = predicted - target
-        return misses.dot(misses) / 2, predicted
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, None, Tensor | None, None, None]:
-        d_p, d_weights = (None if each is None else gradient * each for each in (ctx.d_p, ctx.d_weights))
-        return d_p, None, d_weights, None, None
+def _predict(
+    p: Tensor, labels: Tensor, weights: Tensor, shape: SurrogateShape, predicted: Tensor, *gradients: Tensor | None
+) -> None:
+    """Predictions; with a gradient of them also d_p and d_weights, where not None."""
+    arrays = [None if tensor is None else tensor.numpy() for tensor in gradients] + [None] * (3 - len(gradients))
+    native().ndcg_surrogate(
+        p.numpy(),
+        labels.numpy(),
+        weights.numpy(),
+        shape.width,
+        shape.mlp,
+        shape.degree,
+        predicted.numpy(),
+        *arrays,
+        native_level(),
+    )
 
 
-def _run(
-    p: Tensor,
-    labels: Tensor,
+@dataclass(frozen=True, slots=True)
+class GuidedMove:
+    """What a move of GuidedRec descends: `loss`, the lists' mean `predicted` and `true` NDCG (NaN where it is not asked
+    for), and the gradients `d_scores_BK` and `d_weights`, None where they are not asked for."""
+
+    loss: float
+    predicted: float
+    true: float
+    d_scores_BK: Tensor | None
+    d_weights: Tensor | None
+
+
+def guided_move(
+    scores_BK: Tensor,
+    labels_BK: Tensor,
     weights: Tensor,
     shape: SurrogateShape,
-    predicted: Tensor,
-    gradient: Tensor | None = None,
-    d_p: Tensor | None = None,
-    d_weights: Tensor | None = None,
     *,
-    target: Tensor | None = None,
-) -> None:
-    """Predictions, and with a gradient, or with that of half the squared misses of a target, d_p and d_weights."""
-    parts = (predicted, gradient, target, d_p, d_weights)
-    arrays = [None if tensor is None else tensor.numpy() for tensor in parts]
-    native().ndcg_surrogate(
-        p.numpy(), labels.numpy(), weights.numpy(), shape.width, shape.mlp, shape.degree, *arrays, native_level()
+    k: int | None,
+    of_scores: bool,
+    of_weights: bool,
+) -> GuidedMove:
+    """The move on `1/2 sum (predicted - true NDCG@k)^2`, or without k that on `-sum predicted`, p = sigmoid(scores).
+
+    Gradients come at once, without a graph: of a network so small, torch's calls are nearly all the cost. Source:
+    GuidedRec, equations 10 and 11.
+    """
+    scores_BK, weights = scores_BK.detach(), weights.detach()
+    if _simple(scores_BK, labels_BK, weights):
+        d_scores = torch.empty_like(scores_BK, memory_format=torch.contiguous_format) if of_scores else None
+        d_weights = torch.empty_like(weights) if of_weights else None
+        loss, predicted, true = native().guided_move(
+            scores_BK.contiguous().numpy(),
+            labels_BK.contiguous().numpy(),
+            weights.numpy(),
+            shape.width,
+            shape.mlp,
+            shape.degree,
+            k or 0,
+            None if d_scores is None else d_scores.numpy(),
+            None if d_weights is None else d_weights.numpy(),
+            native_level(),
+        )
+        return GuidedMove(loss, predicted, math.nan if k is None else true, d_scores, d_weights)
+    with torch.enable_grad():
+        scores_BK.requires_grad_(of_scores)
+        weights.requires_grad_(of_weights)
+        predicted_B = predicted_ndcg(torch.sigmoid(scores_BK), labels_BK, weights, shape)
+        true_B = None if k is None else list_ndcg(scores_BK.detach(), labels_BK, k=k)
+        total = -predicted_B.sum() if true_B is None else (predicted_B - true_B).square().sum() / 2
+    wanted = [each for each in (scores_BK, weights) if each.requires_grad]
+    gradients = iter(torch.autograd.grad(total, wanted))
+    return GuidedMove(
+        float(total.detach()),
+        float(predicted_B.detach().mean()),
+        math.nan if true_B is None else float(true_B.mean()),
+        next(gradients) if of_scores else None,
+        next(gradients) if of_weights else None,
     )
 
 

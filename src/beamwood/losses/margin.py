@@ -29,7 +29,7 @@ def beam_margin(target_B: Tensor, rivals_BM: Tensor, k: int, present_BM: Tensor 
 def multiclass_margin(target_B: Tensor, rivals_BM: Tensor, present_BM: Tensor | None = None) -> Tensor:
     """Loss [B]: `max(0, 1 - (f_v - max_{v' != v} f_v'))`; 0 for a row without rivals. Source: equation 10, hinge."""
     if rivals_BM.shape[1] == 0:
-        return torch.zeros_like(target_B)
+        return target_B * 0
     return torch.relu(1 + _masked(rivals_BM, present_BM).amax(dim=1) - target_B)
 
 

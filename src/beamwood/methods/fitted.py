@@ -5,6 +5,7 @@ from __future__ import annotations
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
+from beamwood.types import context_columns
 
 __all__ = ["check_alike", "fitted_alike", "training_seconds"]
 
@@ -17,7 +18,9 @@ def fitted_alike(folder: str, split: Split) -> Retriever:
 
 
 def check_alike(fitted: Retriever, name: str, split: Split) -> None:
-    """Errors: other data or another split than it was fitted on, which may have taught it from the test users."""
+    """Errors: other data or another split than it was fitted on, which may have taught it from the test users, or a log
+    without the circumstances that it looks at.
+    """
     data = fitted.metadata.get("data")
     if not isinstance(data, dict):
         raise InputError(f"{name} does not say which data it was fitted on; fit it on the same log")
@@ -32,6 +35,13 @@ def check_alike(fitted: Retriever, name: str, split: Split) -> None:
         raise InputError(
             f"{name} was fitted on another split ({data.get('split')}), so it may have learned from this one's test "
             "users; fit it with the same --split and --seed"
+        )
+    given = () if split.dataset.context is None else split.dataset.context.columns
+    lacking = [column for column in context_columns(fitted.searcher) if column not in given]
+    if lacking:
+        raise InputError(
+            f"{name} looks at {lacking[0]!r} of the log, which was read without it; read it with "
+            f"ColumnNames(context={(*given, *lacking)})"
         )
 
 

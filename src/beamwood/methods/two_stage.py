@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
@@ -153,7 +154,7 @@ class RetrievedTask:
         self.candidates_EK: NDArray[np.int32] | None = None
         self.weights_ET = np.ones(self.places_ET.shape, np.float32)
         if config.training != "all" or config.negatives == "candidates":
-            self._search(retriever)
+            self._search(retriever, train.context)
         self.num_examples = len(self.examples)
         self.context = context_features(train, config.context_columns)
         columns = () if self.context is None else self.context.columns
@@ -176,7 +177,7 @@ class RetrievedTask:
         """int64[B, T], the target items of the given examples."""
         return self.examples.source.items[self.places_ET[rows]].astype(np.int64)
 
-    def _search(self, retriever: Searcher) -> None:
+    def _search(self, retriever: Searcher, logged: pl.DataFrame | None) -> None:
         """Ask the retriever for every example as in service: with all that the user had before, and without it.
 
         A target that the user had before counts as brought where a search that leaves such items in brings it.
@@ -186,7 +187,9 @@ class RetrievedTask:
         k = min(config.num_candidates, self.num_items)
         for rows in _blocks(examples.stop - begin):
             past = examples.source.slices(begin[rows], examples.stop[rows])
-            askers, targets = Askers(examples.users[rows], past), self.targets(rows)
+            # Circumstances are the next event's.
+            context = None if logged is None else logged[examples.stop[rows]]
+            askers, targets = Askers(examples.users[rows], past, context), self.targets(rows)
             items = retrieve(retriever, askers, k, excluded=past).items
             hit = brought(targets, items)
             # A target that was had comes back only where what was had is left in.
@@ -360,9 +363,10 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     """Train a ranker for the retriever in `config.retriever` (or take `config.ranker`) and put it behind it.
 
     The weights kept are those whose two stages together are best on `split.valid`, and so is the retriever's weight
-    beside them (`config.retriever_weight`), with which a start that knows nothing is the retriever's own order: what is
-    kept is never below that there. `time_limit` in seconds covers the searches for the training histories too, which
-    are not cut short. Errors: `InputError` without a retriever, on one fitted on another log or split (it may have seen
+    beside them (`config.retriever_weight`). The largest weight tried leaves the retriever's own order but for
+    candidates that it has a hundredth of a standard deviation apart: what is kept is not below that order there.
+    `time_limit` in seconds covers the searches for the training histories too, which are not cut short.
+    Errors: `InputError` without a retriever, on one fitted on another log or split (it may have seen
     the test users), on one that brings no target.
     """
     config = config or Config()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from beamwood.errors import InputError, nearest
-from beamwood.kernels.guided import SurrogateShape, predicted_ndcg, squared_miss, summed_ndcg
+from beamwood.kernels.guided import SurrogateShape, predicted_ndcg
 
 __all__ = ["FORMS", "NdcgSurrogate"]
 
@@ -50,11 +50,3 @@ class NdcgSurrogate(nn.Module):
     def forward(self, p_BK: Tensor, labels_BK: Tensor) -> Tensor:
         """The predicted NDCG [B]."""
         return predicted_ndcg(p_BK, labels_BK, self.weights, self.shape)
-
-    def squared_miss(self, p_BK: Tensor, labels_BK: Tensor, true_B: Tensor) -> tuple[Tensor, Tensor]:
-        """`1/2 sum (predicted - true)^2`, and the predicted NDCG [B], which carries no gradient. Source: equation 9."""
-        return squared_miss(p_BK, labels_BK, true_B, self.weights, self.shape)
-
-    def summed(self, p_BK: Tensor, labels_BK: Tensor) -> Tensor:
-        """`sum predicted`, cheaper than the sum of `forward`'s."""
-        return summed_ndcg(p_BK, labels_BK, self.weights, self.shape)

@@ -28,6 +28,8 @@ from beamwood.types import (
     PersonalSearcher,
     Searcher,
     among,
+    context_columns,
+    is_personal,
     needs_users,
 )
 
@@ -51,9 +53,9 @@ class RankingSearcher:
         return self.scorer.num_items
 
     @property
-    def uses_context(self) -> bool:
-        """Does the ranker look at the askers' circumstances?"""
-        return self._context is not None
+    def context_columns(self) -> tuple[str, ...]:
+        """The columns of the askers' circumstances that the ranker looks at."""
+        return () if self._context is None else self._context.names
 
     @property
     def needs_users(self) -> bool:
@@ -157,9 +159,10 @@ class TwoStageSearcher:
         self._context = context_of(scorer)
 
     @property
-    def uses_context(self) -> bool:
-        """Does the ranker look at the askers' circumstances?"""
-        return self._context is not None
+    def context_columns(self) -> tuple[str, ...]:
+        """The columns of the askers' circumstances that either stage looks at."""
+        own = () if self._context is None else self._context.names
+        return tuple(dict.fromkeys((*context_columns(self.retriever), *own)))
 
     @property
     def num_items(self) -> int:
@@ -245,7 +248,7 @@ def retrieve(
     searcher: Searcher, askers: Askers, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
 ) -> Hits:
     """What a searcher of either sort finds for the askers."""
-    if needs_users(searcher):
+    if is_personal(searcher):
         assert isinstance(searcher, PersonalSearcher)
         return searcher.search_askers(askers, k, excluded=excluded, allowed=allowed)
     return searcher.search(askers.histories, k, excluded=excluded, allowed=allowed)

@@ -20,7 +20,17 @@ from beamwood.kernels.arrays import check_integers
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.stored import restoring
 from beamwood.retrieval.top_k import top_k
-from beamwood.types import Askers, BoolArray, Hits, ItemLists, PersonalSearcher, Searcher, is_personal, needs_users
+from beamwood.types import (
+    Askers,
+    BoolArray,
+    Hits,
+    ItemLists,
+    PersonalSearcher,
+    Searcher,
+    context_columns,
+    is_personal,
+    needs_users,
+)
 
 __all__ = ["Allowed", "Recommendations", "Retriever"]
 
@@ -111,8 +121,13 @@ class Retriever:
         k = self._checked(k)
         mask = self.allowed_mask(allowed, on_unknown=on_unknown)
         excluded = known.distinct() if exclude_seen else None
-        if context is not None and not getattr(searcher, "uses_context", False):
-            raise InputError("this retriever looks at no context; leave context out")
+        if context is not None:
+            looked_at = context_columns(searcher)
+            if not looked_at:
+                raise InputError("this retriever looks at no context; leave context out")
+            for name in context:
+                if name not in looked_at:
+                    raise InputError(f"the context has a column '{name}'{nearest(name, looked_at)}")
         if is_personal(searcher):
             assert isinstance(searcher, PersonalSearcher)
             asked = np.full(len(known), -1, np.int64)

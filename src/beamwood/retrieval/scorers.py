@@ -299,16 +299,14 @@ class ContextEncoder:
         check_floats(arrays, {f"context.{column.name}": (column.size, width) for column in self.columns})
         self.weights = [arrays[f"context.{column.name}"] for column in self.columns]
 
-    def encode(self, frame: pl.DataFrame | None, num_rows: int) -> Array:
-        """float32[B, D]; None, and a column that the frame lacks, are missing throughout.
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the columns."""
+        return tuple(column.name for column in self.columns)
 
-        Errors: a column that the ranker does not look at.
-        """
+    def encode(self, frame: pl.DataFrame | None, num_rows: int) -> Array:
+        """float32[B, D]; None, and a column that the frame lacks, are missing throughout; others are left aside."""
         given = pl.DataFrame() if frame is None else frame
-        known = [column.name for column in self.columns]
-        for name in given.columns:
-            if name not in known:
-                raise InputError(f"the context has a column '{name}'{nearest(name, known)}")
         total = np.zeros((num_rows, self.weights[0].shape[1]), np.float32)
         for column, weight in zip(self.columns, self.weights, strict=True):
             if column.name not in given.columns:

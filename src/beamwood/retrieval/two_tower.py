@@ -100,9 +100,9 @@ class TwoTowerSearcher:
         return len(self.arrays["users"]) if self.needs_users else 0
 
     @property
-    def uses_context(self) -> bool:
-        """Never: the towers know ids, histories and item columns."""
-        return False
+    def context_columns(self) -> tuple[str, ...]:
+        """None: the towers know ids, histories and item columns."""
+        return ()
 
     def encode(self, histories: ItemLists) -> NDArray[np.float32]:
         """float32[B, D], the vector of each history."""

@@ -103,7 +103,9 @@ def drawn(
 ) -> Lists:
     """Lists whose positives are among `items[start:start + length]`."""
     num_positives, num_negatives = sampler.num_positives, sampler.num_negatives
-    draws = torch.rand((len(askers), num_positives + num_negatives), generator=generator).double().numpy()
+    # Of float32 only 2^24 numbers can be drawn: of 20 million items a sixth would never be.
+    shape = (len(askers), num_positives + num_negatives)
+    draws = torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
     place = np.minimum((draws[:, :num_positives] * length[:, None]).astype(np.int64), length[:, None] - 1)
     positives = items[start[:, None] + place].astype(np.int64)
     negatives = sampler.untouched.draw(askers.users, draws[:, num_positives:])

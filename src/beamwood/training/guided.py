@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from beamwood.kernels.guided import list_ndcg
+from beamwood.kernels.guided import GuidedMove, guided_move
 from beamwood.losses.ranking import logistic
 from beamwood.models.surrogate import NdcgSurrogate
-from beamwood.training.step import StepResult, train_step
+from beamwood.training.step import StepResult, apply_gradients, train_step
 
 __all__ = ["GuidedFacts", "GuidedStep"]
 
@@ -55,7 +55,7 @@ class GuidedStep:
         self.model, self.surrogate = model, surrogate
         self.by_logloss, self.by_ndcg, self.by_surrogate = optimizers
         self.beta, self.k, self.with_logloss, self.leaky = beta, k, with_logloss, leaky
-        self.both = nn.ModuleList([model, surrogate])
+        self.moved = list(model.parameters())
 
     def __call__(
         self, scores: Callable[[], Tensor], labels_BK: Tensor, *, step: int, clip_norm: float | None = None
@@ -63,48 +63,41 @@ class GuidedStep:
         """One step; `scores()` runs the model and gives [B, K]. Raises `NonFiniteError` before any bad update."""
         logloss = 0.0
         if self.with_logloss:
-            result = self._move(self._logloss(scores, labels_BK), self.model, self.by_logloss, step, clip_norm)
+            result = train_step(
+                lambda _: self.beta * logistic(scores(), labels_BK).sum(),
+                [None],
+                self.model,
+                [self.by_logloss],
+                step=step,
+                clip_norm=clip_norm,
+            )
             logloss = result.loss / self.beta / labels_BK.numel() if self.beta else 0.0
         scores_BK = scores()
-        true_B = list_ndcg(scores_BK.detach(), labels_BK, k=self.k)
-        p_BK = torch.sigmoid(scores_BK)
-        shown: list[Tensor] = []
+        of_surrogate = self._move(scores_BK, labels_BK, self.by_surrogate, step, clip_norm, k=self.k)
+        # Leaky, the model has just moved.
+        scores_BK = scores() if self.leaky else scores_BK
+        of_model = self._move(scores_BK, labels_BK, self.by_ndcg, step, clip_norm, k=None)
+        miss, result = of_surrogate[0], of_model[1]
+        return result, GuidedFacts(miss.predicted, miss.true, miss.loss, logloss)
 
-        def miss() -> Tensor:
-            loss, predicted_B = self.surrogate.squared_miss(p_BK if self.leaky else p_BK.detach(), labels_BK, true_B)
-            shown.append(predicted_B)
-            return loss
-
-        if self.leaky:
-            surrogate_loss = self._move(miss, self.both, self.by_surrogate, step, clip_norm).loss
-            result = self._move(
-                lambda: -self.surrogate.summed(torch.sigmoid(scores()), labels_BK),
-                self.both,
-                self.by_ndcg,
-                step,
-                clip_norm,
-            )
-        else:
-            surrogate_loss = self._move(miss, self.surrogate, self.by_surrogate, step, clip_norm).loss
-            self.surrogate.requires_grad_(False)
-            try:
-                result = self._move(
-                    lambda: -self.surrogate.summed(p_BK, labels_BK), self.model, self.by_ndcg, step, clip_norm
-                )
-            finally:
-                self.surrogate.requires_grad_(True)
-        facts = GuidedFacts(float(shown[0].mean()), float(true_B.mean()), surrogate_loss, logloss)
-        return result, facts
-
-    def _logloss(self, scores: Callable[[], Tensor], labels_BK: Tensor) -> Callable[[], Tensor]:
-        return lambda: self.beta * logistic(scores(), labels_BK).sum()
-
-    @staticmethod
     def _move(
-        loss: Callable[[], Tensor],
-        moved: nn.Module,
+        self,
+        scores_BK: Tensor,
+        labels_BK: Tensor,
         optimizer: torch.optim.Optimizer,
         step: int,
         clip_norm: float | None,
-    ) -> StepResult:
-        return train_step(lambda _: loss(), [None], moved, [optimizer], step=step, clip_norm=clip_norm)
+        *,
+        k: int | None,
+    ) -> tuple[GuidedMove, StepResult]:
+        """Move the surrogate (by its misses of the NDCG@k) or the model (without k); with `leaky` both."""
+        of_model, of_surrogate = self.leaky or k is None, self.leaky or k is not None
+        weights = self.surrogate.weights
+        move = guided_move(
+            scores_BK, labels_BK, weights, self.surrogate.shape, k=k, of_scores=of_model, of_weights=of_surrogate
+        )
+        weights.grad = move.d_weights
+        if of_model:
+            scores_BK.backward(move.d_scores_BK)  # type: ignore[no-untyped-call]
+        moved = [*(self.moved if of_model else []), *([weights] if of_surrogate else [])]
+        return move, apply_gradients(move.loss, moved, [optimizer], step=step, clip_norm=clip_norm)

@@ -1,4 +1,4 @@
-"""One update: the only place that clears gradients, runs backward, clips and steps."""
+"""One update: the only place that clears gradients, clips and steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from beamwood.errors import InputError
 
-__all__ = ["NonFiniteError", "StepResult", "train_step"]
+__all__ = ["NonFiniteError", "StepResult", "apply_gradients", "train_step"]
 
 Batch = TypeVar("Batch")
 
@@ -67,8 +67,25 @@ def train_step(
         part = part if share == 1 else part * share
         part.backward()  # type: ignore[no-untyped-call]
         total = total.to(part) + part.detach()
-    norm = _gradient_norm(parameters).to(total)
-    loss_value, norm_value = torch.stack([total, norm]).tolist()
+    return apply_gradients(total, parameters, optimizers, step=step, clip_norm=clip_norm)
+
+
+def apply_gradients(
+    loss: Tensor | float,
+    parameters: Sequence[nn.Parameter],
+    optimizers: Sequence[torch.optim.Optimizer],
+    *,
+    step: int,
+    clip_norm: float | None = None,
+) -> StepResult:
+    """Clip the gradients that `parameters` hold, step and clear them; `loss` is what they are gradients of.
+
+    Raises `NonFiniteError` before any update when the loss or the gradient is not finite.
+    """
+    norm = _gradient_norm(parameters)
+    # One wait for a GPU instead of two.
+    values = torch.stack([loss, norm.to(loss)]).tolist() if isinstance(loss, Tensor) else [loss, float(norm)]
+    loss_value, norm_value = values
     if not (math.isfinite(loss_value) and math.isfinite(norm_value)):
         _clear(parameters)
         raise NonFiniteError(step, loss_value, norm_value, max(g["lr"] for o in optimizers for g in o.param_groups))
