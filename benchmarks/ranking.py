@@ -7,7 +7,8 @@
 
 Leave-one-out; each label among 99 drawn items and over the whole catalogue; the epoch is chosen on validation items.
 `run` trains what DIR does not hold yet, one JSON and one file of per-user metrics a training, and can be started anew.
-`selection` says what choosing the epoch on the test items, as the study's program does, would have added.
+`selection` says what choosing the epoch on the test items and training on the validation items, as the study's program
+does, would have added.
 """
 
 from __future__ import annotations
@@ -109,14 +110,23 @@ def selection(arguments: argparse.Namespace) -> None:
     from beamwood.methods import ranker
     from beamwood.methods.train import train
 
-    split = leave_one_out(Dataset.from_log(read_log(arguments.log)))
-    for seed in [int(part) for part in arguments.seeds.split(",")]:
+    dataset = Dataset.from_log(read_log(arguments.log))
+    split = leave_one_out(dataset)
+    # The study's program holds out one item a user and trains on the one before, too.
+    last = dataset.histories.indptr[split.test.users + 1] - 1
+    lengths = dataset.histories.lengths.copy()
+    lengths[split.test.users] -= 1
+    wider = dataset.keeping(np.setdiff1d(np.arange(len(dataset.histories.items)), last), lengths)
+    trained_on = {"all but two": split.train, "all but one": wider}
+    for seed, data in ((int(part), data) for part in arguments.seeds.split(",") for data in trained_on):
         lists = Sampled(split.test, split.train.num_items, num_negatives=99, seed=seed)
         for name in arguments.variants.split(";"):
             config = ranker.Config(max_epochs=arguments.epochs, patience=10_000, **VARIANTS[name])
             kind = ranker.GuidedTask if config.loss == "guided" else ranker.ListTask
-            task, seen = kind(split.train, config, seed=seed), []
-            valid = sampled_validation(task.searcher, split.valid, split.train.num_items, num_users=1000, seed=seed)
+            task, seen = kind(trained_on[data], config, seed=seed), []
+            valid = sampled_validation(
+                task.searcher, split.valid, split.train.num_items, num_users=1000, seed=seed, monitor=config.monitor
+            )
 
             def measure(task: Any = task, seen: Any = seen, valid: Any = valid, lists: Any = lists) -> dict[str, float]:
                 metrics = valid()
@@ -128,12 +138,15 @@ def selection(arguments: argparse.Namespace) -> None:
 
             train(task, split, config, task.searcher, method="ranker", seed=seed, measure=measure, progress=False)
             values = np.array(seen)
-            chosen = values[values[:, 0].argmax()]
+            rows = {"last": values[-1]}
+            if data == "all but two":
+                rows["chosen on validation"] = values[values[:, 0].argmax()]
             document = {
                 "variant": name,
                 "seed": seed,
+                "trained on": data,
                 "measurements": len(values),
-                "chosen on validation": {"hit_rate@10": chosen[1], "ndcg@10": chosen[2]},
+                **{row: {"hit_rate@10": found[1], "ndcg@10": found[2]} for row, found in rows.items()},
                 "best on test": {"hit_rate@10": values[:, 1].max(), "ndcg@10": values[:, 2].max()},
             }
             print(json.dumps(document), flush=True)
