@@ -143,19 +143,21 @@ def test_neumf_by_hand():
     torch.testing.assert_close(scores[0, 0], expected)
 
 
+@pytest.mark.parametrize("cells", [1, 150, 2**19])
 @pytest.mark.parametrize("layers", [(5, 4), (5,)])
-def test_din_attention_equals_the_plain_concatenation(layers):
+def test_din_attention_equals_the_plain_concatenation(layers, cells, monkeypatch):
+    monkeypatch.setattr("beamwood.models.din_ranker._BLOCK_CELLS", cells)
     model = DinRanker(ITEMS, width=6, attention=layers, mlp=(8, 3), generator=generator())
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator()))
-    a, w = torch.randn(2, 4, 6, generator=generator()), torch.randn(2, 3, 6, generator=generator())
-    present = torch.tensor([[False, True, True, True], [True, True, True, True]])
+    a, w = torch.randn(5, 4, 6, generator=generator()), torch.randn(5, 3, 6, generator=generator())
+    present = torch.tensor([[False, True, True, True], *[[True, True, True, True]] * 4])
     x = torch.cat(
         [
-            a[:, None].expand(2, 3, 4, 6),
+            a[:, None].expand(5, 3, 4, 6),
             a[:, None] * w[:, :, None],
-            w[:, :, None].expand(2, 3, 4, 6),
+            w[:, :, None].expand(5, 3, 4, 6),
         ],
         dim=3,
     )

@@ -98,6 +98,8 @@ def fit(
     for key in given:
         if key not in module.Config.model_fields:
             raise InputError(f"{folders[key][0]} is not for {first}; it is for {METHODS_OF[key]}")
+        if any(text.partition("=")[0].strip() == key for text in setting or []):
+            raise InputError(f"{folders[key][0]} and --set {key}= name the same folder; give one of the two")
     chosen = make_config(module, config, [*(setting or []), *(f"{key}={dumps(f)}" for key, f in given.items())])
     source = Source(
         log,

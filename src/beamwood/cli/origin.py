@@ -29,6 +29,7 @@ class _Exact(_Part):
 
 class _Data(_Part):
     fingerprint: str
+    context: dict[str, str] = Field(default_factory=dict)
 
 
 class _Options(_Exact):
@@ -105,6 +106,13 @@ def split_of(folder: str, retriever: Retriever, log: str | None = None, items: s
             f"{source.log} is not the log that {folder} was fitted on (its content has changed), so its test users "
             "may have been trained on; fit again or give the old log with --log"
         )
+    digests = dataset.context_digests()
+    for name, digest in origin.data.context.items():
+        if digests.get(name) != digest:
+            raise InputError(
+                f"the column '{name}' of {source.log} is not what {folder} was fitted on (its content has changed); "
+                "fit again or give the old log with --log"
+            )
     for name, kept, read in (("items", retriever.items, dataset.items), ("users", retriever.users, dataset.users)):
         if kept is not None and not kept.ids.equals(read.ids):
             raise ArtefactError(f"{folder}/{name}.parquet: the {name} are not those of {source.log}; fit again")

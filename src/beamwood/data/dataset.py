@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.columns import find_column
+from beamwood.data.digest import column_digest, frame_digest, text_bytes
 from beamwood.data.labels import SEPARATOR, as_lists, label_lists
 from beamwood.data.log import CONTEXT, Log, id_expression
 from beamwood.data.source import open_source, reading
@@ -180,6 +181,17 @@ class Dataset:
             digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
+    def tables_digest(self) -> str:
+        """sha256 of what the fingerprint leaves aside: the tables of items and users, and the circumstances."""
+        tables = (None if self.item_table is None else self.item_table.frame, self.user_table, self.context)
+        return hashlib.sha256(repr([None if t is None else frame_digest(t) for t in tables]).encode()).hexdigest()
+
+    def context_digests(self) -> dict[str, str]:
+        """sha256 of each column of circumstances by its name."""
+        return (
+            {} if self.context is None else {name: column_digest(self.context[name]) for name in self.context.columns}
+        )
+
 
 def _plain(name: str) -> str:
     return name.removeprefix(CONTEXT)
@@ -189,8 +201,7 @@ def _id_bytes(ids: pl.Series) -> bytes:
     """The ids as bytes that no version of a library changes."""
     if ids.dtype.is_integer():
         return ids.to_numpy().tobytes()
-    cells = (ids if ids.dtype == pl.Binary else ids.cast(pl.String)).cast(pl.Binary)
-    return cells.bin.size().cast(pl.Int64).to_numpy().tobytes() + b"".join(cells.to_list())
+    return text_bytes(ids)
 
 
 @dataclass(frozen=True, slots=True)

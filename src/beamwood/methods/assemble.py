@@ -39,7 +39,8 @@ def build_retriever(
             "method": method,
             "config": config.model_dump(mode="json"),
             "seed": seed,
-            "data": {"fingerprint": dataset.fingerprint(), "split": split.rule, "users": len(dataset.users)},
+            "data": {"fingerprint": dataset.fingerprint(), "split": split.rule, "users": len(dataset.users)}
+            | ({"context": dataset.context_digests()} if dataset.context is not None else {}),
             "training": training or {},
         },
     )

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from beamwood.artefact import read_manifest
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import context_columns
 
-__all__ = ["check_alike", "fitted_alike", "training_seconds"]
+__all__ = ["check_alike", "fitted_alike", "folder_digests", "training_seconds"]
 
 
 def fitted_alike(folder: str, split: Split) -> Retriever:
@@ -43,6 +50,17 @@ def check_alike(fitted: Retriever, name: str, split: Split) -> None:
             f"{name} looks at {lacking[0]!r} of the log, which was read without it; read it with "
             f"ColumnNames(context={(*given, *lacking)})"
         )
+
+
+def folder_digests(settings: Mapping[str, Any]) -> dict[str, str]:
+    """sha256 of what stands in each fitted folder that a setting names: the same path may hold another model later."""
+    digests = {}
+    for key, value in settings.items():
+        if isinstance(value, str) and os.path.isfile(os.path.join(value, "manifest.json")):
+            manifest = read_manifest(value)
+            content = [manifest.get(part) for part in ("files", "searcher", "searcher_config")]
+            digests[f"content of {key}"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return digests
 
 
 def training_seconds(fitted: Retriever) -> float:

@@ -43,7 +43,7 @@ class PairConfig(BaseModel):
     width: int | None = Field(None, ge=1, description="null: 20 (graphrec), 8 (neumf), 64 (din; the study: 96)")
     length: int = Field(69, ge=1, description="latest history items that din looks at")
     attention: tuple[PositiveInt, ...] = Field(
-        (36,), min_length=1, description="layers of din's attention; the study's, 64 and 16, take far longer"
+        (36,), min_length=1, description="layers of din's attention; the study's, 64 and 16, take six times as long"
     )
     mlp: tuple[PositiveInt, ...] = Field(
         (128, 64), min_length=1, description="layers of din above it; the study: 200, 80"

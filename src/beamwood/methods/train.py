@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
+from beamwood.methods.fitted import folder_digests
 from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.validate import check_monitor, validation
 from beamwood.retrieval.retriever import Retriever
@@ -44,6 +45,7 @@ def train(
     """
     settings = config.model_dump(mode="json")
     made_of = {"method": method, "seed": seed, "data": split.dataset.fingerprint(), "split": split.rule}
+    made_of |= {"tables": split.dataset.tables_digest()} | folder_digests(settings)
     monitor, num_users = settings["monitor"], settings["validation_users"]
     if measure is None:
         check_monitor(monitor)

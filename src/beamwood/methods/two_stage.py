@@ -55,6 +55,16 @@ _COUNTED: dict[str, Callable[[Split], Retriever]] = {
     "ease": ease.fit,
     "popularity": popularity.fit,
 }
+# The settings that count where nothing is trained.
+_PUT_BEHIND = {
+    "retriever",
+    "ranker",
+    "num_candidates",
+    "retriever_weight",
+    "repeat_weight",
+    "monitor",
+    "validation_users",
+}
 # Histories, and items of theirs, that the retriever is asked with at a time.
 _SEARCHED_AT_A_TIME = 1024
 _ITEMS_AT_A_TIME = 2**18
@@ -366,14 +376,21 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
     beside them (`config.retriever_weight`). The largest weight tried leaves the retriever's own order but for
     candidates that it has a hundredth of a standard deviation apart: what is kept is not below that order there.
     `time_limit` in seconds covers the searches for the training histories too, which are not cut short.
-    Errors: `InputError` without a retriever, on one fitted on another log or split (it may have seen
-    the test users), on one that brings no target.
+    Errors: `InputError` without a retriever, on one fitted on another log or split (it may have seen the test users),
+    on one that brings no target, on settings of a training where `config.ranker` leaves nothing to train.
     """
     config = config or Config()
     if config.retriever is None:
         raise InputError("two-stage needs a fitted retriever; give its folder with --retriever")
     first = fitted_alike(config.retriever, split)
     if config.ranker is not None:
+        idle = sorted(config.model_fields_set - _PUT_BEHIND)
+        if idle:
+            raise InputError(
+                f"{', '.join(idle)}: no use with ranker={config.ranker!r}, for which nothing is trained; leave them "
+                "out, or leave out the ranker (--ranker) to train one"
+            )
+        check_monitor(config.monitor)
         counted = _COUNTED.get(config.ranker)
         second = fitted_alike(config.ranker, split) if counted is None else counted(split)
         return put_behind(first, second, split, config, seed=options.get("seed", 0))

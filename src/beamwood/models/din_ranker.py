@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from beamwood.data.features import FeatureColumn, FeatureTable
+from beamwood.kernels.activation import prelu
 from beamwood.kernels.attention import attention_weights
 from beamwood.models.features import FeatureEncoder, exported
 from beamwood.models.pairs import Asked, IdTable
@@ -24,6 +25,8 @@ __all__ = ["DinRanker"]
 
 # Pairs of items over which attention's mean is taken where it starts.
 _PAIRS = 1024
+# Numbers of attention's first layer that are held at a time (2 MiB).
+_BLOCK_CELLS = 2**19
 
 
 class DinRanker(nn.Module):
@@ -118,6 +121,16 @@ class DinRanker(nn.Module):
             return attention_weights(
                 a_BLD, w_BMD, present_BL, first.weight, first.bias, act.weight, out.weight, out.bias, linear
             )
+        # On a processor a block at a time that its cache holds, in which a step is three times as fast.
+        size, cells = len(a_BLD), a_BLD.shape[1] * w_BMD.shape[1] * first.out_features
+        block = max(1, _BLOCK_CELLS // max(1, cells)) if a_BLD.device.type == "cpu" else max(1, size)
+        parts = zip(*(torch.split(each, block) for each in (a_BLD, w_BMD, present_BL)), strict=True)
+        return torch.cat([self._deep_weights(*part) for part in parts])
+
+    def _deep_weights(self, a_BLD: Tensor, w_BMD: Tensor, present_BL: Tensor) -> Tensor:
+        """`weights` with any number of layers."""
+        first, act = self.attention[0], self.attention_acts[0]
+        assert isinstance(first, nn.Linear)
         width = w_BMD.shape[2]
         by_a, by_product, by_w = torch.split(first.weight, width, dim=1)
         size, num_items = w_BMD.shape[:2]
@@ -183,4 +196,4 @@ def _layers(sizes: Sequence[int], generator: torch.Generator | None) -> nn.Modul
 def _prelu(x: Tensor, act: nn.Module) -> Tensor:
     """PReLU over the last dimension, which torch expects to be the second."""
     assert isinstance(act, nn.PReLU)
-    return functional.prelu(x.reshape(-1, x.shape[-1]), act.weight).view(x.shape)
+    return prelu(x.reshape(-1, x.shape[-1]), act.weight).view(x.shape)

@@ -168,6 +168,10 @@ class RunFolder:
 def _difference(key: str, before: Any, now: Any) -> str:
     if key == "data":
         return "on another log or item table than these, or their content has changed"
+    if key == "tables":
+        return "with other columns of items, users or circumstances than these, or their content has changed"
+    if key.startswith("content of "):
+        return f"with another model in the folder of {key.removeprefix('content of ')} than the one that is there now"
     if key == "split":
         return f"on another split than this one ({before})"
     return f"with {key}={before!r}, now it is {now!r}"
