@@ -317,3 +317,30 @@ def test_numbers_that_numpy_lacks_are_refused(tmp_path):
     put_manifest(tmp_path / "model", about)
     with pytest.raises(ArtefactError, match=r"w\.safetensors cannot be read"):
         read_artefact(tmp_path / "model").arrays("w")
+
+
+def test_all_files_follow_the_umask(tmp_path):
+    for umask in (0o022, 0o077, 0o002):
+        before = os.umask(umask)
+        try:
+            write_artefact(
+                tmp_path / f"{umask:o}",
+                manifest={"kind": "test"},
+                arrays={"weights": {"w": np.ones(2)}},
+                tables={"items": pl.DataFrame({"id": [1]})},
+                texts={"notes.md": "x"},
+            )
+        finally:
+            os.umask(before)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / f"{umask:o}").iterdir()}
+        assert modes == dict.fromkeys(modes, 0o666 & ~umask)
+        assert len(modes) == 4
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
+    write_artefact(tmp_path / "here", manifest={"kind": "test"})
+    monkeypatch.chdir(tmp_path / "here")
+    read_artefact(".")
+    for touch in (read_artefact, read_manifest, check_output):
+        with pytest.raises(ArtefactError, match="path='' is empty; name the artefact's folder"):
+            touch("")

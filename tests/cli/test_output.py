@@ -140,8 +140,9 @@ def test_the_demo_replaces_only_its_own_report(tmp_path, capsys):
 
 
 def test_more_memory_than_there_is(folder, tmp_path, capsys):
-    log, width = str(folder / "log.csv"), "width=10000000000000"
-    assert main(["fit", log, "--method", "sasrec", "--out", str(tmp_path / "out"), "--set", width]) == 2
+    # The weights from hidden to hidden units alone are 3e18 bytes.
+    log, units = str(folder / "log.csv"), "hidden=500000000"
+    assert main(["fit", log, "--method", "gru4rec", "--out", str(tmp_path / "out"), "--set", units]) == 2
     assert "too little memory" in (said := capsys.readouterr().err)
     assert "lower what was set high, such as batch_size or width" in said
     assert "Traceback" not in said

@@ -116,7 +116,87 @@ def test_numbers_too_large_for_a_network():
     columns = fit_columns(frame, ["x", "v"])
     far = encode_columns(columns, {"x": [1e308, -1e308, None], "v": [[0.5]] * 3})
     assert far.arrays["x"].tolist() == [[1e4, 0], [-1e4, 0], [0, 1]]
-    with pytest.raises(InputError, match=r"'v' row 1 holds a number beyond 1e\+15; scale it down"):
+    with pytest.raises(InputError, match=r"'v' row 1 holds a number beyond 1e\+09; scale it down"):
         encode_columns(columns, {"x": [1.0, 2.0], "v": [[0.5], [-1e39]]})
     with pytest.raises(InputError, match=r"'x' holds numbers up to 1e\+308; mend them, or scale them down"):
         fit_columns(frame.with_columns(x=pl.Series([1e308, 0.0, 0.0])), ["x"])
+
+
+def test_vectors_too_large_for_a_network_are_scaled_as_a_whole():
+    vectors = [[3e14, -4e14], [3e14, 4e14], [1e300, float("inf")], None]
+    (column,) = fit_columns(pl.DataFrame({"v": vectors}), ["v"])
+    scale = np.sqrt(12.5) * 1e14
+    assert column.deviation == pytest.approx(scale)
+    encoded = encode_columns([column], {"v": vectors}).arrays["v"]
+    expected = [[3e14 / scale, -4e14 / scale, 0], [3e14 / scale, 4e14 / scale, 0], [0, 0, 1], [0, 0, 1]]
+    np.testing.assert_allclose(encoded, expected, rtol=1e-6)
+    # What a network can take stays as it is.
+    assert fit_columns(pl.DataFrame({"v": [[1e4, 1.0]]}), ["v"])[0].deviation == 1
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["x"], r"'vector' holds 'x', which is no list of numbers; give a list of 2 numbers, as \[1, 2\]"),
+        (["1,2"], "'vector' holds '1,2', which is no list"),
+        (["["], r"'vector' holds '\[', which is no list"),
+        ([5], "'vector' holds 5, which is no list of numbers"),
+        ([["a", "b"]], r"'vector' holds \['a', 'b'\], which is no list of numbers"),
+        ([[True, False]], r"'vector' holds \[True, False\], which is no list of numbers"),
+        (["[1]"], "'vector' row 0 has 1 numbers, training had 2"),
+    ],
+)
+def test_cells_that_are_no_vectors(cells, message):
+    with pytest.raises(InputError, match=message):
+        encode_columns(fit_columns(FRAME, ["vector"]), {"vector": cells})
+
+
+def test_a_vector_may_be_a_json_list():
+    columns = fit_columns(FRAME, ["vector"])
+    assert encode_columns(columns, {"vector": ["[1, 2.5]", None]}).arrays["vector"].tolist() == [[1, 2.5, 0], [0, 0, 1]]
+
+
+def test_times_and_truth_values_as_numbers_can_be_asked_for_as_text():
+    frame = pl.DataFrame(
+        {
+            "when": [datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 3)],
+            "day": [datetime.date(2024, 1, 1), datetime.date(2024, 1, 3)],
+            "flag": [False, True],
+        }
+    )
+    for unit in ("ms", "us", "ns"):
+        known = frame.with_columns(pl.col("when").dt.cast_time_unit(unit))
+        columns = fit_columns(known, ["when:number", "day:number", "flag:number"])
+        asked = {
+            "when": ["2024-01-03", "2024-01-01T02:00:00+02:00", "2024-01-02T00:00:00Z", None],
+            "day": ["2024-01-03", "2024-01-01T23:59", "2024-01-02", None],
+            "flag": ["True", "false", "0", None],
+        }
+        found = encode_columns(columns, asked).arrays
+        np.testing.assert_allclose(found["when"], [[1, 0], [-1, 0], [0, 0], [0, 1]], atol=1e-6)
+        np.testing.assert_allclose(found["day"], [[1, 0], [-1, 0], [0, 0], [0, 1]], atol=1e-6)
+        assert found["flag"].tolist() == [[1, 0], [-1, 0], [-1, 0], [0, 1]]
+        assert encode_columns(columns[:1], {"when": [datetime.datetime(2024, 1, 3)]}).arrays["when"][0, 0] == 1
+    for name, text, fix in (
+        ("when", "noon", "give dates and times, as 2024-05-01T12:30:00"),
+        ("flag", "yes", "give true or false"),
+    ):
+        column = [each for each in columns if each.name == name]
+        with pytest.raises(InputError, match=f"'{name}' holds 1 values that are no numbers, such as '{text}'; {fix}"):
+            encode_columns(column, {name: [text]})
+
+
+@pytest.mark.parametrize("name", ["^n.*$", "*", "^$"])
+@pytest.mark.parametrize("cells", [["a|b", None], [["a"], []], [1.0, 2.0], [[1.0], None], [True, None], ["1", "x"]])
+def test_a_name_that_looks_like_a_pattern_is_a_name(name, cells):
+    kind = {float: ":number", bool: ":category"}.get(type(cells[0]), "")
+    frame, plain = pl.DataFrame({name: cells, "nn": [7, 8]}), pl.DataFrame({"plain": cells})
+    found = encode_columns(fit_columns(frame, [name + kind]), frame).arrays[name]
+    assert found.tolist() == encode_columns(fit_columns(plain, ["plain" + kind]), plain).arrays["plain"].tolist()
+    with pytest.raises(InputError, match="holds 1 values that are no numbers"):
+        fit_columns(pl.DataFrame({name: ["x", "1"]}), [f"{name}:number"])
+
+
+def test_arrays_are_lists_whatever_their_name():
+    frame = pl.DataFrame({"^a.*$": pl.Series([[1, 2], None], dtype=pl.Array(pl.Int64, 2))})
+    assert encode_columns(fit_columns(frame, ["^a.*$"]), frame).arrays["^a.*$"].tolist() == [[1, 2, 0], [0, 0, 1]]

@@ -1,6 +1,7 @@
 """What `beamwood.fit` may be given, and what it says of anything else."""
 
 from types import SimpleNamespace
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -10,7 +11,7 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate_both
-from beamwood.methods import load_method
+from beamwood.methods import METHODS, configured, load_method
 
 SMALL = {"width": 4, "length": 4, "num_blocks": 1, "max_steps": 2, "evaluate_every": 1, "validation_users": 5}
 
@@ -139,3 +140,41 @@ def test_an_estimator_may_be_a_retriever(split):
     other = beamwood.fit(disjoint_users(split.dataset, seed=2), "cooccurrence")
     with pytest.raises(InputError, match="the estimator was fitted on another split"):
         beamwood.fit(split, "dtr", chosen, progress=False, estimator=other)
+
+
+@pytest.mark.parametrize(
+    ("method", "config", "message"),
+    [
+        ("two-stage", {"length": 2**16 + 1}, "length=65537: Input should be less than or equal to 65536"),
+        ("two-stage", {"width": 70_000}, "width=70000: Input should be less than 16384"),
+        ("two-stage", {"attention": [70_000]}, "attention.0=70000: Input should be less than 16384"),
+        ("two-stage", {"horizon": 2**63}, "horizon=9223372036854775808: a number is between -2147483647 and"),
+        ("ranker", {"num_negatives": 2**16}, "num_positives=5 and num_negatives=65536 make a list of more than 65536"),
+        ("dtr", {"width": 2**14}, "width=16384: Input should be less than 16384"),
+        ("dtr", {"mlp": [8, 70_000]}, "mlp.1=70000: Input should be less than 16384"),
+        ("dtr", {"attention_hidden": 70_000}, "attention_hidden=70000: Input should be less than"),
+        ("dtr", {"windows": [2**15, 2**15, 1]}, "cover 65537 items of a history, above 65536; give shorter windows"),
+        ("dtr", {"horizon": 2**31}, "horizon=2147483648: a number is between"),
+        ("melt", {"learning_rate": 1e38}, r"learning_rate=1e\+38: a number is between -2147483647 and 2147483647"),
+        ("caser", {"length": 2**16 + 1}, "length=65537: Input should be less than or equal to 65536"),
+        ("two_tower", {"length": 2**16 + 1}, "length=65537: Input should be less than or equal to 65536"),
+        ("ease", {"num_neighbours": 2**63}, "num_neighbours=9223372036854775808: a number is between"),
+    ],
+)
+def test_settings_beyond_what_can_compute_with_them(split, method, config, message):
+    with pytest.raises(InputError, match=message):
+        beamwood.fit(split, method, config, progress=False)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_number_of_every_method_has_a_bound(method):
+    module, numbers = load_method(method), 0
+    for name, field in module.Config.model_fields.items():
+        kinds = {part for part in (field.annotation, *get_args(field.annotation)) if part in (int, float)}
+        if not kinds:
+            continue
+        numbers += 1
+        value = 2**63 if int in kinds else 1e38
+        with pytest.raises(InputError, match=f"configuration: {name}="):
+            configured(module, {name: value})
+    assert numbers or method == "popularity"

@@ -177,7 +177,7 @@ def test_a_horizon_beyond_every_history_costs_nothing(dataset, first):
     longest = int(split.train.histories.lengths.max())
     near, far = (
         two_stage.RetrievedTask(split.train, two_stage.Config(**STAGES, horizon=horizon), retriever, seed=0)
-        for horizon in (longest, 10**12)
+        for horizon in (longest, 2**31 - 1)
     )
     assert np.array_equal(near.places_ET, far.places_ET)
 
@@ -267,6 +267,17 @@ def test_the_command_line(market, first, tmp_path, capsys):
         (["--method", "ranker", "--split", "leave-one-out", "--set", "user_columns=['age']"], "with --user-table"),
         (["--method", "ranker", "--split", "leave-one-out", "--set", "item_columns=['prize']"], "no column 'prize'"),
         (
+            ["--method", "ranker", "--split", "leave-one-out", "--set", "item_columns=['item:number']"],
+            "'item' is what the ids are called, which are no column to learn from",
+        ),
+        (["--method", "two-stage", "--retriever", ""], "path='' is empty"),
+        (["--method", "two-stage", "--retriever", "{first}", "--ranker", ""], "path='' is empty"),
+        (
+            ["--method", "two-stage", "--retriever", "{first}", "--ranker", "eaze"],
+            "ranker='eaze' is neither a folder nor a method that counts; did you mean 'ease'?",
+        ),
+        (["--method", "two-stage", "--retriever", "{first}", "--ranker", "a/eaze"], "eaze does not exist"),
+        (
             ["--method", "ranker", "--split", "leave-one-out", "--set", "model=neumf", "--set", "graph=true"],
             "graph=true is for",
         ),
@@ -298,6 +309,7 @@ def test_wrong_input(market, first, tmp_path, capsys, arguments, message):
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert message in error
     assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out.run").exists()
 
 
 def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
@@ -408,6 +420,20 @@ def test_counting_goes_behind_a_retriever_by_its_name(market, first, dataset, tm
     assert both.metadata["training"].keys() >= {"shrinkage", f"{name}/retriever_weight"}
 
 
+@pytest.mark.parametrize("of", ["item", "user"])
+def test_ids_are_no_column_whatever_their_table_calls_them(market, dataset, of):
+    items = pl.read_parquet(market / "items.parquet").rename({"item_id": "sku"})
+    items = items.with_columns(pl.lit("a name").alias("item"))
+    named = Dataset.from_log(
+        read_log(market / "log.parquet"), items, item_column="sku", user_table=market / "users.parquet"
+    )
+    for data in (dataset, named):
+        with pytest.raises(InputError, match=f"'{of}' is what the ids are called.* or rename the table's own column"):
+            beamwood.fit(leave_one_out(data), "ranker", SMALL | {f"{of}_columns": [of]}, progress=False)
+    with pytest.raises(InputError, match=f"no column '{of}_id'; known: (age|category)"):
+        beamwood.fit(leave_one_out(dataset), "ranker", SMALL | {f"{of}_columns": [f"{of}_id"]}, progress=False)
+
+
 @pytest.fixture(scope="module")
 def by_device(tmp_path_factory):
     """People take even items on one device and odd ones on the other, and nothing else matters."""
@@ -457,6 +483,41 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
         beamwood.load(tmp_path / "first").recommend(users=[1], k=5, context={"device": ["tv"]})
     assert main(["recommend", out, "--user", "1", "--context", "device"]) == 2
     assert "write --context column=value" in capsys.readouterr().err
+
+
+def test_circumstances_of_every_kind_can_be_asked_for(by_device, tmp_path, capsys):
+    frame = pl.read_parquet(by_device / "log.parquet")
+    row = pl.int_range(pl.len())
+    log = str(tmp_path / "log.parquet")
+    frame.with_columns(
+        pl.concat_list(row % 3, row % 5).alias("vec"),
+        pl.from_epoch(row * 3600).alias("when"),
+        (row % 2 == 0).alias("flag"),
+        pl.col("device").alias("^d.*$"),
+    ).write_parquet(log)
+    assert main(["fit", log, "--method", "popularity", "--time-column", "time", "--out", str(tmp_path / "first")]) == 0
+    columns = ["vec", "when:number", "flag:number", "^d.*$"]
+    settings = ["width=4", "length=4", "attention=[4]", "mlp=[4]", "horizon=1", "num_targets=1", "max_steps=2"]
+    settings += [f"context_columns={columns}"]
+    out = str(tmp_path / "both")
+    fit = ["fit", log, "--time-column", "time", "--method", "two-stage", "--retriever", str(tmp_path / "first")]
+    assert main([*fit, "--out", out, *(part for setting in settings for part in ("--set", setting))]) == 0
+    for given in ("vec=[1,2]", "when=1970-01-02T10:00:00", "flag=true", "^d.*$=tv"):
+        assert main(["recommend", out, "--user", "1", "--context", given]) == 0
+    capsys.readouterr()
+    for given, message in {
+        "vec=1,2": "column 'vec' holds '1,2', which is no list of numbers; give a list of 2 numbers, as [1, 2]",
+        "when=noon": "such as 'noon'; give dates and times, as 2024-05-01T12:30:00",
+        "flag=maybe": "such as 'maybe'; give true or false",
+    }.items():
+        assert main(["recommend", out, "--user", "1", "--context", given]) == 2
+        assert message in capsys.readouterr().err
+    loaded = beamwood.load(out)
+    for values in (["x"], [5], [["a", "b"]], [[1, 2, 3]], [object()], 5):
+        with pytest.raises(InputError, match="column 'vec'"):
+            loaded.recommend(users=[1], k=5, context={"vec": values})
+    with pytest.raises(InputError, match="column 'vec'"):
+        loaded.recommend(users=[1, 2], k=5, context={"vec": [[1, 2], "x"]})
 
 
 def test_a_stage_before_another_looks_at_the_circumstances_too(by_device, tmp_path, capsys):

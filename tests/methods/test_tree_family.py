@@ -259,7 +259,7 @@ def test_updates_that_take_long_leave_steps_between_them(split):
         ({"monitor": ""}, "monitor='' is not measured"),
         ({"labels": "one-step", "normalised_labels": True}, "normalised_labels is for labels=rectified: one-step"),
         ({"mlp": []}, "mlp=.*at least 1 item"),
-        ({"mlp": [8, 0]}, "mlp.1=0: Input should be greater than 0"),
+        ({"mlp": [8, 0]}, "mlp.1=0: Input should be greater than or equal to 1"),
         ({"windows": []}, "windows=.*at least 1 item"),
         ({"beam_width": 2**31}, "beam_width=2147483648: Input should be less"),  # it could be saved, but not loaded
         ({"windows": [2, 1], "min_history": 4}, "min_history=4 is above 3, the sum of windows"),

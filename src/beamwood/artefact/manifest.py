@@ -168,9 +168,11 @@ def claimed_manifest(folder: Path) -> dict[str, Any]:
 
 
 def checked_path(path: Any) -> Path:
-    """The path. Errors: what is none."""
+    """The path. Errors: what is none, an empty text, which would be the current folder."""
     if not isinstance(path, str | os.PathLike):
         raise ArtefactError(f"path={path!r} is no path; give the artefact's folder as text or a pathlib.Path")
+    if not os.fspath(path):
+        raise ArtefactError(f"path={path!r} is empty; name the artefact's folder, or '.' for the current one")
     return Path(path)
 
 

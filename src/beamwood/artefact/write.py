@@ -169,6 +169,8 @@ def _write_arrays(path: Path, arrays: Arrays) -> dict[str, Any]:
             raise ArtefactError(f"{path.name}: the array {key!r} is {array.dtype}; only bool, int and float are saved")
         prepared[key] = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
     safetensors.numpy.save_file(prepared, path)
+    # It is made for its owner alone; the folder has what the umask lets others do, as the other files have.
+    path.chmod(path.parent.stat().st_mode & 0o666)
     return {"arrays": {key: {"dtype": str(a.dtype), "shape": list(a.shape)} for key, a in prepared.items()}}
 
 

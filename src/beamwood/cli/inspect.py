@@ -41,6 +41,7 @@ def inspect(
 
     if html is not None:
         check_page(html)
+    beam_widths = parse_widths(widths)
     retriever = Retriever.load(folder)
     document = description(folder, retriever)
     report = None
@@ -53,7 +54,7 @@ def inspect(
             searcher.loss = "binary"  # folders from before the searcher itself said so
         histories, labels, words = queries(folder, retriever, users, log, items)
         document["queries"] = words
-        report = diagnose(searcher, histories, labels, widths=parse_widths(widths))
+        report = diagnose(searcher, histories, labels, widths=beam_widths)
         document["diagnostics"] = report.as_dict()
     elif html is not None:
         raise InputError(f"--html writes the diagnostics of a tree; {folder} has none, or --users is 0")

@@ -5,8 +5,11 @@ Shape legend: R rows, S values a cell, V width of a given vector.
 
 from __future__ import annotations
 
+import json
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import numpy as np
@@ -14,26 +17,37 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from beamwood.data.labels import as_lists, label_lists
+from beamwood.data.labels import as_lists, label_lists, unnamed
 from beamwood.errors import InputError, nearest
 from beamwood.types import IndexArray
 
 __all__ = ["FeatureColumn", "FeatureTable", "encode_columns", "fit_columns"]
 
 Kind = Literal["category", "number", "vector"]
+Written = Literal["number", "truth", "date", "datetime"]
 KINDS = ("category", "number", "vector")
-# A training row lies at most sqrt(rows) deviations from the mean; one further out says no more than that.
+_WRITTEN: dict[Any, Written] = {pl.Boolean: "truth", pl.Date: "date", pl.Datetime: "datetime"}
+_EXAMPLES = {
+    "number": "numbers, as 1.5",
+    "truth": "true or false",
+    "date": "dates, as 2024-05-01",
+    "datetime": "dates and times, as 2024-05-01T12:30:00",
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# A training row lies at most sqrt(rows) deviations from the mean; one further out says no more than that. Vectors with
+# larger numbers are scaled.
 _FAR = 1e4
-# The largest number in a given vector: its square, and a sum of those, is a float32 still.
-_LARGEST = 1e15
+# The largest number in a given vector, once scaled: third powers of it, which attention makes, are float32 still.
+_LARGEST = 1e9
 
 
 class FeatureColumn(BaseModel):
     """How one column becomes numbers, learned from training data.
 
     "category": code 1 + the place in `values`, 0 for unknown or missing; a cell may hold several, joined with "|" or as
-    a list. "number": `(x - mean) / deviation`, within 10,000 of either sign, beside a mark that it is missing.
-    "vector": `width` numbers and a mark.
+    a list. "number": `(x - mean) / deviation`, within 10,000 of either sign, beside a mark that it is missing; truth
+    values, dates (in days) and times (in microseconds, UTC) are numbers too: `written` says so, and text of that form
+    can stand for them. "vector": `width` numbers, over `deviation`, and a mark.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,6 +58,7 @@ class FeatureColumn(BaseModel):
     mean: float = 0.0
     deviation: float = 1.0
     width: int = 0
+    written: Written = "number"
 
     @property
     def size(self) -> int:
@@ -92,14 +107,18 @@ def fit_columns(frame: pl.DataFrame, names: Sequence[str]) -> tuple[FeatureColum
             raise InputError(f"the table has no column '{name}'{nearest(name, frame.columns)}")
         if kind and kind not in KINDS:
             raise InputError(f"column '{wanted}': the kind '{kind}' is unknown{nearest(kind, KINDS)}")
-        fitted.append(_fit(frame[name], kind or _kind(frame[name].dtype)))
+        fitted.append(_fit(name, frame[name], kind or _kind(frame[name].dtype)))
     if len({column.name for column in fitted}) < len(fitted):
         raise InputError(f"columns {list(names)} name one column twice; name each once")
     return tuple(fitted)
 
 
 def encode_columns(columns: Sequence[FeatureColumn], frame: pl.DataFrame | Mapping[str, Any]) -> FeatureTable:
-    """Encode a frame's rows; values that training did not know become code 0, nulls and NaN are marked missing."""
+    """Encode a frame's rows; values that training did not know become code 0, nulls and NaN are marked missing.
+
+    Text may hold numbers, truth values, dates and times as training had them, and vectors as JSON lists. Errors: a
+    column that the frame lacks, cells that are none of that, vectors of another length, numbers far beyond training's.
+    """
     table = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(dict(frame), strict=False)
     arrays = {}
     for column in columns:
@@ -121,46 +140,71 @@ def _is_number(dtype: Any) -> bool:
     return bool(dtype.is_numeric())
 
 
-def _fit(series: pl.Series, kind: str) -> FeatureColumn:
-    name = series.name
+def _fit(name: str, series: pl.Series, kind: str) -> FeatureColumn:
     if kind == "category":
         values = label_lists(series).explode().drop_nulls().unique().sort()
         return FeatureColumn(name=name, kind="category", values=tuple(values.filter(values != "").to_list()))
-    if kind == "number":
-        numbers = _finite(series)
-        known = numbers[np.isfinite(numbers)]
-        if len(known) == 0:
-            raise InputError(f"column '{name}' holds no number; leave it out")
-        with np.errstate(over="ignore"):
-            spread = float(known.std())
-        if not np.isfinite(spread):
-            raise InputError(
-                f"column '{name}' holds numbers up to {np.abs(known).max():g}; mend them, or scale them down"
-            )
-        return FeatureColumn(
-            name=name, kind="number", mean=float(known.mean()), deviation=spread if spread > 0 else 1.0
-        )
+    return _fit_numbers(name, series) if kind == "number" else _fit_vectors(name, series)
+
+
+def _fit_numbers(name: str, series: pl.Series) -> FeatureColumn:
+    written = _WRITTEN.get(series.dtype.base_type(), "number")
+    numbers = _finite(name, series, written, fix=f"mend them, or take the column as {name}:category")
+    known = numbers[np.isfinite(numbers)]
+    if len(known) == 0:
+        raise InputError(f"column '{name}' holds no number; leave it out")
+    with np.errstate(over="ignore"):
+        spread = float(known.std())
+    if not np.isfinite(spread):
+        raise InputError(f"column '{name}' holds numbers up to {np.abs(known).max():g}; mend them, or scale them down")
+    deviation = spread if spread > 0 else 1.0
+    return FeatureColumn(name=name, kind="number", mean=float(known.mean()), deviation=deviation, written=written)
+
+
+def _fit_vectors(name: str, series: pl.Series) -> FeatureColumn:
     if _kind(series.dtype) != "vector":
         raise InputError(f"column '{name}' is of type {series.dtype}; a vector column holds lists of numbers")
-    lengths = as_lists(series).list.len().drop_nulls().unique().to_list()
+    cells = as_lists(series)
+    lengths = cells.list.len().drop_nulls().unique().to_list()
     if len(lengths) != 1 or lengths[0] == 0:
         raise InputError(f"column '{name}' holds vectors of lengths {sorted(lengths)[:5]}; give vectors of one length")
-    return FeatureColumn(name=name, kind="vector", width=int(lengths[0]))
+    width = int(lengths[0])
+    rows = cells.drop_nulls().explode().cast(pl.Float64).fill_null(np.nan).to_numpy().reshape(-1, width)
+    known = np.abs(rows[np.isfinite(rows).all(axis=1)])
+    largest = float(known.max(initial=0.0))
+    # One scale for the whole vector, so that its direction stays.
+    deviation = 1.0 if largest <= _FAR else largest * float(np.sqrt(np.mean((known / largest) ** 2)))
+    return FeatureColumn(name=name, kind="vector", width=width, deviation=deviation)
 
 
-def _finite(series: pl.Series) -> NDArray[np.float64]:
+def _finite(name: str, series: pl.Series, written: Written, *, fix: str) -> NDArray[np.float64]:
     """The numbers of a column, NaN where there is none. Errors: a value that is no number."""
-    dtype = series.dtype
+    dtype, cells = series.dtype, unnamed(series)
     if dtype.is_nested() or dtype in (pl.Duration, pl.Binary, pl.Object):
-        raise InputError(f"column '{series.name}' of type {dtype} holds no numbers; make it numbers, or leave it out")
-    numbers = series.cast(pl.Float64, strict=False)
-    wrong = series.filter(numbers.is_null() & series.is_not_null())
+        raise InputError(f"column '{name}' of type {dtype} holds no numbers; make it numbers, or leave it out")
+    if written in ("date", "datetime") and dtype in (pl.Date, pl.Datetime):
+        cells = cells.cast(pl.Date if written == "date" else pl.Datetime("us"))
+    numbers = cells.cast(pl.Float64, strict=False)
+    if written != "number" and dtype == pl.String:
+        said = pl.Series([_of_text(text, written) for text in cells.to_list()], dtype=pl.Float64)
+        numbers = said.zip_with(said.is_not_null(), numbers)
+    wrong = cells.filter(numbers.is_null() & cells.is_not_null())
     if len(wrong):
-        raise InputError(
-            f"column '{series.name}' holds {len(wrong)} values that are no numbers, such as {wrong[0]!r}; mend them, "
-            f"or take the column as {series.name}:category"
-        )
+        raise InputError(f"column '{name}' holds {len(wrong)} values that are no numbers, such as {wrong[0]!r}; {fix}")
     return np.asarray(numbers.fill_null(np.nan).to_numpy(), np.float64)
+
+
+def _of_text(text: str | None, written: Written) -> float | None:
+    """A truth value, a date or a time as its number, None where the text is none."""
+    text = (text or "").strip()
+    if written == "truth":
+        return {"true": 1.0, "false": 0.0}.get(text.lower())
+    try:
+        moment = datetime.fromisoformat(text)
+        since = (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)) - _EPOCH
+    except (ValueError, OverflowError):
+        return None
+    return float(since.days if written == "date" else since // timedelta(microseconds=1))
 
 
 def _categories(column: FeatureColumn, series: pl.Series) -> NDArray[np.int32]:
@@ -177,7 +221,7 @@ def _categories(column: FeatureColumn, series: pl.Series) -> NDArray[np.int32]:
 
 
 def _numbers(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
-    values = _finite(series)
+    values = _finite(column.name, series, column.written, fix=f"give {_EXAMPLES[column.written]}")
     missing = ~np.isfinite(values)
     with np.errstate(over="ignore"):
         scaled = np.where(missing, 0.0, (np.where(missing, 0.0, values) - column.mean) / column.deviation)
@@ -186,13 +230,41 @@ def _numbers(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
 
 def _vectors(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
     encoded = np.zeros((len(series), column.width + 1), np.float32)
-    for row, cell in enumerate(as_lists(series).to_list()):
+    for row, cell in enumerate(_lists_of_numbers(column, series)):
         if cell is None or any(value is None or not np.isfinite(value) for value in cell):
             encoded[row, -1] = 1
         elif len(cell) != column.width:
             raise InputError(f"column '{column.name}' row {row} has {len(cell)} numbers, training had {column.width}")
-        elif max(map(abs, cell)) > _LARGEST:
-            raise InputError(f"column '{column.name}' row {row} holds a number beyond {_LARGEST:g}; scale it down")
+        elif max(map(abs, cell)) / column.deviation > _LARGEST:
+            most = _LARGEST * column.deviation
+            raise InputError(f"column '{column.name}' row {row} holds a number beyond {most:g}; scale it down")
         else:
-            encoded[row, :-1] = cell
+            encoded[row, :-1] = np.asarray(cell, np.float64) / column.deviation
     return encoded
+
+
+def _lists_of_numbers(column: FeatureColumn, series: pl.Series) -> list[Any]:
+    """The cells of a vector column, those of text read as JSON. Errors: a cell that is no list of numbers."""
+    cells = as_lists(series).to_list()
+    inner: Any = getattr(series.dtype, "inner", None)
+    if series.dtype == pl.Null or (inner is not None and (_is_number(inner) or inner == pl.Null)):
+        return cells
+    lists = [_of_json(cell) if isinstance(cell, str) else None for cell in cells]
+    wrong = [cell for cell, found in zip(cells, lists, strict=True) if cell is not None and found is None]
+    if wrong:
+        example = ", ".join(map(str, range(1, min(column.width, 3) + 1))) + (", ..." if column.width > 3 else "")
+        raise InputError(
+            f"column '{column.name}' holds {reprlib.repr(wrong[0])}, which is no list of numbers; give a list of "
+            f"{column.width} numbers, as [{example}]"
+        )
+    return lists
+
+
+def _of_json(text: str) -> list[float] | None:
+    """The numbers of a JSON list, None where the text is none."""
+    try:
+        found = json.loads(text)
+        numbers = isinstance(found, list) and all(type(value) in (int, float) for value in found)
+        return [float(value) for value in found] if numbers else None
+    except (ValueError, OverflowError, RecursionError):
+        return None

@@ -8,14 +8,17 @@ import polars as pl
 
 from beamwood.errors import InputError
 
-__all__ = ["SEPARATOR", "as_lists", "label_lists"]
+__all__ = ["SEPARATOR", "as_lists", "label_lists", "unnamed"]
 
 SEPARATOR = "|"
 _LABELS = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Datetime, pl.Time, pl.Null)
 
 
 def label_lists(series: pl.Series) -> pl.Series:
-    """Each cell's labels as a list of text, null where there is none. Errors: a column whose type holds no labels."""
+    """Each cell's labels as a list of text, null where there is none, `unnamed`.
+
+    Errors: a column whose type holds no labels.
+    """
     dtype = series.dtype
     inner: Any = dtype.inner if isinstance(dtype, pl.List | pl.Array) else dtype
     if not (inner.is_numeric() or inner in _LABELS):
@@ -24,13 +27,20 @@ def label_lists(series: pl.Series) -> pl.Series:
             "or leave the column out"
         )
     if inner == pl.Null:
-        return pl.Series(series.name, [None] * len(series), dtype=pl.List(pl.String))
+        return pl.Series([None] * len(series), dtype=pl.List(pl.String))
     if isinstance(dtype, pl.List | pl.Array):
         lists = as_lists(series).cast(pl.List(pl.String))
-        return pl.select(pl.when(lists.list.len() > 0).then(lists).alias(series.name)).to_series()
-    return series.cast(pl.String).str.split(SEPARATOR)
+        return pl.select(pl.when(lists.list.len() > 0).then(lists)).to_series()
+    return unnamed(series).cast(pl.String).str.split(SEPARATOR)
 
 
 def as_lists(series: pl.Series) -> pl.Series:
-    """A column of arrays as one of lists; others as they are."""
-    return series.arr.to_list() if isinstance(series.dtype, pl.Array) else series
+    """A column of arrays as one of lists, others as they are, all `unnamed`."""
+    cells = unnamed(series)
+    return cells.arr.to_list() if isinstance(series.dtype, pl.Array) else cells
+
+
+def unnamed(series: pl.Series) -> pl.Series:
+    """The cells without the column's name, by which the methods of a series look for it: "*" and "^u.*$" are patterns
+    to them."""
+    return series.alias("")

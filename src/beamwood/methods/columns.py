@@ -56,4 +56,11 @@ def encoded(frame: pl.DataFrame | None, columns: Sequence[str], key: str, option
         return None
     if frame is None:
         raise InputError(f"{key}={list(columns)} needs a table; give one with {option}")
+    ids = key.removesuffix("_columns")
+    if any(name.partition(":")[0] == ids for name in columns):
+        raise InputError(
+            f"{key}={list(columns)}: '{ids}' is what the ids are called, which are no column to learn from; leave it "
+            f"out, or rename the table's own column '{ids}', if it has one"
+        )
+    frame = frame.drop(ids, strict=False)
     return encode_columns(fit_columns(frame, columns), frame).with_missing_row()

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from beamwood.data.split import Split
 from beamwood.methods import sasrec
+from beamwood.methods.method_config import HistoryLength
 from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.retriever import Retriever
 
@@ -24,7 +25,7 @@ class Config(sasrec.Config):
     """The paper's two blocks and length 50."""
 
     encoder: Literal["fmlp"] = "fmlp"
-    length: int = Field(50, ge=2, description="latest items that count")
+    length: HistoryLength = Field(50, ge=2, description="latest items that count")
     dropout: float = Field(0.5, ge=0, lt=1)
     batch_size: int = Field(256, ge=1, description="prefixes a step")
 

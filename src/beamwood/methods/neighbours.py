@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, get_origin
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from scipy import sparse
 
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.methods.assemble import build_retriever
+from beamwood.methods.method_config import MethodConfig
 from beamwood.methods.validate import drawn
 from beamwood.retrieval.neighbours import NeighbourSearcher, Repeats
 from beamwood.retrieval.retriever import Retriever
@@ -28,10 +29,8 @@ Power = Annotated[float, Field(ge=0, le=10)]
 """The exponent of a frequency."""
 
 
-class Grid(BaseModel):
+class Grid(MethodConfig):
     """What validation chooses from; give one value each to fix them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     repeats: tuple[Repeats, ...] = Field(
         ("counted", "first", "last"),

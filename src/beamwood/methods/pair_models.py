@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
 from beamwood.data.dataset import Dataset
@@ -19,6 +19,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.methods.columns import item_features, user_features
 from beamwood.methods.item_start import Start, starts_from_transitions, transition_vectors
+from beamwood.methods.method_config import HistoryLength, LayerWidth, MethodConfig
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
@@ -32,20 +33,18 @@ __all__ = ["AnyPairModel", "PairConfig", "asked", "build_pair_model", "check_use
 AnyPairModel = GraphRec | NeuMf | DinRanker
 
 
-class PairConfig(BaseModel):
+class PairConfig(MethodConfig):
     """What a ranker looks at, and its size."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: Literal["graphrec", "neumf", "din"] = Field(
         "graphrec", description="din looks at histories, the others at who"
     )
-    width: int | None = Field(None, ge=1, description="null: 20 (graphrec), 8 (neumf), 64 (din; the study: 96)")
-    length: int = Field(69, ge=1, description="latest history items that din looks at")
-    attention: tuple[PositiveInt, ...] = Field(
+    width: LayerWidth | None = Field(None, description="null: 20 (graphrec), 8 (neumf), 64 (din; the study: 96)")
+    length: HistoryLength = Field(69, description="latest history items that din looks at")
+    attention: tuple[LayerWidth, ...] = Field(
         (36,), min_length=1, description="layers of din's attention; the study's, 64 and 16, take six times as long"
     )
-    mlp: tuple[PositiveInt, ...] = Field(
+    mlp: tuple[LayerWidth, ...] = Field(
         (128, 64), min_length=1, description="layers of din above it; the study: 200, 80"
     )
     item_start: Start = Field(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Unpack
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from beamwood.data.split import Split
 from beamwood.methods.assemble import build_retriever
+from beamwood.methods.method_config import MethodConfig
 from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.retriever import Retriever
@@ -16,10 +16,8 @@ from beamwood.retrieval.retriever import Retriever
 __all__ = ["Config", "fit"]
 
 
-class Config(BaseModel):
+class Config(MethodConfig):
     """Popularity has nothing to choose."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from beamwood.data.dataset import Dataset
@@ -51,6 +51,8 @@ Loss = Literal[
 ]
 
 
+# What the native kernel of the learned NDCG takes.
+_LONGEST_LIST = 2**16
 # Those that need nothing but scores and labels.
 _PLAIN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "logistic": ranking.logistic,
@@ -94,6 +96,15 @@ class Config(PairConfig):
     validation: Literal["sampled", "full"] = Field("sampled", description="each label among 99 others, or all items")
     validation_users: int = Field(1000, ge=1)
     monitor: str = Field("sampled/ndcg@10", description="with validation=full e.g. new/ndcg@20")
+
+    @model_validator(mode="after")
+    def _a_list_fits_the_kernel(self) -> Self:
+        if self.num_positives + self.num_negatives > _LONGEST_LIST:
+            raise ValueError(
+                f"num_positives={self.num_positives} and num_negatives={self.num_negatives} make a list of more than "
+                f"{_LONGEST_LIST} items; lower one of them"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)

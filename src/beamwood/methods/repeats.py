@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Any, Protocol, Unpack
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.metrics import metrics_at, relevance
 from beamwood.methods.assemble import build_retriever
+from beamwood.methods.method_config import MethodConfig
 from beamwood.methods.train import train
 from beamwood.methods.train_options import TrainOptions
 from beamwood.methods.validate import CUT, drawn
@@ -32,10 +33,8 @@ REPEAT_WEIGHTS = (0.0, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0, -8.0, 8.0, -16.0, 16.0, 
 _QUERIES_AT_A_TIME = 1024
 
 
-class RepeatConfig(BaseModel):
+class RepeatConfig(MethodConfig):
     """What every method has whose scores are products of vectors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     repeat_weight: float | None = Field(
         None,

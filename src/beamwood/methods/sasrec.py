@@ -22,6 +22,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
 from beamwood.methods.item_start import Start, start_from_transitions, starts_from_transitions
+from beamwood.methods.method_config import HistoryLength
 from beamwood.methods.repeats import RepeatConfig, fit_vectors
 from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.encoders import build_encoder
@@ -41,7 +42,7 @@ class Config(RepeatConfig):
 
     encoder: Literal["sasrec", "gru4rec", "caser", "fmlp"] = "sasrec"
     width: int = Field(64, ge=1)
-    length: int = Field(69, ge=2, description="latest items that count")
+    length: HistoryLength = Field(69, ge=2, description="latest items that count")
     num_blocks: int = Field(2, ge=1, description="of sasrec and fmlp")
     num_heads: int = Field(2, ge=1, description="of sasrec")
     hidden: int = Field(128, ge=1, description="recurrent units of gru4rec")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from beamwood.errors import InputError
+from beamwood.kernels.din import MAX_HISTORY
 from beamwood.methods.item_start import Start, starts_from_transitions
+from beamwood.methods.method_config import HistoryLength, LayerWidth, MethodConfig
 from beamwood.models.din import WINDOWS
 from beamwood.retrieval.stored import MOST
 from beamwood.training.lazy_adam import EmbeddingOptimizer
@@ -23,7 +25,7 @@ NodeStart = Annotated[
 ]
 
 
-class TreeConfig(BaseModel):
+class TreeConfig(MethodConfig):
     """How a tree retriever is built and trained; the defaults were chosen on validation data of `ml1m` and others.
 
     The papers' own values where ours differ: branching 2, width 24, targets 1, horizon 1, batch_size 100, learning_rate
@@ -32,18 +34,16 @@ class TreeConfig(BaseModel):
     tree "category" where the items have categories.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
     tree: str = Field(
         "auto", description="transitions, pifa, category, random, kmeans, or a folder with a tree to start from"
     )
     node_start: NodeStart = "auto"
     vectors: str | None = Field(None, description="tree=kmeans: folder of a fitted method whose item vectors to use")
     branching: int = Field(16, ge=2, le=256)
-    width: int = Field(48, ge=1)
-    attention_hidden: int = Field(36, ge=1)
-    windows: tuple[PositiveInt, ...] = Field(WINDOWS, min_length=1)
-    mlp: tuple[PositiveInt, ...] = Field((128, 64, 24), min_length=1)
+    width: LayerWidth = 48
+    attention_hidden: LayerWidth = 36
+    windows: tuple[HistoryLength, ...] = Field(WINDOWS, min_length=1, max_length=2**14 - 1)
+    mlp: tuple[LayerWidth, ...] = Field((128, 64, 24), min_length=1)
     norm: Literal["none", "batch"] = "none"
     activation: Literal["prelu", "relu"] = "relu"
     unit_coordinate: bool = Field(True, description="see DinScorer; the paper has none")
@@ -202,6 +202,11 @@ class TreeConfig(BaseModel):
 
     @model_validator(mode="after")
     def _some_history_is_long_enough(self) -> Self:
+        if sum(self.windows) > MAX_HISTORY:
+            raise ValueError(
+                f"windows={list(self.windows)} cover {sum(self.windows)} items of a history, above {MAX_HISTORY}; give "
+                "shorter windows"
+            )
         if self.min_history > sum(self.windows):
             raise ValueError(
                 f"min_history={self.min_history} is above {sum(self.windows)}, the sum of windows, which is the "

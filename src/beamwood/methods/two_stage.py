@@ -6,6 +6,7 @@ Source: the two-stage bounds, section 4.2: TS trains on all data, H-TS on the pa
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.examples import Examples, windows
 from beamwood.data.split import Split
 from beamwood.data.untouched import Untouched
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 from beamwood.methods import cooccurrence, ease, popularity, transitions
 from beamwood.methods.assemble import build_retriever
 from beamwood.methods.columns import context_features, tensors
@@ -392,6 +393,11 @@ def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptio
             )
         check_monitor(config.monitor)
         counted = _COUNTED.get(config.ranker)
+        if counted is None and config.ranker.isidentifier() and not os.path.exists(config.ranker):
+            raise InputError(
+                f"ranker={config.ranker!r} is neither a folder nor a method that counts"
+                f"{nearest(config.ranker, _COUNTED)}"
+            )
         second = fitted_alike(config.ranker, split) if counted is None else counted(split)
         return put_behind(first, second, split, config, seed=options.get("seed", 0))
     check_users_known(split, config)

@@ -23,6 +23,7 @@ from beamwood.errors import InputError
 from beamwood.losses.softmax import catalogue_softmax
 from beamwood.methods.columns import item_features
 from beamwood.methods.item_start import Start, starts_from_transitions, transition_vectors
+from beamwood.methods.method_config import HistoryLength
 from beamwood.methods.repeats import RepeatConfig, fit_vectors
 from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.encoders import build_encoder
@@ -50,7 +51,9 @@ class Config(RepeatConfig):
     )
     negatives: Literal["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"] = "xir"
     width: int = Field(64, ge=1)
-    length: int = Field(69, ge=1, description="latest history items that count; caser's filters grow with its square")
+    length: HistoryLength = Field(
+        69, description="latest history items that count; caser's filters grow with its square"
+    )
     num_blocks: int = Field(2, ge=1, description="of user_tower=sasrec and fmlp")
     num_heads: int = Field(2, ge=1, description="of user_tower=sasrec")
     hidden: int = Field(128, ge=1, description="recurrent units of user_tower=gru4rec")

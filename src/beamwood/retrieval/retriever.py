@@ -134,9 +134,9 @@ class Retriever:
             if users is not None and self.users is not None:
                 asked = np.asarray(self.users.encode(_listed("users", users), on_unknown=on_unknown), np.int64)
             for name, values in (context or {}).items():
-                if isinstance(values, str) or len(values) != len(known):
+                if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(known):
                     raise InputError(f"the context's column '{name}' needs a list of {len(known)} values, one a row")
-            frame = None if context is None else pl.DataFrame(dict(context), strict=False)
+            frame = None if context is None else _context_frame(context)
             hits = searcher.search_askers(Askers(asked, known, frame), k, excluded=excluded, allowed=mask)
             if not needs_users(searcher):
                 hits = self._with_popular(hits, known, mask)
@@ -328,6 +328,21 @@ def _rows(name: str, rows: Any) -> list[list[Any]]:
         if isinstance(row, str | bytes) or not hasattr(row, "__iter__"):
             raise InputError(f"{name} holds {row!r}, which is no list; give a list of ids for each row, as [[{row!r}]]")
     return [list(row) for row in given]
+
+
+def _context_frame(context: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
+    """The columns of the context as a frame. Errors: values that no column can hold."""
+    columns = []
+    for name, values in context.items():
+        try:
+            columns.append(pl.Series(name, values, strict=False))
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise InputError(
+                f"the context's column '{name}' cannot be read ({reason}); give text, numbers or lists of numbers, of "
+                "one kind"
+            ) from error
+    return pl.DataFrame(columns)
 
 
 def _ids(table: pl.DataFrame) -> Vocabulary:
