@@ -494,16 +494,20 @@ def test_circumstances_of_every_kind_can_be_asked_for(by_device, tmp_path, capsy
         pl.from_epoch(row * 3600).alias("when"),
         (row % 2 == 0).alias("flag"),
         pl.col("device").alias("^d.*$"),
+        pl.col("device").alias("^d.*$= a"),
     ).write_parquet(log)
     assert main(["fit", log, "--method", "popularity", "--time-column", "time", "--out", str(tmp_path / "first")]) == 0
-    columns = ["vec", "when:number", "flag:number", "^d.*$"]
+    columns = ["vec", "when:number", "flag:number", "^d.*$", "^d.*$= a"]
     settings = ["width=4", "length=4", "attention=[4]", "mlp=[4]", "horizon=1", "num_targets=1", "max_steps=2"]
     settings += [f"context_columns={columns}"]
     out = str(tmp_path / "both")
     fit = ["fit", log, "--time-column", "time", "--method", "two-stage", "--retriever", str(tmp_path / "first")]
     assert main([*fit, "--out", out, *(part for setting in settings for part in ("--set", setting))]) == 0
-    for given in ("vec=[1,2]", "when=1970-01-02T10:00:00", "flag=true", "^d.*$=tv"):
+    for given in ("vec=[1,2]", "when=1970-01-02T10:00:00", "flag=true", "^d.*$=tv", "^d.*$= a=tv"):
         assert main(["recommend", out, "--user", "1", "--context", given]) == 0
+    # One name begins with the other: each is known for its own.
+    both = ["--context", "^d.*$=tv", "--context", "^d.*$= a=phone"]
+    assert main(["recommend", out, "--user", "1", *both]) == 0
     capsys.readouterr()
     for given, message in {
         "vec=1,2": "column 'vec' holds '1,2', which is no list of numbers; give a list of 2 numbers, as [1, 2]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as documents
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -11,6 +12,7 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json
 from beamwood.errors import InputError
+from beamwood.types import context_columns
 
 __all__ = ["recommend"]
 
@@ -60,7 +62,8 @@ def recommend(
         asked = {"users": retriever.users.parse_all(names, on_unknown=on_unknown)}
         labels = names
     if context:
-        pairs = [parse_pair(text) for text in context]
+        known = context_columns(retriever.searcher)
+        pairs = [parse_pair(text, known) for text in context]
         twice = [name for name in {name for name, _ in pairs} if sum(name == other for other, _ in pairs) > 1]
         if twice:
             raise InputError(f"--context gives '{twice[0]}' more than once; give one value for each column")
@@ -90,8 +93,11 @@ def parse_history(text: str) -> list[str]:
     return [item for item in text.split(",") if item.strip()]
 
 
-def parse_pair(text: str) -> tuple[str, str]:
-    """Name and value of "name=value"."""
+def parse_pair(text: str, known: Sequence[str]) -> tuple[str, str]:
+    """Name and value of "name=value", where a known name may hold "=" and blanks itself."""
+    for name in sorted(known, key=len, reverse=True):
+        if text.startswith(f"{name}="):
+            return name, text.removeprefix(f"{name}=").strip()
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise InputError(f"--context {text!r} has no '='; write --context column=value")
