@@ -50,6 +50,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     **{name: {"loss": "guided"} | options for name, options in GUIDED.items()},
     "neumf": {"model": "neumf", "loss": "logistic"},
     "neumf, guided": {"model": "neumf", "loss": "guided"},
+    "din": {"model": "din", "loss": "logistic"},
+    "din, guided": {"model": "din", "loss": "guided"},
 }
 
 

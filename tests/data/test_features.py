@@ -68,6 +68,15 @@ def test_wrong_columns(names, message):
         fit_columns(FRAME, names)
 
 
+def test_a_name_with_colons_is_said_with_its_kind():
+    frame = pl.DataFrame({"a:b": ["x", "y"], "a": ["p", "q"], "number:number": [1, 3]})
+    columns = fit_columns(frame, ["a:b:category", "a:category", "number:number:number"])
+    assert [column.name for column in columns] == ["a:b", "a", "number:number"]
+    assert encode_columns(columns, frame).arrays["a:b"].tolist() == [[1], [2]]
+    with pytest.raises(InputError, match="column 'a:b' holds a colon; say its kind too, as 'a:b:category'"):
+        fit_columns(frame, ["a:b"])
+
+
 def test_wrong_rows():
     years = fit_columns(FRAME, ["year"])
     with pytest.raises(InputError, match="column 'year' holds 1 values that are no numbers, such as 'x'"):

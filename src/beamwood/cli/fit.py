@@ -149,10 +149,11 @@ def fit(
 
 def _circumstances(config: Any) -> tuple[str, ...]:
     """The columns of the log that a method, or a fitted stage that it builds on, looks at."""
+    from beamwood.data.features import name_and_kind
     from beamwood.retrieval.retriever import Retriever
     from beamwood.types import context_columns
 
-    names = [name.partition(":")[0] for name in getattr(config, "context_columns", ())]
+    names = [name_and_kind(name)[0] for name in getattr(config, "context_columns", ())]
     for folder in (getattr(config, "retriever", None), getattr(config, "ranker", None)):
         if folder is not None and os.path.isdir(folder):
             names += context_columns(Retriever.load(folder).searcher)

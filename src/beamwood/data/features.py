@@ -21,7 +21,7 @@ from beamwood.data.labels import as_lists, label_lists, unnamed
 from beamwood.errors import InputError, nearest
 from beamwood.types import IndexArray
 
-__all__ = ["FeatureColumn", "FeatureTable", "encode_columns", "fit_columns"]
+__all__ = ["FeatureColumn", "FeatureTable", "encode_columns", "fit_columns", "name_and_kind"]
 
 Kind = Literal["category", "number", "vector"]
 Written = Literal["number", "truth", "date", "datetime"]
@@ -94,15 +94,23 @@ class FeatureTable:
         return FeatureTable(self.columns, more)
 
 
+def name_and_kind(wanted: str) -> tuple[str, str]:
+    """The two parts of "name:kind", the kind "" where it is not said; only the last colon parts them."""
+    name, colon, kind = wanted.rpartition(":")
+    return (name, kind) if colon else (wanted, "")
+
+
 def fit_columns(frame: pl.DataFrame, names: Sequence[str]) -> tuple[FeatureColumn, ...]:
     """Learn the columns named, each as "name" or "name:kind"; without a kind text and truth values are categories,
-    numbers are numbers and lists of numbers are vectors.
+    numbers are numbers and lists of numbers are vectors. A name that holds a colon needs its kind.
 
     Errors: a column that the frame lacks, a kind that does not fit its type, vectors of different lengths.
     """
     fitted = []
     for wanted in names:
-        name, _, kind = wanted.partition(":")
+        name, kind = name_and_kind(wanted)
+        if kind not in ("", *KINDS) and wanted in frame.columns:
+            raise InputError(f"column '{wanted}' holds a colon; say its kind too, as '{wanted}:category'")
         if name not in frame.columns:
             raise InputError(f"the table has no column '{name}'{nearest(name, frame.columns)}")
         if kind and kind not in KINDS:

@@ -9,7 +9,7 @@ import polars as pl
 import torch
 
 from beamwood.data.dataset import Dataset
-from beamwood.data.features import FeatureTable, encode_columns, fit_columns
+from beamwood.data.features import FeatureTable, encode_columns, fit_columns, name_and_kind
 from beamwood.errors import InputError
 
 __all__ = ["context_features", "item_features", "tensors", "user_features"]
@@ -37,7 +37,7 @@ def context_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | N
     if not columns:
         return None
     if train.context is None:
-        names = tuple(name.partition(":")[0] for name in columns)
+        names = tuple(name_and_kind(name)[0] for name in columns)
         raise InputError(
             f"context_columns={list(columns)} needs columns of the log; read it with ColumnNames(context={names})"
         )
@@ -57,7 +57,7 @@ def encoded(frame: pl.DataFrame | None, columns: Sequence[str], key: str, option
     if frame is None:
         raise InputError(f"{key}={list(columns)} needs a table; give one with {option}")
     ids = key.removesuffix("_columns")
-    if any(name.partition(":")[0] == ids for name in columns):
+    if any(name_and_kind(name)[0] == ids for name in columns):
         raise InputError(
             f"{key}={list(columns)}: '{ids}' is what the ids are called, which are no column to learn from; leave it "
             f"out, or rename the table's own column '{ids}', if it has one"
