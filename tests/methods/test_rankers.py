@@ -218,6 +218,19 @@ def test_drawn_negatives_stand_for_all_others(dataset, first, negatives):
     assert abs(np.mean(sums) / np.exp(scores[others]).sum() - 1) < 0.03
 
 
+def test_where_the_surrogate_starts(dataset):
+    split = leave_one_out(dataset)
+    for settings, expected in (({}, 0.01), ({"surrogate_std": 0.2}, 0.2), ({"surrogate_std": None}, 20**-0.5)):
+        task = ranker.GuidedTask(split.train, ranker.Config(surrogate="nfm1", **settings), seed=0)
+        surrogate = task.both[1]
+        matrix, bias = surrogate.shape.split(surrogate.weights)["e"]
+        assert abs(float(matrix.detach().std()) / expected - 1) < 0.15
+        assert not bias.any()
+    for wrong in (0, -1, float("nan"), 1e9):
+        with pytest.raises(ValueError, match="surrogate_std"):
+            ranker.Config(surrogate_std=wrong)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["guided", "softmax"])
 def test_a_ranker_learns_the_market(dataset, loss):

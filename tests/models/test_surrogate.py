@@ -14,19 +14,11 @@ def lists(count=32, seed=0):
     return torch.rand((count, 10), generator=generator), labels
 
 
-def grow(model):
-    """Away from the tiny start, where a gradient takes thousands of steps to get through five layers."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(30)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_learns_the_ndcg_of_lists(form):
-    model = NdcgSurrogate(10, form=form, generator=torch.Generator().manual_seed(0))
-    grow(model)
+    model = NdcgSurrogate(10, form=form, std=None, generator=torch.Generator().manual_seed(0))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    for step in range(600):
+    for step in range(1000):
         p, y = lists(64, step)
         loss = (model(p, y) - list_ndcg(p, y)).square().mean()
         optimizer.zero_grad()
@@ -38,16 +30,24 @@ def test_learns_the_ndcg_of_lists(form):
     assert predicted.shape == (500,)
     assert predicted.abs().max() < 1
     error, spread = (predicted - true).square().mean(), true.var()
-    # One layer a pair and a mean keep little of the order; the others see it.
-    assert error < (1.05 if form == "nfm1" else 0.5) * spread
+    # One layer a pair and a mean keep less of the order.
+    assert error < (0.9 if form == "nfm1" else 0.5) * spread
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_small_start_says_the_same_of_every_list(form):
+    spreads = {}
+    for std in (0.01, None):
+        model = NdcgSurrogate(10, form=form, std=std, generator=torch.Generator().manual_seed(0))
+        spreads[std] = float(model(*lists(500)).std())
+    assert spreads[0.01] < 1e-6 < 1e-3 < spreads[None]
 
 
 def test_what_depends_on_the_order_of_a_list():
     p, y = lists()
     order = torch.randperm(10, generator=torch.Generator().manual_seed(1))
     for form in FORMS:
-        model = NdcgSurrogate(10, form=form, generator=torch.Generator().manual_seed(0))
-        grow(model)
+        model = NdcgSurrogate(10, form=form, std=None, generator=torch.Generator().manual_seed(0))
         same = torch.allclose(model(p, y), model(p[:, order], y[:, order]), atol=1e-6)
         assert same == (form == "nfm1")
 

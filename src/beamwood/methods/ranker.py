@@ -75,6 +75,13 @@ class Config(PairConfig):
     surrogate: Literal["ensemble", "mlp", "nfm1", "nfm2"] = Field(
         "ensemble", description="of loss=guided, as all down to surrogate_weight_decay"
     )
+    surrogate_std: float | None = Field(
+        0.01,
+        gt=0,
+        le=100,
+        description="of its weights as drawn (the study's); null: 1 / sqrt(inputs) of each layer, with which it soon "
+        "says more of a list than the mean NDCG, nfm1 too",
+    )
     ndcg_at: int = Field(10, ge=1)
     beta: float = Field(1.0, gt=0, description="weight of the logistic loss")
     with_logloss: bool = Field(True, description="false: train on the predicted NDCG alone")
@@ -178,7 +185,7 @@ class GuidedTask(ListTask):
     def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
         super().__init__(train, config, seed=seed)
         size = config.num_positives + config.num_negatives
-        surrogate = NdcgSurrogate(size, form=config.surrogate, generator=self.generator)
+        surrogate = NdcgSurrogate(size, form=config.surrogate, std=config.surrogate_std, generator=self.generator)
         self.both = nn.ModuleList([self.ranker, surrogate])
         by_ndcg = adamw(self.both if config.leaky else self.ranker, config.ndcg_learning_rate, config.ndcg_weight_decay)
         by_surrogate = adamw(

@@ -19,7 +19,7 @@ FORMS = tuple(_PARTS)
 
 
 class NdcgSurrogate(nn.Module):
-    """[B] in (-1, 1) from `p_BK = sigmoid(s)` and labels, all layers tanh, weights N(0, .01), biases 0.
+    """[B] in (-1, 1) from `p_BK = sigmoid(s)` and labels, all layers tanh.
 
         mlp       v = MLP(flatten(p, y)), 2 K -> D -> D
         nfm1      e = dense(mean_k z_k),        z = dense((p, y)), 2 -> D
@@ -29,11 +29,19 @@ class NdcgSurrogate(nn.Module):
 
     nfm2 and the ensemble keep a K-vector, so they depend on the order in which a list is written, whatever the paper
     says; here positives come first, as in its program. All layers are one flat parameter, so that an optimiser's step
-    is one call. Source: GuidedRec, equations 4-8 and figure 3.
+    is one call. Weights are drawn from N(0, std^2), biases are 0. With .01, the program's, a gradient hardly passes the
+    layers at first: the network says the same of every list for thousands of steps, nfm1 for tens of thousands. With
+    std=None a layer's is 1 / sqrt(its inputs). Source: GuidedRec, equations 4-8 and figure 3.
     """
 
     def __init__(
-        self, size: int, *, form: str = "ensemble", width: int = 20, generator: torch.Generator | None = None
+        self,
+        size: int,
+        *,
+        form: str = "ensemble",
+        width: int = 20,
+        std: float | None = 0.01,
+        generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         if form not in FORMS:
@@ -45,7 +53,7 @@ class NdcgSurrogate(nn.Module):
         )
         with torch.no_grad():
             for matrix, _ in self.shape.split(self.weights).values():
-                matrix.normal_(std=0.01, generator=generator)
+                matrix.normal_(std=matrix.shape[1] ** -0.5 if std is None else std, generator=generator)
 
     def forward(self, p_BK: Tensor, labels_BK: Tensor) -> Tensor:
         """The predicted NDCG [B]."""
