@@ -220,15 +220,21 @@ def test_drawn_negatives_stand_for_all_others(dataset, first, negatives):
 
 def test_where_the_surrogate_starts(dataset):
     split = leave_one_out(dataset)
-    for settings, expected in (({}, 0.01), ({"surrogate_std": 0.2}, 0.2), ({"surrogate_std": None}, 20**-0.5)):
-        task = ranker.GuidedTask(split.train, ranker.Config(surrogate="nfm1", **settings), seed=0)
+    small, wide = 0.01, 20**-0.5
+    for settings, expected in (
+        ({}, small),
+        ({"surrogate": "nfm1"}, wide),
+        ({"model": "din", "width": 6}, wide),
+        ({"surrogate": "nfm1", "surrogate_start": "small"}, small),
+        ({"surrogate_start": "wide"}, wide),
+    ):
+        task = ranker.GuidedTask(split.train, ranker.Config(**settings), seed=0)
         surrogate = task.both[1]
-        matrix, bias = surrogate.shape.split(surrogate.weights)["e"]
+        matrix, bias = surrogate.shape.split(surrogate.weights)["h1"]
         assert abs(float(matrix.detach().std()) / expected - 1) < 0.15
         assert not bias.any()
-    for wrong in (0, -1, float("nan"), 1e9):
-        with pytest.raises(ValueError, match="surrogate_std"):
-            ranker.Config(surrogate_std=wrong)
+    with pytest.raises(ValueError, match="surrogate_start"):
+        ranker.Config(surrogate_start="broad")
 
 
 @pytest.mark.slow

@@ -75,12 +75,10 @@ class Config(PairConfig):
     surrogate: Literal["ensemble", "mlp", "nfm1", "nfm2"] = Field(
         "ensemble", description="of loss=guided, as all down to surrogate_weight_decay"
     )
-    surrogate_std: float | None = Field(
-        0.01,
-        gt=0,
-        le=100,
-        description="of its weights as drawn (the study's); null: 1 / sqrt(inputs) of each layer, with which it soon "
-        "says more of a list than the mean NDCG, nfm1 too",
+    surrogate_start: Literal["auto", "small", "wide"] = Field(
+        "auto",
+        description="standard deviation of its weights as drawn: small: .01, the study's; wide: 1 / sqrt(inputs) of "
+        "each layer, which soon tells lists apart; auto: wide for nfm1 and model=din, small otherwise",
     )
     ndcg_at: int = Field(10, ge=1)
     beta: float = Field(1.0, gt=0, description="weight of the logistic loss")
@@ -185,7 +183,7 @@ class GuidedTask(ListTask):
     def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
         super().__init__(train, config, seed=seed)
         size = config.num_positives + config.num_negatives
-        surrogate = NdcgSurrogate(size, form=config.surrogate, std=config.surrogate_std, generator=self.generator)
+        surrogate = NdcgSurrogate(size, form=config.surrogate, std=_surrogate_std(config), generator=self.generator)
         self.both = nn.ModuleList([self.ranker, surrogate])
         by_ndcg = adamw(self.both if config.leaky else self.ranker, config.ndcg_learning_rate, config.ndcg_weight_decay)
         by_surrogate = adamw(
@@ -227,6 +225,13 @@ class GuidedTask(ListTask):
     def load_state(self, state: dict[str, Any]) -> None:
         super().load_state(state)
         self.noted = state["noted"].tolist()
+
+
+def _surrogate_std(config: Config) -> float | None:
+    """As `NdcgSurrogate` takes it: on validation users nfm1 and DIN had lost most by a small start."""
+    needs_wide = config.surrogate == "nfm1" or config.model == "din"
+    wide = config.surrogate_start == "wide" or (config.surrogate_start == "auto" and needs_wide)
+    return None if wide else 0.01
 
 
 def adamw(module: nn.Module, learning_rate: float, weight_decay: float) -> LazyAdam:
