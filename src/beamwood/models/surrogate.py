@@ -31,7 +31,8 @@ class NdcgSurrogate(nn.Module):
     says; here positives come first, as in its program. All layers are one flat parameter, so that an optimiser's step
     is one call. Weights are drawn from N(0, std^2), biases are 0. With .01, the program's, a gradient hardly passes the
     layers at first: the network says the same of every list for thousands of steps, nfm1 for tens of thousands. With
-    std=None a layer's is 1 / sqrt(its inputs). Source: GuidedRec, equations 4-8 and figure 3.
+    std=None a layer's is 1 / sqrt(its inputs). Errors: `InputError` on an unknown form. Source: GuidedRec, equations
+    4-8 and figure 3.
     """
 
     def __init__(
