@@ -25,7 +25,7 @@ from beamwood.data import ColumnNames, Dataset, disjoint_users, read_log
 from beamwood.data.split import by_boundary
 from beamwood.evaluation.protocol import evaluate, search_of
 from beamwood.evaluation.significance import bootstrap_interval, compare
-from beamwood.methods.two_tower import Config, TwoTowerTask, fit
+from beamwood.fitting.vectors.towers import Config, TwoTowerTask, fit
 from beamwood.sampling.in_batch import Bir, Pairs, log_popularity
 from beamwood.theory.sampling import resampling_bias_bound
 from benchmarks.measure import in_process, timed

@@ -25,8 +25,11 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
     import polars as pl
 
     from beamwood.data import Dataset, read_log
-    from beamwood.methods import dtr, ranker, sasrec, two_tower
-    from beamwood.methods.tree_task import TreeTask
+    from beamwood.fitting.ranking import lists as ranker
+    from beamwood.fitting.tree.task import TreeTask
+    from beamwood.fitting.vectors import sequence as sasrec
+    from beamwood.fitting.vectors import towers as two_tower
+    from beamwood.methods import dtr
     from beamwood.tree import random_tree
 
     rng = np.random.default_rng(0)

@@ -68,7 +68,8 @@ def judged(searcher: Any, split: Any, lists: Any) -> dict[str, np.ndarray]:
 def run(arguments: argparse.Namespace) -> None:
     from beamwood.data import Dataset, leave_one_out, read_log
     from beamwood.evaluation.sampled import Sampled
-    from beamwood.methods import popularity, ranker
+    from beamwood.fitting.ranking import lists as ranker
+    from beamwood.methods import popularity
     from benchmarks.measure import one_thread
 
     one_thread()
@@ -109,8 +110,8 @@ def run(arguments: argparse.Namespace) -> None:
 def selection(arguments: argparse.Namespace) -> None:
     from beamwood.data import Dataset, leave_one_out, read_log
     from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_validation
-    from beamwood.methods import ranker
-    from beamwood.methods.train import train
+    from beamwood.fitting.ranking import lists as ranker
+    from beamwood.fitting.run import train
 
     dataset = Dataset.from_log(read_log(arguments.log))
     split = leave_one_out(dataset)
@@ -201,7 +202,7 @@ def stepper(name: str) -> Callable[[], None]:
     import polars as pl
 
     from beamwood.data import Dataset, read_log
-    from beamwood.methods.ranker import Config, GuidedTask, ListTask
+    from beamwood.fitting.ranking.lists import Config, GuidedTask, ListTask
     from beamwood.training.step import train_step
 
     rng = np.random.default_rng(0)

@@ -234,7 +234,7 @@ def step_cost(log: str, prepend: str | None, settings: dict[str, Any], steps: in
     """Processor seconds of a step (median, and the best) times the steps of an epoch; the memory that steps add."""
     import torch
 
-    from beamwood.methods.lpo4rec import Config, PreferenceTask
+    from beamwood.fitting.vectors.preference import Config, PreferenceTask
     from beamwood.training.step import train_step
 
     torch.set_num_threads(1)

@@ -44,7 +44,7 @@ def processor_clock() -> None:
     """Let training count processor seconds of this one-thread process, so that other work takes nothing away."""
     from types import SimpleNamespace
 
-    from beamwood.methods import tree_fit
+    from beamwood.fitting.tree import fit as tree_fit
     from beamwood.training import loop
 
     tree_fit.time = loop.time = SimpleNamespace(monotonic=time.process_time)  # type: ignore[attr-defined]
@@ -60,8 +60,8 @@ def split_of(arguments: argparse.Namespace) -> Any:
 def run(arguments: argparse.Namespace) -> None:
     from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import evaluate_both
+    from beamwood.fitting.tree.start import fit_estimator
     from beamwood.methods import load_method
-    from beamwood.methods.tree_start import fit_estimator
     from beamwood.training.run_folder import RunFolder
 
     if arguments.clock == "processor":

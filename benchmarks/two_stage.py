@@ -45,9 +45,9 @@ def judged(searcher: Any, split: Any) -> dict[str, np.ndarray]:
 def run(arguments: argparse.Namespace) -> None:
     from beamwood.data import ColumnNames, Dataset, disjoint_users, read_log
     from beamwood.evaluation.stages import decompose
-    from beamwood.methods import two_stage
-    from beamwood.methods.interpolation import Interpolation
-    from beamwood.methods.validate import drawn
+    from beamwood.fitting.choose import drawn
+    from beamwood.fitting.interpolation import Interpolation
+    from beamwood.fitting.ranking import two_stage
     from beamwood.retrieval.ranked import TwoStageSearcher
     from benchmarks.measure import one_thread
 

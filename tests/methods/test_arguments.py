@@ -45,8 +45,8 @@ def test_the_largest_seed_is_taken(split, method):
         ({"max_steps": 0}, {}, "max_steps=0: Input should be greater"),
         ({"max_steps": True}, {}, "max_steps: True is true or false where a number or a word belongs"),
         ({"learning_rate": False}, {}, "learning_rate: False is true or false where"),
-        (load_method("popularity").Config(), {}, "give beamwood.methods.sasrec.Config, or a mapping"),
-        ("max_steps=2", {}, "config is a builtins.str; give beamwood.methods.sasrec.Config"),
+        (load_method("popularity").Config(), {}, "give beamwood.fitting.vectors.sequence.Config, or a mapping"),
+        ("max_steps=2", {}, "config is a builtins.str; give beamwood.fitting.vectors.sequence.Config"),
         (SMALL, {"time_limit": 0}, "time_limit=0 is no number of seconds above 0; leave it out"),
         (SMALL, {"time_limit": -1}, "time_limit=-1"),
         (SMALL, {"time_limit": float("nan")}, "time_limit=nan"),
@@ -69,7 +69,7 @@ def test_a_method_is_a_name(split, method):
 
 
 def test_what_is_not_measured_is_said_before_the_training(split, monkeypatch):
-    monkeypatch.setattr("beamwood.methods.train.run_loop", lambda *_, **__: pytest.fail("it trains"))
+    monkeypatch.setattr("beamwood.fitting.run.run_loop", lambda *_, **__: pytest.fail("it trains"))
     with pytest.raises(InputError, match="monitor='new/f@10' is not measured; did you mean 'new/f@20'"):
         beamwood.fit(split, "sasrec", SMALL | {"monitor": "new/f@10"}, progress=False)
 
@@ -81,7 +81,7 @@ def test_a_method_by_itself_refuses_no_time(split):
 
 
 @pytest.mark.parametrize(("limit", "left"), [(100, 30), (70.5, 1), (0.2, 0.2), (None, None)])
-@pytest.mark.parametrize(("module", "method"), [("tree_fit", "dtr"), ("sasrec", "sasrec")])
+@pytest.mark.parametrize(("module", "method"), [("tree.fit", "dtr"), ("vectors.sequence", "sasrec")])
 def test_what_a_model_starts_from_takes_of_the_time(split, monkeypatch, module, method, limit, left):
     """Seventy seconds go by between the first look at the clock and the second."""
     seen = {}
@@ -91,8 +91,8 @@ def test_what_a_model_starts_from_takes_of_the_time(split, monkeypatch, module, 
         raise KeyboardInterrupt
 
     clock = SimpleNamespace(monotonic=iter([1000.0, 1070.0]).__next__)
-    monkeypatch.setattr(f"beamwood.methods.{module}.time", clock)
-    monkeypatch.setattr("beamwood.methods.train.run_loop", trained)
+    monkeypatch.setattr(f"beamwood.fitting.{module}.time", clock)
+    monkeypatch.setattr("beamwood.fitting.run.run_loop", trained)
     with pytest.raises(KeyboardInterrupt):
         beamwood.fit(split, method, progress=False, **({} if limit is None else {"time_limit": limit}))
     assert seen["limit"] == left

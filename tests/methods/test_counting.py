@@ -8,11 +8,10 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
+from beamwood.fitting.counting import counts_within, interactions
 from beamwood.kernels.lists import strongest
 from beamwood.methods import load_method
 from beamwood.methods.cooccurrence import similarity
-from beamwood.methods.neighbours import interactions
-from beamwood.methods.transitions import counts_within
 from beamwood.types import ItemLists
 
 

@@ -10,11 +10,12 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
+from beamwood.fitting.tree import task as tree_task
+from beamwood.fitting.tree.start import start_tree
+from beamwood.fitting.tree.task import Batch, TreeTask
 from beamwood.losses.softmax import full_softmax
-from beamwood.methods import load_method, tree_task
+from beamwood.methods import load_method
 from beamwood.methods.dtr import Config, fit, make_parts
-from beamwood.methods.tree_start import start_tree
-from beamwood.methods.tree_task import Batch, TreeTask
 from beamwood.models.din import LevelNodes
 from beamwood.training.run_folder import RunFolder
 

@@ -9,8 +9,8 @@ import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
+from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
-from beamwood.methods.sasrec import SequenceTask
 from beamwood.training.run_folder import RunFolder
 
 SMALL = {"width": 8, "length": 6, "num_blocks": 1, "num_heads": 2, "hidden": 6, "batch_size": 16}

@@ -7,8 +7,8 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.evaluation.protocol import evaluate
+from beamwood.fitting.vectors.sequence import Config, SequenceTask, fit
 from beamwood.methods import load_method
-from beamwood.methods.sasrec import Config, SequenceTask, fit
 from beamwood.training.run_folder import RunFolder
 
 SMALL = {"width": 16, "length": 15, "num_blocks": 1, "num_heads": 2, "batch_size": 16}

@@ -15,9 +15,9 @@ from beamwood.data.split import by_boundary, by_time
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
+from beamwood.fitting.vectors.item_start import transition_vectors
+from beamwood.fitting.vectors.towers import Config, TwoTowerTask, fit, masked_candidates
 from beamwood.methods import load_method
-from beamwood.methods.item_start import transition_vectors
-from beamwood.methods.two_tower import Config, TwoTowerTask, fit, masked_candidates
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists
 

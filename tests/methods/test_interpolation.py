@@ -7,10 +7,11 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
-from beamwood.methods import cooccurrence, popularity, two_stage
-from beamwood.methods.interpolation import Interpolation
-from beamwood.methods.repeats import REPEAT_WEIGHTS
-from beamwood.methods.validate import validation
+from beamwood.fitting.choose import validation
+from beamwood.fitting.interpolation import Interpolation
+from beamwood.fitting.ranking import two_stage
+from beamwood.fitting.repeats import REPEAT_WEIGHTS
+from beamwood.methods import cooccurrence, popularity
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.ranked import TwoStageSearcher
 from beamwood.retrieval.scorers import restore_scorer

@@ -9,9 +9,10 @@ import torch
 
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
-from beamwood.methods import item_start, load_method
-from beamwood.methods.item_start import surroundings, transition_vectors
-from beamwood.methods.sasrec import Config, SequenceTask
+from beamwood.fitting.vectors import item_start
+from beamwood.fitting.vectors.item_start import surroundings, transition_vectors
+from beamwood.fitting.vectors.sequence import Config, SequenceTask
+from beamwood.methods import load_method
 
 
 @pytest.fixture(scope="module")

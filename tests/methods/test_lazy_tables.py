@@ -6,11 +6,14 @@ import torch
 
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
-from beamwood.methods import dtr, ranker, sasrec, tdm, two_tower
+from beamwood.fitting.ranking import lists as ranker
+from beamwood.fitting.ranking.two_stage import Config as TwoStageConfig
+from beamwood.fitting.ranking.two_stage import RetrievedTask
+from beamwood.fitting.tree.task import Parts, TreeTask
+from beamwood.fitting.vectors import sequence as sasrec
+from beamwood.fitting.vectors import towers as two_tower
+from beamwood.methods import dtr, tdm
 from beamwood.methods.cooccurrence import fit as fit_cooccurrence
-from beamwood.methods.tree_task import Parts, TreeTask
-from beamwood.methods.two_stage import Config as TwoStageConfig
-from beamwood.methods.two_stage import RetrievedTask
 from beamwood.sampling.levels import DistinctNegatives
 from beamwood.training.step import train_step
 from beamwood.tree import random_tree

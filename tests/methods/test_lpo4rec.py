@@ -11,8 +11,8 @@ from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailOf, TailRule
+from beamwood.fitting.vectors.preference import Config, PreferenceTask, fit
 from beamwood.methods import load_method
-from beamwood.methods.lpo4rec import Config, PreferenceTask, fit
 from beamwood.training.run_folder import RunFolder
 
 SMALL = {"width": 8, "length": 12, "num_blocks": 1, "num_heads": 2, "batch_size": 16, "validation_users": 20}
@@ -66,7 +66,7 @@ def test_alignment_starts_where_the_fitted_model_is(split, fitted):
 def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch, encoder):
     task = PreferenceTask(split, Config(**SMALL, num_negatives=4, encoder=encoder), seed=0)
     seen = []
-    import beamwood.methods.lpo4rec as module
+    import beamwood.fitting.vectors.preference as module
 
     original = module.head_negatives
 
@@ -94,7 +94,7 @@ def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch, encod
 @pytest.mark.parametrize("pi", ["prob", "logit", "logprob"])
 def test_the_loss_is_the_papers_formula(split, monkeypatch, pi):
     """Against the whole matrix of logits: omega (CE + lambda LPO), values and gradients."""
-    import beamwood.methods.lpo4rec as module
+    import beamwood.fitting.vectors.preference as module
 
     config = Config(**SMALL, num_negatives=3, pi=pi, tau=0.7, strength=0.4, reweight_strength=2, negatives="top")
     task = PreferenceTask(split, config, seed=0)

@@ -12,12 +12,13 @@ from pydantic import ValidationError
 from beamwood import load
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
-from beamwood.methods import item_start, load_method
+from beamwood.fitting.tree.fit import searcher_of
+from beamwood.fitting.tree.node_start import ItemVectors
+from beamwood.fitting.tree.start import start_tree
+from beamwood.fitting.tree.task import Parts, TreeTask
+from beamwood.fitting.vectors import item_start
+from beamwood.methods import load_method
 from beamwood.methods.dtr import Config, make_parts
-from beamwood.methods.node_start import ItemVectors
-from beamwood.methods.tree_fit import searcher_of
-from beamwood.methods.tree_start import start_tree
-from beamwood.methods.tree_task import Parts, TreeTask
 from beamwood.models.din import LevelNodes
 from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, Histories
 from beamwood.training.run_folder import RunFolder

@@ -17,8 +17,10 @@ from beamwood.data import ColumnNames, Dataset, disjoint_users, leave_one_out, r
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
-from beamwood.methods import cooccurrence, load_method, popularity, ranker, two_stage
-from beamwood.methods.validate import validation
+from beamwood.fitting.choose import validation
+from beamwood.fitting.ranking import lists as ranker
+from beamwood.fitting.ranking import two_stage
+from beamwood.methods import cooccurrence, load_method, popularity
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import Askers, ItemLists
 

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
+from beamwood.fitting.repeats import REPEAT_WEIGHTS
 from beamwood.methods import cooccurrence, dtr, plt, tdm, transitions
-from beamwood.methods.repeats import REPEAT_WEIGHTS
 from beamwood.models.similarity import PACE
 
 SMALL = {"width": 16, "windows": (4, 2, 1), "mlp": (16, 8), "attention_hidden": 8, "max_steps": 2, "beam_width": 12}

@@ -7,8 +7,9 @@ import pytest
 import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.evaluation.protocol import evaluate
-from beamwood.methods import load_method, repeats
-from beamwood.methods.repeats import best_repeat_weight
+from beamwood.fitting import repeats
+from beamwood.fitting.repeats import best_repeat_weight
+from beamwood.methods import load_method
 
 SMALL = {"width": 8, "length": 12, "num_blocks": 1, "max_steps": 60, "evaluate_every": 30, "learning_rate": 0.01}
 

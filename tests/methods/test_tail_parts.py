@@ -12,10 +12,10 @@ from beamwood.cli.main import main
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
+from beamwood.fitting.vectors.cities import CitiesTask
+from beamwood.fitting.vectors.item_contexts import Occurrences, encoded
+from beamwood.fitting.vectors.melt import MeltTask, curriculum
 from beamwood.methods import load_method
-from beamwood.methods.cities import CitiesTask
-from beamwood.methods.item_contexts import Occurrences, encoded
-from beamwood.methods.melt import MeltTask, curriculum
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists
 

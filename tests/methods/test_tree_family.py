@@ -13,10 +13,10 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
+from beamwood.fitting.tree.start import start_tree
+from beamwood.fitting.tree.task import TreeTask
+from beamwood.fitting.tree.update import TreeRenewal
 from beamwood.methods import load_method
-from beamwood.methods.tree_renewal import TreeRenewal
-from beamwood.methods.tree_start import start_tree
-from beamwood.methods.tree_task import TreeTask
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.training.interrupt import Interrupted

@@ -6,8 +6,8 @@ from importlib import import_module
 from types import ModuleType
 
 from beamwood.errors import InputError, nearest
+from beamwood.fitting.options import TrainOptions
 from beamwood.methods.arguments import check_fitted, check_split, checked_options, configured
-from beamwood.methods.train_options import TrainOptions
 
 __all__ = ["METHODS", "TrainOptions", "check_fitted", "check_split", "checked_options", "configured", "load_method"]
 
@@ -19,16 +19,16 @@ METHODS = {
     "otm": "beamwood.methods.otm",
     "plt": "beamwood.methods.plt",
     "din": "beamwood.methods.din",
-    "sasrec": "beamwood.methods.sasrec",
+    "sasrec": "beamwood.fitting.vectors.sequence",
     "gru4rec": "beamwood.methods.gru4rec",
     "caser": "beamwood.methods.caser",
     "fmlp": "beamwood.methods.fmlp",
-    "lpo4rec": "beamwood.methods.lpo4rec",
-    "melt": "beamwood.methods.melt",
-    "cities": "beamwood.methods.cities",
-    "two_tower": "beamwood.methods.two_tower",
-    "ranker": "beamwood.methods.ranker",
-    "two-stage": "beamwood.methods.two_stage",
+    "lpo4rec": "beamwood.fitting.vectors.preference",
+    "melt": "beamwood.fitting.vectors.melt",
+    "cities": "beamwood.fitting.vectors.cities",
+    "two_tower": "beamwood.fitting.vectors.towers",
+    "ranker": "beamwood.fitting.ranking.lists",
+    "two-stage": "beamwood.fitting.ranking.two_stage",
     "popularity": "beamwood.methods.popularity",
     "cooccurrence": "beamwood.methods.cooccurrence",
     "transitions": "beamwood.methods.transitions",

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError, first_problem, nearest
-from beamwood.methods.fitted import check_alike
-from beamwood.methods.train_options import MOST_SEED, TrainOptions
+from beamwood.fitting.fitted import check_alike
+from beamwood.fitting.options import MOST_SEED, TrainOptions
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["check_fitted", "check_split", "checked_options", "configured"]

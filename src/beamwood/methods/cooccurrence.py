@@ -9,9 +9,9 @@ from pydantic import Field, NonNegativeFloat
 from scipy import sparse
 
 from beamwood.data.split import Split
+from beamwood.fitting.counting import Grid, Power, best_of_grid, interactions
+from beamwood.fitting.options import TrainOptions
 from beamwood.kernels.lists import strongest
-from beamwood.methods.neighbours import Grid, Power, best_of_grid, interactions
-from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["Config", "fit", "similarity"]

@@ -11,10 +11,10 @@ from typing import Unpack
 from pydantic import Field
 
 from beamwood.data.split import Split
-from beamwood.methods.train_options import TrainOptions
-from beamwood.methods.tree_config import TreeConfig
-from beamwood.methods.tree_fit import fit_tree
-from beamwood.methods.tree_task import Parts
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.tree.fit import fit_tree
+from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.tree.task import Parts
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.levels import UniformByLevel
 

@@ -13,12 +13,12 @@ from pydantic import Field, model_validator
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.methods.fitted import check_alike
-from beamwood.methods.train_options import TrainOptions, with_less_time
-from beamwood.methods.tree_config import TreeConfig
-from beamwood.methods.tree_fit import fit_tree
-from beamwood.methods.tree_start import fit_estimator
-from beamwood.methods.tree_task import Parts
+from beamwood.fitting.fitted import check_alike
+from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.tree.fit import fit_tree
+from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.tree.start import fit_estimator
+from beamwood.fitting.tree.task import Parts
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.levels import LevelSampler, TreeNegativesByLevel, UniformByLevel
 from beamwood.sampling.uniform import adaptive_counts

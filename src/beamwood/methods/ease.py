@@ -18,8 +18,8 @@ from pydantic import Field
 from scipy import linalg, sparse
 
 from beamwood.data.split import Split
-from beamwood.methods.neighbours import Grid, best_of_grid, interactions
-from beamwood.methods.train_options import TrainOptions
+from beamwood.fitting.counting import Grid, best_of_grid, interactions
+from beamwood.fitting.options import TrainOptions
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["Config", "fit", "weights"]

@@ -10,9 +10,9 @@ from typing import Literal, Unpack
 from pydantic import Field
 
 from beamwood.data.split import Split
-from beamwood.methods import sasrec
-from beamwood.methods.method_config import HistoryLength
-from beamwood.methods.train_options import TrainOptions
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.settings import HistoryLength
+from beamwood.fitting.vectors import sequence as sasrec
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["TRAINS", "Config", "fit"]

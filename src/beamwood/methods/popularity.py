@@ -7,9 +7,9 @@ from typing import Unpack
 import numpy as np
 
 from beamwood.data.split import Split
-from beamwood.methods.assemble import build_retriever
-from beamwood.methods.method_config import MethodConfig
-from beamwood.methods.train_options import TrainOptions
+from beamwood.fitting.assemble import build_retriever
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.settings import MethodConfig
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.retriever import Retriever
 

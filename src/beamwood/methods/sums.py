@@ -45,7 +45,7 @@ def sum_of(fitted: Sequence[Retriever], split: Split, *, seed: int) -> Retriever
     """The first retriever with each of the others behind those before it."""
     first, *others = fitted
     for other in others:
-        from beamwood.methods.two_stage import put_behind
+        from beamwood.fitting.ranking.two_stage import put_behind
 
         first = put_behind(first, other, split, seed=seed)
     return first

@@ -13,14 +13,13 @@ from pydantic import Field
 from scipy import sparse
 
 from beamwood.data.split import Split
+from beamwood.fitting.counting import Decay, Grid, Power, best_of_grid, counts_within
+from beamwood.fitting.options import TrainOptions
 from beamwood.kernels.lists import strongest
-from beamwood.methods.neighbours import Decay, Grid, Power, best_of_grid
-from beamwood.methods.train_options import TrainOptions
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.stored import MOST
-from beamwood.types import FloatArray, ItemLists
 
-__all__ = ["Config", "counts_within", "fit"]
+__all__ = ["Config", "fit"]
 
 
 class Config(Grid):
@@ -31,27 +30,6 @@ class Config(Grid):
     target_power: tuple[Power, ...] = Field((0.3, 0.5), min_length=1, description="of the later item's frequency")
     steps: int = Field(10, ge=1, description="how many steps later still counts")
     length: int = Field(30, ge=1, le=MOST, description="history items that count")
-
-
-def counts_within(
-    histories: ItemLists, num_items: int, steps: int, *, power: float = 1.0, weights: FloatArray | None = None
-) -> sparse.csr_matrix:
-    """[N, N]: the sum of 1 / gap^power over all pairs (i, then j `gap` steps later) of a history, gap 1..steps.
-
-    `weights` [histories]: what a pair of each history counts besides; None for 1.
-    """
-    total = sparse.csr_matrix((num_items, num_items))
-    rows = histories.rows
-    for gap in range(1, min(steps + 1, int(histories.lengths.max(initial=0)))):
-        same = rows[gap:] == rows[:-gap]
-        first, later = histories.items[:-gap][same], histories.items[gap:][same]
-        values = np.full(len(first), float(gap) ** -power)
-        if weights is not None:
-            values *= weights[rows[gap:][same]]
-        total = total + sparse.csr_matrix((values, (first, later)), shape=(num_items, num_items))
-    total.setdiag(0)
-    total.eliminate_zeros()
-    return sparse.csr_matrix(total)
 
 
 def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:

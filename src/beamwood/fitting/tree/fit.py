@@ -10,17 +10,17 @@ import numpy as np
 import torch
 
 from beamwood.data.split import Split
-from beamwood.methods.assemble import build_retriever
-from beamwood.methods.node_start import ItemVectors
-from beamwood.methods.repeat_start import best_repeat_start
-from beamwood.methods.repeats import best_repeat_weight
-from beamwood.methods.train import train
-from beamwood.methods.train_options import TrainOptions, with_less_time
-from beamwood.methods.tree_config import TreeConfig
-from beamwood.methods.tree_renewal import TreeRenewal
-from beamwood.methods.tree_start import start_tree, tree_name
-from beamwood.methods.tree_task import Parts, TreeTask
-from beamwood.methods.validate import check_monitor, drawn
+from beamwood.fitting.assemble import build_retriever
+from beamwood.fitting.choose import check_monitor, drawn
+from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.repeats import best_repeat_weight
+from beamwood.fitting.run import train
+from beamwood.fitting.tree.node_start import ItemVectors
+from beamwood.fitting.tree.repeat_start import best_repeat_start
+from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.tree.start import start_tree, tree_name
+from beamwood.fitting.tree.task import Parts, TreeTask
+from beamwood.fitting.tree.update import TreeRenewal
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import Tree

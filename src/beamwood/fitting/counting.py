@@ -13,15 +13,15 @@ from scipy import sparse
 
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import evaluate_both
-from beamwood.methods.assemble import build_retriever
-from beamwood.methods.method_config import MethodConfig
-from beamwood.methods.validate import drawn
+from beamwood.fitting.assemble import build_retriever
+from beamwood.fitting.choose import drawn
+from beamwood.fitting.settings import MethodConfig
 from beamwood.retrieval.neighbours import NeighbourSearcher, Repeats
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.stored import MOST
-from beamwood.types import ItemLists
+from beamwood.types import FloatArray, ItemLists
 
-__all__ = ["Decay", "Grid", "Power", "best_of_grid", "interactions"]
+__all__ = ["Decay", "Grid", "Power", "best_of_grid", "counts_within", "interactions"]
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 """The weight of a history item against that of the next newer one."""
@@ -59,6 +59,27 @@ def interactions(histories: ItemLists, num_items: int) -> sparse.csr_matrix:
     distinct = histories.distinct()
     ones = np.ones(len(distinct.items))
     return sparse.csr_matrix((ones, distinct.items, distinct.indptr), shape=(len(distinct), num_items))
+
+
+def counts_within(
+    histories: ItemLists, num_items: int, steps: int, *, power: float = 1.0, weights: FloatArray | None = None
+) -> sparse.csr_matrix:
+    """[N, N]: the sum of 1 / gap^power over all pairs (i, then j `gap` steps later) of a history, gap 1..steps.
+
+    `weights` [histories]: what a pair of each history counts besides; None for 1.
+    """
+    total = sparse.csr_matrix((num_items, num_items))
+    rows = histories.rows
+    for gap in range(1, min(steps + 1, int(histories.lengths.max(initial=0)))):
+        same = rows[gap:] == rows[:-gap]
+        first, later = histories.items[:-gap][same], histories.items[gap:][same]
+        values = np.full(len(first), float(gap) ** -power)
+        if weights is not None:
+            values *= weights[rows[gap:][same]]
+        total = total + sparse.csr_matrix((values, (first, later)), shape=(num_items, num_items))
+    total.setdiag(0)
+    total.eliminate_zeros()
+    return sparse.csr_matrix(total)
 
 
 def best_of_grid(

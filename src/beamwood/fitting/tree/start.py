@@ -14,11 +14,11 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
-from beamwood.methods.fitted import fitted_alike, training_seconds
-from beamwood.methods.item_start import starts_from_transitions
-from beamwood.methods.node_start import TREE_WIDTH, ItemVectors
-from beamwood.methods.train_options import TrainOptions
-from beamwood.methods.tree_config import TreeConfig
+from beamwood.fitting.fitted import fitted_alike, training_seconds
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
+from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.vectors.item_start import starts_from_transitions
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tree

@@ -6,7 +6,7 @@ import torch
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.methods.fitted import fitted_alike
+from beamwood.fitting.fitted import fitted_alike
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.training.checkpoint import check_tensors

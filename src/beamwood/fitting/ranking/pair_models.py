@@ -17,9 +17,9 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.features import FeatureColumn
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.methods.columns import item_features, user_features
-from beamwood.methods.item_start import Start, starts_from_transitions, transition_vectors
-from beamwood.methods.method_config import HistoryLength, LayerWidth, MethodConfig
+from beamwood.fitting.columns import item_features, user_features
+from beamwood.fitting.settings import HistoryLength, LayerWidth, MethodConfig
+from beamwood.fitting.vectors.item_start import Start, starts_from_transitions, transition_vectors
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf

@@ -17,9 +17,9 @@ from torch.nn.functional import one_hot
 from beamwood.data.dataset import Dataset
 from beamwood.data.examples import Examples, windows
 from beamwood.errors import InputError
+from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.losses.binary import binary_cross_entropy
 from beamwood.losses.softmax import full_softmax, sampled_softmax
-from beamwood.methods.tree_config import TreeConfig
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.models.din_start import shift_levels
 from beamwood.models.tree_model import TreeModel

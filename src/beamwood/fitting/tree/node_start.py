@@ -10,8 +10,8 @@ import torch
 from scipy import sparse
 
 from beamwood.data.dataset import Dataset
-from beamwood.methods.item_start import directions, surroundings, transition_vectors
-from beamwood.methods.tree_config import TreeConfig
+from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.vectors.item_start import directions, surroundings, transition_vectors
 from beamwood.models.din import DinScorer
 from beamwood.models.din_start import FIRST_FREE, start_as_similarity, start_neighbours
 from beamwood.tree import Tree

@@ -8,10 +8,10 @@ from typing import Any, Unpack
 from pydantic import BaseModel
 
 from beamwood.data.split import Split
-from beamwood.methods.assemble import build_retriever
-from beamwood.methods.fitted import folder_digests
-from beamwood.methods.train_options import TrainOptions
-from beamwood.methods.validate import check_monitor, validation
+from beamwood.fitting.assemble import build_retriever
+from beamwood.fitting.choose import check_monitor, validation
+from beamwood.fitting.fitted import folder_digests
+from beamwood.fitting.options import TrainOptions
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig

@@ -14,8 +14,8 @@ from beamwood.data.split import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import metrics_at, relevance
 from beamwood.evaluation.protocol import VIEWS
-from beamwood.methods.repeats import REPEAT_WEIGHTS
-from beamwood.methods.validate import CUT, named
+from beamwood.fitting.choose import CUT, named
+from beamwood.fitting.repeats import REPEAT_WEIGHTS
 from beamwood.retrieval.ranked import interpolated, retrieve, with_repeats
 from beamwood.retrieval.stored import MOST
 from beamwood.retrieval.top_k import join_hits

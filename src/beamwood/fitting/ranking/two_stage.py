@@ -26,15 +26,15 @@ from beamwood.data.examples import Examples, windows
 from beamwood.data.split import Split
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError, nearest
+from beamwood.fitting.assemble import build_retriever
+from beamwood.fitting.choose import check_monitor, drawn
+from beamwood.fitting.columns import context_features, tensors
+from beamwood.fitting.fitted import fitted_alike
+from beamwood.fitting.interpolation import Interpolation, Score
+from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.ranking.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
+from beamwood.fitting.run import train
 from beamwood.methods import cooccurrence, ease, popularity, transitions
-from beamwood.methods.assemble import build_retriever
-from beamwood.methods.columns import context_features, tensors
-from beamwood.methods.fitted import fitted_alike
-from beamwood.methods.interpolation import Interpolation, Score
-from beamwood.methods.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
-from beamwood.methods.train import train
-from beamwood.methods.train_options import TrainOptions, with_less_time
-from beamwood.methods.validate import check_monitor, drawn
 from beamwood.models.pairs import Asked
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher, retrieve
 from beamwood.retrieval.retriever import Retriever

@@ -20,11 +20,11 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
+from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.repeats import RepeatConfig, fit_vectors
+from beamwood.fitting.settings import HistoryLength
+from beamwood.fitting.vectors.item_start import Start, start_from_transitions, starts_from_transitions
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
-from beamwood.methods.item_start import Start, start_from_transitions, starts_from_transitions
-from beamwood.methods.method_config import HistoryLength
-from beamwood.methods.repeats import RepeatConfig, fit_vectors
-from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.encoders import build_encoder
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever

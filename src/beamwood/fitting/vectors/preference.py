@@ -18,13 +18,13 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailOf, TailRule
+from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.repeats import fit_vectors
+from beamwood.fitting.vectors import sequence as sasrec
+from beamwood.fitting.vectors.sequence import Batch, SequenceTask
+from beamwood.fitting.vectors.sequence_start import load_start
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS
-from beamwood.methods import sasrec
-from beamwood.methods.repeats import fit_vectors
-from beamwood.methods.sasrec import Batch, SequenceTask
-from beamwood.methods.sequence_start import load_start
-from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.head import Pi, candidates, head_negatives

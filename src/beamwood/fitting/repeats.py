@@ -14,11 +14,11 @@ from pydantic import Field
 
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.metrics import metrics_at, relevance
-from beamwood.methods.assemble import build_retriever
-from beamwood.methods.method_config import MethodConfig
-from beamwood.methods.train import train
-from beamwood.methods.train_options import TrainOptions
-from beamwood.methods.validate import CUT, drawn
+from beamwood.fitting.assemble import build_retriever
+from beamwood.fitting.choose import CUT, drawn
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.run import train
+from beamwood.fitting.settings import MethodConfig
 from beamwood.retrieval.apart import Apart
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.stored import MOST

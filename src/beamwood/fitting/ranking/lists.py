@@ -20,10 +20,10 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import sampled_validation
+from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.ranking.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
+from beamwood.fitting.run import fit_task
 from beamwood.losses import ranking
-from beamwood.methods.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
-from beamwood.methods.train import fit_task
-from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.pairs import Asked
 from beamwood.models.surrogate import NdcgSurrogate
 from beamwood.retrieval.ranked import RankingSearcher

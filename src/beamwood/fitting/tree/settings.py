@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from beamwood.errors import InputError
+from beamwood.fitting.settings import HistoryLength, LayerWidth, MethodConfig
+from beamwood.fitting.vectors.item_start import Start, starts_from_transitions
 from beamwood.kernels.din import MAX_HISTORY
-from beamwood.methods.item_start import Start, starts_from_transitions
-from beamwood.methods.method_config import HistoryLength, LayerWidth, MethodConfig
 from beamwood.models.din import WINDOWS
 from beamwood.retrieval.stored import MOST
 from beamwood.training.lazy_adam import EmbeddingOptimizer

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import eigsh
 
 from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
-from beamwood.methods.transitions import counts_within
+from beamwood.fitting.counting import counts_within
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.types import BoolArray, FloatArray
 

@@ -20,12 +20,12 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
+from beamwood.fitting.columns import item_features
+from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.repeats import RepeatConfig, fit_vectors
+from beamwood.fitting.settings import HistoryLength
+from beamwood.fitting.vectors.item_start import Start, starts_from_transitions, transition_vectors
 from beamwood.losses.softmax import catalogue_softmax
-from beamwood.methods.columns import item_features
-from beamwood.methods.item_start import Start, starts_from_transitions, transition_vectors
-from beamwood.methods.method_config import HistoryLength
-from beamwood.methods.repeats import RepeatConfig, fit_vectors
-from beamwood.methods.train_options import TrainOptions, with_less_time
 from beamwood.models.encoders import build_encoder
 from beamwood.models.pairs import IdTable
 from beamwood.models.sequence import SequenceModel

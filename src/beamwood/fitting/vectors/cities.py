@@ -18,10 +18,10 @@ from torch import Tensor
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.methods.item_contexts import Occurrences, replaced_vectors
-from beamwood.methods.repeats import RepeatConfig, fit_vectors
-from beamwood.methods.sequence_start import fitted_sequence
-from beamwood.methods.train_options import TrainOptions, with_less_time
+from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.repeats import RepeatConfig, fit_vectors
+from beamwood.fitting.vectors.item_contexts import Occurrences, replaced_vectors
+from beamwood.fitting.vectors.sequence_start import fitted_sequence
 from beamwood.models.cities import ContextModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import SequenceSearcher

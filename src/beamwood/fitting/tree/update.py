@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from beamwood.errors import InputError
-from beamwood.methods.tree_config import TreeConfig
-from beamwood.methods.tree_task import TreeTask
+from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.tree.task import TreeTask
 from beamwood.training.tree_update import capped_instances, update_tree
 from beamwood.tree import Tree, kmeans_tree
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from beamwood.data.split import Queries
 from beamwood.evaluation.protocol import evaluate
-from beamwood.methods.validate import CUT, drawn
+from beamwood.fitting.choose import CUT, drawn
 from beamwood.models.similarity import NodeSimilarity
 from beamwood.types import Searcher
 

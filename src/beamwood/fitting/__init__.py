@@ -1,0 +1,1 @@
+"""How things are fitted: counting, vectors, trees, rankers, and what is chosen on validation users."""

@@ -1,0 +1,1 @@
+"""Rankers of pairs, and of what a retriever brings."""

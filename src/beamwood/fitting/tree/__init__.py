@@ -1,0 +1,1 @@
+"""Trees: the task that trains one, where it starts, and how it is updated."""

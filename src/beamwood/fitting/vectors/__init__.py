@@ -1,0 +1,1 @@
+"""Methods whose scores are inner products of vectors."""
