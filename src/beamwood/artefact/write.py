@@ -135,7 +135,8 @@ def _reporting(target: Path, what: str) -> Iterator[None]:
         raise
     except (OSError, safetensors.SafetensorError, pl.exceptions.PolarsError) as error:
         text = str(error)
-        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in text
+        no_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = no_room or "No space left" in text
         fix = "free some space" if full else "check that the folder can be written"
         raise ArtefactError(
             f"{target}: {what} could not be saved ({text}); what was there before is untouched; {fix} and save again"

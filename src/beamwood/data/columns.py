@@ -48,9 +48,10 @@ class ColumnNames:
         Where weights are not `weighed`, several columns that could be them are as none.
         """
         found = {}
-        for role in ("user", "item", "time", "weight", "boundary"):
+        roles = {"user": self.user, "item": self.item, "time": self.time}
+        for role, named in (roles | {"weight": self.weight, "boundary": self.boundary}).items():
             needed = weighed or role != "weight"
-            name = find_column(role, getattr(self, role), there, source, refuse_several=needed)
+            name = find_column(role, named, there, source, refuse_several=needed)
             if name is not None:
                 found[role] = name
             elif role in ("user", "item"):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from beamwood.data.columns import find_column
 from beamwood.data.digest import column_digest, frame_digest, text_bytes
-from beamwood.data.labels import SEPARATOR, as_lists, label_lists
+from beamwood.data.labels import SEPARATOR, as_lists, inner_type, label_lists
 from beamwood.data.log import CONTEXT, Log, id_expression
 from beamwood.data.source import open_source, reading
 from beamwood.data.vocabulary import Vocabulary
@@ -43,7 +43,7 @@ class ItemTable:
             raise InputError(f"item_column='{column}' is not in the item table; it has: {known}")
         cells = as_lists(self.frame[column])
         given, there = cells.drop_nulls(), np.flatnonzero(cells.is_not_null().to_numpy())
-        inner: Any = getattr(cells.dtype, "inner", None)
+        inner = inner_type(cells)
         if inner is None or not inner.is_numeric() or len(given) == 0 or given.list.len().max() == 0:
             raise InputError(f"item column '{column}' of type {cells.dtype} holds no lists of numbers of one length")
         lengths = given.list.len().to_numpy()

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from beamwood.data.labels import as_lists, label_lists, unnamed
+from beamwood.data.labels import as_lists, inner_type, label_lists, unnamed
 from beamwood.errors import InputError, nearest
 from beamwood.types import IndexArray
 
@@ -254,7 +254,7 @@ def _vectors(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
 def _lists_of_numbers(column: FeatureColumn, series: pl.Series) -> list[Any]:
     """The cells of a vector column, those of text read as JSON. Errors: a cell that is no list of numbers."""
     cells = as_lists(series).to_list()
-    inner: Any = getattr(series.dtype, "inner", None)
+    inner = inner_type(series)
     if series.dtype == pl.Null or (inner is not None and (_is_number(inner) or inner == pl.Null)):
         return cells
     lists = [_of_json(cell) if isinstance(cell, str) else None for cell in cells]

@@ -8,7 +8,7 @@ import polars as pl
 
 from beamwood.errors import InputError
 
-__all__ = ["SEPARATOR", "as_lists", "label_lists", "unnamed"]
+__all__ = ["SEPARATOR", "as_lists", "inner_type", "label_lists", "unnamed"]
 
 SEPARATOR = "|"
 _LABELS = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Datetime, pl.Time, pl.Null)
@@ -44,3 +44,9 @@ def unnamed(series: pl.Series) -> pl.Series:
     """The cells without the column's name, by which the methods of a series look for it: "*" and "^u.*$" are patterns
     to them."""
     return series.alias("")
+
+
+def inner_type(series: pl.Series) -> Any:
+    """The type of what the cells are lists of; None where they are no lists."""
+    dtype = series.dtype
+    return dtype.inner if isinstance(dtype, pl.List | pl.Array) else None
