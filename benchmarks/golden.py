@@ -1,0 +1,378 @@
+"""Golden records: what every method makes of two small logs, to see that a change of the code changes no number.
+
+    python -m benchmarks.golden record OUT [--only dtr,ranker] [--source SRC] [--log LOG [--items ITEMS]] [--users 150]
+    python -m benchmarks.golden compare A B [--only dtr,ranker] [--allow-renamed]
+
+`record` drives the command line of the code in SRC, by default of this checkout: each case is fitted by a fixed number
+of steps, evaluated and asked. One JSON a case, OUT/<log>/<case>.json: hashes of all arrays, metrics, answers; refused
+commands are in refusals.json. One log is planted, the other is LOG, of which the first users are taken. Records are of
+one machine: another processor rounds otherwise. `--only` takes cases, methods and "refusals".
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import hashlib
+import importlib
+import json
+import os
+import pkgutil
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from benchmarks.golden_cases import CASES, REFUSED_CALLS, REFUSED_FITS, Case, Log, planted_log, real_log
+
+# What the code under test calls otherwise than the tables here; a setting may also be named "method:setting".
+RENAMED_METHODS: dict[str, str] = {}
+RENAMED_SETTINGS: dict[str, str] = {}
+# Parts of the names of metrics and of what a training says, as "all": "seen kept".
+RENAMED_METRICS: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a command said; `error` is the last line on stderr of one that failed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out) if self.code == 0 else None
+
+    @property
+    def error(self) -> str | None:
+        return None if self.code == 0 else ([line for line in self.err.splitlines() if line.strip()] or [""])[-1]
+
+
+class Program:
+    """The command line of the code in `source`, each call a process of its own, all started from a warm one."""
+
+    def __init__(self, source: Path, folder: Path) -> None:
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        fixed = {"PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200", "NO_COLOR": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        path = os.pathsep.join(map(str, (source, Path(__file__).resolve().parents[1])))
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "benchmarks.golden", "serve"],
+            cwd=folder,
+            env=os.environ | threads | fixed | {"PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        found = self._read()
+        if not Path(found).is_relative_to(source):
+            raise SystemExit(
+                f"--source {source}: the program that runs is {found}; give the folder that holds beamwood"
+            )
+
+    def _read(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit("the process of the code under test ended; see above")
+        return line.strip()
+
+    def __call__(self, *arguments: str) -> Call:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(arguments) + "\n")
+        self.process.stdin.flush()
+        code = int(self._read())
+        texts = [(self.folder / name).read_text() for name in ("fits/stdout", "fits/stderr")]
+        return Call(code, *(text.replace(str(self.folder), "<log>") for text in texts))
+
+
+def serve() -> None:
+    """Load all modules once, then fork for every command that a line of stdin names; say its exit code."""
+    import beamwood
+
+    for module in pkgutil.walk_packages(beamwood.__path__, "beamwood."):
+        if not module.name.endswith("__main__"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module.name)
+    gc.freeze()
+    print(Path(beamwood.__file__).resolve(), flush=True)
+    for line in sys.stdin:
+        child = os.fork()
+        if child:
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+            continue
+        for number, (name, mode) in enumerate(((os.devnull, "r"), ("fits/stdout", "w"), ("fits/stderr", "w"))):
+            os.dup2(os.open(name, os.O_RDONLY if mode == "r" else os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        sys.argv = ["beamwood", *json.loads(line)]
+        code: Any = 1
+        try:
+            runpy.run_module("beamwood", run_name="__main__")
+        except SystemExit as stop:
+            code = stop.code or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            # Not taken apart by Python: that would copy all that the modules hold.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+
+class Recorder:
+    """Fits the cases on one log, each once, and notes what came of them."""
+
+    def __init__(self, program: Program, log: Log) -> None:
+        self.program, self.log = program, log
+        self.keys = cache(self._keys)
+        self.fitted = cache(self._fitted)
+
+    def _keys(self, method: str) -> tuple[str, list[str]]:
+        """What the code under test calls the method (a sum's first), and its settings."""
+        for name in (method, RENAMED_METHODS.get(method, method)):
+            listed = self.program("settings", name, "--json")
+            if listed.code == 0:
+                return name, list(listed.document)
+        raise SystemExit(f"method {method}: {listed.error}; name it in RENAMED_METHODS")
+
+    def _key(self, method: str, setting: str) -> str:
+        """The key of the code under test: renamed, the same, or the one in a group that ends so."""
+        known = self.keys(method)[1]
+        renamed = [RENAMED_SETTINGS.get(name) for name in (f"{method}:{setting}", setting)]
+        for key in (*renamed, setting):
+            if key in known:
+                return str(key)
+        matches = [key for key in known if key.endswith(f".{setting}")]
+        if len(matches) != 1:
+            raise SystemExit(f"setting {setting} of {method} is {matches or 'unknown'}; name it in RENAMED_SETTINGS")
+        return matches[0]
+
+    def _placed(self, text: str) -> str:
+        """The text with the folder of each case named in braces, which is fitted first, and the table of users."""
+        for name in set(re.findall(r"{([a-z0-9_+-]+)}", text)) & {*CASES, "users"}:
+            text = text.replace(f"{{{name}}}", "users.parquet" if name == "users" else f"fits/{name}")
+            assert name == "users" or self.fitted(name)
+        return text
+
+    def fit(self, case: Case, out: str) -> Call:
+        """Fit a case into a folder."""
+        method = self.keys(case.method)[0] if case.settings or case.method in RENAMED_METHODS else case.method
+        settings = [
+            part
+            for name, value in case.settings.items()
+            for part in ("--set", f"{self._key(case.method, name)}={self._placed(json.dumps(value))}")
+        ]
+        options = self._placed(case.options).split()
+        place = [] if "--out" in options else ["--out", out]
+        files = ("log.parquet", "--items", "items.parquet")
+        return self.program("fit", *files, *place, "--method", method, *settings, *options, "--json")
+
+    def _fitted(self, name: str) -> Call:
+        return self.fit(CASES[name], f"fits/{name}")
+
+    def record(self, name: str) -> dict[str, Any]:
+        """How a case was fitted, its arrays, its metrics, its answers."""
+        fitted, folder = self.fitted(name), f"fits/{name}"
+        if fitted.code:
+            return {"fit": noted(fitted)}
+        steps = re.findall(r"^step (\d+): \S+ (-?[\d.]+)", fitted.err, re.MULTILINE)
+        evaluated = self.program("evaluate", folder, "--tail", "0.3", "--sampled", "20", "--json")
+        answers = {}
+        for ask, words in self.log.asks.items():
+            asked = self.program("recommend", folder, *words, *CASES[name].asked.split(), "--json")
+            answers[ask] = noted(asked) | {"rows": asked.document or []}
+        return {
+            "fit": noted(fitted) | {"training": numbers(fitted.document["training"], all_kinds=True)},
+            "validation": {step: float(value) for step, value in steps},
+            "tensors": tensors(self.log.folder / folder),
+            "evaluate": noted(evaluated),
+            "metrics": numbers(evaluated.document or {}),
+            "answers": answers,
+        }
+
+    def refusals(self) -> dict[str, Any]:
+        """Exit code and last line of each command that is refused."""
+        found = {name: noted(self.fit(case, "fits/refused")) for name, case in REFUSED_FITS.items()}
+        for name, words in REFUSED_CALLS.items():
+            found[name] = noted(self.program(*self._placed(words).split()))
+        return found
+
+
+def noted(call: Call) -> dict[str, Any]:
+    """The exit code, and of a refusal its line."""
+    return {"exit": call.code, "error": call.error}
+
+
+def numbers(document: Any, name: str = "", *, all_kinds: bool = False) -> dict[str, Any]:
+    """The numbers of a document by their path (with `all_kinds` its words too), but for what is of time."""
+    parts = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    found: dict[str, Any] = {}
+    for key, value in parts:
+        if not str(key).endswith("seconds"):
+            found |= numbers(value, f"{name}/{key}" if name else str(key), all_kinds=all_kinds)
+    leaf = isinstance(document, int | float) or (all_kinds and not isinstance(document, dict | list))
+    return {name: document} if leaf else found
+
+
+def tensors(folder: Path) -> dict[str, tuple[str, list[int], str]]:
+    """Type, shape and sha256 of each array in a folder."""
+    found = {}
+    for file in sorted(folder.rglob("*.safetensors")):
+        for name, array in safetensors.numpy.load_file(file).items():
+            digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+            found[f"{file.relative_to(folder).with_suffix('')}:{name}"] = (str(array.dtype), list(array.shape), digest)
+    return dict(sorted(found.items()))
+
+
+def chosen(name: str, case: Case | None, only: list[str]) -> bool:
+    """Whether `--only` takes a case."""
+    return not only or name in only or (case is not None and case.method in only)
+
+
+def record(arguments: argparse.Namespace) -> int:
+    out, failed = Path(arguments.out).resolve(), 0
+    logs = [planted_log(out / "planted")]
+    if arguments.log:
+        folder = out / Path(arguments.log).resolve().parent.name
+        logs.append(real_log(folder, arguments.log, arguments.items, arguments.users))
+    for log in logs:
+        fits = log.folder / "fits"
+        shutil.rmtree(fits, ignore_errors=True)
+        fits.mkdir()
+        recorder = Recorder(Program(Path(arguments.source).resolve(), log.folder), log)
+        for name, case in (*CASES.items(), ("refusals", None)):
+            if not chosen(name, case, arguments.only):
+                continue
+            began = time.perf_counter()
+            document = recorder.refusals() if case is None else recorder.record(name)
+            (log.folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+            said = document.get("fit", {}).get("error") or ""
+            failed += bool(said)
+            print(f"{log.folder.name}/{name}: {time.perf_counter() - began:.1f} s {said}", flush=True)
+        shutil.rmtree(fits)
+    return int(failed > 0)
+
+
+def renamed(name: str) -> str:
+    """A metric's name in the words of the newer code."""
+    return "/".join(RENAMED_METRICS.get(part, part) for part in name.split("/"))
+
+
+def changed(what: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    """Which of the values, by their names, are in one alone or differ, and the numbers by how much at most."""
+    a, b = ({renamed(name): value for name, value in side.items()} for side in (a, b))
+    for side, names in (("first", a.keys() - b.keys()), ("second", b.keys() - a.keys())):
+        if names:
+            yield f"{what}: only in the {side}: {', '.join(sorted(names))}"
+    differing = {name: (a[name], b[name]) for name in a.keys() & b.keys() if a[name] != b[name]}
+    if not differing:
+        return
+    far, name = max((distance(*pair), name) for name, pair in differing.items())
+    values = " / ".join(map(str, differing[name]))
+    yield f"{what}: {len(differing)} of {len(a)} differ, most {name} by {far:.3g}: {values}"
+
+
+def distance(a: Any, b: Any) -> float:
+    """How far two values are from each other; words are infinitely far."""
+    return abs(a - b) if all(isinstance(value, int | float) for value in (a, b)) else float("inf")
+
+
+def changed_rows(what: str, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> Iterator[str]:
+    """How many queries are answered by other items or scores, and how far scores are apart at most."""
+    pairs = list(zip(a, b, strict=False))
+    items = sum(left["items"] != right["items"] for left, right in pairs) + abs(len(a) - len(b))
+    far = [abs(x - y) for left, right in pairs for x, y in zip(left["scores"], right["scores"], strict=False)]
+    if items or any(far):
+        most = max(far, default=0.0)
+        yield f"{what}: {items} of {len(a)} queries have other items; scores differ by {most:.3g} at most"
+
+
+def changed_tensors(a: Mapping[str, Any], b: Mapping[str, Any], *, allow_renamed: bool) -> Iterator[str]:
+    """Arrays with other content, those that only their name tells apart, and those in one record alone."""
+    differing = [name for name in a if name in b and a[name] != b[name]]
+    gone, new = ([name for name in one if name not in other] for one, other in ((a, b), (b, a)))
+    moved = {}
+    for name in gone:
+        twin = next((other for other in new if b[other] == a[name] and other not in moved.values()), None)
+        moved |= {name: twin} if twin else {}
+    same = len(a) - len(differing) - len(gone)
+    parts = {"other content": differing, "missing": [name for name in gone if name not in moved]}
+    parts["new"] = [name for name in new if name not in moved.values()]
+    parts["renamed"] = [] if allow_renamed else [f"{old} -> {name}" for old, name in moved.items()]
+    for what, names in parts.items():
+        if names:
+            yield f"tensors: {len(names)} {what} ({same} of {len(a)} equal): {', '.join(names)}"
+
+
+def differences(a: dict[str, Any], b: dict[str, Any], *, allow_renamed: bool = False) -> Iterator[str]:
+    """All in which two records of a case differ, a line each."""
+    if "fit" not in a or "fit" not in b:
+        for name in sorted(a.keys() | b.keys()):
+            yield from changed(name, a.get(name, {}), b.get(name, {}))
+        return
+    for part in ("fit", "evaluate"):
+        without = ({k: v for k, v in side.get(part, {}).items() if k != "training"} for side in (a, b))
+        yield from changed(part, *without)
+    yield from changed("training", a["fit"].get("training", {}), b["fit"].get("training", {}))
+    for part in ("validation", "metrics"):
+        yield from changed(part, a.get(part, {}), b.get(part, {}))
+    yield from changed_tensors(a.get("tensors", {}), b.get("tensors", {}), allow_renamed=allow_renamed)
+    answers = [side.get("answers", {}) for side in (a, b)]
+    for ask in sorted(answers[0].keys() | answers[1].keys()):
+        rows = [side.get(ask, {}) for side in answers]
+        yield from changed(f"answers, {ask}", *({k: v for k, v in side.items() if k != "rows"} for side in rows))
+        yield from changed_rows(f"answers, {ask}", *(side.get("rows", []) for side in rows))
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    folders, differ = [Path(arguments.a), Path(arguments.b)], 0
+    found = sorted({str(file.relative_to(folder)) for folder in folders for file in folder.glob("*/*.json")})
+    names = [name for name in found if chosen(Path(name).stem, CASES.get(Path(name).stem), arguments.only)]
+    for name in names:
+        absent = [str(folder) for folder in folders if not (folder / name).exists()]
+        lines = [f"not in {folder}" for folder in absent]
+        if not absent:
+            sides = [json.loads((folder / name).read_text()) for folder in folders]
+            lines = list(differences(*sides, allow_renamed=arguments.allow_renamed))
+        differ += bool(lines)
+        print("\n  ".join([f"{name.removesuffix('.json')}: {'differs' if lines else 'equal'}", *lines]))
+    print(f"{differ} of {len(names)} differ")
+    return int(differ > 0 or not names)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    recorder, comparer, server = (commands.add_parser(name) for name in ("record", "compare", "serve"))
+    recorder.add_argument("out")
+    recorder.add_argument("--source", default=Path(__file__).resolve().parents[1] / "src")
+    recorder.add_argument("--log")
+    recorder.add_argument("--items")
+    recorder.add_argument("--users", type=int, default=150)
+    comparer.add_argument("a")
+    comparer.add_argument("b")
+    comparer.add_argument("--allow-renamed", action="store_true", help="an array may have another name")
+    for command in (recorder, comparer):
+        command.add_argument("--only", type=lambda text: text.split(","), default=[])
+    for command, work in ((recorder, record), (comparer, compare), (server, lambda _: serve())):
+        command.set_defaults(work=work)
+    arguments = parser.parse_args()
+    return int(arguments.work(arguments) or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
