@@ -51,12 +51,21 @@ def case(num_items, branching, rows, seed, *, distinct=True):
     return tree, queries.astype(np.float32), vectors.astype(np.float32), bias.astype(np.float32), targets
 
 
+def levels_of(queries, vectors, tree, targets, bias=0):
+    """The levels of one target a row, by products of vectors, as an estimator with vectors scores."""
+    return rectified_levels(queries @ vectors.T + bias, tree, targets[:, None])[:, 0]
+
+
+def steps_of(queries, vectors, tree, targets, bias=0):
+    return one_step_labels(queries @ vectors.T + bias, tree, targets[:, None])[:, 0]
+
+
 @pytest.mark.parametrize("distinct", [True, False], ids=["distinct", "ties"])
 @pytest.mark.parametrize(("num_items", "branching"), [(1, 2), (2, 2), (23, 2), (64, 4), (50, 3), (9, 16)])
 def test_labels_equal_the_definition(num_items, branching, distinct, path):
     tree, queries, vectors, bias, targets = case(num_items, branching, 40, num_items, distinct=distinct)
-    levels = rectified_levels(queries, vectors, tree, targets, bias_N=bias)
-    steps = one_step_labels(queries, vectors, tree, targets, bias_N=bias)
+    levels = levels_of(queries, vectors, tree, targets, bias)
+    steps = steps_of(queries, vectors, tree, targets, bias)
     assert levels.dtype == np.uint8
     for row, target in enumerate(targets):
         z, one_step = plain_labels(vectors @ queries[row] + bias, tree, target)
@@ -68,8 +77,8 @@ def test_labels_equal_the_definition(num_items, branching, distinct, path):
 @given(st.integers(1, 60), st.integers(2, 5), st.integers(0, 10**6), st.booleans())
 def test_the_label_is_the_product_of_the_steps_below(num_items, branching, seed, distinct):
     tree, queries, vectors, bias, targets = case(num_items, branching, 7, seed, distinct=distinct)
-    levels = rectified_levels(queries, vectors, tree, targets, bias_N=bias)
-    steps = one_step_labels(queries, vectors, tree, targets, bias_N=bias)
+    levels = levels_of(queries, vectors, tree, targets, bias)
+    steps = steps_of(queries, vectors, tree, targets, bias)
     z = levels[:, None] <= np.arange(1, tree.shape.depth + 1)
     assert np.array_equal(z, np.cumprod(steps[:, ::-1], axis=1)[:, ::-1].astype(bool))
 
@@ -77,7 +86,7 @@ def test_the_label_is_the_product_of_the_steps_below(num_items, branching, seed,
 def test_binary_levels_are_the_bit_length_of_the_nearest_better_leaf():
     tree, queries, vectors, bias, targets = case(64, 2, 50, 5)
     assert tree.shape.capacity == 64
-    levels = rectified_levels(queries, vectors, tree, targets, bias_N=bias)
+    levels = levels_of(queries, vectors, tree, targets, bias)
     for row, target in enumerate(targets):
         scores, leaf = vectors @ queries[row] + bias, int(tree.leaf_of_item[target])
         better = [int(tree.leaf_of_item[item]) for item in range(64) if scores[item] > scores[target]]
@@ -89,29 +98,30 @@ def test_known_answer_item_f_of_the_papers_illustration(path):
     # Appendix F: below node 1 (items a..h) c leads with .13, so f (.11) has label 0; f leads e..h, node 4: label 1.
     probabilities = np.array([0.05, 0.02, 0.13, 0.04, 0.06, 0.11, 0.03, 0.08, 0.2, 0.28], np.float32)
     tree = Tree(Shape(2, 2, 4), np.array([*range(10), -1, -1, -1, -1, -1, -1], np.int32))
-    level = rectified_levels(np.ones((1, 1), np.float32), probabilities[:, None], tree, np.array([5]))
+    level = levels_of(np.ones((1, 1), np.float32), probabilities[:, None], tree, np.array([5]))
     # Node 1 is on level 1, node 4 on level 2, as in the figure.
     assert level.tolist() == [2]
 
 
 def test_many_rows_pass_in_blocks(path, monkeypatch):
     tree, queries, vectors, bias, targets = case(40, 2, 30, 8)
-    whole = rectified_levels(queries, vectors, tree, targets, bias_N=bias)
-    steps = one_step_labels(queries, vectors, tree, targets, bias_N=bias)
+    whole = levels_of(queries, vectors, tree, targets, bias)
+    steps = steps_of(queries, vectors, tree, targets, bias)
     monkeypatch.setattr("beamwood.kernels.labels.BLOCK_ROWS", 7)
-    assert np.array_equal(rectified_levels(queries, vectors, tree, targets, bias_N=bias), whole)
-    assert np.array_equal(one_step_labels(queries, vectors, tree, targets, bias_N=bias), steps)
-    assert len(rectified_levels(queries[:0], vectors, tree, targets[:0])) == 0
+    assert np.array_equal(levels_of(queries, vectors, tree, targets, bias), whole)
+    assert np.array_equal(steps_of(queries, vectors, tree, targets, bias), steps)
+    assert len(levels_of(queries[:0], vectors, tree, targets[:0])) == 0
 
 
 def test_what_does_not_fit_is_an_error():
     tree, queries, vectors, bias, targets = case(20, 2, 5, 1)
-    with pytest.raises(InputError, match="vectors_ND"):
-        rectified_levels(queries, vectors[:-1], tree, targets)
-    with pytest.raises(InputError, match="targets_B"):
-        rectified_levels(queries, vectors, tree, targets + 20)
-    with pytest.raises(InputError, match="bias_N"):
-        rectified_levels(queries, vectors, tree, targets, bias_N=bias[:3])
-    vectors[3, 0] = np.nan
-    with pytest.raises(InputError, match="NaN"):
-        rectified_levels(queries, vectors, tree, targets)
+    scores, targets = queries @ vectors.T + bias, targets[:, None]
+    for labels in (rectified_levels, one_step_labels):
+        with pytest.raises(InputError, match="scores_BN has shape"):
+            labels(scores[:, :-1], tree, targets)
+        with pytest.raises(InputError, match=r"targets_BT must hold items in 0\.\.19"):
+            labels(scores, tree, targets + 20)
+        with pytest.raises(InputError, match="targets_BT has shape"):
+            labels(scores, tree, targets[:3])
+        with pytest.raises(InputError, match="NaN"):
+            labels(np.where(scores == scores[2, 1], np.nan, scores), tree, targets)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamwood.errors import InputError
-from beamwood.kernels.labels import levels_of_scores
+from beamwood.kernels.labels import rectified_levels
 from beamwood.kernels.paths import sample_paths
 from beamwood.losses.softmax import full_softmax, sampled_softmax
 from beamwood.theory.heap import bayes_regret, beam_over, level_maxima, level_sums
@@ -68,7 +68,7 @@ def test_the_label_illustration():
     tree = Tree(Shape(2, 2, 4), np.arange(16))
     eta = np.full(16, 0.04)
     eta[[2, 5]] = 0.13, 0.11
-    positive_from = levels_of_scores(eta[None].astype(np.float32), tree, np.array([[5]]))[0, 0]
+    positive_from = rectified_levels(eta[None].astype(np.float32), tree, np.array([[5]]))[0, 0]
     # The paper counts nodes from the root, 0, level by level.
     ancestors = {level: 2**level - 1 + int(tree.shape.ancestors(np.array([5]), level)[0]) for level in range(1, 5)}
     assert ancestors == {1: 1, 2: 4, 3: 9, 4: 20}
@@ -78,12 +78,12 @@ def test_the_label_illustration():
 def test_rectified_labels_follow_the_best_item():
     """DTR, equation 14: a target is positive from its leaf up to where a better item joins, and nowhere above."""
     for target in range(8):
-        level = levels_of_scores(ETA[None].astype(np.float32), EIGHT, np.array([[target]]))[0, 0]
+        level = rectified_levels(ETA[None].astype(np.float32), EIGHT, np.array([[target]]))[0, 0]
         for j in range(4):
             below = np.flatnonzero(np.arange(8) >> (3 - j) == target >> (3 - j))
             best = below[np.lexsort((below, -ETA[below]))[0]]
             assert (j >= level) == (best == target)
-    levels = levels_of_scores(ETA[None].astype(np.float32), EIGHT, np.arange(8)[None])[0]
+    levels = rectified_levels(ETA[None].astype(np.float32), EIGHT, np.arange(8)[None])[0]
     assert levels.tolist() == [0, 3, 3, 2, 1, 3, 2, 3]
 
 

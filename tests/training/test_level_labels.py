@@ -93,3 +93,37 @@ def test_pseudo_targets_follow_the_best_child(num_items, branching):
             if level > 1:
                 families = scores.reshape(-1, branching)
                 z = z[np.arange(len(families)) * branching + families.argmax(axis=1)]
+
+
+class Encoded(Fixed):
+    """The same scores by vectors, one of which each history has; what was seen counts -3 more."""
+
+    repeat_weight = -3.0
+
+    def __init__(self, queries, vectors):
+        super().__init__(queries @ vectors.T)
+        self.queries, self.vectors, self.encoded = queries, vectors, 0
+
+    def encode(self, histories):
+        self.encoded += len(histories)
+        return self.queries[histories.items[histories.indptr[1:] - 1]]
+
+    def score(self, histories, items_BM):
+        raise AssertionError("what has vectors is asked for them")
+
+
+@pytest.mark.parametrize("rule", ["rectified", "one-step"])
+def test_an_estimator_with_vectors_encodes_each_history_once(rule, monkeypatch):
+    rng = np.random.default_rng(4)
+    tree = random_tree(30, rng)
+    queries, vectors = rng.normal(size=(30, 4)).astype(np.float32), rng.normal(size=(30, 4)).astype(np.float32)
+    histories = ItemLists.from_lists(rng.integers(0, 30, rng.integers(1, 5)) for _ in range(8))
+    newest = histories.items[histories.indptr[1:] - 1]
+    estimator, plain = Encoded(queries, vectors), (queries @ vectors.T)[newest]
+    for row, seen in enumerate(histories):
+        plain[row, np.unique(seen)] -= 3
+    targets = rng.integers(0, 30, (8, 5))
+    expected = estimated_labels(Fixed(plain), tree, ItemLists.empty(8), targets, rule)
+    monkeypatch.setattr("beamwood.training.level_labels._CELLS", 100)  # three histories at a time
+    assert torch.equal(estimated_labels(estimator, tree, histories, targets, rule), expected)
+    assert estimator.encoded == 8

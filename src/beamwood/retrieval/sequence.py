@@ -76,6 +76,11 @@ class SequenceSearcher:
     def num_items(self) -> int:
         return len(self.encoder.vectors)
 
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        """float32[N, D], what a history's vector is multiplied with."""
+        return self.encoder.vectors
+
     def encode(self, histories: ItemLists) -> NDArray[np.float32]:
         """float32[B, D], the vector of each history; zeros for an empty one."""
         if len(histories.items) and int(histories.items.max()) >= self.num_items:

@@ -7,19 +7,39 @@ JTM, PLT and plain DTR: a node's label is the sum over the items below it).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from beamwood.errors import InputError
-from beamwood.kernels.labels import level_masses, levels_of_scores, one_step_of_scores
+from beamwood.kernels.labels import level_masses, one_step_labels, rectified_levels
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.tree import Tree
 from beamwood.types import Estimator, IndexArray, ItemLists
 
-__all__ = ["estimated_labels", "pseudo_targets"]
+__all__ = ["Encoding", "estimated_labels", "pseudo_targets"]
+
+# Scores held at a time (64 MiB), whatever the number of items.
+_CELLS = 2**24
+
+
+@runtime_checkable
+class Encoding(Protocol):
+    """An estimator by vectors: the product of a history's and an item's, `repeat_weight` more for what was seen."""
+
+    repeat_weight: float
+
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        """float32[N, D], the items'."""
+        ...
+
+    def encode(self, histories: ItemLists) -> NDArray[np.float32]:
+        """float32[B, D], each history's."""
+        ...
 
 
 def estimated_labels(
@@ -37,20 +57,48 @@ def estimated_labels(
     14). "one-step": z_j = 1 iff the child on the target's path beats its siblings, by their best items (the authors'
     program); the rectified label is the product of these from level j down. `normalised`: float32, each label divided
     by its level's mass, so that its expectation sums to 1 over the level (definition 3; the paper trains without).
-    Memory: rows x N floats.
+    Each history is encoded once. Memory: 64 MiB of scores at a time.
     """
     if estimator.num_items != tree.num_items:
         raise InputError(f"the estimator knows {estimator.num_items} items, the tree {tree.num_items}; fit it on them")
-    everything = np.broadcast_to(np.arange(tree.num_items, dtype=np.int32), (len(histories), tree.num_items))
-    scores = estimator.score(histories, everything)
+    height = max(1, _CELLS // tree.num_items)
+    parts = [
+        _labels_of_block(estimator, tree, histories.take(rows), targets_BT[rows], rule, normalised=normalised)
+        for rows in np.split(np.arange(len(histories)), range(height, len(histories), height))
+    ]
+    return torch.cat(parts, dim=1)
+
+
+def _labels_of_block(
+    estimator: Estimator,
+    tree: Tree,
+    histories: ItemLists,
+    targets_BT: IndexArray,
+    rule: Literal["rectified", "one-step"],
+    *,
+    normalised: bool,
+) -> Tensor:
+    scores_BN = all_scores(estimator, histories)
     if rule == "one-step":
-        labels = torch.from_numpy(one_step_of_scores(scores, tree, targets_BT)).permute(2, 0, 1)
+        labels = torch.from_numpy(one_step_labels(scores_BN, tree, targets_BT)).permute(2, 0, 1)
     else:
-        levels = torch.from_numpy(levels_of_scores(scores, tree, targets_BT))
+        levels = torch.from_numpy(rectified_levels(scores_BN, tree, targets_BT))
         labels = torch.arange(1, tree.shape.depth + 1)[:, None, None] >= levels[None]
     if not normalised:
         return labels
-    return labels / torch.from_numpy(level_masses(scores, tree)).T[:, :, None]
+    return labels / torch.from_numpy(level_masses(scores_BN, tree)).T[:, :, None]
+
+
+def all_scores(estimator: Estimator, histories: ItemLists) -> NDArray[np.float32]:
+    """float32[B, N], an estimator's score of every item; by products of whole tables where it has vectors."""
+    if not isinstance(estimator, Encoding):
+        every = np.arange(estimator.num_items, dtype=np.int32)
+        return estimator.score(histories, np.broadcast_to(every, (len(histories), len(every))))
+    scores: NDArray[np.float32] = estimator.encode(histories) @ estimator.vectors.T
+    if estimator.repeat_weight:
+        seen = histories.distinct()
+        scores[seen.rows, seen.items] += np.float32(estimator.repeat_weight)
+    return scores
 
 
 @torch.no_grad()

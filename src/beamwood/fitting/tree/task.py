@@ -135,8 +135,6 @@ class TreeTask:
         self._future_end = train.histories.indptr[self.examples.users + 1]
         self._items = train.histories.items
         self.folds = np.random.default_rng(seed).integers(0, _FOLDS, len(train.histories))
-        # Rectified labels of every example, computed once for each tree where the target is given by the example.
-        self._labels: tuple[Tree, Tensor] | None = None
 
     @property
     def tree(self) -> Tree:
@@ -183,28 +181,13 @@ class TreeTask:
         targets, tree = self._items[positions], self.tree
         z_HBT = None
         if self.parts.estimator is not None and self.parts.labels in ("rectified", "one-step"):
-            if self.next_item_only:
-                z_HBT = self._all_labels(tree)[:, rows, None]
-            else:
-                z_HBT = self._labels_of(tree, histories, targets)
+            z_HBT = self._labels_of(tree, histories, targets)
         return Batch(
             torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.windows))).astype(np.int64)),
             torch.from_numpy(tree.leaves_of(targets).astype(np.int64)),
             z_HBT,
             None if self.model.scorer.neighbours is None else torch.from_numpy(self.folds[self.examples.users[rows]]),
         )
-
-    def _all_labels(self, tree: Tree) -> Tensor:
-        """z bool[H, E] of every example's next item."""
-        if self._labels is None or self._labels[0] is not tree:
-            assert self.parts.estimator is not None
-            blocks = []
-            for start in range(0, len(self.examples), _BLOCK):
-                rows = np.arange(start, min(start + _BLOCK, len(self.examples)))
-                histories, targets = self.examples.histories(rows), self.examples.targets(rows)[:, None]
-                blocks.append(self._labels_of(tree, histories, targets)[:, :, 0])
-            self._labels = (tree, torch.cat(blocks, dim=1))
-        return self._labels[1]
 
     def _labels_of(self, tree: Tree, histories: ItemLists, targets_BT: np.ndarray) -> Tensor:
         rule: Any = self.parts.labels
