@@ -25,7 +25,8 @@ from beamwood.data import ColumnNames, Dataset, disjoint_users, read_log
 from beamwood.data.split import by_boundary
 from beamwood.evaluation.protocol import evaluate, search_of
 from beamwood.evaluation.significance import bootstrap_interval, compare
-from beamwood.fitting.vectors.towers import Config, TwoTowerTask, fit
+from beamwood.fitting.vectors.towers import TwoTowerTask
+from beamwood.methods.two_tower import METHOD, Config
 from beamwood.sampling.in_batch import Bir, Pairs, log_popularity
 from beamwood.theory.sampling import resampling_bias_bound
 from benchmarks.measure import in_process, timed
@@ -47,7 +48,15 @@ def random_log(num_users: int = 30_000, num_items: int = 40_000, events: int = 3
 def step_cost(negatives: str, draw: str, batch_size: int, repeats: int) -> dict[str, float]:
     torch.set_num_threads(1)
     data = random_log()
-    config = Config(user_tower="mf", width=32, negatives=negatives, draw=draw, batch_size=batch_size)
+    config = Config(
+        **{
+            "model.user_tower": "mf",
+            "model.width": 32,
+            "loss.negatives": negatives,
+            "loss.draw": draw,
+            "loop.batch_size": batch_size,
+        }
+    )
     task = TwoTowerTask(data, config, seed=0)
     rng = np.random.default_rng(0)
 
@@ -136,21 +145,23 @@ def quality(arguments: argparse.Namespace) -> None:
                 file = folder / f"{name}-{batch_size}-{seed}.npz"
                 if not file.exists():
                     config = Config(
-                        user_tower=tower,
-                        negatives=name,
-                        batch_size=batch_size,
-                        max_epochs=arguments.epochs,
-                        learning_rate=arguments.learning_rate,
-                        evaluate_every=max(1, arguments.evaluate_every * 2048 // batch_size),
-                        cache_share=arguments.cache_share,
-                        cache_counts=arguments.cache_counts,
+                        **{
+                            "model.user_tower": tower,
+                            "loss.negatives": name,
+                            "loop.batch_size": batch_size,
+                            "loop.max_epochs": arguments.epochs,
+                            "optimiser.learning_rate": arguments.learning_rate,
+                            "loop.evaluate_every": max(1, arguments.evaluate_every * 2048 // batch_size),
+                            "loss.cache_share": arguments.cache_share,
+                            "loss.cache_counts": arguments.cache_counts,
+                        },
                         # The study's form.
-                        width=32,
-                        item_start="random",
-                        repeat_weight=0,
+                        **{"model.width": 32, "start.items": "random", "choose.seen_weight": 0},
                     )
                     began = time.perf_counter()
-                    retriever = fit(split, config, seed=seed, progress=False, time_limit=arguments.minutes * 60)
+                    retriever = METHOD.fitted(
+                        split, config, seed=seed, progress=False, time_limit=arguments.minutes * 60
+                    )
                     print(
                         name, batch_size, seed, f"{time.perf_counter() - began:.0f} s", retriever.metadata["training"]
                     )

@@ -25,37 +25,48 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
     import polars as pl
 
     from beamwood.data import Dataset, read_log
-    from beamwood.fitting.ranking import lists as ranker
+    from beamwood.fitting.ranking.lists import ListTask
+    from beamwood.fitting.tree.dtr import make_parts
     from beamwood.fitting.tree.task import TreeTask
-    from beamwood.fitting.vectors import sequence as sasrec
-    from beamwood.fitting.vectors import towers as two_tower
-    from beamwood.methods import dtr
+    from beamwood.fitting.vectors.sequence import SequenceTask
+    from beamwood.fitting.vectors.towers import TwoTowerTask
+    from beamwood.methods import dtr, ranker, sasrec, two_tower
     from beamwood.tree import random_tree
 
     rng = np.random.default_rng(0)
     items = np.concatenate([rng.permutation(num_items), rng.integers(0, num_items, num_items)])
     train = Dataset.from_log(read_log(pl.DataFrame({"user": np.arange(len(items)) // 50, "item": items})))
     if case == "dtr":
-        config = dtr.Config(width=24, embedding_optimizer=optimizer)
-        tree = random_tree(num_items, rng, branching=config.branching)
-        return TreeTask(train, tree, config, dtr.make_parts(config, tree, None), seed=0), config.batch_size
+        config = dtr.Config(**{"model.width": 24, "optimiser.embeddings": optimizer})
+        tree = random_tree(num_items, rng, branching=config.tree.branching)
+        return TreeTask(train, tree, config, make_parts(config, tree, None), seed=0), config.loop.batch_size
     if case == "two_tower":
         towers = two_tower.Config(
-            user_tower="mean",
-            width=32,
-            negatives="bir",
-            item_start="random",
-            batch_size=1024,
-            embedding_optimizer=optimizer,
+            **{
+                "model.user_tower": "mean",
+                "model.width": 32,
+                "loss.negatives": "bir",
+                "start.items": "random",
+                "loop.batch_size": 1024,
+                "optimiser.embeddings": optimizer,
+            },
         )
-        return two_tower.TwoTowerTask(train, towers, seed=0), towers.batch_size
+        return TwoTowerTask(train, towers, seed=0), towers.loop.batch_size
     if case == "sasrec, sampled":
-        sequence = sasrec.Config(sampled_negatives=1000, item_start="random", embedding_optimizer=optimizer)
-        return sasrec.SequenceTask(train, sequence, seed=0), sequence.batch_size
+        sequence = sasrec.Config(
+            **{"loss.sampled_negatives": 1000, "start.items": "random", "optimiser.embeddings": optimizer}
+        )
+        return SequenceTask(train, sequence, encoder="sasrec", seed=0), sequence.loop.batch_size
     pairs = ranker.Config(
-        model="din", loss="logistic", attention=(36,), item_start="random", embedding_optimizer=optimizer
+        **{
+            "model.kind": "din",
+            "loss.kind": "logistic",
+            "model.attention": (36,),
+            "start.items": "random",
+            "optimiser.embeddings": optimizer,
+        }
     )
-    return ranker.ListTask(train, pairs, seed=0), pairs.batch_size
+    return ListTask(train, pairs, seed=0), pairs.loop.batch_size
 
 
 def step_cost(case: str, optimizer: str, num_items: int, repeats: int) -> dict[str, float]:

@@ -26,12 +26,12 @@ import numpy as np
 CUTS = (5, 10, 20)
 GUIDED: dict[str, dict[str, Any]] = {
     "guided": {},
-    "guided, no logloss": {"with_logloss": False},
-    "guided, leaky": {"leaky": True},
-    "guided, leaky, no logloss": {"leaky": True, "with_logloss": False},
-    "guided, mlp": {"surrogate": "mlp"},
-    "guided, nfm1": {"surrogate": "nfm1"},
-    "guided, nfm2": {"surrogate": "nfm2"},
+    "guided, no logloss": {"loss.with_logloss": False},
+    "guided, leaky": {"loss.leaky": True},
+    "guided, leaky, no logloss": {"loss.leaky": True, "loss.with_logloss": False},
+    "guided, mlp": {"loss.surrogate": "mlp"},
+    "guided, nfm1": {"loss.surrogate": "nfm1"},
+    "guided, nfm2": {"loss.surrogate": "nfm2"},
 }
 LOSSES = (
     "logistic",
@@ -46,12 +46,12 @@ LOSSES = (
 # The GuidedRec study decays weights for its own losses; the rivals' decay is that of its logistic loss.
 VARIANTS: dict[str, dict[str, Any]] = {
     "popularity": {},
-    **{loss: {"loss": loss} for loss in LOSSES},
-    **{name: {"loss": "guided"} | options for name, options in GUIDED.items()},
-    "neumf": {"model": "neumf", "loss": "logistic"},
-    "neumf, guided": {"model": "neumf", "loss": "guided"},
-    "din": {"model": "din", "loss": "logistic"},
-    "din, guided": {"model": "din", "loss": "guided"},
+    **{loss: {"loss.kind": loss} for loss in LOSSES},
+    **{name: {"loss.kind": "guided"} | options for name, options in GUIDED.items()},
+    "neumf": {"model.kind": "neumf", "loss.kind": "logistic"},
+    "neumf, guided": {"model.kind": "neumf", "loss.kind": "guided"},
+    "din": {"model.kind": "din", "loss.kind": "logistic"},
+    "din, guided": {"model.kind": "din", "loss.kind": "guided"},
 }
 
 
@@ -68,8 +68,7 @@ def judged(searcher: Any, split: Any, lists: Any) -> dict[str, np.ndarray]:
 def run(arguments: argparse.Namespace) -> None:
     from beamwood.data import Dataset, leave_one_out, read_log
     from beamwood.evaluation.sampled import Sampled
-    from beamwood.fitting.ranking import lists as ranker
-    from beamwood.methods import popularity
+    from beamwood.methods import load_method
     from benchmarks.measure import one_thread
 
     one_thread()
@@ -86,11 +85,16 @@ def run(arguments: argparse.Namespace) -> None:
                 continue
             began = time.process_time()
             if name == "popularity":
-                retriever, config = popularity.fit(split), {}
+                retriever, config = load_method("popularity").fitted(split), {}
             else:
-                options = {"max_epochs": arguments.epochs, "patience": arguments.patience} | VARIANTS[name] | settings
-                chosen = ranker.Config(**options)
-                retriever, config = ranker.fit(split, chosen, seed=seed, progress=False), chosen.model_dump(mode="json")
+                options = (
+                    {"loop.max_epochs": arguments.epochs, "loop.patience": arguments.patience}
+                    | VARIANTS[name]
+                    | settings
+                )
+                ranker = load_method("ranker")
+                chosen = ranker.configured(options)
+                retriever, config = ranker.fitted(split, chosen, seed=seed, progress=False), chosen.flat()
             seconds = time.process_time() - began
             values = judged(retriever.searcher, split, lists)
             np.savez_compressed(target.with_suffix(".npz"), **values)
@@ -110,8 +114,9 @@ def run(arguments: argparse.Namespace) -> None:
 def selection(arguments: argparse.Namespace) -> None:
     from beamwood.data import Dataset, leave_one_out, read_log
     from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_validation
-    from beamwood.fitting.ranking import lists as ranker
+    from beamwood.fitting.ranking.lists import GuidedTask, ListTask
     from beamwood.fitting.run import train
+    from beamwood.methods.ranker import Config
 
     dataset = Dataset.from_log(read_log(arguments.log))
     split = leave_one_out(dataset)
@@ -124,11 +129,16 @@ def selection(arguments: argparse.Namespace) -> None:
     for seed, data in ((int(part), data) for part in arguments.seeds.split(",") for data in trained_on):
         lists = Sampled(split.test, split.train.num_items, num_negatives=99, seed=seed)
         for name in arguments.variants.split(";"):
-            config = ranker.Config(max_epochs=arguments.epochs, patience=10_000, **VARIANTS[name])
-            kind = ranker.GuidedTask if config.loss == "guided" else ranker.ListTask
+            config = Config(**{"loop.max_epochs": arguments.epochs, "loop.patience": 10_000}, **VARIANTS[name])
+            kind = GuidedTask if config.loss.kind == "guided" else ListTask
             task, seen = kind(trained_on[data], config, seed=seed), []
             valid = sampled_validation(
-                task.searcher, split.valid, split.train.num_items, num_users=1000, seed=seed, monitor=config.monitor
+                task.searcher,
+                split.valid,
+                split.train.num_items,
+                num_users=1000,
+                seed=seed,
+                monitor=config.choose.monitor,
             )
 
             def measure(task: Any = task, seen: Any = seen, valid: Any = valid, lists: Any = lists) -> dict[str, float]:
@@ -202,17 +212,18 @@ def stepper(name: str) -> Callable[[], None]:
     import polars as pl
 
     from beamwood.data import Dataset, read_log
-    from beamwood.fitting.ranking.lists import Config, GuidedTask, ListTask
+    from beamwood.fitting.ranking.lists import GuidedTask, ListTask
+    from beamwood.methods.ranker import Config
     from beamwood.training.step import train_step
 
     rng = np.random.default_rng(0)
     log = pl.DataFrame({"user": rng.integers(0, 943, 100_000), "item": rng.integers(0, 1682, 100_000)})
     config = Config(**VARIANTS[name])
-    task = (GuidedTask if config.loss == "guided" else ListTask)(Dataset.from_log(read_log(log)), config, seed=0)
+    task = (GuidedTask if config.loss.kind == "guided" else ListTask)(Dataset.from_log(read_log(log)), config, seed=0)
 
     def steps() -> None:
         for _ in range(50):
-            batch = task.batch(rng.integers(0, task.num_examples, config.batch_size))
+            batch = task.batch(rng.integers(0, task.num_examples, config.loop.batch_size))
             if isinstance(task, GuidedTask):
                 task.update(batch, step=1, clip_norm=None)
             else:
@@ -249,7 +260,7 @@ def main() -> None:
     runner.add_argument("--seeds", default="0,1,2,3,4")
     runner.add_argument("--epochs", type=int, default=200)
     runner.add_argument("--patience", type=int, default=20)
-    runner.add_argument("--set", action="append", default=[], help="key=JSON for all trained ones")
+    runner.add_argument("--set", action="append", default=[], help="group.key=JSON for all trained ones")
     runner.set_defaults(work=run)
     tabler = commands.add_parser("table")
     tabler.add_argument("--out", required=True)

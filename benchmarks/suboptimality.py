@@ -17,7 +17,7 @@ import polars as pl
 
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import Market, MarketConfig, make_market
-from beamwood.methods.dtr import Config, fit
+from beamwood.methods.dtr import METHOD
 from beamwood.theory.planted import missed, missed_in_theory
 from beamwood.types import ItemLists
 
@@ -26,10 +26,12 @@ MARKET = MarketConfig(
     stay=0.98, popularity_exponent=0.5, category_focus=0.0, item_focus=0.3,
 )  # fmt: skip
 MODEL: dict[str, Any] = {
-    "tree": "category", "node_start": "random", "branching": 2, "width": 16, "attention_hidden": 16,
-    "windows": (6, 4, 2, 1, 1), "mlp": (64, 32),
-    "targets": 1, "horizon": 1, "num_negatives": 64, "min_history": 2, "learning_rate": 3e-3, "batch_size": 256,
-    "bf16": False, "monitor": "all/f@20", "evaluate_every": 500, "patience": 100, "validation_users": 400,
+    "tree.start": "category", "tree.branching": 2, "start.scores": "random",
+    "model.width": 16, "model.attention_hidden": 16, "model.windows": (6, 4, 2, 1, 1), "model.mlp": (64, 32),
+    "examples.num_targets": 1, "examples.horizon": 1, "examples.min_history": 2, "loss.num_negatives": 64,
+    "optimiser.learning_rate": 3e-3, "optimiser.bf16": False,
+    "loop.batch_size": 256, "loop.evaluate_every": 500, "loop.patience": 100,
+    "choose.monitor": "all/f@20", "choose.validation_users": 400,
 }  # fmt: skip
 
 
@@ -63,9 +65,9 @@ def one(seed: int, steps: int, k: int) -> dict[str, Any]:
     eta = market.next_probabilities(histories)
     result: dict[str, Any] = {"seed": seed}
     for labels in ("summed", "rectified"):
-        config = Config(**MODEL, max_steps=steps, labels=labels, estimator=None)
+        config = MODEL | {"loop.max_steps": steps, "loss.labels": labels}
         estimator = NextItem(market) if labels == "rectified" else None
-        retriever = fit(split, config, seed=seed, progress=False, estimator=estimator)  # type: ignore[arg-type]
+        retriever = METHOD.fitted(split, config, seed=seed, progress=False, estimator=estimator)
         searcher: Any = retriever.searcher
         if labels == "summed":
             for name, loss in missed_in_theory(searcher.tree, eta, k).items():

@@ -29,43 +29,47 @@ CUTS = (5, 10, 20)
 METRICS = ("hit_rate", "ndcg")
 # One form for all, chosen on the validation data of amazon_beauty; see benchmarks/results/tail.md.
 FORM: dict[str, Any] = {
-    "item_start": "random",
-    "width": 64,
-    "length": 20,
-    "num_blocks": 1,
-    "num_heads": 2,
-    "dropout": 0.2,
-    "learning_rate": 1e-2,
-    "weight_decay": 0.3,
-    "warmup_steps": 100,
-    "batch_size": 128,
-    "max_steps": 2100,
-    "evaluate_every": 350,
+    "start.items": "random",
+    "model.width": 64,
+    "model.length": 20,
+    "model.num_blocks": 1,
+    "model.num_heads": 2,
+    "model.dropout": 0.2,
+    "optimiser.learning_rate": 1e-2,
+    "optimiser.weight_decay": 0.3,
+    "optimiser.warmup_steps": 100,
+    "loop.batch_size": 128,
+    "loop.max_steps": 2100,
+    "loop.evaluate_every": 350,
 }
 # Alignment goes on from the fitted model for so long.
-ALIGNED: dict[str, Any] = FORM | {"learning_rate": 1e-3, "warmup_steps": 20, "max_steps": 350, "evaluate_every": 175}
-LOOP: dict[str, Any] = {"validation_users": 2000, "monitor": "all/ndcg@20", "patience": 1000}
-ON_TOP: dict[str, Any] = {"max_steps": 600, "evaluate_every": 100}
-PAPER = {"pi": "prob", "tau": 0.1}
+ALIGNED: dict[str, Any] = FORM | {
+    "optimiser.learning_rate": 1e-3,
+    "optimiser.warmup_steps": 20,
+    "loop.max_steps": 350,
+    "loop.evaluate_every": 175,
+}
+LOOP: dict[str, Any] = {"choose.validation_users": 2000, "choose.monitor": "all/ndcg@20", "loop.patience": 1000}
+ON_TOP: dict[str, Any] = {"loop.max_steps": 600, "loop.evaluate_every": 100}
+PAPER = {"loss.pi": "prob", "loss.tau": 0.1}
 COUNTED = {"popularity": "popularity", "co-occurrence": "cooccurrence", "transitions": "transitions"}
 SCRATCH: dict[str, tuple[str, dict[str, Any]]] = {
     "sasrec": ("sasrec", FORM),
     "gru4rec": ("gru4rec", FORM),
     # A window for each prefix: as many examples a step as the others' positions.
-    "caser": ("caser", FORM | {"length": 10, "batch_size": 704}),
-    "fmlp": ("fmlp", FORM | {"batch_size": 704}),
-    "sasrec, no decay": ("sasrec", FORM | {"weight_decay": 0.0, "dropout": 0.5}),
-    "sasrec, prior 0.5": ("sasrec", FORM | {"prior_power": 0.5}),
-    "r2rec, from scratch": ("lpo4rec", FORM | {"preference": "none", "reweight_strength": 2}),
+    "caser": ("caser", FORM | {"model.length": 10, "loop.batch_size": 704}),
+    "fmlp": ("fmlp", FORM | {"loop.batch_size": 704}),
+    "sasrec, no decay": ("sasrec", FORM | {"optimiser.weight_decay": 0.0, "model.dropout": 0.5}),
+    "r2rec, from scratch": ("lpo4rec", FORM | {"loss.preference": "none", "loss.reweight_strength": 2}),
     "lpo4rec, from scratch": ("lpo4rec", FORM),
     "lpo4rec, paper's pi, from scratch": ("lpo4rec", FORM | PAPER),
-    "reweighting alone, from scratch": ("lpo4rec", FORM | {"preference": "none"}),
-    "lpo4rec, no reweighting, from scratch": ("lpo4rec", FORM | {"reweight": False}),
+    "reweighting alone, from scratch": ("lpo4rec", FORM | {"loss.preference": "none"}),
+    "lpo4rec, no reweighting, from scratch": ("lpo4rec", FORM | {"loss.reweight": False}),
 }
 # The same with item vectors that start from transitions and do not decay; half of the steps are enough then.
-START: dict[str, Any] = {"item_start": "transitions", "item_decay": 0.0, "max_steps": 1050}
+START: dict[str, Any] = {"start.items": "transitions", "optimiser.item_decay": 0.0, "loop.max_steps": 1050}
 SCRATCH |= {
-    f"lpo4rec, paper's pi, e^{power} : 1, from scratch": ("lpo4rec", FORM | PAPER | {"reweight_strength": power})
+    f"lpo4rec, paper's pi, e^{power} : 1, from scratch": ("lpo4rec", FORM | PAPER | {"loss.reweight_strength": power})
     for power in (1.5, 2)
 }
 SCRATCH |= {
@@ -74,12 +78,12 @@ SCRATCH |= {
 }
 # One change each of "lpo4rec, paper's pi, started" (table II of the paper, and what lambda, tau and K do).
 CHANGES: dict[str, dict[str, Any]] = {
-    "no reweighting": {"reweight": False},
-    "top-K": {"negatives": "top"},
-    "uniform": {"negatives": "uniform"},
-    **{f"lambda {value}": {"strength": value} for value in (0.1, 1.0, 2.0)},
-    **{f"tau {value}": {"tau": value} for value in (0.02, 0.5, 2.0)},
-    **{f"K {value}": {"num_negatives": value} for value in (1, 3, 30)},
+    "no reweighting": {"loss.reweight": False},
+    "top-K": {"loss.negatives": "top"},
+    "uniform": {"loss.negatives": "uniform"},
+    **{f"lambda {value}": {"loss.strength": value} for value in (0.1, 1.0, 2.0)},
+    **{f"tau {value}": {"loss.tau": value} for value in (0.02, 0.5, 2.0)},
+    **{f"K {value}": {"loss.num_negatives": value} for value in (1, 3, 30)},
 }
 SCRATCH |= {
     f"lpo4rec, paper's pi, {name}, started": ("lpo4rec", FORM | PAPER | START | change)
@@ -87,29 +91,33 @@ SCRATCH |= {
 }
 FROM: dict[str, tuple[str, dict[str, Any]]] = {
     "melt": ("melt", ON_TOP),
-    "melt, rarest fifth": ("melt", ON_TOP | {"item_quantile": 0.2}),
-    "melt, rarest half": ("melt", ON_TOP | {"item_quantile": 0.5}),
-    "cities": ("cities", ON_TOP | {"reach": 8}),
-    "sasrec, trained on": ("lpo4rec", ALIGNED | {"preference": "none", "reweight": False}),
-    "r2rec": ("lpo4rec", ALIGNED | {"preference": "none", "reweight_strength": 2}),
-    "reweighting alone": ("lpo4rec", ALIGNED | {"preference": "none"}),
-    "dpo": ("lpo4rec", ALIGNED | {"preference": "dpo", "beta": 0.1, "reweight": False, "num_negatives": 1}),
-    "s-dpo": ("lpo4rec", ALIGNED | {"preference": "s-dpo", "beta": 1, "reweight": False, "num_negatives": 3}),
-    "simpo": ("lpo4rec", ALIGNED | {"preference": "simpo", "beta": 2, "reweight": False, "num_negatives": 1}),
-    "orpo": ("lpo4rec", ALIGNED | {"preference": "orpo", "strength": 0.1, "reweight": False, "num_negatives": 1}),
+    "melt, rarest fifth": ("melt", ON_TOP | {"examples.item_quantile": 0.2}),
+    "melt, rarest half": ("melt", ON_TOP | {"examples.item_quantile": 0.5}),
+    "cities": ("cities", ON_TOP | {"examples.reach": 8}),
+    "sasrec, trained on": ("lpo4rec", ALIGNED | {"loss.preference": "none", "loss.reweight": False}),
+    "r2rec": ("lpo4rec", ALIGNED | {"loss.preference": "none", "loss.reweight_strength": 2}),
+    "reweighting alone": ("lpo4rec", ALIGNED | {"loss.preference": "none"}),
+    "dpo": (
+        "lpo4rec",
+        ALIGNED | {"loss.preference": "dpo", "loss.beta": 0.1, "loss.reweight": False, "loss.num_negatives": 1},
+    ),
+    "s-dpo": (
+        "lpo4rec",
+        ALIGNED | {"loss.preference": "s-dpo", "loss.beta": 1, "loss.reweight": False, "loss.num_negatives": 3},
+    ),
+    "simpo": (
+        "lpo4rec",
+        ALIGNED | {"loss.preference": "simpo", "loss.beta": 2, "loss.reweight": False, "loss.num_negatives": 1},
+    ),
+    "orpo": (
+        "lpo4rec",
+        ALIGNED | {"loss.preference": "orpo", "loss.strength": 0.1, "loss.reweight": False, "loss.num_negatives": 1},
+    ),
     "lpo4rec": ("lpo4rec", ALIGNED),
     "lpo4rec, paper's pi": ("lpo4rec", ALIGNED | PAPER),
-    "lpo4rec, logprob": ("lpo4rec", ALIGNED | {"pi": "logprob"}),
-    "lpo4rec, no reweighting": ("lpo4rec", ALIGNED | {"reweight": False}),
+    "lpo4rec, logprob": ("lpo4rec", ALIGNED | {"loss.pi": "logprob"}),
+    "lpo4rec, no reweighting": ("lpo4rec", ALIGNED | {"loss.reweight": False}),
 }
-FROM |= {
-    f"sasrec, trained on, prior {value}": (
-        "lpo4rec",
-        ALIGNED | {"preference": "none", "reweight": False, "prior_power": value},
-    )
-    for value in (0.25, 0.5, 1.0)
-}
-FROM |= {"lpo4rec, prior 0.5": ("lpo4rec", ALIGNED | {"prior_power": 0.5, "reweight": False})}
 # A fitted model brings 200 candidates, transitions' scores are added to its own.
 BEHIND = ("sasrec, started", "gru4rec, started", "caser, started", "r2rec, started", "lpo4rec, paper's pi, started")
 BOTH = {f"{name} + transitions": name for name in BEHIND}
@@ -175,18 +183,25 @@ def run(arguments: argparse.Namespace) -> None:
                 module = load_method(COUNTED[name])
                 config, options = module.Config(), {}
             elif name in BOTH:
-                module, options = load_method("two-stage"), {}
-                stages = {"retriever": str(folder / f"{BOTH[name]}-{seed}"), "ranker": str(folder / "transitions-0")}
-                own = {"num_candidates": 200, "validation_users": 2000, "monitor": LOOP["monitor"]}
+                module, options = load_method("two_stage"), {}
+                stages = {
+                    "start.retriever": str(folder / f"{BOTH[name]}-{seed}"),
+                    "start.ranker": str(folder / "transitions-0"),
+                }
+                own = {
+                    "model.num_candidates": 200,
+                    "choose.validation_users": 2000,
+                    "choose.monitor": LOOP["choose.monitor"],
+                }
                 config = module.Config(**(own | settings | stages))
             else:
                 method, own = (SCRATCH | FROM)[name]
-                start = {"start": str(folder / f"{arguments.start}-{seed}")} if name in FROM else {}
+                start = {"start.folder": str(folder / f"{arguments.start}-{seed}")} if name in FROM else {}
                 module, options = load_method(method), {"progress": False}
-                aligned = {"tail_of": rule.of} if method == "lpo4rec" else {}
+                aligned = {"loss.tail_of": rule.of} if method == "lpo4rec" else {}
                 config = module.Config(**(LOOP | own | aligned | settings | start))
             began, processor = time.perf_counter(), time.process_time()
-            retriever = module.fit(split, config, seed=seed, **options)
+            retriever = module.fitted(split, config, seed=seed, **options)
             seconds, processor = time.perf_counter() - began, time.process_time() - processor
             if name in SCRATCH or name in COUNTED:
                 retriever.save(folder / f"{name}-{seed}", overwrite=True)
@@ -199,7 +214,7 @@ def run(arguments: argparse.Namespace) -> None:
                 "processor_seconds": round(processor, 1),
                 "peak_mib": round(status_kib("VmHWM") / 1024),
                 "training": retriever.metadata["training"],
-                "config": config.model_dump(mode="json"),
+                "config": config.flat(),
                 **facts,
             }
             target.write_text(json.dumps(document) + "\n")
@@ -221,11 +236,13 @@ def cost(arguments: argparse.Namespace) -> None:
     start = folder / "cost-start"
     if not start.exists():
         module = load_method("sasrec")
-        config = module.Config(**(LOOP | FORM | parsed(arguments.set) | {"max_steps": 2, "evaluate_every": 2}))
-        module.fit(split, config, progress=False).save(start)
+        config = module.Config(
+            **(LOOP | FORM | parsed(arguments.set) | {"loop.max_steps": 2, "loop.evaluate_every": 2})
+        )
+        module.fitted(split, config, progress=False).save(start)
     results = {}
     for name in COSTED:
-        own = FROM[name][1] | parsed(arguments.set) | {"start": str(start)}
+        own = FROM[name][1] | parsed(arguments.set) | {"start.folder": str(start)}
         results[name] = in_process(step_cost, arguments.log, arguments.prepend, own, arguments.steps)
         print(name, json.dumps(results[name]), flush=True)
 
@@ -234,7 +251,8 @@ def step_cost(log: str, prepend: str | None, settings: dict[str, Any], steps: in
     """Processor seconds of a step (median, and the best) times the steps of an epoch; the memory that steps add."""
     import torch
 
-    from beamwood.fitting.vectors.preference import Config, PreferenceTask
+    from beamwood.fitting.vectors.preference import PreferenceTask
+    from beamwood.methods.lpo4rec import Config
     from beamwood.training.step import train_step
 
     torch.set_num_threads(1)
@@ -245,10 +263,10 @@ def step_cost(log: str, prepend: str | None, settings: dict[str, Any], steps: in
     order, seconds = np.random.default_rng(0).permutation(task.num_examples), []
     for step in range(steps):
         began = time.process_time()
-        batch = task.batch(order[step * config.batch_size : (step + 1) * config.batch_size])
-        train_step(task.loss, [batch], task.model, task.optimizers, step=step, clip_norm=config.clip_norm)
+        batch = task.batch(order[step * config.loop.batch_size : (step + 1) * config.loop.batch_size])
+        train_step(task.loss, [batch], task.model, task.optimizers, step=step, clip_norm=config.optimiser.clip_norm)
         seconds.append(time.process_time() - began)
-    per_epoch = -(-task.num_examples // config.batch_size)
+    per_epoch = -(-task.num_examples // config.loop.batch_size)
     return {
         "epoch_s": round(float(np.median(seconds)) * per_epoch, 1),
         "best_epoch_s": round(min(seconds[2:]) * per_epoch, 1),
@@ -344,7 +362,7 @@ def main() -> None:
         command.add_argument("--log", required=True)
         command.add_argument("--prepend")
         command.add_argument("--out", required=True)
-        command.add_argument("--set", action="append", default=[], help="key=JSON for all trained methods")
+        command.add_argument("--set", action="append", default=[], help="group.key=JSON for all trained methods")
         command.set_defaults(work=work)
         if name == "run":
             command.add_argument("--variants", default=";".join(MAIN))

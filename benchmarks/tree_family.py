@@ -28,16 +28,16 @@ COUNTED: dict[str, tuple[str, dict[str, Any]]] = {
 TRAINED: dict[str, tuple[str, dict[str, Any]]] = {
     "din": ("din", {}),
     "plt": ("plt", {}),
-    "tdm": ("tdm", {"tree_updates": 1}),
-    "jtm": ("jtm", {"tree_updates": 1, "max_instances": 10}),
+    "tdm": ("tdm", {"tree.updates": 1}),
+    "jtm": ("jtm", {"tree.updates": 1, "tree.max_instances": 10}),
     "otm": ("otm", {}),
     "dtr-u": ("dtr", {}),
-    "dtr-t": ("dtr", {"negatives": "tree", "num_negatives": 20}),
-    "dtr-t-rl": ("dtr", {"negatives": "tree", "num_negatives": 20, "labels": "rectified"}),
-    "dtr-u, 1 update": ("dtr", {"tree_updates": 1, "max_instances": 10}),
-    "dtr-u, category start": ("dtr", {"tree": "category"}),
-    "dtr-u, random start": ("dtr", {"tree": "random"}),
-} | {f"dtr-u, branching {branching}": ("dtr", {"branching": branching}) for branching in (2, 4, 8, 32)}
+    "dtr-t": ("dtr", {"loss.negatives": "tree", "loss.num_negatives": 20}),
+    "dtr-t-rl": ("dtr", {"loss.negatives": "tree", "loss.num_negatives": 20, "loss.labels": "rectified"}),
+    "dtr-u, 1 update": ("dtr", {"tree.updates": 1, "tree.max_instances": 10}),
+    "dtr-u, category start": ("dtr", {"tree.start": "category"}),
+    "dtr-u, random start": ("dtr", {"tree.start": "random"}),
+} | {f"dtr-u, branching {branching}": ("dtr", {"tree.branching": branching}) for branching in (2, 4, 8, 32)}
 
 
 def processor_clock() -> None:
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
     from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import evaluate_both
     from beamwood.fitting.tree.start import fit_estimator
-    from beamwood.methods import load_method
+    from beamwood.methods import every, load_method
     from beamwood.training.run_folder import RunFolder
 
     if arguments.clock == "processor":
@@ -80,18 +80,20 @@ def run(arguments: argparse.Namespace) -> None:
             config = module.Config()
             if name in TRAINED:
                 own = {key: json.loads(value) for key, value in settings.items()}
-                config = module.Config(**({"max_steps": arguments.max_steps, "patience": 1000} | changes | own))
+                config = module.Config(
+                    **({"loop.max_steps": arguments.max_steps, "loop.patience": 1000} | changes | own)
+                )
                 options = {"time_limit": arguments.minutes * 60, "progress": False}
-                if changes.get("labels") == "rectified":
+                if changes.get("loss.labels") == "rectified":
                     # Trained once, on the same data, apart from the minutes of the tree; `seconds` says how long.
                     if estimator is None:
                         run_folder = RunFolder(folder)
                         estimator, _ = fit_estimator(
-                            arguments.estimator, split, seed=0, run=run_folder, resume=True, progress=False
+                            arguments.estimator, split, every(), seed=0, run=run_folder, resume=True, progress=False
                         )
                     options["estimator"] = estimator
             began = time.perf_counter()
-            retriever = module.fit(split, config, seed=seed, **options)
+            retriever = module.fitted(split, config, seed=seed, **options)
             seconds = time.perf_counter() - began
             rare = TailRule().tail(split.train)
             views = evaluate_both(retriever.searcher.search, split.test, ks=CUTS, tail=rare)
@@ -179,7 +181,7 @@ def main() -> None:
     runner.add_argument(
         "--beams", default="", help="also the figures at 20 with beams of these widths, e.g. 20,40,1000"
     )
-    runner.add_argument("--set", action="append", default=[], help="key=JSON for all trained methods")
+    runner.add_argument("--set", action="append", default=[], help="group.key=JSON for all trained methods")
     runner.set_defaults(work=run)
     tabler = commands.add_parser("table")
     tabler.add_argument("--out", required=True)

@@ -23,13 +23,12 @@ from typing import Any
 import numpy as np
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "TS": {"training": "all", "negatives": "uniform"},
-    "H-TS": {"training": "harmonised", "negatives": "uniform"},
-    "weighted": {"training": "weighted", "negatives": "uniform"},
-    "TS, unseen": {"training": "all", "negatives": "unseen"},
-    "H-TS, unseen": {"training": "harmonised", "negatives": "unseen"},
-    "own candidates": {"training": "all", "negatives": "candidates"},
-    "H-TS, own candidates": {"training": "harmonised", "negatives": "candidates"},
+    "TS": {"examples.pairs": "all", "loss.negatives": "uniform"},
+    "H-TS": {"examples.pairs": "harmonised", "loss.negatives": "uniform"},
+    "TS, unseen": {"examples.pairs": "all", "loss.negatives": "unseen"},
+    "H-TS, unseen": {"examples.pairs": "harmonised", "loss.negatives": "unseen"},
+    "own candidates": {"examples.pairs": "all", "loss.negatives": "candidates"},
+    "H-TS, own candidates": {"examples.pairs": "harmonised", "loss.negatives": "candidates"},
 }
 FUSED = " + retriever"
 KEYS = ("precision@1", "f@20", "ndcg@20")
@@ -46,8 +45,9 @@ def run(arguments: argparse.Namespace) -> None:
     from beamwood.data import ColumnNames, Dataset, disjoint_users, read_log
     from beamwood.evaluation.stages import decompose
     from beamwood.fitting.choose import drawn
+    from beamwood.fitting.fitted import fitted_alike
     from beamwood.fitting.interpolation import Interpolation
-    from beamwood.fitting.ranking import two_stage
+    from beamwood.methods.two_stage import METHOD
     from beamwood.retrieval.ranked import TwoStageSearcher
     from benchmarks.measure import one_thread
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
     log = read_log(arguments.log, columns=ColumnNames(boundary=arguments.boundary_column))
     split = disjoint_users(Dataset.from_log(log, arguments.items), seed=2026)
     settings = {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in arguments.set)}
-    retriever = two_stage.fitted_alike(arguments.retriever, split)
+    retriever = fitted_alike(arguments.retriever, split)
     widths = [int(part) for part in arguments.widths.split(",")]
 
     def keep(target: Path, document: dict[str, Any], searcher: Any) -> None:
@@ -79,17 +79,21 @@ def run(arguments: argparse.Namespace) -> None:
                     continue
                 began = time.process_time()
                 if fitted is None or not name.startswith("TS"):
-                    options = {"num_candidates": width, "retriever": arguments.retriever} | VARIANTS[name] | settings
-                    config = two_stage.Config(**options)
-                    fitted = two_stage.fit(split, config, seed=seed, progress=False)
+                    options = (
+                        {"model.num_candidates": width, "start.retriever": arguments.retriever}
+                        | VARIANTS[name]
+                        | settings
+                    )
+                    config = METHOD.Config(**options)
+                    fitted = METHOD.fitted(split, config, seed=seed, progress=False)
                 seconds, scorer = time.process_time() - began, fitted.searcher.scorer
                 sought = Interpolation(
                     retriever.searcher,
-                    drawn(split.valid, config.validation_users, seed=seed),
+                    drawn(split.valid, config.choose.validation_users, seed=seed),
                     num_candidates=width,
-                    monitor=config.monitor,
-                    weight=config.retriever_weight,
-                    repeat_weight=config.repeat_weight,
+                    monitor=config.choose.monitor,
+                    weight=config.choose.retriever_weight,
+                    repeat_weight=config.choose.seen_weight,
                 )
                 weights, _ = sought.best(fitted.searcher.score_askers)
                 for target, given in zip(targets, ({}, weights), strict=True):
@@ -160,7 +164,7 @@ def main() -> None:
     runner.add_argument("--widths", default="40,80,120")
     runner.add_argument("--variants", default=";".join(VARIANTS))
     runner.add_argument("--seeds", default="0,1,2")
-    runner.add_argument("--set", action="append", default=[], help="key=JSON for every training")
+    runner.add_argument("--set", action="append", default=[], help="group.key=JSON for every training")
     runner.set_defaults(work=run)
     tabler = commands.add_parser("table")
     tabler.add_argument("--out", required=True)

@@ -6,13 +6,13 @@ from beamwood.cli.main import main
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 TINY = [
-    "width=4",
-    "attention_hidden=4",
-    "windows=[4,2,1]",
-    "mlp=[8,4]",
-    "min_history=2",
-    "max_steps=6",
-    "evaluate_every=3",
+    "model.width=4",
+    "model.attention_hidden=4",
+    "model.windows=[4,2,1]",
+    "model.mlp=[8,4]",
+    "examples.min_history=2",
+    "loop.max_steps=6",
+    "loop.evaluate_every=3",
 ]
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -24,3 +25,23 @@ def test_every_import_is_declared():
         name: path for name, path in imported.items() if name not in {*names, *sys.stdlib_module_names, "beamwood"}
     }
     assert not unknown
+
+
+def test_methods_and_their_settings_need_no_torch():
+    """Each is one file, which loads torch within its functions alone."""
+    program = (
+        "import sys\nfrom beamwood.cli.main import main\nfrom beamwood.methods import METHODS, load_method\n"
+        "assert not any(name in sys.modules for name in METHODS.values())\n"
+        "for name in METHODS:\n    load_method(name).Config()\n"
+        "assert main(['settings', 'dtr']) == main(['settings']) == main(['fit', '--help']) == 0\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_answering_imports_no_method():
+    program = (
+        "import sys\nimport beamwood\nfrom beamwood.retrieval.retriever import Retriever\nbeamwood.load\n"
+        "assert not any(name.startswith('beamwood.methods') for name in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

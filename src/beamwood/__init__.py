@@ -19,28 +19,32 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "evaluate", "fit", "load"]
 
 
-def load(path: Any) -> Retriever:
-    """The retriever saved at `path`; needs no training data and no torch. Errors: `ArtefactError` naming the file."""
+def load(path: Any, method: Any = None) -> Retriever:
+    """The retriever saved at `path`; needs no training data and no torch. Errors: `ArtefactError` naming the file.
+
+    `method`: the `Method`, or its .py file, of a folder whose searcher only that file defines; no file is run unasked.
+    A file other than the one of the fit is an `InputError`.
+    """
     retriever: type[Retriever] = import_module("beamwood.retrieval.retriever").Retriever
-    return retriever.load(path)
+    if method is None:
+        return retriever.load(path)
+    searchers = import_module("beamwood.methods.reload").searchers_of(method, path)
+    return retriever.load(path, searchers=searchers)
 
 
-def fit(split: Any, method: str = "dtr", config: Any = None, **options: Any) -> Retriever:
-    """Train a method (see `beamwood.methods.METHODS`) on a split; `options` are `beamwood.methods.TrainOptions`.
+def fit(split: Any, method: Any = "dtr", config: Any = None, **options: Any) -> Retriever:
+    """Train a method on a split; `options` are `beamwood.methods.TrainOptions`.
 
-    `config` is the method's own `Config` or a mapping of its settings. In "dtr+cooccurrence" config and options are the
-    first's, and the second, which counts, goes behind it with weights that validation users choose. Errors:
+    `method`: a name of `beamwood.methods.METHODS`, a `Method`, or a .py file that defines one. `config` is the method's
+    own `Config` or a mapping of its settings, as {"loop.max_steps": 3000}. In "dtr+cooccurrence" config and options are
+    the first's, and the second, which counts, goes behind it with weights that validation users choose. Errors:
     `InputError` on what is no split, on a method, a setting or an option that does not exist, and on values outside
     their bounds.
     """
-    methods = import_module("beamwood.methods")
     sums = import_module("beamwood.methods.sums")
     first, *others = sums.parts(method)
-    module = methods.load_method(first)
     sums.check_counting(first, others)
-    methods.check_split(split)
-    options = methods.checked_options(module.fit, options)
-    fitted: Retriever = module.fit(split, methods.configured(module, config), **options)
+    fitted: Retriever = first.fitted(split, config, **options)
     both: Retriever = sums.with_counting(fitted, others, split, seed=options.get("seed", 0))
     return both
 

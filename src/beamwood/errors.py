@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = ["ArtefactError", "InputError", "NotInstalledError", "first_problem", "nearest"]
+__all__ = [
+    "ArtefactError",
+    "InputError",
+    "NotInstalledError",
+    "UnknownSearcherError",
+    "closest",
+    "first_problem",
+    "nearest",
+]
 
 
 class InputError(ValueError):
@@ -19,6 +27,10 @@ class InputError(ValueError):
 
 class ArtefactError(InputError):
     """A saved folder is missing, foreign, truncated, corrupt or of an unknown version."""
+
+
+class UnknownSearcherError(ArtefactError):
+    """A saved folder holds a searcher that the package does not define."""
 
 
 class NotInstalledError(InputError):
@@ -31,13 +43,18 @@ def first_problem(error: ValidationError) -> str:
     where, why = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         return f"{where} is missing"
-    return f"{where}={reprlib.repr(first['input'])}: {why}" if where else why
+    # What is wrong with several fields together names them itself.
+    whole = first["type"] == "value_error" and isinstance(first["input"], Mapping)
+    return f"{where}={reprlib.repr(first['input'])}: {why}" if where and not whole else why
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like `name`, None where none is."""
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)), None)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The phrase `; did you mean 'x'?` for the known name closest to `name`, or the list of known names."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean '{close[0]}'?"
-    return f"; known: {', '.join(names)}"
+    close = closest(name, names)
+    return f"; known: {', '.join(names)}" if close is None else f"; did you mean '{close}'?"

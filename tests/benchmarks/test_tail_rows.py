@@ -56,5 +56,5 @@ def test_every_configuration_is_one(bench):
     assert set(tail.COSTED) <= set(tail.FROM)
     for method, settings in (tail.SCRATCH | tail.FROM).values():
         config = load_method(method).Config
-        own = {"start": "a folder"} if "start" in config.model_fields else {}
+        own = {"start.folder": "a folder"} if "start.folder" in config.names() else {}
         config(**settings | own)

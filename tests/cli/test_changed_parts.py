@@ -8,7 +8,15 @@ from beamwood.cli.main import main
 from beamwood.data import ColumnNames, Dataset, read_log
 from beamwood.data.digest import column_digest, frame_digest
 
-SMALL = ["width=4", "attention=[4]", "mlp=[4]", "num_candidates=12", "max_steps=2", "evaluate_every=1", "length=4"]
+SMALL = [
+    "model.width=4",
+    "model.attention=[4]",
+    "model.mlp=[4]",
+    "model.num_candidates=12",
+    "loop.max_steps=2",
+    "loop.evaluate_every=1",
+    "model.length=4",
+]
 
 
 @pytest.fixture
@@ -42,33 +50,35 @@ def refused(capsys, status):
 def test_a_stage_that_was_fitted_anew_ends_the_run_on_the_old_one(folder, capsys):
     assert fit(folder, "first", "cooccurrence") == 0
     stages = ("--retriever", str(folder / "first"))
-    assert fit(folder, "both", "two-stage", *stages, settings=SMALL) == 0
-    more = [*SMALL, "max_steps=4"]
+    assert fit(folder, "both", "two_stage", *stages, settings=SMALL) == 0
+    more = [*SMALL, "loop.max_steps=4"]
     assert fit(folder, "first", "popularity", "--overwrite") == 0
     capsys.readouterr()
-    again = fit(folder, "both", "two-stage", *stages, "--resume", "--overwrite", settings=more)
-    assert "another model in the folder of retriever" in refused(capsys, again)
+    again = fit(folder, "both", "two_stage", *stages, "--resume", "--overwrite", settings=more)
+    assert "another model in the folder of start.retriever" in refused(capsys, again)
     # The same once more is the same.
     assert fit(folder, "first", "cooccurrence", "--overwrite") == 0
-    assert fit(folder, "both", "two-stage", *stages, "--resume", "--overwrite", settings=more) == 0
+    assert fit(folder, "both", "two_stage", *stages, "--resume", "--overwrite", settings=more) == 0
 
 
 def test_another_content_of_a_table_ends_the_run_on_the_old_one(folder, capsys):
     assert fit(folder, "first", "popularity") == 0
-    columns = [*SMALL, "item_columns=['price', 'colour']"]
+    columns = [*SMALL, "model.item_columns=['price', 'colour']"]
     stages = ("--retriever", str(folder / "first"))
-    assert fit(folder, "both", "two-stage", *stages, settings=columns) == 0
+    assert fit(folder, "both", "two_stage", *stages, settings=columns) == 0
     items = pl.read_parquet(folder / "items.parquet")
     items.with_columns(pl.col("colour").replace("red", "zinc")).write_parquet(folder / "items.parquet")
     capsys.readouterr()
-    again = fit(folder, "both", "two-stage", *stages, "--resume", "--overwrite", settings=[*columns, "max_steps=4"])
+    again = fit(
+        folder, "both", "two_stage", *stages, "--resume", "--overwrite", settings=[*columns, "loop.max_steps=4"]
+    )
     assert "other columns of items, users or circumstances" in refused(capsys, again)
 
 
 def test_circumstances_that_have_changed_are_not_judged(folder, capsys):
     assert fit(folder, "first", "popularity") == 0
-    context = [*SMALL, "context_columns=['device']", "horizon=1", "num_targets=1"]
-    assert fit(folder, "both", "two-stage", "--retriever", str(folder / "first"), settings=context) == 0
+    context = [*SMALL, "model.context_columns=['device']", "examples.horizon=1", "examples.num_targets=1"]
+    assert fit(folder, "both", "two_stage", "--retriever", str(folder / "first"), settings=context) == 0
     assert main(["evaluate", str(folder / "both"), "--k", "5"]) == 0
     log = pl.read_parquet(folder / "log.parquet")
     log.with_columns(pl.col("device").reverse()).write_parquet(folder / "other.parquet")
@@ -82,12 +92,12 @@ def test_circumstances_that_have_changed_are_not_judged(folder, capsys):
 def test_what_has_no_use_is_said(folder, capsys):
     assert fit(folder, "first", "popularity") == 0
     stages = ("--retriever", str(folder / "first"), "--ranker", "transitions")
-    idle = fit(folder, "both", "two-stage", *stages, settings=["model=neumf", "item_columns=['nosuch']"])
-    assert "item_columns, model: no use with ranker='transitions'" in refused(capsys, idle)
-    twice = fit(folder, "both", "two-stage", *stages, settings=["retriever=elsewhere"])
-    assert "--retriever and --set retriever= name the same folder" in refused(capsys, twice)
-    weights = ["retriever_weight=0", "repeat_weight=0", "monitor=foo/bar"]
-    assert "foo/bar" in refused(capsys, fit(folder, "both", "two-stage", *stages, settings=weights))
+    idle = fit(folder, "both", "two_stage", *stages, settings=["model.kind=neumf", "model.item_columns=['nosuch']"])
+    assert "model.item_columns, model.kind: no use with start.ranker='transitions'" in refused(capsys, idle)
+    twice = fit(folder, "both", "two_stage", *stages, settings=["start.retriever=elsewhere"])
+    assert "--retriever and --set start.retriever= name the same folder" in refused(capsys, twice)
+    weights = ["choose.retriever_weight=0", "choose.seen_weight=0", "choose.monitor=foo/bar"]
+    assert "foo/bar" in refused(capsys, fit(folder, "both", "two_stage", *stages, settings=weights))
 
 
 def test_digests_are_of_content_alone():

@@ -76,17 +76,17 @@ def test_the_least_weight_is_read_again(market, tmp_path, capsys):
 
 def test_the_tail_gap_of_those_that_know_users(market, fitted, tmp_path, capsys):
     """By softmax for matrix factorisation, a ranker alone and one behind another retriever."""
-    few = {"width": 4, "validation_users": 10, "max_steps": 2, "evaluate_every": 2}
-    ranking = few | {"batch_size": 16, "mlp": [4], "attention": [4]}
+    few = {"model.width": 4, "choose.validation_users": 10, "loop.max_steps": 2, "loop.evaluate_every": 2}
+    ranking = few | {"loop.batch_size": 16, "model.mlp": [4], "model.attention": [4]}
     methods = {
-        "two_tower": few | {"user_tower": "mf", "batch_size": 32},
-        "ranker": ranking | {"model": "neumf"},
-        "two-stage": ranking | {"num_candidates": 10, "num_negatives": 3},
+        "two_tower": few | {"model.user_tower": "mf", "loop.batch_size": 32},
+        "ranker": ranking | {"model.kind": "neumf"},
+        "two_stage": ranking | {"model.num_candidates": 10, "loss.num_negatives": 3},
     }
     for method, settings in methods.items():
-        out, split = tmp_path / method, "users" if method == "two-stage" else "leave-one-out"
+        out, split = tmp_path / method, "users" if method == "two_stage" else "leave-one-out"
         options = [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-        options += ["--retriever", fitted] if method == "two-stage" else []
+        options += ["--retriever", fitted] if method == "two_stage" else []
         fit = ["fit", market / "log.parquet", "--method", method, "--split", split, "--out", out, *options]
         assert beamwood(*fit) == 0, capsys.readouterr().err
         capsys.readouterr()
@@ -132,7 +132,7 @@ def test_compare_adds_scores(market, capsys, tmp_path):
     assert document["seconds"][names[0]] >= document["seconds"]["cooccurrence"]
     first = ["fit", log, "--method"]
     assert beamwood(*first, "cooccurrence", "--out", tmp_path / "first") == 0
-    stages = [*first, "two-stage", "--retriever", tmp_path / "first", "--ranker", "transitions"]
+    stages = [*first, "two_stage", "--retriever", tmp_path / "first", "--ranker", "transitions"]
     assert beamwood(*stages, "--out", tmp_path / "both") == 0
     capsys.readouterr()
     assert beamwood("evaluate", tmp_path / "both", "--k", "10", "--json") == 0
@@ -226,10 +226,13 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["fit", tmp_path / "broken.parquet", *out], "cannot be read"),
         (["fit", log, "--items", few, *out], "are not in the item table"),
         (["fit", log, "--method", "drt", *out], "did you mean 'dtr'"),
-        (["fit", log, "--set", "lerning_rate=1", *out], "did you mean 'learning_rate'"),
-        (["fit", log, "--set", "width=-3", *out], "width=-3"),
-        (["fit", log, "--set", "clip_norm=inf", *out], "clip_norm=inf: Input should be a finite number"),
-        (["fit", log, "--method", "cooccurrence", "--set", "shrinkage=[nan]", *out], "should be a finite number"),
+        (["fit", log, "--set", "lerning_rate=1", *out], "did you mean 'optimiser.learning_rate'"),
+        (["fit", log, "--set", "model.width=-3", *out], "model.width=-3"),
+        (
+            ["fit", log, "--set", "optimiser.clip_norm=inf", *out],
+            "optimiser.clip_norm=inf: Input should be a finite number",
+        ),
+        (["fit", log, "--method", "cooccurrence", "--set", "model.shrinkage=[nan]", *out], "should be a finite number"),
         (["fit", log, "--set", "width", *out], "has no '='"),
         (["fit", log, "--config", tmp_path / "bad.toml", *out], "no readable TOML"),
         (["fit", log, "--split", "user", *out], "did you mean 'users'"),
@@ -323,7 +326,7 @@ def test_what_is_nested_too_deeply_is_a_wrong_input_and_no_fault_of_ours(market,
     for arguments in (
         ("recommend", fitted, "--history", "[" * 100_000),
         (*fit, "--config", deep),
-        (*fit, "--set", "max_steps=" + "[" * 5_000),
+        (*fit, "--set", "loop.max_steps=" + "[" * 5_000),
     ):
         assert beamwood(*arguments) == 2
         assert "a fault of beamwood's" not in capsys.readouterr().err

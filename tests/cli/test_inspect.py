@@ -26,7 +26,7 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
     settings = [part for setting in TINY for part in ("--set", setting)]
     log = tmp_path / "moved.parquet"
     log.write_bytes((market / "log.parquet").read_bytes())
-    assert beamwood("fit", log, "--out", out, *settings, "--set", "branching=4") == 0
+    assert beamwood("fit", log, "--out", out, *settings, "--set", "tree.branching=4") == 0
     capsys.readouterr()
     page = tmp_path / "page.html"
     assert beamwood("inspect", out, "--widths", "5,60", "--html", page, "--json") == 0
@@ -58,7 +58,7 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
 @pytest.mark.parametrize(("method", "words"), [("tdm", "sigmoid of the node"), ("plt", "product along the path")])
 def test_inspect_calibrates_what_a_method_trained(market, capsys, tmp_path, method, words):
     out, old = tmp_path / "new", tmp_path / "old"
-    settings = [part for setting in [*TINY, "branching=16"] for part in ("--set", setting)]
+    settings = [part for setting in [*TINY, "tree.branching=16"] for part in ("--set", setting)]
     assert beamwood("fit", market / "log.parquet", "--method", method, "--out", out, *settings) == 0
     # As saved before searchers named their loss: the method tells.
     retriever = Retriever.load(out)

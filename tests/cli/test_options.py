@@ -50,7 +50,7 @@ def untrained(monkeypatch):
     ("methods", "message"),
     [
         ("popularity,ranker", "use --split leave-one-out, time or boundary, or leave ranker out"),
-        ("popularity,two-stage", "fit it by `beamwood fit LOG --method two-stage --retriever FOLDER`"),
+        ("popularity,two_stage", "fit it by `beamwood fit LOG --method two_stage --retriever FOLDER`"),
         ("popularity,melt", "fit it by `beamwood fit LOG --method melt --from FOLDER`"),
         ("popularity,cities", "fit it by `beamwood fit LOG --method cities --from FOLDER`"),
     ],
@@ -140,11 +140,18 @@ def test_a_table_of_users_that_no_setting_names(log, tmp_path, capsys):
     read_log(log).frame.select(user_id="user").unique().with_columns(age=pl.lit(30)).write_parquet(users)
     given = ("--method", "popularity", "--out", tmp_path / "out", "--user-table", users)
     assert beamwood("fit", log, *given) == 0
-    assert "--user-table has no use without columns of it in user_columns" in capsys.readouterr().err
+    assert "--user-table has no use without columns of it in model.user_columns" in capsys.readouterr().err
 
 
 def test_the_run_is_beside_a_folder_named_with_a_slash(log, tmp_path, capsys):
-    few = ["max_steps=1", "width=4", "attention_hidden=4", "windows=[4,2]", "mlp=[4]", "min_history=2"]
+    few = [
+        "loop.max_steps=1",
+        "model.width=4",
+        "model.attention_hidden=4",
+        "model.windows=[4,2]",
+        "model.mlp=[4]",
+        "examples.min_history=2",
+    ]
     settings = [part for setting in few for part in ("--set", setting)]
     assert beamwood("fit", log, "--method", "dtr", "--out", f"{tmp_path}/mine/", *settings) == 0, (
         capsys.readouterr().err
@@ -156,7 +163,7 @@ def test_the_run_is_beside_a_folder_named_with_a_slash(log, tmp_path, capsys):
 @pytest.mark.parametrize(("text", "value"), [("null", None), ("0.5", 0.5)])
 def test_a_setting_can_be_none(text, value):
     """The papers' form of attention's start; TOML has no word for none."""
-    assert make_config(load_method("dtr"), None, [f"attention_start={text}"]).attention_start == value
+    assert make_config(load_method("dtr"), None, [f"start.attention={text}"]).start.attention == value
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -165,8 +172,8 @@ def test_the_settings_of_a_method(method, capsys):
     assert beamwood("settings", method, "--json") == 0
     rows = json.loads(capsys.readouterr().out)
     config = load_method(method).Config
-    assert set(rows) == set(config.model_fields)
-    defaults = {name: row["default"] for name, row in rows.items() if not config.model_fields[name].is_required()}
+    assert list(rows) == config.names()
+    defaults = {name: row["default"] for name, row in rows.items()}
     assert config(**defaults) == config()
     assert beamwood("settings", method) == 0
     said = capsys.readouterr().out
@@ -175,12 +182,34 @@ def test_the_settings_of_a_method(method, capsys):
 
 def test_the_words_that_a_setting_may_be(capsys):
     assert beamwood("settings", "dtr") == 0
-    assert 'negatives = "uniform" (uniform | tree)\n    how the softmax' in capsys.readouterr().out
+    assert 'loss.negatives = "uniform" (uniform | tree)\n    how the softmax' in capsys.readouterr().out
     assert beamwood("settings", "dtrr") == 2
     assert "did you mean 'dtr'" in capsys.readouterr().err
 
 
 def test_a_file_of_settings_may_begin_with_a_mark(tmp_path):
     """Some editors put one before the first letter."""
-    (tmp_path / "mine.toml").write_text("width = 7\n", encoding="utf-8-sig")
-    assert make_config(load_method("dtr"), str(tmp_path / "mine.toml"), []).width == 7
+    (tmp_path / "mine.toml").write_text("[model]\nwidth = 7\n", encoding="utf-8-sig")
+    assert make_config(load_method("dtr"), str(tmp_path / "mine.toml"), []).model.width == 7
+
+
+def test_a_file_has_the_groups_as_tables_and_words_win(tmp_path, capsys):
+    """A key outside its table is an error that names the table."""
+    path = tmp_path / "mine.toml"
+    path.write_text("tree.branching = 4\n[loop]\nmax_steps = 5\nbatch_size = 7\n")
+    config = make_config(load_method("dtr"), str(path), ["loop.max_steps=6", "loop.max_steps=8"])
+    assert (config.tree.branching, config.loop.max_steps, config.loop.batch_size) == (4, 8, 7)
+    assert config.given == {"tree.branching", "loop.max_steps", "loop.batch_size"}
+    path.write_text("max_steps = 5\n")
+    assert beamwood("fit", "log.csv", "--out", tmp_path / "out", "--config", path) == 2
+    assert "max_steps belongs to a group: write loop.max_steps" in capsys.readouterr().err
+    assert beamwood("fit", "log.csv", "--out", tmp_path / "out", "--set", "embeddings=item") == 2
+    assert "write tree.embeddings or optimiser.embeddings" in capsys.readouterr().err
+
+
+def test_the_settings_of_no_method_are_the_methods(capsys):
+    assert beamwood("settings", "--json") == 0
+    assert list(json.loads(capsys.readouterr().out)) == list(METHODS)
+    assert beamwood("settings") == 0
+    said = capsys.readouterr().out
+    assert all(f"{name}\n    {load_method(name).summary}\n" in said for name in METHODS)

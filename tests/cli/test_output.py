@@ -141,7 +141,7 @@ def test_the_demo_replaces_only_its_own_report(tmp_path, capsys):
 
 def test_more_memory_than_there_is(folder, tmp_path, capsys):
     # The weights from hidden to hidden units alone are 3e18 bytes.
-    log, units = str(folder / "log.csv"), "hidden=500000000"
+    log, units = str(folder / "log.csv"), "model.hidden=500000000"
     assert main(["fit", log, "--method", "gru4rec", "--out", str(tmp_path / "out"), "--set", units]) == 2
     assert "too little memory" in (said := capsys.readouterr().err)
     assert "lower what was set high, such as batch_size or width" in said

@@ -13,23 +13,23 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.evaluation.stages import at_cut
 
 TREE = {
-    "width": 4,
-    "attention_hidden": 4,
-    "windows": [4, 2, 1],
-    "mlp": [8, 4],
-    "min_history": 2,
-    "max_steps": 4,
-    "branching": 3,
-    "beam_width": 20,
+    "model.width": 4,
+    "model.attention_hidden": 4,
+    "model.windows": [4, 2, 1],
+    "model.mlp": [8, 4],
+    "examples.min_history": 2,
+    "loop.max_steps": 4,
+    "tree.branching": 3,
+    "tree.beam_width": 20,
 }
 BOTH = {
-    "width": 6,
-    "length": 8,
-    "attention": [6, 4],
-    "mlp": [8, 4],
-    "max_steps": 4,
-    "num_candidates": 30,
-    "max_examples": 300,
+    "model.width": 6,
+    "model.length": 8,
+    "model.attention": [6, 4],
+    "model.mlp": [8, 4],
+    "loop.max_steps": 4,
+    "model.num_candidates": 30,
+    "examples.max_examples": 300,
 }
 
 
@@ -55,7 +55,7 @@ def test_every_report_holds_both_stages(tmp_path, capsys):
     market = make_market(MarketConfig(num_users=300, num_items=150, min_events=10, max_events=30), seed=1)
     market.log.write_parquet(tmp_path / "log.parquet")
     log = [str(tmp_path / "log.parquet"), "--out"]
-    for out, method, settings in (("tree", "dtr", TREE), ("both", "two-stage", BOTH)):
+    for out, method, settings in (("tree", "dtr", TREE), ("both", "two_stage", BOTH)):
         settings = [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
         behind = ["--retriever", str(tmp_path / "tree")] if out == "both" else []
         assert main(["fit", *log, str(tmp_path / out), "--method", method, *settings, *behind]) == 0

@@ -11,9 +11,17 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate_both
-from beamwood.methods import METHODS, configured, load_method
+from beamwood.fitting.tree.settings import TreeSettings
+from beamwood.methods import METHODS, load_method
 
-SMALL = {"width": 4, "length": 4, "num_blocks": 1, "max_steps": 2, "evaluate_every": 1, "validation_users": 5}
+SMALL = {
+    "model.width": 4,
+    "model.length": 4,
+    "model.num_blocks": 1,
+    "loop.max_steps": 2,
+    "loop.evaluate_every": 1,
+    "choose.validation_users": 5,
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +40,8 @@ def test_a_mapping_is_a_configuration(split):
 
 @pytest.mark.parametrize("method", ["dtr", "sasrec", "two_tower"])
 def test_the_largest_seed_is_taken(split, method):
-    settings = {"max_steps": 1, "evaluate_every": 1, "validation_users": 5}
-    settings |= {"min_history": 2, "windows": [4, 2]} if method == "dtr" else {}
+    settings = {"loop.max_steps": 1, "loop.evaluate_every": 1, "choose.validation_users": 5}
+    settings |= {"examples.min_history": 2, "model.windows": [4, 2]} if method == "dtr" else {}
     fitted = beamwood.fit(split, method, settings, seed=np.int64(2**63 - 1), progress=False)
     assert fitted.metadata["seed"] == 2**63 - 1
 
@@ -41,12 +49,18 @@ def test_the_largest_seed_is_taken(split, method):
 @pytest.mark.parametrize(
     ("config", "options", "message"),
     [
-        ({"max_step": 2}, {}, "'max_step' is unknown; did you mean 'max_steps'"),
-        ({"max_steps": 0}, {}, "max_steps=0: Input should be greater"),
-        ({"max_steps": True}, {}, "max_steps: True is true or false where a number or a word belongs"),
-        ({"learning_rate": False}, {}, "learning_rate: False is true or false where"),
-        (load_method("popularity").Config(), {}, "give beamwood.fitting.vectors.sequence.Config, or a mapping"),
-        ("max_steps=2", {}, "config is a builtins.str; give beamwood.fitting.vectors.sequence.Config"),
+        ({"max_step": 2}, {}, "'max_step' is unknown; did you mean 'loop.max_steps'"),
+        ({"max_steps": 2}, {}, "configuration: max_steps belongs to a group: write loop.max_steps"),
+        ({"loop": {"max_step": 2}}, {}, "'loop.max_step' is unknown; did you mean 'loop.max_steps'"),
+        ({"loop.learning_rate": 2}, {}, "'loop.learning_rate' is unknown; did you mean 'optimiser.learning_rate'"),
+        ({"loop": 3}, {}, r"loop=3: is no group of settings; write loop=\{\.\.\.\} with keys of its own"),
+        ({"loop.max_steps": None}, {}, "loop.max_steps and loop.max_epochs are both null; give one of them"),
+        ({"optimiser.learning_rate": None}, {}, "optimiser.learning_rate=null: give a number; the default is 0.003"),
+        ({"loop.max_steps": 0}, {}, "loop.max_steps=0: Input should be greater"),
+        ({"loop.max_steps": True}, {}, "loop.max_steps=True: true or false stands where a number or a word belongs"),
+        ({"optimiser.learning_rate": False}, {}, "optimiser.learning_rate=False: true or false stands where"),
+        (load_method("popularity").Config(), {}, "give beamwood.methods.sasrec.Config, or a mapping"),
+        ("loop.max_steps=2", {}, "config is a builtins.str; give beamwood.methods.sasrec.Config"),
         (SMALL, {"time_limit": 0}, "time_limit=0 is no number of seconds above 0; leave it out"),
         (SMALL, {"time_limit": -1}, "time_limit=-1"),
         (SMALL, {"time_limit": float("nan")}, "time_limit=nan"),
@@ -64,14 +78,16 @@ def test_wrong_arguments(split, config, options, message):
 
 @pytest.mark.parametrize("method", [None, ["dtr"], 3])
 def test_a_method_is_a_name(split, method):
-    with pytest.raises(InputError, match=f"method is to be a name, not {type(method).__name__}; known: .*cooccurrence"):
+    with pytest.raises(
+        InputError, match=f"method is to be a name, .* not {type(method).__name__}; known: .*cooccurrence"
+    ):
         beamwood.fit(split, method)
 
 
 def test_what_is_not_measured_is_said_before_the_training(split, monkeypatch):
     monkeypatch.setattr("beamwood.fitting.run.run_loop", lambda *_, **__: pytest.fail("it trains"))
-    with pytest.raises(InputError, match="monitor='new/f@10' is not measured; did you mean 'new/f@20'"):
-        beamwood.fit(split, "sasrec", SMALL | {"monitor": "new/f@10"}, progress=False)
+    with pytest.raises(InputError, match=r"choose.monitor='new/f@10' is not measured; did you mean 'new/f@20'"):
+        beamwood.fit(split, "sasrec", SMALL | {"choose.monitor": "new/f@10"}, progress=False)
 
 
 def test_a_method_by_itself_refuses_no_time(split):
@@ -129,8 +145,15 @@ def test_evaluate_refuses_another_split(split):
 
 
 def test_an_estimator_may_be_a_retriever(split):
-    few = {"max_steps": 2, "width": 4, "attention_hidden": 4, "windows": [4, 2], "mlp": [4], "min_history": 2}
-    chosen = few | {"labels": "rectified", "num_negatives": 3}
+    few = {
+        "loop.max_steps": 2,
+        "model.width": 4,
+        "model.attention_hidden": 4,
+        "model.windows": [4, 2],
+        "model.mlp": [4],
+        "examples.min_history": 2,
+    }
+    chosen = few | {"loss.labels": "rectified", "loss.num_negatives": 3}
     counted = beamwood.fit(split, "cooccurrence")
     whole = beamwood.fit(split, "dtr", chosen, progress=False, estimator=counted)
     bare = beamwood.fit(split, "dtr", chosen, progress=False, estimator=counted.searcher)
@@ -145,20 +168,36 @@ def test_an_estimator_may_be_a_retriever(split):
 @pytest.mark.parametrize(
     ("method", "config", "message"),
     [
-        ("two-stage", {"length": 2**16 + 1}, "length=65537: Input should be less than or equal to 65536"),
-        ("two-stage", {"width": 70_000}, "width=70000: Input should be less than 16384"),
-        ("two-stage", {"attention": [70_000]}, "attention.0=70000: Input should be less than 16384"),
-        ("two-stage", {"horizon": 2**63}, "horizon=9223372036854775808: a number is between -2147483647 and"),
-        ("ranker", {"num_negatives": 2**16}, "num_positives=5 and num_negatives=65536 make a list of more than 65536"),
-        ("dtr", {"width": 2**14}, "width=16384: Input should be less than 16384"),
-        ("dtr", {"mlp": [8, 70_000]}, "mlp.1=70000: Input should be less than 16384"),
-        ("dtr", {"attention_hidden": 70_000}, "attention_hidden=70000: Input should be less than"),
-        ("dtr", {"windows": [2**15, 2**15, 1]}, "cover 65537 items of a history, above 65536; give shorter windows"),
-        ("dtr", {"horizon": 2**31}, "horizon=2147483648: a number is between"),
-        ("melt", {"learning_rate": 1e38}, r"learning_rate=1e\+38: a number is between -2147483647 and 2147483647"),
-        ("caser", {"length": 2**16 + 1}, "length=65537: Input should be less than or equal to 65536"),
-        ("two_tower", {"length": 2**16 + 1}, "length=65537: Input should be less than or equal to 65536"),
-        ("ease", {"num_neighbours": 2**63}, "num_neighbours=9223372036854775808: a number is between"),
+        ("two_stage", {"model.length": 2**16 + 1}, "model.length=65537: Input should be less than or equal to 65536"),
+        ("two_stage", {"model.width": 70_000}, "model.width=70000: Input should be less than 16384"),
+        ("two_stage", {"model.attention": [70_000]}, "attention.0=70000: Input should be less than 16384"),
+        (
+            "two_stage",
+            {"examples.horizon": 2**63},
+            "examples.horizon=9223372036854775808: a number is between -2147483647 and",
+        ),
+        (
+            "ranker",
+            {"loss.num_negatives": 2**16},
+            "examples.num_positives=5 and loss.num_negatives=65536 make a list of more than 65536",
+        ),
+        ("dtr", {"model.width": 2**14}, "model.width=16384: Input should be less than 16384"),
+        ("dtr", {"model.mlp": [8, 70_000]}, "mlp.1=70000: Input should be less than 16384"),
+        ("dtr", {"model.attention_hidden": 70_000}, "model.attention_hidden=70000: Input should be less than"),
+        (
+            "dtr",
+            {"model.windows": [2**15, 2**15, 1]},
+            "cover 65537 items of a history, above 65536; give shorter windows",
+        ),
+        ("dtr", {"examples.horizon": 2**31}, "examples.horizon=2147483648: a number is between"),
+        (
+            "melt",
+            {"optimiser.learning_rate": 1e38},
+            r"learning_rate=1e\+38: a number is between -2147483647 and 2147483647",
+        ),
+        ("caser", {"model.length": 2**16 + 1}, "model.length=65537: Input should be less than or equal to 65536"),
+        ("two_tower", {"model.length": 2**16 + 1}, "model.length=65537: Input should be less than or equal to 65536"),
+        ("ease", {"model.num_neighbours": 2**63}, "model.num_neighbours=9223372036854775808: a number is between"),
     ],
 )
 def test_settings_beyond_what_can_compute_with_them(split, method, config, message):
@@ -166,15 +205,61 @@ def test_settings_beyond_what_can_compute_with_them(split, method, config, messa
         beamwood.fit(split, method, config, progress=False)
 
 
+def number_in(annotation):
+    """int or float where an annotation has one, else None."""
+    if annotation in (int, float):
+        return annotation
+    return next((kind for kind in map(number_in, get_args(annotation)) if kind), None)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_number_of_every_method_has_a_bound(method):
     module, numbers = load_method(method), 0
-    for name, field in module.Config.model_fields.items():
-        kinds = {part for part in (field.annotation, *get_args(field.annotation)) if part in (int, float)}
-        if not kinds:
+    for name in module.Config.names():
+        group, _, key = name.partition(".")
+        kind = number_in(module.Config.group(group).model_fields[key].annotation)
+        if kind is None:
             continue
         numbers += 1
-        value = 2**63 if int in kinds else 1e38
-        with pytest.raises(InputError, match=f"configuration: {name}="):
-            configured(module, {name: value})
-    assert numbers or method == "popularity"
+        with pytest.raises(InputError, match=f"configuration: {name}"):
+            module.configured({name: 2**63 if kind is int else 1e38})
+    assert numbers > 2 or method == "popularity"
+
+
+# Whose words, or whose null, are the family's own.
+OWN = {"model.width", "model.num_neighbours", "loss.negatives", "loss.num_negatives"}
+
+
+def test_each_setting_is_defined_once_and_described_in_twenty_words():
+    known = {}
+    for method in METHODS:
+        kind = load_method(method).Config
+        for name in kind.names():
+            group, _, key = name.partition(".")
+            schema = kind.group(group).model_json_schema()["properties"][key]
+            assert 0 < len(schema["description"].split()) <= 20, name
+            assert schema["description"][-1] != ".", name
+            known.setdefault(name, []).append({k: v for k, v in schema.items() if k not in ("default", "title")})
+    differ = {name for name, schemas in known.items() if any(schema != schemas[0] for schema in schemas)}
+    assert differ == OWN
+    assert len(known) > 100
+
+
+def test_what_is_given_is_merged_over_the_methods_own_defaults():
+    dtr = load_method("jtm")
+    default = dtr.Config()
+    assert (default.tree.updates, default.tree.learner, default.given) == (1, "binary", frozenset())
+    for given in ({"tree": {"stride": 3}}, {"tree.stride": 3}, {"tree": TreeSettings(stride=3)}):
+        config = dtr.Config(**given)
+        assert (config.tree.updates, config.tree.learner, config.tree.stride) == (1, "binary", 3)
+        assert config.given == {"tree.stride"}
+        assert config == default.changed(given)
+    again = config.changed({"tree.updates": 1, "loop": {"max_steps": 3}})
+    assert again.given == {"tree.stride", "tree.updates", "loop.max_steps"}
+    assert again.loop.evaluate_every == default.loop.evaluate_every
+    assert dtr.Config(**again.flat()) == again
+    for wrong in ({"tree": {"stride": 0}}, {"tree": TreeSettings.model_construct({"stride"}, stride=0)}):
+        with pytest.raises(ValueError, match=r"greater than or equal to 1"):
+            dtr.Config(**wrong)
+    with pytest.raises(ValueError, match="frozen"):
+        again.loop.max_steps = 7

@@ -58,7 +58,7 @@ def test_strongest_keeps_the_largest():
 
 @pytest.mark.parametrize("name", ["popularity", "cooccurrence", "transitions", "ease"])
 def test_fits_and_answers(split, name):
-    retriever = load_method(name).fit(split)
+    retriever = load_method(name).fitted(split)
     assert retriever.metadata["method"] == name
     assert len(retriever.recommend(users=[0, 5], k=9).item_ids[1]) == 9
     assert len(retriever.recommend([[]], k=9).item_ids[0]) == 9
@@ -66,22 +66,22 @@ def test_fits_and_answers(split, name):
 
 def test_choice_is_the_best_on_validation(split):
     module = load_method("cooccurrence")
-    chosen = module.fit(split).metadata["training"]
-    for decay in module.Config().decay:
-        fixed = module.Config(shrinkage=(chosen["shrinkage"],), decay=(decay,))
-        assert module.fit(split, fixed).metadata["training"]["valid/f@20"] <= chosen["valid/f@20"] + 1e-12
+    chosen = module.fitted(split).metadata["training"]
+    for decay in module.Config().model.decay:
+        fixed = module.Config(**{"model.shrinkage": (chosen["shrinkage"],), "model.decay": (decay,)})
+        assert module.fitted(split, fixed).metadata["training"]["valid/f@20"] <= chosen["valid/f@20"] + 1e-12
 
 
 def test_popularity_counts_users_once():
     frame = pl.DataFrame({"user": np.repeat(np.arange(20), 4), "item": [1, 1, 1, 2, 3, 3, 2, 2] * 10})
     split = disjoint_users(Dataset.from_log(read_log(frame)))
-    counts = load_method("popularity").fit(split).searcher.counts
+    counts = load_method("popularity").fitted(split).searcher.counts
     taken = [len({u for u in range(20) if i in set(split.train.histories[u].tolist())}) for i in range(3)]
     assert counts.tolist() == taken
 
 
 def test_one_value_is_a_grid(split):
-    fitted = beamwood.fit(split, "cooccurrence", {"shrinkage": 5, "decay": 0.9, "repeats": "last"})
+    fitted = beamwood.fit(split, "cooccurrence", {"model.shrinkage": 5, "model.decay": 0.9, "model.seen": "last"})
     chosen = fitted.metadata["training"]
     assert (chosen["shrinkage"], chosen["decay"], chosen["repeats"]) == (5.0, 0.9, "last")
 
@@ -112,13 +112,13 @@ def test_unknown_option(split):
 @pytest.mark.parametrize(
     ("method", "config", "message"),
     [
-        ("transitions", {"decay": []}, "decay=.*at least 1 item"),
-        ("transitions", {"decay": [0.9, 0]}, "decay.1=0: Input should be greater than 0"),
-        ("transitions", {"source_power": [-50]}, "source_power.0=-50: Input should be greater"),
-        ("cooccurrence", {"shrinkage": []}, "shrinkage=.*at least 1 item"),
-        ("cooccurrence", {"shrinkage": [-1]}, "shrinkage.0=-1: Input should be greater"),
-        ("cooccurrence", {"power": [1000]}, "power.0=1000: Input should be less"),
-        ("cooccurrence", {"length": 2**31}, "length=2147483648: Input should be less"),
+        ("transitions", {"model.decay": []}, "model.decay=.*at least 1 item"),
+        ("transitions", {"model.decay": [0.9, 0]}, "decay.1=0: Input should be greater than 0"),
+        ("transitions", {"model.source_power": [-50]}, "source_power.0=-50: Input should be greater"),
+        ("cooccurrence", {"model.shrinkage": []}, "model.shrinkage=.*at least 1 item"),
+        ("cooccurrence", {"model.shrinkage": [-1]}, "shrinkage.0=-1: Input should be greater"),
+        ("cooccurrence", {"model.power": [1000]}, "power.0=1000: Input should be less"),
+        ("cooccurrence", {"model.length": 2**31}, "model.length=2147483648: Input should be less"),
     ],
 )
 def test_wrong_grids_are_refused(split, method, config, message):

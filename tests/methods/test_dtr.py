@@ -11,22 +11,24 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.tree import task as tree_task
+from beamwood.fitting.tree.dtr import make_parts
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import Batch, TreeTask
 from beamwood.losses.softmax import full_softmax
 from beamwood.methods import load_method
-from beamwood.methods.dtr import Config, fit, make_parts
+from beamwood.methods.dtr import METHOD, Config
 from beamwood.models.din import LevelNodes
 from beamwood.training.run_folder import RunFolder
 
+fit = METHOD.fitted
 SMALL = {
-    "width": 8,
-    "attention_hidden": 8,
-    "windows": (8, 4, 2, 1),
-    "mlp": (16, 8),
-    "min_history": 2,
-    "bf16": False,
-    "dropout": 0.0,
+    "model.width": 8,
+    "model.attention_hidden": 8,
+    "model.windows": (8, 4, 2, 1),
+    "model.mlp": (16, 8),
+    "examples.min_history": 2,
+    "optimiser.bf16": False,
+    "model.dropout": 0.0,
 }
 
 
@@ -50,20 +52,22 @@ def f20(retriever, queries):
 def test_learns_the_market(split):
     config = Config(
         **SMALL,
-        max_steps=600,
-        evaluate_every=200,
-        warmup_steps=20,
-        batch_size=128,
-        learning_rate=0.01,
-        num_negatives=30,
+        **{
+            "loop.max_steps": 600,
+            "loop.evaluate_every": 200,
+            "optimiser.warmup_steps": 20,
+            "loop.batch_size": 128,
+            "optimiser.learning_rate": 0.01,
+            "loss.num_negatives": 30,
+        },
     )
     retriever = fit(split, config, progress=False)
-    popular = load_method("popularity").fit(split)
+    popular = load_method("popularity").fitted(split)
     assert f20(retriever, split.test) > f20(popular, split.test) + 0.03
 
 
 def test_paper_form_targets_are_the_next_items(split):
-    task = make_task(split, targets=1, horizon=1)
+    task = make_task(split, **{"examples.num_targets": 1, "examples.horizon": 1})
     rows = np.arange(20)
     batch = task.batch_of(rows)
     assert np.array_equal(batch.targets_BT[:, 0], task.tree.leaf_of_item[task.examples.targets(rows)])
@@ -74,7 +78,7 @@ def test_paper_form_targets_are_the_next_items(split):
 def test_every_user_counts_the_same_unless_positions_do(split):
     """An epoch has each user once, at any of his positions; of positions, the paper's form, each once."""
     lengths = split.train.histories.lengths
-    task = make_task(split, targets=1, horizon=1, min_history=1)
+    task = make_task(split, **{"examples.num_targets": 1, "examples.horizon": 1, "examples.min_history": 1})
     assert task.num_examples == np.count_nonzero(lengths > 1)
     users = np.flatnonzero(lengths > 1)
     drawn = [task.batch(np.arange(task.num_examples)) for _ in range(200)]
@@ -89,7 +93,10 @@ def test_every_user_counts_the_same_unless_positions_do(split):
         for batch, length in zip(drawn, lengths_seen, strict=True):
             if length < 15:
                 assert batch.targets_BT[row, 0] == tree.leaf_of_item[items[length]]
-    every = make_task(split, targets=1, horizon=1, min_history=1, examples="positions")
+    every = make_task(
+        split,
+        **{"examples.num_targets": 1, "examples.horizon": 1, "examples.min_history": 1, "examples.of": "positions"},
+    )
     assert every.num_examples == len(every.examples) == np.maximum(lengths - 1, 0).sum()
     rows = np.arange(every.num_examples)
     assert np.array_equal(every.batch(rows).targets_BT[:, 0], every.tree.leaf_of_item[every.examples.targets(rows)])
@@ -98,11 +105,11 @@ def test_every_user_counts_the_same_unless_positions_do(split):
 @pytest.mark.parametrize(("setting", "able", "runs"), [(None, True, True), (None, False, False), (True, False, True)])
 def test_bfloat16_unless_set_is_for_processors_that_have_it(split, monkeypatch, setting, able, runs):
     monkeypatch.setattr(tree_task, "has_bfloat16", lambda: able)
-    assert make_task(split, bf16=setting).bf16 is runs
+    assert make_task(split, **{"optimiser.bf16": setting}).bf16 is runs
 
 
 def test_targets_stay_within_the_horizon_and_the_user(split):
-    task = make_task(split, targets=6, horizon=3)
+    task = make_task(split, **{"examples.num_targets": 6, "examples.horizon": 3})
     rows = np.arange(len(task.examples))[-300:]
     items = task.tree.item_of_leaf[task.batch_of(rows).targets_BT.numpy()]
     histories = split.train.histories
@@ -114,7 +121,7 @@ def test_targets_stay_within_the_horizon_and_the_user(split):
 
 def test_sampled_loss_estimates_the_full_one(split):
     """With very many negatives a level's sampled loss is the softmax over all its live nodes."""
-    task = make_task(split, num_negatives=60, branching=2, targets=2)
+    task = make_task(split, **{"loss.num_negatives": 60, "tree.branching": 2, "examples.num_targets": 2})
     task.model.eval()
     batch = task.batch(np.arange(8))
     with torch.no_grad():
@@ -133,12 +140,12 @@ def test_sampled_loss_estimates_the_full_one(split):
 
 
 def test_loss_reduction_and_depth_alpha(split):
-    mean, total = make_task(split), make_task(split, level_reduction="sum")
+    mean, total = make_task(split), make_task(split, **{"loss.level_reduction": "sum"})
     batch = mean.batch(np.arange(5))
     total.batch(np.arange(5))
     with torch.no_grad():
         assert torch.allclose(total.loss(batch), mean.loss(batch) * mean.tree.shape.depth)
-    deeper = make_task(split, depth_alpha=1.0, branching=2)
+    deeper = make_task(split, **{"loss.depth_alpha": 1.0, "tree.branching": 2})
     counts = list(deeper.parts.sampler.counts)
     assert counts == sorted(counts)
     assert counts[0] < counts[-1]
@@ -146,16 +153,18 @@ def test_loss_reduction_and_depth_alpha(split):
 
 def test_resume_equals_uninterrupted(split, tmp_path):
     config = Config(
-        **(SMALL | {"dropout": 0.2}),
-        max_steps=8,
-        decay_steps=8,
-        warmup_steps=2,
-        evaluate_every=4,
-        batch_size=16,
-        validation_users=10,
+        **(SMALL | {"model.dropout": 0.2}),
+        **{
+            "loop.max_steps": 8,
+            "optimiser.decay_steps": 8,
+            "optimiser.warmup_steps": 2,
+            "loop.evaluate_every": 4,
+            "loop.batch_size": 16,
+            "choose.validation_users": 10,
+        },
     )
     whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.model_copy(update={"max_steps": 4})
+    half = config.changed({"loop.max_steps": 4})
     fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
     resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
     ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
@@ -163,19 +172,19 @@ def test_resume_equals_uninterrupted(split, tmp_path):
 
 
 def test_time_limit_keeps_the_best_so_far(split):
-    config = Config(**SMALL, max_steps=10**6, evaluate_every=50, validation_users=10)
+    config = Config(**SMALL, **{"loop.max_steps": 10**6, "loop.evaluate_every": 50, "choose.validation_users": 10})
     retriever = fit(split, config, time_limit=2.0, progress=False)
     assert retriever.metadata["training"]["stopped"] == "time_limit"
     assert len(retriever.recommend(users=[0], k=5).item_ids[0]) == 5
 
 
 def test_wrong_configuration(split):
-    with pytest.raises(InputError, match="min_history=400"):
-        make_task(split, min_history=400, windows=(500,))
+    with pytest.raises(InputError, match=r"examples.min_history=400"):
+        make_task(split, **{"examples.min_history": 400, "model.windows": (500,)})
     short = replace(split, train=replace(split.train, histories=split.train.histories.last(1)))
     with pytest.raises(InputError, match="no user has two interactions"):
-        make_task(short, min_history=1)
-    with pytest.raises(ValueError, match="Extra inputs"):
+        make_task(short, **{"examples.min_history": 1})
+    with pytest.raises(ValueError, match=r"'lerning_rate' is unknown; did you mean 'optimiser.learning_rate'"):
         Config(lerning_rate=1)
 
 

@@ -45,8 +45,10 @@ def test_keeps_the_largest_of_either_sign():
 
 
 def test_few_items_have_weights(split):
-    config = ease.Config(max_items=20, regularisation=(50.0,), decay=(0.9,), repeats=("counted",))
-    retriever = load_method("ease").fit(split, config)
+    config = ease.Config(
+        **{"model.max_items": 20, "model.regularisation": (50.0,), "model.decay": (0.9,), "model.seen": ("counted",)}
+    )
+    retriever = load_method("ease").fitted(split, config)
     similarity = retriever.searcher.similarity.toarray()
     weighted = np.flatnonzero(np.abs(similarity).sum(axis=1))
     counts = split.train.item_counts
@@ -57,9 +59,9 @@ def test_few_items_have_weights(split):
 def test_learns_what_goes_together_and_is_saved(split, tmp_path):
     from beamwood.evaluation.protocol import evaluate
 
-    retriever = load_method("ease").fit(split)
+    retriever = load_method("ease").fitted(split)
     ours = evaluate(retriever.searcher.search, split.test, ks=(20,), exclude_consumed=True).means()["f@20"]
-    popular = load_method("popularity").fit(split)
+    popular = load_method("popularity").fitted(split)
     assert ours > evaluate(popular.searcher.search, split.test, ks=(20,), exclude_consumed=True).means()["f@20"]
     assert retriever.metadata["training"]["regularisation"] in (300.0, 1000.0)
     retriever.save(tmp_path / "ease")
@@ -68,7 +70,14 @@ def test_learns_what_goes_together_and_is_saved(split, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"regularisation": ()}, {"regularisation": 0}, {"max_items": 0}, {"max_items": 10**6}, {"decay": 1.5}]
+    "wrong",
+    [
+        {"model.regularisation": ()},
+        {"model.regularisation": 0},
+        {"model.max_items": 0},
+        {"model.max_items": 10**6},
+        {"model.decay": 1.5},
+    ],
 )
 def test_wrong_settings(split, wrong):
     import beamwood

@@ -13,7 +13,14 @@ from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.training.run_folder import RunFolder
 
-SMALL = {"width": 8, "length": 6, "num_blocks": 1, "num_heads": 2, "hidden": 6, "batch_size": 16}
+SMALL = {
+    "model.width": 8,
+    "model.length": 6,
+    "model.num_blocks": 1,
+    "model.num_heads": 2,
+    "model.hidden": 6,
+    "loop.batch_size": 16,
+}
 NAMES = ["sasrec", "gru4rec", "caser", "fmlp"]
 
 
@@ -28,11 +35,14 @@ def split():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_resumed_run_equals_an_uninterrupted_one_and_loads(split, tmp_path, name):
     module = load_method(name)
-    config = module.Config(**SMALL, max_steps=6, decay_steps=6, evaluate_every=3, validation_users=20)
-    whole = module.fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.model_copy(update={"max_steps": 3})
-    module.fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = module.fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    config = module.Config(
+        **SMALL,
+        **{"loop.max_steps": 6, "optimiser.decay_steps": 6, "loop.evaluate_every": 3, "choose.validation_users": 20},
+    )
+    whole = module.fitted(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    half = config.changed({"loop.max_steps": 3})
+    module.fitted(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
+    resumed = module.fitted(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
     ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
     assert all(np.array_equal(ours[array], theirs[array]) for array in ours)
     assert whole.metadata["method"] == name
@@ -42,7 +52,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_loads(split, tmp_path, na
 
 @pytest.mark.parametrize("name", ["caser", "fmlp"])
 def test_windows_that_end_at_each_position(split, name):
-    task = SequenceTask(split.train, load_method(name).Config(**SMALL), seed=0)
+    task = SequenceTask(split.train, load_method(name).Config(**SMALL), encoder=name, seed=0)
     histories = split.train.histories
     assert task.num_examples == int(np.maximum(histories.lengths - 1, 0).sum())
     rows = np.arange(task.num_examples)
@@ -60,7 +70,7 @@ def test_windows_that_end_at_each_position(split, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_bound_ahead_is_kept(split, name):
-    task = SequenceTask(split.train, load_method(name).Config(**SMALL, horizon=2), seed=0)
+    task = SequenceTask(split.train, load_method(name).Config(**SMALL, **{"examples.horizon": 2}), encoder=name, seed=0)
     rows = np.arange(30)
     batch = task.batch(rows)
     for user, items, targets in zip(task.users[rows], batch.items_BL, batch.targets_BL, strict=True):
@@ -70,54 +80,52 @@ def test_a_bound_ahead_is_kept(split, name):
         assert targets[-1].item() in history[start + len(real) : start + len(real) + 2]
 
 
-@pytest.mark.parametrize("options", [{"tied": False}, {"item_column": "text"}, {"sampled_negatives": 30}])
+@pytest.mark.parametrize(
+    "options", [{"model.tied": False}, {"model.item_column": "text"}, {"loss.sampled_negatives": 30}]
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_options_train_and_load(split, tmp_path, name, options):
     module = load_method(name)
-    config = module.Config(**SMALL, **options, max_steps=4, evaluate_every=2, validation_users=20)
-    fitted = module.fit(split, config, progress=False)
+    config = module.Config(
+        **SMALL, **options, **{"loop.max_steps": 4, "loop.evaluate_every": 2, "choose.validation_users": 20}
+    )
+    fitted = module.fitted(split, config, progress=False)
     fitted.save(tmp_path / "saved")
     assert beamwood.load(tmp_path / "saved").recommend([[1, 2]], k=5) == fitted.recommend([[1, 2]], k=5)
 
 
 def test_item_vectors_come_from_the_column(split):
-    task = SequenceTask(split.train, load_method("sasrec").Config(**SMALL, item_column="text"), seed=0)
+    task = SequenceTask(
+        split.train, load_method("sasrec").Config(**SMALL, **{"model.item_column": "text"}), encoder="sasrec", seed=0
+    )
     given = torch.tensor(split.train.item_table.frame["text"].to_list(), dtype=torch.float32)
     linear = task.model.items.linear
     assert torch.allclose(task.model.items.weight, given @ linear.weight.T + linear.bias, atol=1e-5)
     assert "items.weight" not in dict(task.model.named_parameters())
     for column, message in (("txt", "is not in the item table"), ("category", "no lists of numbers")):
         with pytest.raises(InputError, match=message):
-            SequenceTask(split.train, load_method("sasrec").Config(**SMALL, item_column=column), seed=0)
+            SequenceTask(
+                split.train,
+                load_method("sasrec").Config(**SMALL, **{"model.item_column": column}),
+                encoder="sasrec",
+                seed=0,
+            )
 
 
 def test_the_sampled_loss_goes_to_the_full_one(split):
-    full = SequenceTask(split.train, load_method("sasrec").Config(**SMALL), seed=0)
-    many = SequenceTask(split.train, load_method("sasrec").Config(**SMALL, sampled_negatives=60_000), seed=0)
-    few = SequenceTask(split.train, load_method("sasrec").Config(**SMALL, sampled_negatives=5), seed=0)
+    full = SequenceTask(split.train, load_method("sasrec").Config(**SMALL), encoder="sasrec", seed=0)
+    many = SequenceTask(
+        split.train,
+        load_method("sasrec").Config(**SMALL, **{"loss.sampled_negatives": 60_000}),
+        encoder="sasrec",
+        seed=0,
+    )
+    few = SequenceTask(
+        split.train, load_method("sasrec").Config(**SMALL, **{"loss.sampled_negatives": 5}), encoder="sasrec", seed=0
+    )
     queries = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
     targets = torch.arange(12)
     with torch.no_grad():
         exact = full.cross_entropy(queries, targets)
         assert torch.allclose(many.cross_entropy(queries, targets), exact, atol=0.05)
         assert not torch.allclose(few.cross_entropy(queries, targets), exact, atol=0.05)
-
-
-@pytest.mark.parametrize("sampled", [None, 20])
-def test_the_prior_is_added_to_the_logits(split, sampled):
-    config = load_method("sasrec").Config(**SMALL, sampled_negatives=sampled)
-    tasks = [
-        SequenceTask(split.train, config.model_copy(update={"prior_power": power}), seed=0) for power in (0.0, 0.7)
-    ]
-    queries = torch.randn(9, 8, generator=torch.Generator().manual_seed(1))
-    targets = torch.arange(9)
-    plain, with_prior = (task.cross_entropy(queries, targets) for task in tasks)
-    counts = torch.from_numpy(np.maximum(split.train.item_counts, 1)).float()
-    logits = queries @ tasks[1].model.items.weight.T + 0.7 * torch.log(counts / counts.sum())
-    if sampled is None:
-        exact = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-        assert torch.allclose(with_prior, exact, atol=1e-5)
-    assert not torch.allclose(plain, with_prior, atol=1e-3)
-    # Answers are of the vectors alone.
-    ours, theirs = (task.searcher().export()[1] for task in tasks)
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)

@@ -7,11 +7,13 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.evaluation.protocol import evaluate
-from beamwood.fitting.vectors.sequence import Config, SequenceTask, fit
+from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
+from beamwood.methods.sasrec import METHOD, Config
 from beamwood.training.run_folder import RunFolder
 
-SMALL = {"width": 16, "length": 15, "num_blocks": 1, "num_heads": 2, "batch_size": 16}
+fit = METHOD.fitted
+SMALL = {"model.width": 16, "model.length": 15, "model.num_blocks": 1, "model.num_heads": 2, "loop.batch_size": 16}
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +26,13 @@ def split():
 def test_learns_the_market(split):
     retriever = fit(
         split,
-        Config(**(SMALL | {"width": 32, "length": 30, "batch_size": 64}), max_steps=400, learning_rate=3e-3),
+        Config(
+            **(SMALL | {"model.width": 32, "model.length": 30, "loop.batch_size": 64}),
+            **{"loop.max_steps": 400, "optimiser.learning_rate": 3e-3},
+        ),
         progress=False,
     )
-    popular = load_method("popularity").fit(split)
+    popular = load_method("popularity").fitted(split)
     f20 = [
         evaluate(r.searcher.search, split.test, ks=(20,), exclude_consumed=True).means()["f@20"]
         for r in (retriever, popular)
@@ -37,7 +42,7 @@ def test_learns_the_market(split):
 
 @pytest.mark.parametrize("horizon", [1, 3, 0])
 def test_targets_follow_within_the_horizon(split, horizon):
-    task = SequenceTask(split.train, Config(**SMALL, horizon=horizon), seed=0)
+    task = SequenceTask(split.train, Config(**SMALL, **{"examples.horizon": horizon}), encoder="sasrec", seed=0)
     rows = np.arange(60)
     batch = task.batch(rows)
     for row, items, targets in zip(rows, batch.items_BL.numpy(), batch.targets_BL.numpy(), strict=True):
@@ -55,9 +60,18 @@ def test_targets_follow_within_the_horizon(split, horizon):
 
 
 def test_resume_equals_uninterrupted_and_loads(split, tmp_path):
-    config = Config(**SMALL, max_steps=8, decay_steps=8, warmup_steps=2, evaluate_every=4, validation_users=10)
+    config = Config(
+        **SMALL,
+        **{
+            "loop.max_steps": 8,
+            "optimiser.decay_steps": 8,
+            "optimiser.warmup_steps": 2,
+            "loop.evaluate_every": 4,
+            "choose.validation_users": 10,
+        },
+    )
     whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.model_copy(update={"max_steps": 4})
+    half = config.changed({"loop.max_steps": 4})
     fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
     resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
     ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]

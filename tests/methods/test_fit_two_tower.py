@@ -16,12 +16,20 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.vectors.item_start import transition_vectors
-from beamwood.fitting.vectors.towers import Config, TwoTowerTask, fit, masked_candidates
+from beamwood.fitting.vectors.towers import TwoTowerTask, masked_candidates
 from beamwood.methods import load_method
+from beamwood.methods.two_tower import METHOD, Config
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists
 
-SMALL = {"width": 8, "batch_size": 64, "length": 15, "num_blocks": 1, "validation_users": 20}
+fit = METHOD.fitted
+SMALL = {
+    "model.width": 8,
+    "loop.batch_size": 64,
+    "model.length": 15,
+    "model.num_blocks": 1,
+    "choose.validation_users": 20,
+}
 NEGATIVES = ["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"]
 ENCODERS = ["sasrec", "gru4rec", "caser", "fmlp"]
 CASES = [*itertools.product(["mf", "mean", "sasrec"], NEGATIVES), *itertools.product(ENCODERS[1:], ["full", "xir"])]
@@ -40,9 +48,18 @@ def dataset():
 @pytest.mark.parametrize(("tower", "negatives"), CASES)
 def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, negatives, tower):
     split = leave_one_out(dataset) if tower == "mf" else disjoint_users(dataset)
-    config = Config(**SMALL, negatives=negatives, user_tower=tower, decay_steps=500, evaluate_every=3, max_steps=6)
+    config = Config(
+        **SMALL,
+        **{
+            "loss.negatives": negatives,
+            "model.user_tower": tower,
+            "optimiser.decay_steps": 500,
+            "loop.evaluate_every": 3,
+            "loop.max_steps": 6,
+        },
+    )
     whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.model_copy(update={"max_steps": 3})
+    half = config.changed({"loop.max_steps": 3})
     fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
     resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
     ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
@@ -59,10 +76,10 @@ def test_learns_the_market(negatives):
     market = make_market(MarketConfig(num_users=1500, num_items=90, min_events=20, max_events=60), seed=1)
     split = disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
     # People take items again here, so what they know is no false negative.
-    sizes = {"width": 16, "batch_size": 512, "length": 30}
-    config = Config(**(SMALL | sizes), negatives=negatives, max_epochs=3, mask_known=False)
+    sizes = {"model.width": 16, "loop.batch_size": 512, "model.length": 30}
+    config = Config(**(SMALL | sizes), **{"loss.negatives": negatives, "loop.max_epochs": 3, "loss.mask_known": False})
     retriever = fit(split, config, progress=False)
-    popular = load_method("popularity").fit(split)
+    popular = load_method("popularity").fitted(split)
     f20 = [
         evaluate(r.searcher.search, split.test, ks=(20,), exclude_consumed=True).means()["f@20"]
         for r in (retriever, popular)
@@ -92,7 +109,7 @@ def test_what_is_taken_again_is_known_once():
     frame = pl.DataFrame({"user": [0] * 50 + [1] * 3, "item": [0, 1] * 25 + [0, 2, 0]})
     train = Dataset.from_log(read_log(frame))
     assert [row.tolist() for row in TwoTowerTask(train, Config(), seed=0).known] == [[0, 1], [0, 2]]
-    assert TwoTowerTask(train, Config(mask_known=False), seed=0).known.lengths.tolist() == [0, 0]
+    assert TwoTowerTask(train, Config(**{"loss.mask_known": False}), seed=0).known.lengths.tolist() == [0, 0]
 
 
 def skewed_tasks(config, *others):
@@ -102,7 +119,7 @@ def skewed_tasks(config, *others):
     rows = [[23, *rng.choice(24, 8, p=share / share.sum())] for _ in range(150)]
     frame = pl.DataFrame({"user": np.repeat(np.arange(150), 9), "item": np.concatenate(rows)})
     data = Dataset.from_log(read_log(frame))
-    drawn = {"item_start": "random"}
+    drawn = {"start.items": "random"}
     tasks = [TwoTowerTask(data, Config(**drawn | config | other), seed=0) for other in ({}, *others)]
     with torch.no_grad():
         for weight in tasks[0].model.parameters():
@@ -123,8 +140,10 @@ def item_gradient(task, batch):
 @pytest.mark.parametrize("tower", ["mf", "mean"])
 def test_the_mean_gradient_nears_that_of_the_full_softmax(tower, correction, mask_known):
     """What a user trains with: the same popularity, masks and repeats on both sides, so that no bias is left."""
-    config = {"user_tower": tower, "width": 8, "batch_size": 512, "mask_known": mask_known}
-    full, task = skewed_tasks(config | {"negatives": "full"}, {"negatives": "ssl-pop", "correction": correction})
+    config = {"model.user_tower": tower, "model.width": 8, "loop.batch_size": 512, "loss.mask_known": mask_known}
+    full, task = skewed_tasks(
+        config | {"loss.negatives": "full"}, {"loss.negatives": "ssl-pop", "loss.correction": correction}
+    )
     rng = np.random.default_rng(1)
     found, expected = 0, 0
     for _ in range(60):
@@ -136,7 +155,9 @@ def test_the_mean_gradient_nears_that_of_the_full_softmax(tower, correction, mas
 @pytest.mark.parametrize("tower", ["mf", "mean"])
 def test_log_q_is_that_of_the_examples(tower):
     """Every user begins with one item, which a history tower never has as a positive."""
-    (task,) = skewed_tasks({"user_tower": tower, "width": 8, "batch_size": 64, "negatives": "ssl-pop"})
+    (task,) = skewed_tasks(
+        {"model.user_tower": tower, "model.width": 8, "loop.batch_size": 64, "loss.negatives": "ssl-pop"}
+    )
     items = task.batch(np.arange(task.num_examples)).items_B
     counts = torch.bincount(items, minlength=24).clamp(min=1).double()
     assert torch.allclose(torch.exp(task.sampler.log_q_N).double(), counts / counts.sum(), rtol=1e-5)
@@ -144,7 +165,9 @@ def test_log_q_is_that_of_the_examples(tower):
 
 @pytest.mark.parametrize("mask_known", [True, False])
 def test_the_full_softmax_masks_what_the_samplers_mask(mask_known):
-    (task,) = skewed_tasks({"width": 8, "batch_size": 64, "negatives": "full", "mask_known": mask_known})
+    (task,) = skewed_tasks(
+        {"model.width": 8, "loop.batch_size": 64, "loss.negatives": "full", "loss.mask_known": mask_known}
+    )
     batch = task.batch(np.arange(0, task.num_examples, 7))
     with torch.no_grad():
         losses = task.loss(batch)
@@ -159,7 +182,7 @@ def test_the_full_softmax_masks_what_the_samplers_mask(mask_known):
 
 def test_item_columns_reach_the_tower(dataset):
     split = disjoint_users(dataset)
-    config = Config(**SMALL, item_columns=("category", "price", "vector"))
+    config = Config(**SMALL, **{"model.item_columns": ("category", "price", "vector")})
     task = TwoTowerTask(split.train, config, seed=0)
     kind, price, vector = task.model.items.rows.encoder.weights
     with torch.no_grad():
@@ -169,13 +192,13 @@ def test_item_columns_reach_the_tower(dataset):
             assert not np.allclose(task.model.all_item_vectors(), before)
     assert task.model.all_item_vectors().shape == (90, 8)
     with pytest.raises(InputError, match="no column 'colour'"):
-        TwoTowerTask(split.train, Config(**SMALL, item_columns=("colour",)), seed=0)
+        TwoTowerTask(split.train, Config(**SMALL, **{"model.item_columns": ("colour",)}), seed=0)
 
 
 def test_users_by_id_need_a_split_that_keeps_them(dataset, tmp_path):
-    with pytest.raises(InputError, match="user_tower=mf knows the users of training only"):
-        fit(disjoint_users(dataset), Config(**SMALL, user_tower="mf"), progress=False)
-    config = Config(**SMALL, user_tower="mf", max_epochs=1)
+    with pytest.raises(InputError, match=r"model.user_tower=mf knows the users of training only"):
+        fit(disjoint_users(dataset), Config(**SMALL, **{"model.user_tower": "mf"}), progress=False)
+    config = Config(**SMALL, **{"model.user_tower": "mf", "loop.max_epochs": 1})
     retriever = fit(leave_one_out(dataset), config, progress=False)
     with pytest.raises(InputError, match="knows users, not histories"):
         retriever.recommend([[1, 2]], k=3)
@@ -193,7 +216,9 @@ def test_users_without_a_training_event_are_unknown():
     split = by_time(Dataset.from_log(read_log(frame)))
     lengths = split.train.histories.lengths
     assert (lengths == 0).any()
-    vectors = fit(split, Config(**SMALL, user_tower="mf", max_epochs=1), progress=False).searcher.arrays["users"]
+    vectors = fit(
+        split, Config(**SMALL, **{"model.user_tower": "mf", "loop.max_epochs": 1}), progress=False
+    ).searcher.arrays["users"]
     np.testing.assert_allclose(
         vectors[lengths == 0], vectors[lengths > 0].mean(axis=0)[None].repeat((lengths == 0).sum(), 0), rtol=1e-4
     )
@@ -226,11 +251,11 @@ def test_a_log_with_its_own_split():
 @pytest.mark.parametrize("tower", ENCODERS)
 def test_answers_of_an_encoder_equal_its_model_s(dataset, tower):
     """Short, long and empty histories; directions and temperature too."""
-    config = Config(**SMALL, user_tower=tower, normalise=True, temperature=0.2)
+    config = Config(**SMALL, **{"model.user_tower": tower, "model.normalise": True, "model.temperature": 0.2})
     task = TwoTowerTask(dataset, config, seed=0)
     rng = np.random.default_rng(0)
     histories = ItemLists.from_lists([rng.integers(0, 90, n) for n in (1, 4, 15, 40, 0)])
-    padded = torch.from_numpy(histories.padded(config.length).astype(np.int64))
+    padded = torch.from_numpy(histories.padded(config.model.length).astype(np.int64))
     task.model.eval()
     with torch.no_grad():
         expected = task.model.user_vectors(torch.zeros(5, dtype=torch.int64), padded).numpy()
@@ -242,7 +267,7 @@ def test_answers_of_an_encoder_equal_its_model_s(dataset, tower):
 
 @pytest.mark.parametrize("tower", ["mean", *ENCODERS])
 def test_answers_without_torch(dataset, tmp_path, tower):
-    config = Config(**SMALL, max_epochs=1, max_steps=3, user_tower=tower)
+    config = Config(**SMALL, **{"loop.max_epochs": 1, "loop.max_steps": 3, "model.user_tower": tower})
     fit(disjoint_users(dataset), config, progress=False).save(tmp_path / "saved")
     program = (
         "import sys, beamwood; r = beamwood.load(sys.argv[1]); print(r.recommend([[1, 2]], k=3).item_ids); "
@@ -265,21 +290,21 @@ def groups():
 
 @pytest.mark.parametrize("tower", ["mean", "sasrec"])
 def test_both_towers_start_from_what_follows_what(groups, tower):
-    config = Config(**SMALL, user_tower=tower)
+    config = Config(**SMALL, **{"model.user_tower": tower})
     model = TwoTowerTask(groups.train, config, seed=3).model
     vectors = transition_vectors(groups.train, 8, seed=3)
     known = vectors.any(axis=1)
     assert known.sum() == 60
     for table in (model.items.ids, model.users.items):
         assert np.array_equal(table.weight.detach().numpy()[:60][known], vectors[known])
-    drawn = TwoTowerTask(groups.train, config.model_copy(update={"item_start": "random"}), seed=3).model
+    drawn = TwoTowerTask(groups.train, config.changed({"start.items": "random"}), seed=3).model
     assert drawn.items.ids.weight.std().item() == pytest.approx(0.1, rel=0.2)
 
 
 def test_a_started_mean_is_right_before_it_has_learned(groups):
     found = {}
     for start in ("transitions", "random"):
-        config = Config(**SMALL, item_start=start, max_steps=1, learning_rate=1e-9)
+        config = Config(**SMALL, **{"start.items": start, "loop.max_steps": 1, "optimiser.learning_rate": 1e-9})
         retriever = fit(groups, config, progress=False)
         found[start] = evaluate(retriever.searcher.search, groups.test, ks=(5,), exclude_consumed=True).means()
     # Five of the group's other items, of which the labels are some.
@@ -287,15 +312,15 @@ def test_a_started_mean_is_right_before_it_has_learned(groups):
 
 
 def test_user_ids_have_no_start(dataset):
-    with pytest.raises(InputError, match="item_start=transitions is for a history tower"):
-        TwoTowerTask(dataset, Config(**SMALL, user_tower="mf", item_start="transitions"), seed=0)
-    TwoTowerTask(dataset, Config(**SMALL, user_tower="mf"), seed=0)
+    with pytest.raises(InputError, match=r"start.items=transitions is for a history tower"):
+        TwoTowerTask(dataset, Config(**SMALL, **{"model.user_tower": "mf", "start.items": "transitions"}), seed=0)
+    TwoTowerTask(dataset, Config(**SMALL, **{"model.user_tower": "mf"}), seed=0)
 
 
 @pytest.mark.parametrize("tower", ["mf", "mean"])
 def test_what_was_had_is_weighed(groups, tower, tmp_path):
     split = leave_one_out(groups.dataset) if tower == "mf" else groups
-    retriever = fit(split, Config(**SMALL, user_tower=tower, max_epochs=1), progress=False)
+    retriever = fit(split, Config(**SMALL, **{"model.user_tower": tower, "loop.max_epochs": 1}), progress=False)
     searcher, queries = retriever.searcher, split.test
     # Nobody takes an item twice.
     assert searcher.repeat_weight < 0
@@ -312,5 +337,9 @@ def test_what_was_had_is_weighed(groups, tower, tmp_path):
     assert np.allclose(weighed - plain, np.where(had, searcher.repeat_weight, 0), atol=1e-4)
     best = np.take_along_axis(weighed, hits.items.astype(np.int64), axis=1)
     assert np.allclose(best, -np.sort(-weighed, axis=1)[:, :9], atol=1e-5)
-    given = fit(split, Config(**SMALL, user_tower=tower, max_epochs=1, repeat_weight=0), progress=False)
+    given = fit(
+        split,
+        Config(**SMALL, **{"model.user_tower": tower, "loop.max_epochs": 1, "choose.seen_weight": 0}),
+        progress=False,
+    )
     assert given.searcher.repeat_weight == 0

@@ -9,9 +9,8 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting.choose import validation
 from beamwood.fitting.interpolation import Interpolation
-from beamwood.fitting.ranking import two_stage
 from beamwood.fitting.repeats import REPEAT_WEIGHTS
-from beamwood.methods import cooccurrence, popularity
+from beamwood.methods import cooccurrence, load_method, popularity
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.ranked import TwoStageSearcher
 from beamwood.retrieval.scorers import restore_scorer
@@ -28,7 +27,7 @@ def split():
 
 @pytest.fixture(scope="module")
 def retriever(split):
-    return cooccurrence.fit(split).searcher
+    return cooccurrence.METHOD.fitted(split).searcher
 
 
 def scorer_of(scores_N):
@@ -117,11 +116,10 @@ def test_scores_that_do_not_differ_leave_the_rankers(split):
 
 
 def test_two_stages_are_never_below_the_retriever_on_validation(split, tmp_path):
-    cooccurrence.fit(split).save(tmp_path / "first")
-    config = two_stage.Config(
-        retriever=str(tmp_path / "first"), width=4, attention=(4,), mlp=(4,), max_steps=3, monitor=MONITOR
-    )
-    both = two_stage.fit(split, config, progress=False)
+    cooccurrence.METHOD.fitted(split).save(tmp_path / "first")
+    config = {"start.retriever": str(tmp_path / "first"), "model.width": 4, "model.attention": (4,), "model.mlp": (4,)}
+    config = load_method("two_stage").configured(config | {"loop.max_steps": 3, "choose.monitor": MONITOR})
+    both = load_method("two_stage").fitted(split, config, progress=False)
     measured = [
         validation(lambda s=s: s.searcher, split.valid, 10**6, seed=0)()[MONITOR]
         for s in (both, beamwood.load(tmp_path / "first"))
@@ -133,7 +131,7 @@ def test_two_stages_are_never_below_the_retriever_on_validation(split, tmp_path)
     assert loaded.searcher.retriever_weight == both.searcher.retriever_weight
     assert loaded.searcher.repeat_weight == both.searcher.repeat_weight == both.metadata["training"]["repeat_weight"]
     assert loaded.recommend(histories=[[1, 2]], k=8) == both.recommend(histories=[[1, 2]], k=8)
-    study = two_stage.fit(split, config.model_copy(update={"retriever_weight": 0.0}), progress=False)
+    study = load_method("two_stage").fitted(split, config.changed({"choose.retriever_weight": 0.0}), progress=False)
     assert study.searcher.retriever_weight == 0
 
 
@@ -142,5 +140,10 @@ def test_without_labels_there_is_nothing_to_choose_by(split):
     bare = type(bare)(bare.users, bare.histories, ItemLists.empty(3), bare.consumed)
     with pytest.raises(InputError, match="none of the 3 validation queries has a label"):
         Interpolation(
-            popularity.fit(split).searcher, bare, num_candidates=5, monitor=MONITOR, weight=None, repeat_weight=None
+            popularity.METHOD.fitted(split).searcher,
+            bare,
+            num_candidates=5,
+            monitor=MONITOR,
+            weight=None,
+            repeat_weight=None,
         )

@@ -9,10 +9,12 @@ import torch
 
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
+from beamwood.fitting import settings
 from beamwood.fitting.vectors import item_start
 from beamwood.fitting.vectors.item_start import surroundings, transition_vectors
-from beamwood.fitting.vectors.sequence import Config, SequenceTask
+from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
+from beamwood.methods.sasrec import Config
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,19 @@ def test_columns_that_add_nothing_become_0():
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_model_starts_from_them(split, encoder, tied):
     drawn, task = (
-        SequenceTask(split.train, Config(encoder=encoder, width=8, length=8, tied=tied, item_start=start), seed=1)
+        SequenceTask(
+            split.train,
+            Config(
+                **{
+                    "model.width": 8,
+                    "model.length": 8,
+                    "model.tied": tied,
+                    "start.items": start,
+                }
+            ),
+            encoder=encoder,
+            seed=1,
+        )
         for start in ("random", "transitions")
     )
     vectors = torch.from_numpy(transition_vectors(split.train, 8, seed=1))
@@ -148,15 +162,24 @@ def test_it_is_not_for_given_vectors():
     frame = pl.DataFrame({"user": [0] * 4 + [1] * 4, "item": [0, 1, 2, 3, 1, 0, 3, 2], "timestamp": [0, 1, 2, 3] * 2})
     items = pl.DataFrame({"item": [0, 1, 2, 3], "text": [[0.1, 0.2]] * 4})
     split = leave_one_out(Dataset.from_log(read_log(frame), items))
-    config = Config(width=4, length=4, item_column="text", item_start="transitions")
-    with pytest.raises(InputError, match="leave out item_column or item_start"):
-        load_method("sasrec").fit(split, config, progress=False)
+    config = Config(**{"model.width": 4, "model.length": 4, "model.item_column": "text", "start.items": "transitions"})
+    with pytest.raises(InputError, match=r"leave out model.item_column or it"):
+        load_method("sasrec").fitted(split, config, progress=False)
 
 
 @pytest.mark.parametrize("item_decay", [None, 0.0])
 def test_item_vectors_can_be_spared_the_decay(split, item_decay):
-    config = Config(width=8, length=8, tied=False, learning_rate=0.1, weight_decay=0.5, item_decay=item_decay)
-    task = SequenceTask(split.train, config, seed=1)
+    config = Config(
+        **{
+            "model.width": 8,
+            "model.length": 8,
+            "model.tied": False,
+            "optimiser.learning_rate": 0.1,
+            "optimiser.weight_decay": 0.5,
+            "optimiser.item_decay": item_decay,
+        }
+    )
+    task = SequenceTask(split.train, config, encoder="sasrec", seed=1)
     before = {name: value.clone() for name, value in task.model.state_dict().items()}
     for parameter in task.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -167,14 +190,16 @@ def test_item_vectors_can_be_spared_the_decay(split, item_decay):
 
 
 def test_up_to_a_size_models_start_from_them_unasked(split, monkeypatch):
-    config = {"width": 8, "length": 8}
+    config = {"model.width": 8, "model.length": 8}
     asked, unasked = (
-        SequenceTask(split.train, Config(**config | more), seed=1) for more in ({"item_start": "transitions"}, {})
+        SequenceTask(split.train, Config(**config | more), encoder="sasrec", seed=1)
+        for more in ({"start.items": "transitions"}, {})
     )
     assert torch.equal(unasked.model.items.weight, asked.model.items.weight)
-    monkeypatch.setattr(item_start, "LARGEST", len(split.train.items) - 1)
+    monkeypatch.setattr(settings, "LARGEST", len(split.train.items) - 1)
     drawn, large = (
-        SequenceTask(split.train, Config(**config | more), seed=1) for more in ({"item_start": "random"}, {})
+        SequenceTask(split.train, Config(**config | more), encoder="sasrec", seed=1)
+        for more in ({"start.items": "random"}, {})
     )
     assert torch.equal(large.model.items.weight, drawn.model.items.weight)
 

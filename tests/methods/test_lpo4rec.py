@@ -11,11 +11,20 @@ from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailOf, TailRule
-from beamwood.fitting.vectors.preference import Config, PreferenceTask, fit
+from beamwood.fitting.vectors.preference import PreferenceTask
 from beamwood.methods import load_method
+from beamwood.methods.lpo4rec import METHOD, Config
 from beamwood.training.run_folder import RunFolder
 
-SMALL = {"width": 8, "length": 12, "num_blocks": 1, "num_heads": 2, "batch_size": 16, "validation_users": 20}
+fit = METHOD.fitted
+SMALL = {
+    "model.width": 8,
+    "model.length": 12,
+    "model.num_blocks": 1,
+    "model.num_heads": 2,
+    "loop.batch_size": 16,
+    "choose.validation_users": 20,
+}
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +37,27 @@ def split():
 def fitted(split, tmp_path_factory):
     folder = tmp_path_factory.mktemp("sasrec") / "saved"
     module = load_method("sasrec")
-    module.fit(split, module.Config(**SMALL, max_steps=4, evaluate_every=2), progress=False).save(folder)
+    module.fitted(
+        split, module.Config(**SMALL, **{"loop.max_steps": 4, "loop.evaluate_every": 2}), progress=False
+    ).save(folder)
     return folder
 
 
 @pytest.mark.parametrize("preference", ["lpo", "dpo", "s-dpo", "simpo", "orpo", "none"])
 def test_a_resumed_run_equals_an_uninterrupted_one(split, fitted, tmp_path, preference):
     config = Config(
-        **SMALL, start=str(fitted), preference=preference, num_negatives=3, max_steps=6, decay_steps=9, evaluate_every=3
+        **SMALL,
+        **{
+            "start.folder": str(fitted),
+            "loss.preference": preference,
+            "loss.num_negatives": 3,
+            "loop.max_steps": 6,
+            "optimiser.decay_steps": 9,
+            "loop.evaluate_every": 3,
+        },
     )
     whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.model_copy(update={"max_steps": 3})
+    half = config.changed({"loop.max_steps": 3})
     fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
     resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
     ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
@@ -48,7 +67,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(split, fitted, tmp_path, pref
 
 
 def test_alignment_starts_where_the_fitted_model_is(split, fitted):
-    task = PreferenceTask(split, Config(**SMALL, start=str(fitted), preference="dpo"), seed=0)
+    task = PreferenceTask(split, Config(**SMALL, **{"start.folder": str(fitted), "loss.preference": "dpo"}), seed=0)
     before = beamwood.load(fitted).searcher.export()[1]
     assert np.array_equal(task.searcher().export()[1]["vectors"], before["vectors"])
     assert all(not parameter.requires_grad for parameter in task.reference.parameters())
@@ -64,7 +83,7 @@ def test_alignment_starts_where_the_fitted_model_is(split, fitted):
 
 @pytest.mark.parametrize("encoder", ["sasrec", "caser"])
 def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch, encoder):
-    task = PreferenceTask(split, Config(**SMALL, num_negatives=4, encoder=encoder), seed=0)
+    task = PreferenceTask(split, Config(**SMALL, **{"loss.num_negatives": 4, "model.encoder": encoder}), seed=0)
     seen = []
     import beamwood.fitting.vectors.preference as module
 
@@ -96,7 +115,17 @@ def test_the_loss_is_the_papers_formula(split, monkeypatch, pi):
     """Against the whole matrix of logits: omega (CE + lambda LPO), values and gradients."""
     import beamwood.fitting.vectors.preference as module
 
-    config = Config(**SMALL, num_negatives=3, pi=pi, tau=0.7, strength=0.4, reweight_strength=2, negatives="top")
+    config = Config(
+        **SMALL,
+        **{
+            "loss.num_negatives": 3,
+            "loss.pi": pi,
+            "loss.tau": 0.7,
+            "loss.strength": 0.4,
+            "loss.reweight_strength": 2,
+            "loss.negatives": "top",
+        },
+    )
     task = PreferenceTask(split, config, seed=0)
     task.model.eval()
     chosen = []
@@ -124,22 +153,26 @@ def test_the_loss_is_the_papers_formula(split, monkeypatch, pi):
 
 def test_a_recurrent_start_keeps_its_length(split, tmp_path):
     module = load_method("gru4rec")
-    module.fit(split, module.Config(**SMALL, max_steps=1), progress=False).save(tmp_path / "gru")
-    config = Config(**SMALL, encoder="gru4rec", start=str(tmp_path / "gru"))
+    module.fitted(split, module.Config(**SMALL, **{"loop.max_steps": 1}), progress=False).save(tmp_path / "gru")
+    config = Config(**SMALL, **{"model.encoder": "gru4rec", "start.folder": str(tmp_path / "gru")})
     assert PreferenceTask(split, config, seed=0).searcher().encoder.length == 12
-    with pytest.raises(InputError, match=r"was fitted with length=12, not length=20; set length=12"):
-        PreferenceTask(split, config.model_copy(update={"length": 20}), seed=0)
+    with pytest.raises(InputError, match=r"was fitted with length=12, not length=20; set model.length=12"):
+        PreferenceTask(split, config.changed({"model.length": 20}), seed=0)
 
 
 def test_a_user_branch_is_not_dropped(split, fitted, tmp_path):
     module = load_method("melt")
-    module.fit(split, module.Config(start=str(fitted), max_steps=1), progress=False).save(tmp_path / "melt")
+    module.fitted(split, module.Config(**{"start.folder": str(fitted), "loop.max_steps": 1}), progress=False).save(
+        tmp_path / "melt"
+    )
     with pytest.raises(InputError, match=r"holds MELT's user branch.*give the model that MELT was fitted on"):
-        PreferenceTask(split, Config(**SMALL, start=str(tmp_path / "melt")), seed=0)
+        PreferenceTask(split, Config(**SMALL, **{"start.folder": str(tmp_path / "melt")}), seed=0)
 
 
 def test_the_tail_is_by_the_named_rule(split):
-    masks = {of: PreferenceTask(split, Config(**SMALL, tail_of=of), seed=0).tail_N for of in get_args(TailOf)}
+    masks = {
+        of: PreferenceTask(split, Config(**SMALL, **{"loss.tail_of": of}), seed=0).tail_N for of in get_args(TailOf)
+    }
     for of, mask in masks.items():
         assert np.array_equal(mask, TailRule(of=of).tail(split.train).mask)
     assert not torch.equal(masks["items"], masks["prefixes"])
@@ -147,22 +180,21 @@ def test_the_tail_is_by_the_named_rule(split):
 
 def test_wrong_starts(split, fitted, tmp_path):
     with pytest.raises(InputError, match="needs a reference model"):
-        PreferenceTask(split, Config(**SMALL, preference="dpo"), seed=0)
+        PreferenceTask(split, Config(**SMALL, **{"loss.preference": "dpo"}), seed=0)
     with pytest.raises(
-        InputError, match=r"other sizes \([a-z.]+ has shape \([0-9, ]+\), here \([0-9, ]+\)\); set width"
+        InputError, match=r"other sizes \([a-z.]+ has shape \([0-9, ]+\), here \([0-9, ]+\)\); set model.width"
     ):
-        PreferenceTask(split, Config(**(SMALL | {"width": 16}), start=str(fitted)), seed=0)
-    with pytest.raises(InputError, match=r"other sizes \(the weights differ in 'outputs.weight'\); set width.* tied"):
-        PreferenceTask(split, Config(**SMALL, tied=False, start=str(fitted)), seed=0)
-    with pytest.raises(InputError, match=r"was fitted with num_heads=2, not num_heads=4; set num_heads=2"):
-        PreferenceTask(split, Config(**(SMALL | {"num_heads": 4}), start=str(fitted)), seed=0)
-    load_method("popularity").fit(split).save(tmp_path / "popular")
+        PreferenceTask(split, Config(**(SMALL | {"model.width": 16}), **{"start.folder": str(fitted)}), seed=0)
+    with pytest.raises(
+        InputError, match=r"other sizes \(the weights differ in 'outputs.weight'\); set model.width.* tied"
+    ):
+        PreferenceTask(split, Config(**SMALL, **{"model.tied": False, "start.folder": str(fitted)}), seed=0)
+    with pytest.raises(InputError, match=r"was fitted with num_heads=2, not num_heads=4; set model.num_heads=2"):
+        PreferenceTask(split, Config(**(SMALL | {"model.num_heads": 4}), **{"start.folder": str(fitted)}), seed=0)
+    load_method("popularity").fitted(split).save(tmp_path / "popular")
     with pytest.raises(InputError, match="give a fitted sequence model"):
-        PreferenceTask(split, Config(**SMALL, start=str(tmp_path / "popular")), seed=0)
-    with pytest.raises(InputError, match="set encoder=sasrec, or give a gru4rec"):
-        PreferenceTask(split, Config(**SMALL, start=str(fitted), encoder="gru4rec"), seed=0)
+        PreferenceTask(split, Config(**SMALL, **{"start.folder": str(tmp_path / "popular")}), seed=0)
+    with pytest.raises(InputError, match=r"set model.encoder=sasrec, or give a gru4rec"):
+        PreferenceTask(split, Config(**SMALL, **{"start.folder": str(fitted), "model.encoder": "gru4rec"}), seed=0)
     with pytest.raises(InputError, match="exact probabilities"):
-        PreferenceTask(split, Config(**SMALL, sampled_negatives=5), seed=0)
-    for wrong in ({"preference": "orpo"}, {"pi": "prob"}, {"preference": "simpo", "pi": "prob"}):
-        with pytest.raises(InputError, match="leaves no probabilities"):
-            PreferenceTask(split, Config(**SMALL, prior_power=1, **wrong), seed=0)
+        PreferenceTask(split, Config(**SMALL, **{"loss.sampled_negatives": 5}), seed=0)

@@ -12,19 +12,28 @@ from pydantic import ValidationError
 from beamwood import load
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
+from beamwood.fitting import settings
+from beamwood.fitting.tree.dtr import make_parts
 from beamwood.fitting.tree.fit import searcher_of
 from beamwood.fitting.tree.node_start import ItemVectors
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import Parts, TreeTask
 from beamwood.fitting.vectors import item_start
 from beamwood.methods import load_method
-from beamwood.methods.dtr import Config, make_parts
+from beamwood.methods.dtr import Config
 from beamwood.models.din import LevelNodes
 from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, Histories
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import random_tree
 
-SMALL = {"branching": 4, "width": 8, "attention_hidden": 8, "mlp": (16, 8), "windows": (4, 2, 1), "beam_width": 8}
+SMALL = {
+    "tree.branching": 4,
+    "model.width": 8,
+    "model.attention_hidden": 8,
+    "model.mlp": (16, 8),
+    "model.windows": (4, 2, 1),
+    "tree.beam_width": 8,
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +50,7 @@ def started(split, start, seed=0, parts=None):
     """A task of the start, or of the configuration, that is named."""
     config = start
     if isinstance(start, str):
-        config = Config(**SMALL, node_start=start, num_neighbours=None if start == "random" else 32)
+        config = Config(**SMALL, **{"start.scores": start, "model.num_neighbours": None if start == "random" else 32})
     vectors = ItemVectors(split.train, config, seed)
     tree = start_tree(split, config, np.random.default_rng(seed), vectors)
     task = TreeTask(split.train, tree, config, parts or make_parts(config, tree, None), seed=seed)
@@ -149,7 +158,7 @@ def test_who_is_trained_is_not_among_what_is_counted(split):
 
 def test_walks_leave_out_what_the_scores_they_correct_leave_out(split):
     """log q of a walk is that of the scores with the users' own folds left out, as they are trained on."""
-    config = Config(**SMALL, negatives="tree")
+    config = Config(**SMALL, **{"loss.negatives": "tree"})
     task = started(split, "transitions", parts=make_parts(config, random_tree(80, np.random.default_rng(0)), None))
     scorer, tree, batch = task.model.scorer, task.tree, task.batch(np.arange(12))
     histories, generator = Histories(batch.leaves_BL, batch.folds_B), torch.Generator().manual_seed(1)
@@ -173,17 +182,17 @@ def test_what_num_neighbours_means():
     assert Config().neighbours_of(2_000_000, 8.0) == 8
     assert Config().neighbours_of(200_000, 8.1) == 0
     assert Config().neighbours_of(200_001, 8.1) == 83
-    assert Config(num_neighbours=5).neighbours_of(200_000, 8.1) == 5
+    assert Config(**{"model.num_neighbours": 5}).neighbours_of(200_000, 8.1) == 5
     assert Config().neighbours_of(9, 3) == 9
-    assert Config(num_neighbours=0).neighbours_of(80, 3) == 0
-    many = item_start.LARGEST + 1
+    assert Config(**{"model.num_neighbours": 0}).neighbours_of(80, 3) == 0
+    many = settings.LARGEST + 1
     assert Config().neighbours_of(many, 3) == 0
-    assert Config(num_neighbours=7, node_start="transitions").neighbours_of(many, 3) == 7
+    assert Config(**{"model.num_neighbours": 7, "start.scores": "transitions"}).neighbours_of(many, 3) == 7
     with pytest.raises(InputError, match=r"num_neighbours=7 belongs to .* scores of 2,000,001 items"):
-        Config(num_neighbours=7).neighbours_of(many, 3)
-    assert Config(node_start="random").neighbours_of(80, 3) == 0
-    with pytest.raises(ValidationError, match="num_neighbours=7 belongs to a start from transitions"):
-        Config(num_neighbours=7, node_start="random")
+        Config(**{"model.num_neighbours": 7}).neighbours_of(many, 3)
+    assert Config(**{"start.scores": "random"}).neighbours_of(80, 3) == 0
+    with pytest.raises(ValidationError, match=r"model.num_neighbours=7 belongs to a start from transitions"):
+        Config(**{"model.num_neighbours": 7, "start.scores": "random"})
 
 
 def test_what_similarity_width_means():
@@ -191,21 +200,21 @@ def test_what_similarity_width_means():
     assert Config().similarity_columns(50_001) == 128
     assert Config().similarity_columns(200_001) == 64
     assert Config().similarity_columns(80) == 80
-    assert Config(similarity_width=7).similarity_columns(80) == 7
-    many = item_start.LARGEST + 1
+    assert Config(**{"model.similarity_width": 7}).similarity_columns(80) == 7
+    many = settings.LARGEST + 1
     assert Config().similarity_columns(many) == 0
-    assert Config(similarity_width=7, node_start="transitions").similarity_columns(many) == 7
+    assert Config(**{"model.similarity_width": 7, "start.scores": "transitions"}).similarity_columns(many) == 7
     with pytest.raises(InputError, match="2,000,001 items start from on request alone"):
-        Config(similarity_width=7).similarity_columns(many)
-    assert Config(node_start="random").similarity_columns(80) == 0
-    for changes in ({"node_start": "random"}, {"norm": "batch"}):
-        with pytest.raises(ValidationError, match="similarity_width=7 belongs to a start from transitions"):
-            Config(similarity_width=7, **changes)
+        Config(**{"model.similarity_width": 7}).similarity_columns(many)
+    assert Config(**{"start.scores": "random"}).similarity_columns(80) == 0
+    for changes in ({"start.scores": "random"}, {"model.norm": "batch"}):
+        with pytest.raises(ValidationError, match=r"model.similarity_width=7 belongs to a start from transitions"):
+            Config(**{"model.similarity_width": 7}, **changes)
 
 
 def test_what_is_fixed_answers_alike_when_saved(split, tmp_path):
-    config = Config(**SMALL, max_steps=3, evaluate_every=1, num_neighbours=32)
-    retriever = load_method("dtr").fit(split, config, progress=False)
+    config = Config(**SMALL, **{"loop.max_steps": 3, "loop.evaluate_every": 1, "model.num_neighbours": 32})
+    retriever = load_method("dtr").fitted(split, config, progress=False)
     assert retriever.searcher.weights.similarity is not None
     assert retriever.searcher.weights.neighbours is not None
     retriever.save(tmp_path / "saved")
@@ -222,8 +231,16 @@ def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
         rows = [(u, 16 * (u % 5) + (u // 5 % 8) * 2 + t % 2, t) for u in range(300) for t in range(10)]
         log = pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")
         split = disjoint_users(Dataset.from_log(read_log(log)))
-    config = Config(**SMALL, max_steps=60, evaluate_every=60, warmup_steps=1, monitor="all/ndcg@20")
-    searcher = load_method("dtr").fit(split, config, progress=False).searcher
+    config = Config(
+        **SMALL,
+        **{
+            "loop.max_steps": 60,
+            "loop.evaluate_every": 60,
+            "optimiser.warmup_steps": 1,
+            "choose.monitor": "all/ndcg@20",
+        },
+    )
+    searcher = load_method("dtr").fitted(split, config, progress=False).searcher
     answers = searcher.search(split.test.histories, 2).items
     had = [np.isin(row, history).mean() for row, history in zip(answers, split.test.histories, strict=True)]
     assert np.mean(had) > 0.9 if again else np.mean(had) < 0.1
@@ -263,8 +280,12 @@ def test_fit_starts_at_the_odds_only_where_nodes_are_judged_alone(split, monkeyp
     called = []
     monkeypatch.setattr(TreeTask, "start_at_odds", lambda task: called.append(task))
     module = load_method(method)
-    module.fit(split, module.Config(**SMALL, max_steps=1, tree_updates=0), progress=False)
-    module.fit(split, module.Config(**SMALL, max_steps=1, tree_updates=0, node_start="random"), progress=False)
+    module.fitted(split, module.Config(**SMALL, **{"loop.max_steps": 1, "tree.updates": 0}), progress=False)
+    module.fitted(
+        split,
+        module.Config(**SMALL, **{"loop.max_steps": 1, "tree.updates": 0, "start.scores": "random"}),
+        progress=False,
+    )
     assert len(called) == moved
 
 
@@ -275,24 +296,25 @@ def test_one_seed_gives_one_start(split):
 
 
 def test_what_auto_meant_is_recorded(split, monkeypatch):
-    config = Config(**SMALL, max_steps=2, evaluate_every=1)
-    small = load_method("dtr").fit(split, config, progress=False).metadata["training"]
-    assert (config.rate(80), Config(learning_rate=0.1).rate(80)) == (1.5e-3, 0.1)
+    config = Config(**SMALL, **{"loop.max_steps": 2, "loop.evaluate_every": 1})
+    small = load_method("dtr").fitted(split, config, progress=False).metadata["training"]
+    assert (config.rate(80), Config(**{"optimiser.learning_rate": 0.1}).rate(80)) == (1.5e-3, 0.1)
     assert (small["tree_start"], small["node_start"]) == ("transitions", "transitions")
-    monkeypatch.setattr(item_start, "LARGEST", 79)
-    large = load_method("dtr").fit(split, config, progress=False).metadata["training"]
+    monkeypatch.setattr(settings, "LARGEST", 79)
+    large = load_method("dtr").fitted(split, config, progress=False).metadata["training"]
     assert (large["tree_start"], large["node_start"]) == ("pifa", "random")
 
 
 @pytest.mark.parametrize(
-    "changes", [{"unit_coordinate": False}, {"norm": "batch"}, {"width": 3}, {"attention_hidden": 1}]
+    "changes",
+    [{"model.unit_coordinate": False}, {"model.norm": "batch"}, {"model.width": 3}, {"model.attention_hidden": 1}],
 )
 def test_a_scorer_without_the_parts_starts_at_random(changes):
     config = Config(**SMALL | changes)
     assert not config.starts_from_transitions(10)
     assert config.rate(10) == 7e-3
-    with pytest.raises(ValidationError, match="node_start=random"):
-        Config(**SMALL | changes, node_start="transitions")
+    with pytest.raises(ValidationError, match=r"start.scores=random"):
+        Config(**SMALL | changes, **{"start.scores": "transitions"})
 
 
 def test_items_without_neighbours_do_no_harm(split):
@@ -306,9 +328,12 @@ def test_items_without_neighbours_do_no_harm(split):
 
 def test_what_a_training_would_spoil_is_kept(split, tmp_path):
     """The start is measured as well, in both views, and given back where no step made it better."""
-    config = Config(**SMALL, max_steps=8, evaluate_every=4, warmup_steps=1, learning_rate=5.0)
+    config = Config(
+        **SMALL,
+        **{"loop.max_steps": 8, "loop.evaluate_every": 4, "optimiser.warmup_steps": 1, "optimiser.learning_rate": 5.0},
+    )
     run = RunFolder(tmp_path / "run")
-    retriever = load_method("dtr").fit(split, config, progress=False, run=run)
+    retriever = load_method("dtr").fitted(split, config, progress=False, run=run)
     assert retriever.metadata["training"]["best_step"] == 0
     lines = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
     measured = [line for line in lines if "valid/both/f@20" in line]

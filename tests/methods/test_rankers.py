@@ -18,12 +18,13 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
 from beamwood.fitting.choose import validation
-from beamwood.fitting.ranking import lists as ranker
 from beamwood.fitting.ranking import two_stage
-from beamwood.methods import cooccurrence, load_method, popularity
+from beamwood.fitting.ranking.lists import GuidedTask
+from beamwood.methods import load_method
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import Askers, ItemLists
 
+RANKER, STAGES_OF = load_method("ranker"), load_method("two_stage")
 LOSSES = (
     "guided",
     "logistic",
@@ -35,8 +36,20 @@ LOSSES = (
     "gumbel-ndcg",
     "neural-sort",
 )
-SMALL = {"width": 6, "length": 8, "attention": (6, 4), "mlp": (8, 4), "batch_size": 16, "validation_users": 30}
-STAGES = SMALL | {"num_candidates": 30, "num_negatives": 6, "max_examples": 400, "decay_steps": 100}
+SMALL = {
+    "model.width": 6,
+    "model.length": 8,
+    "model.attention": (6, 4),
+    "model.mlp": (8, 4),
+    "loop.batch_size": 16,
+    "choose.validation_users": 30,
+}
+STAGES = SMALL | {
+    "model.num_candidates": 30,
+    "loss.num_negatives": 6,
+    "examples.max_examples": 400,
+    "optimiser.decay_steps": 100,
+}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +76,7 @@ def dataset(market):
 def first(market, dataset):
     """A fitted retriever for each of two splits."""
     for split in (leave_one_out(dataset), disjoint_users(dataset)):
-        cooccurrence.fit(split).save(market / f"first-{split.name}")
+        load_method("cooccurrence").fitted(split).save(market / f"first-{split.name}")
     return {name: str(market / f"first-{name}") for name in ("leave-one-out", "users")}
 
 
@@ -75,11 +88,15 @@ def arrays(retriever):
 @pytest.mark.parametrize("model", ["graphrec", "neumf", "din"])
 def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, model, loss):
     split = disjoint_users(dataset) if model == "din" else leave_one_out(dataset)
-    columns = {"item_columns": ("category",), "user_columns": ("age", "city")} if loss == "guided" else {}
-    config = ranker.Config(**SMALL, **columns, model=model, loss=loss, max_steps=6, evaluate_every=3, log_every=4)
-    whole = ranker.fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    ranker.fit(split, config.model_copy(update={"max_steps": 3}), run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = ranker.fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    columns = {"model.item_columns": ("category",), "model.user_columns": ("age", "city")} if loss == "guided" else {}
+    config = RANKER.Config(
+        **SMALL,
+        **columns,
+        **{"model.kind": model, "loss.kind": loss, "loop.max_steps": 6, "loop.evaluate_every": 3, "loop.log_every": 4},
+    )
+    whole = RANKER.fitted(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    RANKER.fitted(split, config.changed({"loop.max_steps": 3}), run=RunFolder(tmp_path / "parts"), progress=False)
+    resumed = RANKER.fitted(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
     ours, theirs = arrays(whole), arrays(resumed)
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
     whole.save(tmp_path / "saved")
@@ -92,16 +109,21 @@ def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, model, los
             loaded.recommend(histories=[[1]], k=3)
 
 
-@pytest.mark.parametrize("training", ["all", "harmonised", "weighted"])
+@pytest.mark.parametrize("training", ["all", "harmonised"])
 @pytest.mark.parametrize("negatives", ["unseen", "uniform", "candidates"])
 def test_two_stages_resume_and_answer(dataset, first, tmp_path, training, negatives):
     split = disjoint_users(dataset)
-    options = STAGES | {"training": training, "negatives": negatives, "max_steps": 6, "evaluate_every": 3}
-    config = two_stage.Config(**options, retriever=first["users"])
-    whole = two_stage.fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.model_copy(update={"max_steps": 3})
-    two_stage.fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = two_stage.fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    options = STAGES | {
+        "examples.pairs": training,
+        "loss.negatives": negatives,
+        "loop.max_steps": 6,
+        "loop.evaluate_every": 3,
+    }
+    config = STAGES_OF.Config(**options, **{"start.retriever": first["users"]})
+    whole = STAGES_OF.fitted(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    half = config.changed({"loop.max_steps": 3})
+    STAGES_OF.fitted(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
+    resumed = STAGES_OF.fitted(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
     ours, theirs = arrays(whole), arrays(resumed)
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
     whole.save(tmp_path / "saved")
@@ -114,9 +136,12 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
     searcher = beamwood.load(first["users"]).searcher
     tasks = {
         name: two_stage.RetrievedTask(
-            split.train, two_stage.Config(**STAGES, training=name, negatives="candidates"), searcher, seed=0
+            split.train,
+            STAGES_OF.Config(**STAGES, **{"examples.pairs": name, "loss.negatives": "candidates"}),
+            searcher,
+            seed=0,
         )
-        for name in ("all", "harmonised", "weighted")
+        for name in ("all", "harmonised")
     }
     every, kept = tasks["all"].examples, tasks["harmonised"].examples
     asked = list(retrieved(tasks["all"], searcher))
@@ -125,7 +150,7 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
     assert np.array_equal(kept.stop, every.stop[hits.any(axis=1)])
     assert np.array_equal(tasks["harmonised"].weights_ET, hits[hits.any(axis=1)])
     assert np.isclose(tasks["harmonised"].recall, np.mean(hits))
-    assert np.array_equal(tasks["weighted"].weights_ET, np.where(hits, np.float32(1), np.float32(0.3)))
+    assert (tasks["all"].weights_ET == 1).all()
     batch = tasks["harmonised"].batch(np.arange(20))
     assert batch.items_BC[:, :8].tolist() == tasks["harmonised"].targets(np.arange(20)).tolist()
     real, negatives = batch.log_weight_BM == 0, batch.items_BC[:, 8:]
@@ -155,14 +180,16 @@ def test_the_retriever_is_asked_with_the_whole_past(dataset, first, monkeypatch,
     for name, bound in zip(("_SEARCHED_AT_A_TIME", "_ITEMS_AT_A_TIME"), bounds, strict=True):
         monkeypatch.setattr(two_stage, name, bound)
     searcher = beamwood.load(first["users"]).searcher
-    config = two_stage.Config(**STAGES | {"length": 4, "max_examples": 90}, negatives="candidates")
+    config = STAGES_OF.Config(
+        **STAGES | {"model.length": 4, "examples.max_examples": 90, "loss.negatives": "candidates"}
+    )
     task = two_stage.RetrievedTask(disjoint_users(dataset).train, config, searcher, seed=0)
     assert np.array_equal(task.candidates_EK, [new for _, new, _ in retrieved(task, searcher)])
 
 
 def test_targets_are_what_came_soon_after(dataset, first):
     split = disjoint_users(dataset)
-    config = two_stage.Config(**STAGES, horizon=5, num_targets=3)
+    config = STAGES_OF.Config(**STAGES, **{"examples.horizon": 5, "examples.num_targets": 3})
     task = two_stage.RetrievedTask(split.train, config, beamwood.load(first["users"]).searcher, seed=0)
     ends = split.train.histories.indptr[task.examples.users + 1]
     for row, (stop, end) in enumerate(zip(task.examples.stop, ends, strict=True)):
@@ -178,7 +205,9 @@ def test_a_horizon_beyond_every_history_costs_nothing(dataset, first):
     split, retriever = disjoint_users(dataset), beamwood.load(first["users"]).searcher
     longest = int(split.train.histories.lengths.max())
     near, far = (
-        two_stage.RetrievedTask(split.train, two_stage.Config(**STAGES, horizon=horizon), retriever, seed=0)
+        two_stage.RetrievedTask(
+            split.train, STAGES_OF.Config(**STAGES, **{"examples.horizon": horizon}), retriever, seed=0
+        )
         for horizon in (longest, 2**31 - 1)
     )
     assert np.array_equal(near.places_ET, far.places_ET)
@@ -186,7 +215,7 @@ def test_a_horizon_beyond_every_history_costs_nothing(dataset, first):
 
 def test_the_loss_in_loops(dataset, first):
     split = disjoint_users(dataset)
-    config = two_stage.Config(**STAGES, training="weighted", negatives="candidates")
+    config = STAGES_OF.Config(**STAGES, **{"examples.pairs": "harmonised", "loss.negatives": "candidates"})
     task = two_stage.RetrievedTask(split.train, config, beamwood.load(first["users"]).searcher, seed=0)
     batch = task.batch(np.arange(12))
     batch.log_weight_BM[3] = -torch.inf  # a row that has no negative
@@ -209,7 +238,9 @@ def test_drawn_negatives_stand_for_all_others(dataset, first, negatives):
     """E[sum of exp(s + log weight)] over draws is the sum over what could have been drawn."""
     split = disjoint_users(dataset)
     searcher = beamwood.load(first["users"]).searcher
-    task = two_stage.RetrievedTask(split.train, two_stage.Config(**STAGES, negatives=negatives), searcher, seed=0)
+    task = two_stage.RetrievedTask(
+        split.train, STAGES_OF.Config(**STAGES, **{"loss.negatives": negatives}), searcher, seed=0
+    )
     scores = np.random.default_rng(0).normal(size=split.train.num_items)
     sums = []
     for _ in range(3000):
@@ -225,28 +256,28 @@ def test_where_the_surrogate_starts(dataset):
     small, wide = 0.01, 20**-0.5
     for settings, expected in (
         ({}, small),
-        ({"surrogate": "nfm1"}, wide),
-        ({"model": "din", "width": 6}, wide),
-        ({"surrogate": "nfm1", "surrogate_start": "small"}, small),
-        ({"surrogate_start": "wide"}, wide),
+        ({"loss.surrogate": "nfm1"}, wide),
+        ({"model.kind": "din", "model.width": 6}, wide),
+        ({"loss.surrogate": "nfm1", "start.surrogate": "small"}, small),
+        ({"start.surrogate": "wide"}, wide),
     ):
-        task = ranker.GuidedTask(split.train, ranker.Config(**settings), seed=0)
+        task = GuidedTask(split.train, RANKER.Config(**settings), seed=0)
         surrogate = task.both[1]
         matrix, bias = surrogate.shape.split(surrogate.weights)["h1"]
         assert abs(float(matrix.detach().std()) / expected - 1) < 0.15
         assert not bias.any()
-    with pytest.raises(ValueError, match="surrogate_start"):
-        ranker.Config(surrogate_start="broad")
+    with pytest.raises(ValueError, match=r"start\.surrogate"):
+        RANKER.Config(**{"start.surrogate": "broad"})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["guided", "softmax"])
 def test_a_ranker_learns_the_market(dataset, loss):
     split = leave_one_out(dataset)
-    config = ranker.Config(loss=loss, max_epochs=30, evaluate_every=500)
+    config = RANKER.Config(**{"loss.kind": loss, "loop.max_epochs": 30, "loop.evaluate_every": 500})
     lists = Sampled(split.test, split.train.num_items, num_negatives=60, seed=0)
-    ours = evaluate_sampled(ranker.fit(split, config, progress=False).searcher, lists, ks=(10,))["ndcg@10"].mean()
-    popular = evaluate_sampled(popularity.fit(split).searcher, lists, ks=(10,))["ndcg@10"].mean()
+    ours = evaluate_sampled(RANKER.fitted(split, config, progress=False).searcher, lists, ks=(10,))["ndcg@10"].mean()
+    popular = evaluate_sampled(load_method("popularity").fitted(split).searcher, lists, ks=(10,))["ndcg@10"].mean()
     assert ours > popular + 0.02
 
 
@@ -257,8 +288,8 @@ def test_the_command_line(market, first, tmp_path, capsys):
     assert main(["fit", *log, "--method", "cooccurrence", "--seed", "2026", "--out", str(tmp_path / "first")]) == 0
     users = pl.read_parquet(market / "users.parquet")
     users.write_parquet(tmp_path / "users.parquet")
-    fit = ["fit", *log, "--method", "two-stage", "--out", out, *settings, "--set", "max_steps=4"]
-    fit += ["--user-table", str(tmp_path / "users.parquet"), "--set", "user_columns=['age']"]
+    fit = ["fit", *log, "--method", "two_stage", "--out", out, *settings, "--set", "loop.max_steps=4"]
+    fit += ["--user-table", str(tmp_path / "users.parquet"), "--set", "model.user_columns=['age']"]
     assert main([*fit, "--retriever", str(tmp_path / "first")]) == 0
     capsys.readouterr()
     # What the ranker read of it is in the folder.
@@ -281,44 +312,68 @@ def test_the_command_line(market, first, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "two-stage"], "needs a fitted retriever; give its folder with --retriever"),
-        (["--method", "dtr", "--retriever", "x"], "--retriever is not for dtr; it is for two-stage"),
+        (["--method", "two_stage"], "needs a fitted retriever; give its folder with --retriever"),
+        (["--method", "dtr", "--retriever", "x"], "--retriever is not for dtr; it is for two_stage"),
         (["--method", "ranker", "--split", "users"], "knows the users of training only"),
-        (["--method", "ranker", "--split", "leave-one-out", "--set", "monitor=new/f@20"], "does not fit validation"),
-        (["--method", "ranker", "--split", "leave-one-out", "--set", "user_columns=['age']"], "with --user-table"),
-        (["--method", "ranker", "--split", "leave-one-out", "--set", "item_columns=['prize']"], "no column 'prize'"),
         (
-            ["--method", "ranker", "--split", "leave-one-out", "--set", "item_columns=['item:number']"],
+            ["--method", "ranker", "--split", "leave-one-out", "--set", "choose.monitor=new/f@20"],
+            "does not fit choose.protocol",
+        ),
+        (
+            ["--method", "ranker", "--split", "leave-one-out", "--set", "model.user_columns=['age']"],
+            "with --user-table",
+        ),
+        (
+            ["--method", "ranker", "--split", "leave-one-out", "--set", "model.item_columns=['prize']"],
+            "no column 'prize'",
+        ),
+        (
+            ["--method", "ranker", "--split", "leave-one-out", "--set", "model.item_columns=['item:number']"],
             "'item' is what the ids are called, which are no column to learn from",
         ),
-        (["--method", "two-stage", "--retriever", ""], "path='' is empty"),
-        (["--method", "two-stage", "--retriever", "{first}", "--ranker", ""], "path='' is empty"),
+        (["--method", "two_stage", "--retriever", ""], "path='' is empty"),
+        (["--method", "two_stage", "--retriever", "{first}", "--ranker", ""], "path='' is empty"),
         (
-            ["--method", "two-stage", "--retriever", "{first}", "--ranker", "eaze"],
-            "ranker='eaze' is neither a folder nor a method that counts; did you mean 'ease'?",
+            ["--method", "two_stage", "--retriever", "{first}", "--ranker", "eaze"],
+            "start.ranker='eaze' is neither a folder nor a method that counts; did you mean 'ease'?",
         ),
-        (["--method", "two-stage", "--retriever", "{first}", "--ranker", "a/eaze"], "eaze does not exist"),
+        (["--method", "two_stage", "--retriever", "{first}", "--ranker", "a/eaze"], "eaze does not exist"),
         (
-            ["--method", "ranker", "--split", "leave-one-out", "--set", "model=neumf", "--set", "graph=true"],
-            "graph=true is for",
+            [
+                "--method",
+                "ranker",
+                "--split",
+                "leave-one-out",
+                "--set",
+                "model.kind=neumf",
+                "--set",
+                "model.graph=true",
+            ],
+            "model.graph=true is for",
         ),
         (
-            ["--method", "ranker", "--split", "leave-one-out", "--set", "item_start=transitions"],
-            "item_start=transitions is for model=din, not for graphrec",
+            ["--method", "ranker", "--split", "leave-one-out", "--set", "start.items=transitions"],
+            "start.items=transitions is for model.kind=din, not for graphrec",
         ),
-        (["--method", "two-stage", "--set", "retriever_weight=-1"], "retriever_weight=-1: Input should be greater"),
-        (["--method", "two-stage", "--retriever", "{first}", "--set", "monitor=new/f@2"], "monitor='new/f@2' is not"),
         (
-            ["--method", "two-stage", "--split", "leave-one-out", "--retriever", "{first}"],
+            ["--method", "two_stage", "--set", "choose.retriever_weight=-1"],
+            "choose.retriever_weight=-1: Input should be greater",
+        ),
+        (
+            ["--method", "two_stage", "--retriever", "{first}", "--set", "choose.monitor=new/f@2"],
+            "choose.monitor='new/f@2' is not",
+        ),
+        (
+            ["--method", "two_stage", "--split", "leave-one-out", "--retriever", "{first}"],
             "was fitted on another split",
         ),
         (
-            ["--method", "two-stage", "--retriever", "{first}", "--set", "context_columns=['timestamp']"],
-            "needs horizon=1",
+            ["--method", "two_stage", "--retriever", "{first}", "--set", "model.context_columns=['timestamp']"],
+            "needs examples.horizon=1",
         ),
         (
-            ["--method", "two-stage", "--set", "num_candidates=2147483648"],
-            "num_candidates=2147483648: Input should be less",
+            ["--method", "two_stage", "--set", "model.num_candidates=2147483648"],
+            "model.num_candidates=2147483648: Input should be less",
         ),
     ],
 )
@@ -335,11 +390,17 @@ def test_wrong_input(market, first, tmp_path, capsys, arguments, message):
 
 def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
     split = leave_one_out(dataset)
-    model = ranker.fit(split, ranker.Config(max_steps=40, evaluate_every=20), progress=False)
+    model = RANKER.fitted(split, RANKER.Config(**{"loop.max_steps": 40, "loop.evaluate_every": 20}), progress=False)
     model.save(tmp_path / "ranker")
-    config = two_stage.Config(retriever=first["leave-one-out"], ranker=str(tmp_path / "ranker"), num_candidates=25)
-    assert two_stage.fit(split, config).searcher.retriever_weight > 0
-    both = two_stage.fit(split, config.model_copy(update={"retriever_weight": 0, "repeat_weight": 0}))
+    config = STAGES_OF.Config(
+        **{
+            "start.retriever": first["leave-one-out"],
+            "start.ranker": str(tmp_path / "ranker"),
+            "model.num_candidates": 25,
+        }
+    )
+    assert STAGES_OF.fitted(split, config).searcher.retriever_weight > 0
+    both = STAGES_OF.fitted(split, config.changed({"choose.retriever_weight": 0, "choose.seen_weight": 0}))
     part = split.test.take(np.arange(20))
     askers = Askers(part.users, part.histories)
     found = both.searcher.stages(askers, 10, excluded=part.consumed)
@@ -348,7 +409,7 @@ def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
     assert [set(a) for a in best.tolist()] == [set(a) for a in found.hits.items.tolist()]
     with pytest.raises(InputError, match="the ranker is two stages itself; give the folder of a ranker or of one"):
         two_stage.two_stage(beamwood.load(first["leave-one-out"]), both)
-    other = popularity.fit(
+    other = load_method("popularity").fitted(
         leave_one_out(Dataset.from_log(read_log(pl.DataFrame({"user": [1, 1, 1, 2], "item": [1, 2, 3, 1]}))))
     )
     with pytest.raises(InputError, match="fitted on other items"):
@@ -358,10 +419,10 @@ def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
 BEHIND = {
     "popularity": {},
     "transitions": {},
-    "sasrec": {"width": 8, "max_steps": 2},
-    "two_tower": {"width": 8, "max_steps": 2},
-    "two_tower, by id": {"user_tower": "mf", "width": 8, "max_steps": 2},
-    "dtr": {"width": 8, "max_steps": 2},
+    "sasrec": {"model.width": 8, "loop.max_steps": 2},
+    "two_tower": {"model.width": 8, "loop.max_steps": 2},
+    "two_tower, by id": {"model.user_tower": "mf", "model.width": 8, "loop.max_steps": 2},
+    "dtr": {"model.width": 8, "loop.max_steps": 2},
 }
 
 
@@ -370,10 +431,16 @@ def test_any_fitted_retriever_goes_behind_another(dataset, first, tmp_path, name
     """Candidates in the order of both scores, before and after saving, from weights that validation users like."""
     split = leave_one_out(dataset)
     module = load_method(name.split(",")[0])
-    fitted = module.fit(split, module.Config(**BEHIND[name]), **({"progress": False} if BEHIND[name] else {}))
+    fitted = module.fitted(split, module.Config(**BEHIND[name]), **({"progress": False} if BEHIND[name] else {}))
     fitted.save(tmp_path / "ranker")
-    config = two_stage.Config(retriever=first["leave-one-out"], ranker=str(tmp_path / "ranker"), num_candidates=25)
-    both = two_stage.fit(split, config)
+    config = STAGES_OF.Config(
+        **{
+            "start.retriever": first["leave-one-out"],
+            "start.ranker": str(tmp_path / "ranker"),
+            "model.num_candidates": 25,
+        }
+    )
+    both = STAGES_OF.fitted(split, config)
     part, searcher = split.test.take(np.arange(20)), both.searcher
     askers = Askers(part.users, part.histories)
     found = searcher.stages(askers, 10, excluded=part.consumed)
@@ -397,12 +464,18 @@ def test_any_fitted_retriever_goes_behind_another(dataset, first, tmp_path, name
 
 def test_two_stages_go_before_a_third(dataset, first, tmp_path):
     split = leave_one_out(dataset)
-    config = two_stage.Config(retriever=first["leave-one-out"], ranker="transitions", num_candidates=25)
-    two_stage.fit(split, config).save(tmp_path / "both")
-    counted = popularity.fit(split)
+    config = STAGES_OF.Config(
+        **{"start.retriever": first["leave-one-out"], "start.ranker": "transitions", "model.num_candidates": 25}
+    )
+    STAGES_OF.fitted(split, config).save(tmp_path / "both")
+    counted = load_method("popularity").fitted(split)
     counted.save(tmp_path / "third")
-    settings = {"retriever": str(tmp_path / "both"), "ranker": str(tmp_path / "third"), "retriever_weight": 0.5}
-    three = two_stage.fit(split, config.model_copy(update=settings | {"repeat_weight": 0}))
+    settings = {
+        "start.retriever": str(tmp_path / "both"),
+        "start.ranker": str(tmp_path / "third"),
+        "choose.retriever_weight": 0.5,
+    }
+    three = STAGES_OF.fitted(split, config.changed(settings | {"choose.seen_weight": 0}))
     three.save(tmp_path / "three")
     histories = split.test.histories.take(np.arange(20))
     hits = beamwood.load(tmp_path / "three").searcher.search(histories, 9)
@@ -421,7 +494,7 @@ def test_counting_goes_behind_a_retriever_by_its_name(market, first, dataset, tm
         *log,
         str(market / "users.parquet"),
         "--method",
-        "two-stage",
+        "two_stage",
         "--split",
         "leave-one-out",
         "--out",
@@ -430,10 +503,10 @@ def test_counting_goes_behind_a_retriever_by_its_name(market, first, dataset, tm
     assert main([*fit, "--retriever", first["leave-one-out"], "--ranker", name]) == 0
     assert "retriever_weight" in capsys.readouterr().out
     split = leave_one_out(dataset)
-    load_method(name).fit(split).save(tmp_path / name)
-    config = two_stage.Config(retriever=first["leave-one-out"], ranker=str(tmp_path / name))
+    load_method(name).fitted(split).save(tmp_path / name)
+    config = STAGES_OF.Config(**{"start.retriever": first["leave-one-out"], "start.ranker": str(tmp_path / name)})
     histories = [[1, 2, 3], [5]]
-    expected = two_stage.fit(split, config, seed=2026).recommend(histories=histories, k=9)
+    expected = STAGES_OF.fitted(split, config, seed=2026).recommend(histories=histories, k=9)
     assert beamwood.load(out).recommend(histories=histories, k=9) == expected
     # What the first is, in one call.
     both = beamwood.fit(split, f"cooccurrence+{name}", seed=2026)
@@ -450,9 +523,9 @@ def test_ids_are_no_column_whatever_their_table_calls_them(market, dataset, of):
     )
     for data in (dataset, named):
         with pytest.raises(InputError, match=f"'{of}' is what the ids are called.* or rename the table's own column"):
-            beamwood.fit(leave_one_out(data), "ranker", SMALL | {f"{of}_columns": [of]}, progress=False)
+            beamwood.fit(leave_one_out(data), "ranker", SMALL | {f"model.{of}_columns": [of]}, progress=False)
     with pytest.raises(InputError, match=f"no column '{of}_id'; known: (age|category)"):
-        beamwood.fit(leave_one_out(dataset), "ranker", SMALL | {f"{of}_columns": [f"{of}_id"]}, progress=False)
+        beamwood.fit(leave_one_out(dataset), "ranker", SMALL | {f"model.{of}_columns": [f"{of}_id"]}, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -470,19 +543,26 @@ def by_device(tmp_path_factory):
 def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
     log = [str(by_device / "log.parquet"), "--split", "leave-one-out"]
     assert main(["fit", *log, "--method", "popularity", "--out", str(tmp_path / "first")]) == 0
-    settings = ["width=8", "length=4", "attention=[8]", "mlp=[16]", "num_candidates=40", "context_columns=['device']"]
+    settings = [
+        "model.width=8",
+        "model.length=4",
+        "model.attention=[8]",
+        "model.mlp=[16]",
+        "model.num_candidates=40",
+        "model.context_columns=['device']",
+    ]
     settings += [
-        "max_steps=300",
-        "evaluate_every=150",
-        "num_negatives=20",
-        "learning_rate=0.01",
-        "horizon=1",
-        "num_targets=1",
-        "retriever_weight=0",
-        "repeat_weight=0",
+        "loop.max_steps=300",
+        "loop.evaluate_every=150",
+        "loss.num_negatives=20",
+        "optimiser.learning_rate=0.01",
+        "examples.horizon=1",
+        "examples.num_targets=1",
+        "choose.retriever_weight=0",
+        "choose.seen_weight=0",
     ]
     out = str(tmp_path / "both")
-    fit = ["fit", *log, "--method", "two-stage", "--retriever", str(tmp_path / "first"), "--out", out]
+    fit = ["fit", *log, "--method", "two_stage", "--retriever", str(tmp_path / "first"), "--out", out]
     assert main([*fit, *(part for setting in settings for part in ("--set", setting))]) == 0
     capsys.readouterr()
     assert main(["evaluate", out, "--k", "10,20", "--json"]) == 0
@@ -519,10 +599,18 @@ def test_circumstances_of_every_kind_can_be_asked_for(by_device, tmp_path, capsy
     ).write_parquet(log)
     assert main(["fit", log, "--method", "popularity", "--time-column", "time", "--out", str(tmp_path / "first")]) == 0
     columns = ["vec", "when:number", "flag:number", "^d.*$", "^d.*$= a"]
-    settings = ["width=4", "length=4", "attention=[4]", "mlp=[4]", "horizon=1", "num_targets=1", "max_steps=2"]
-    settings += [f"context_columns={columns}"]
+    settings = [
+        "model.width=4",
+        "model.length=4",
+        "model.attention=[4]",
+        "model.mlp=[4]",
+        "examples.horizon=1",
+        "examples.num_targets=1",
+        "loop.max_steps=2",
+    ]
+    settings += [f"model.context_columns={columns}"]
     out = str(tmp_path / "both")
-    fit = ["fit", log, "--time-column", "time", "--method", "two-stage", "--retriever", str(tmp_path / "first")]
+    fit = ["fit", log, "--time-column", "time", "--method", "two_stage", "--retriever", str(tmp_path / "first")]
     assert main([*fit, "--out", out, *(part for setting in settings for part in ("--set", setting))]) == 0
     for given in ("vec=[1,2]", "when=1970-01-02T10:00:00", "flag=true", "^d.*$=tv", "^d.*$= a=tv"):
         assert main(["recommend", out, "--user", "1", "--context", given]) == 0
@@ -548,15 +636,27 @@ def test_circumstances_of_every_kind_can_be_asked_for(by_device, tmp_path, capsy
 def test_a_stage_before_another_looks_at_the_circumstances_too(by_device, tmp_path, capsys):
     log = [str(by_device / "log.parquet"), "--split", "leave-one-out"]
     assert main(["fit", *log, "--method", "popularity", "--out", str(tmp_path / "first")]) == 0
-    settings = ["width=8", "length=4", "attention=[8]", "mlp=[16]", "num_candidates=40", "context_columns=['device']"]
-    settings += ["max_steps=300", "evaluate_every=150", "num_negatives=20", "learning_rate=0.01"]
-    settings += ["horizon=1", "num_targets=1", "retriever_weight=0", "repeat_weight=0"]
-    fit = ["fit", *log, "--method", "two-stage", "--out"]
+    settings = [
+        "model.width=8",
+        "model.length=4",
+        "model.attention=[8]",
+        "model.mlp=[16]",
+        "model.num_candidates=40",
+        "model.context_columns=['device']",
+    ]
+    settings += [
+        "loop.max_steps=300",
+        "loop.evaluate_every=150",
+        "loss.num_negatives=20",
+        "optimiser.learning_rate=0.01",
+    ]
+    settings += ["examples.horizon=1", "examples.num_targets=1", "choose.retriever_weight=0", "choose.seen_weight=0"]
+    fit = ["fit", *log, "--method", "two_stage", "--out"]
     middle, outer = str(tmp_path / "middle"), str(tmp_path / "outer")
     asked = [part for setting in settings for part in ("--set", setting)]
     assert main([*fit, middle, "--retriever", str(tmp_path / "first"), *asked]) == 0
     # The third orders the same 20 items: what is found among them is what the second finds.
-    third = ["--ranker", "popularity", "--set", "num_candidates=20"]
+    third = ["--ranker", "popularity", "--set", "model.num_candidates=20"]
     assert main([*fit, outer, "--retriever", middle, *third]) == 0
     capsys.readouterr()
     rates = []
@@ -571,23 +671,36 @@ def test_a_stage_before_another_looks_at_the_circumstances_too(by_device, tmp_pa
     # More than it looks at is no matter to a stage; less is said, as are names that no stage knows.
     split = leave_one_out(Dataset.from_log(read_log(by_device / "log.parquet")))
     with pytest.raises(InputError, match=r"looks at 'device' of the log.*ColumnNames\(context=\('device',\)\)"):
-        two_stage.fit(split, two_stage.Config(retriever=middle, ranker="popularity"))
+        STAGES_OF.fitted(split, STAGES_OF.Config(**{"start.retriever": middle, "start.ranker": "popularity"}))
     columns = ColumnNames(context=("user", "device"))
     more = leave_one_out(Dataset.from_log(read_log(by_device / "log.parquet", columns=columns)))
-    small = {"max_steps": 1, "width": 4, "attention": [4], "mlp": [4], "training": "harmonised", "num_candidates": 20}
-    small |= {"horizon": 1, "num_targets": 1}
-    wider = two_stage.fit(more, two_stage.Config(retriever=middle, **small), progress=False)
+    small = {
+        "loop.max_steps": 1,
+        "model.width": 4,
+        "model.attention": [4],
+        "model.mlp": [4],
+        "examples.pairs": "harmonised",
+        "model.num_candidates": 20,
+    }
+    small |= {"examples.horizon": 1, "examples.num_targets": 1}
+    wider = STAGES_OF.fitted(more, STAGES_OF.Config(**{"start.retriever": middle}, **small), progress=False)
     assert wider.metadata["training"]["retrieved_share_of_training_pairs"] > 0.95
     with pytest.raises(InputError, match=r"column 'devise'.*'device'"):
         wider.recommend(users=[1], k=5, context={"devise": ["tv"]})
 
 
-TREE = {"width": 4, "attention_hidden": 4, "windows": (4, 2, 1), "mlp": (8, 4), "min_history": 2}
+TREE = {
+    "model.width": 4,
+    "model.attention_hidden": 4,
+    "model.windows": (4, 2, 1),
+    "model.mlp": (8, 4),
+    "examples.min_history": 2,
+}
 RETRIEVERS = {
     "dtr": TREE,
     "plt": TREE,
-    "sasrec": {"width": 8, "length": 8},
-    "two_tower": {"width": 4, "user_tower": "mf"},
+    "sasrec": {"model.width": 8, "model.length": 8},
+    "two_tower": {"model.width": 4, "model.user_tower": "mf"},
     "transitions": {},
     "popularity": {},
 }
@@ -597,10 +710,12 @@ RETRIEVERS = {
 def test_any_retriever_can_come_first(dataset, tmp_path, method):
     split = leave_one_out(dataset)
     module = load_method(method)
-    steps = {"max_steps": 2} if RETRIEVERS[method] else {}
-    module.fit(split, module.Config(**RETRIEVERS[method], **steps)).save(tmp_path / "first")
-    config = two_stage.Config(**STAGES, retriever=str(tmp_path / "first"), training="harmonised", max_steps=2)
-    both = two_stage.fit(split, config, progress=False)
+    steps = {"loop.max_steps": 2} if RETRIEVERS[method] else {}
+    module.fitted(split, module.Config(**RETRIEVERS[method], **steps)).save(tmp_path / "first")
+    config = STAGES_OF.Config(
+        **STAGES, **{"start.retriever": str(tmp_path / "first"), "examples.pairs": "harmonised", "loop.max_steps": 2}
+    )
+    both = STAGES_OF.fitted(split, config, progress=False)
     both.save(tmp_path / "both")
     loaded = beamwood.load(tmp_path / "both")
     allowed = list(range(0, 150, 3))
@@ -611,8 +726,8 @@ def test_any_retriever_can_come_first(dataset, tmp_path, method):
 
 def test_two_stages_answer_without_torch(dataset, first, tmp_path):
     split = disjoint_users(dataset)
-    config = two_stage.Config(**STAGES, retriever=first["users"], max_steps=2)
-    two_stage.fit(split, config, progress=False).save(tmp_path / "saved")
+    config = STAGES_OF.Config(**STAGES, **{"start.retriever": first["users"], "loop.max_steps": 2})
+    STAGES_OF.fitted(split, config, progress=False).save(tmp_path / "saved")
     code = (
         "import sys, beamwood; r = beamwood.load(sys.argv[1]); r.recommend(histories=[[1, 2]], k=3); "
         "assert 'torch' not in sys.modules"
@@ -632,7 +747,7 @@ def shared():
 def test_the_check_points_of_a_faithful_run(tmp_path):
     """GuidedRec on ML-100K: predicted and true NDCG, surrogate and logistic loss, means of epochs 1 and 20."""
     split = leave_one_out(Dataset.from_log(read_log(shared() / "interactions.parquet")))
-    task = ranker.GuidedTask(split.train, ranker.Config(), seed=0)
+    task = GuidedTask(split.train, RANKER.Config(), seed=0)
     rng, seen = np.random.default_rng(0), {}
     for epoch in range(1, 21):
         order = rng.permutation(task.num_examples)

@@ -1,6 +1,8 @@
 """A tree's weights of repeats start above 0 where what was had comes again, and get at the end what they have not
 learned; counting puts what was had first or last."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -13,8 +15,15 @@ from beamwood.fitting.repeats import REPEAT_WEIGHTS
 from beamwood.methods import cooccurrence, dtr, plt, tdm, transitions
 from beamwood.models.similarity import PACE
 
-SMALL = {"width": 16, "windows": (4, 2, 1), "mlp": (16, 8), "attention_hidden": 8, "max_steps": 2, "beam_width": 12}
-SMALL |= {"branching": 4, "similarity_width": 16, "num_neighbours": 0, "repeat_weight": 0}
+SMALL = {
+    "model.width": 16,
+    "model.windows": (4, 2, 1),
+    "model.mlp": (16, 8),
+    "model.attention_hidden": 8,
+    "loop.max_steps": 2,
+    "tree.beam_width": 12,
+}
+SMALL |= {"tree.branching": 4, "model.similarity_width": 16, "model.num_neighbours": 0, "choose.seen_weight": 0}
 
 
 def log_of(again):
@@ -41,11 +50,11 @@ def left_in(retriever, queries):
 @pytest.mark.parametrize("method", [dtr, tdm])
 def test_the_start_is_better_than_from_zero(case, method):
     again, split = case
-    chosen = method.fit(split, method.Config(**SMALL), progress=False)
+    chosen = method.METHOD.fitted(split, method.Config(**SMALL), progress=False)
     if not again:
         assert chosen.metadata["training"]["repeat_start"] == 0
         return
-    plain = method.fit(split, method.Config(**SMALL, repeat_start=0), progress=False)
+    plain = method.METHOD.fitted(split, method.Config(**SMALL, **{"start.seen": 0}), progress=False)
     assert chosen.metadata["training"]["repeat_start"] > 0
     assert plain.metadata["training"]["repeat_start"] == 0
     assert left_in(chosen, split.valid) > left_in(plain, split.valid) + 0.01
@@ -54,76 +63,79 @@ def test_the_start_is_better_than_from_zero(case, method):
 
 def test_what_is_given_is_where_they_start(case):
     _, split = case
-    config = dtr.Config(**SMALL | {"learning_rate": 1e-12}, repeat_start=-2.5)
-    similarity = dtr.fit(split, config, progress=False).searcher.weights.similarity
+    config = dtr.Config(**SMALL | {"optimiser.learning_rate": 1e-12, "start.seen": -2.5})
+    similarity = dtr.METHOD.fitted(split, config, progress=False).searcher.weights.similarity
     assert np.allclose(similarity.repeats, -2.5, atol=PACE * 1e-6)
 
 
 def test_a_scorer_that_is_drawn_has_none(case):
     _, split = case
-    config = dtr.Config(**SMALL | {"similarity_width": 0}, tree="random", node_start="random")
-    retriever = dtr.fit(split, config, progress=False)
+    config = dtr.Config(**SMALL | {"model.similarity_width": 0, "tree.start": "random", "start.scores": "random"})
+    retriever = dtr.METHOD.fitted(split, config, progress=False)
     assert retriever.metadata["training"]["repeat_start"] == 0
     assert retriever.searcher.weights.similarity is None
 
 
 def without_a_start(method, split, **changes):
-    config = method.Config(**SMALL | {"learning_rate": 1e-12, "beam_width": 300} | changes, repeat_start=0)
-    return method.fit(split, config, progress=False)
+    config = method.Config(
+        **SMALL | {"optimiser.learning_rate": 1e-12, "tree.beam_width": 300} | changes, **{"start.seen": 0}
+    )
+    return method.METHOD.fitted(split, config, progress=False)
 
 
 @pytest.mark.parametrize("method", [dtr, tdm])
 def test_at_the_end_they_get_what_validation_users_like_best(case, method):
     again, split = case
     values = {
-        weight: left_in(without_a_start(method, split, repeat_weight=weight), split.valid) for weight in REPEAT_WEIGHTS
+        weight: left_in(without_a_start(method, split, **{"choose.seen_weight": weight}), split.valid)
+        for weight in REPEAT_WEIGHTS
     }
-    chosen = without_a_start(method, split, repeat_weight=None)
+    chosen = without_a_start(method, split, **{"choose.seen_weight": None})
     kept = chosen.metadata["training"]["repeat_weight"]
     assert (kept > 0) if again else (kept < 0)
     assert values[kept] == max(values.values()) > values[0.0]
     assert np.allclose(chosen.searcher.weights.similarity.repeats, kept, atol=PACE * 1e-5)
     others = [
         each.searcher.search(split.test.histories, 9, excluded=split.test.histories)
-        for each in (chosen, without_a_start(method, split, repeat_weight=0))
+        for each in (chosen, without_a_start(method, split, **{"choose.seen_weight": 0}))
     ]
     assert np.array_equal(others[0].items, others[1].items)
 
 
 def test_a_path_gets_what_is_given_alone(case):
     _, split = case
-    assert without_a_start(plt, split, repeat_weight=None).metadata["training"]["repeat_weight"] == 0
-    given = without_a_start(plt, split, repeat_weight=-3)
+    assert without_a_start(plt, split, **{"choose.seen_weight": None}).metadata["training"]["repeat_weight"] == 0
+    given = without_a_start(plt, split, **{"choose.seen_weight": -3})
     assert np.allclose(given.searcher.weights.similarity.repeats, -3, atol=PACE * 1e-5)
 
 
-@pytest.mark.parametrize("name", ["repeat_start", "repeat_weight"])
+@pytest.mark.parametrize("name", ["start.seen", "choose.seen_weight"])
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         (
-            {"node_start": "random", "similarity_width": None},
-            r"=8\.0 belongs to .* leave it out, or set node_",
+            {"start.scores": "random", "model.similarity_width": None},
+            r"=8\.0 belongs to .* leave it out, or set start.scores",
         ),
-        ({"similarity_width": 0}, r"=8\.0 is a part of the similarity; leave out similarity_width=0"),
+        ({"model.similarity_width": 0}, r"=8\.0 is a part of the similarity; leave out model.similarity_width=0"),
     ],
 )
 def test_a_weight_without_its_similarity_is_refused(changes, says, name):
-    with pytest.raises(ValidationError, match=name + says):
+    with pytest.raises(ValidationError, match=re.escape(name) + says):
         dtr.Config(**SMALL | changes | {name: 8})
 
 
-@pytest.mark.parametrize("name", ["repeat_start", "repeat_weight"])
+@pytest.mark.parametrize("name", ["start.seen", "choose.seen_weight"])
 def test_so_many_items_that_scores_start_at_random_have_no_weights_of_repeats(name):
-    with pytest.raises(InputError, match=name + r"=8\.0 .* of 3,000,000 items start from on request alone"):
+    with pytest.raises(InputError, match=re.escape(name) + r"=8\.0 .* of 3,000,000 items start from on request alone"):
         dtr.Config(**{name: 8}).similarity_columns(3_000_000)
 
 
 @pytest.mark.parametrize("method", [cooccurrence, transitions])
 def test_counting_chooses_where_what_was_had_stands(case, method):
     again, split = case
-    chosen = method.fit(split)
-    plain = method.fit(split, method.Config(repeats=("counted",)))
+    chosen = method.METHOD.fitted(split)
+    plain = method.METHOD.fitted(split, method.Config(**{"model.seen": ("counted",)}))
     assert chosen.searcher.repeats == chosen.metadata["training"]["repeats"] == ("first" if again else "last")
     assert plain.searcher.repeats == "counted"
     assert left_in(chosen, split.test) > left_in(plain, split.test)

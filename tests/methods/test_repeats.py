@@ -11,7 +11,14 @@ from beamwood.fitting import repeats
 from beamwood.fitting.repeats import best_repeat_weight
 from beamwood.methods import load_method
 
-SMALL = {"width": 8, "length": 12, "num_blocks": 1, "max_steps": 60, "evaluate_every": 30, "learning_rate": 0.01}
+SMALL = {
+    "model.width": 8,
+    "model.length": 12,
+    "model.num_blocks": 1,
+    "loop.max_steps": 60,
+    "loop.evaluate_every": 30,
+    "optimiser.learning_rate": 0.01,
+}
 
 
 def log_of(again):
@@ -30,7 +37,7 @@ def log_of(again):
 def case(request):
     split = disjoint_users(Dataset.from_log(log_of(request.param)))
     module = load_method("sasrec")
-    return request.param, split, module.fit(split, module.Config(**SMALL), progress=False)
+    return request.param, split, module.fitted(split, module.Config(**SMALL), progress=False)
 
 
 def test_the_weight_is_the_best_there_is(case, monkeypatch):
@@ -65,8 +72,10 @@ def test_answers_without_what_was_had_do_not_change(case, tmp_path):
 @pytest.mark.parametrize("given", [0.0, -3.0])
 def test_a_weight_that_is_given_is_kept(given):
     split, module = leave_one_out(Dataset.from_log(log_of(0.0))), load_method("gru4rec")
-    config = module.Config(width=6, length=5, hidden=4, max_steps=2, repeat_weight=given)
-    assert module.fit(split, config, progress=False).searcher.repeat_weight == given
+    config = module.Config(
+        **{"model.width": 6, "model.length": 5, "model.hidden": 4, "loop.max_steps": 2, "choose.seen_weight": given}
+    )
+    assert module.fitted(split, config, progress=False).searcher.repeat_weight == given
 
 
 def test_without_a_label_nothing_is_changed(case):

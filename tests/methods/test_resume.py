@@ -22,9 +22,11 @@ def logged(seed):
 
 def test_another_log_or_split_is_refused(tmp_path):
     sasrec, run = load_method("sasrec"), RunFolder(tmp_path / "run")
-    config = sasrec.Config(width=4, max_steps=2, evaluate_every=1, validation_users=5)
+    config = sasrec.Config(
+        **{"model.width": 4, "loop.max_steps": 2, "loop.evaluate_every": 1, "choose.validation_users": 5}
+    )
     split = disjoint_users(logged(0), seed=1)
-    sasrec.fit(split, config, run=run, progress=False)
+    sasrec.fitted(split, config, run=run, progress=False)
     files = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert json.loads(run.config_path.read_text())["data"] == split.dataset.fingerprint()
     others = [
@@ -34,6 +36,6 @@ def test_another_log_or_split_is_refused(tmp_path):
     ]
     for other, message in others:
         with pytest.raises(InputError, match=message):
-            sasrec.fit(other, config, run=run, resume=True, progress=False)
+            sasrec.fitted(other, config, run=run, resume=True, progress=False)
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == files
-    sasrec.fit(split, config.model_copy(update={"max_steps": 3}), run=run, resume=True, progress=False)
+    sasrec.fitted(split, config.changed({"loop.max_steps": 3}), run=run, resume=True, progress=False)

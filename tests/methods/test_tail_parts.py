@@ -19,8 +19,8 @@ from beamwood.methods import load_method
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists
 
-SMALL = {"width": 8, "length": 10, "num_blocks": 1, "num_heads": 2, "hidden": 6}
-LOOP = {"max_steps": 6, "evaluate_every": 3, "validation_users": 20}
+SMALL = {"model.width": 8, "model.length": 10, "model.num_blocks": 1, "model.num_heads": 2, "model.hidden": 6}
+LOOP = {"loop.max_steps": 6, "loop.evaluate_every": 3, "choose.validation_users": 20}
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +39,19 @@ def split(market):
 @pytest.fixture(scope="module", params=["sasrec", "gru4rec", "caser"])
 def start(split, market, request):
     module = load_method(request.param)
-    module.fit(split, module.Config(**SMALL, **LOOP), progress=False).save(market / request.param)
+    module.fitted(split, module.Config(**SMALL, **LOOP), progress=False).save(market / request.param)
     return market / request.param
 
 
 def config_of(name, start, **changes):
-    sizes = {"melt": {"batch_size": 8}, "cities": {"batch_size": 8, "reach": 4}}[name]
-    return load_method(name).Config(**({"start": str(start)} | LOOP | sizes | changes))
+    sizes = {"melt": {"loop.batch_size": 8}, "cities": {"loop.batch_size": 8, "examples.reach": 4}}[name]
+    return load_method(name).Config(**({"start.folder": str(start)} | LOOP | sizes | changes))
 
 
 @pytest.mark.parametrize("name", ["melt", "cities"])
 def test_rare_items_move_and_others_stay(split, start, name):
     module = load_method(name)
-    fitted = module.fit(split, config_of(name, start), progress=False)
+    fitted = module.fitted(split, config_of(name, start), progress=False)
     before = beamwood.load(start).searcher.export()[1]
     after = fitted.searcher.export()[1]
     counts = split.train.item_counts
@@ -65,11 +65,11 @@ def test_rare_items_move_and_others_stay(split, start, name):
 @pytest.mark.parametrize("name", ["melt", "cities"])
 def test_a_resumed_run_equals_an_uninterrupted_one(split, start, tmp_path, name):
     module = load_method(name)
-    config = config_of(name, start, decay_steps=6)
-    whole = module.fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.model_copy(update={"max_steps": 3})
-    module.fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = module.fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    config = config_of(name, start, **{"optimiser.decay_steps": 6})
+    whole = module.fitted(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    half = config.changed({"loop.max_steps": 3})
+    module.fitted(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
+    resumed = module.fitted(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
     ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
     assert all(np.array_equal(ours[array], theirs[array]) for array in ours)
 
@@ -77,7 +77,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(split, start, tmp_path, name)
 @pytest.mark.parametrize("name", ["melt", "cities"])
 def test_from_the_command_line(market, start, tmp_path, capsys, name):
     out = tmp_path / "out"
-    settings = [f"--set={key}={value}" for key, value in (LOOP | {"batch_size": 8}).items()]
+    settings = [f"--set={key}={value}" for key, value in (LOOP | {"loop.batch_size": 8}).items()]
     arguments = ["fit", str(market / "log.parquet"), "--split", "leave-one-out", "--method", name, "--out", str(out)]
     assert main([*arguments, "--from", str(start), *settings]) == 0
     assert main(["recommend", str(out), "--user", "3", "-k", "4", "--json"]) == 0
@@ -87,7 +87,7 @@ def test_from_the_command_line(market, start, tmp_path, capsys, name):
     assert document["method"] == name
     assert 0 <= document["tail"]["views"]["all"]["metrics"]["hit_rate@5"] <= 1
     assert main([*arguments[:-1], str(tmp_path / "none")]) == 2
-    assert "give start=FOLDER (--from)" in capsys.readouterr().err
+    assert "give start.folder=FOLDER (--from)" in capsys.readouterr().err
 
 
 def test_melt_says_what_the_contexts_say(split, start):
@@ -111,9 +111,9 @@ def test_melt_says_what_the_contexts_say(split, start):
 def test_cities_keeps_the_user_branch_of_melt(split, start, tmp_path):
     """Short histories are lifted as before."""
     melt, cities = load_method("melt"), load_method("cities")
-    before = melt.fit(split, config_of("melt", start), progress=False)
+    before = melt.fitted(split, config_of("melt", start), progress=False)
     before.save(tmp_path / "melt")
-    after = cities.fit(split, config_of("cities", tmp_path / "melt"), progress=False)
+    after = cities.fitted(split, config_of("cities", tmp_path / "melt"), progress=False)
     ours, theirs = after.searcher.user_branch, before.searcher.user_branch
     assert ours.longest == theirs.longest
     assert np.array_equal(ours.weight, theirs.weight)
@@ -125,15 +125,15 @@ def test_melt_without_rare_items_keeps_their_vectors(market, tmp_path):
     split = leave_one_out(Dataset.from_log(read_log(market / "log.parquet"), ids))
     assert np.quantile(split.train.item_counts, 0.78) == 0
     sasrec = load_method("sasrec")
-    before = sasrec.fit(split, sasrec.Config(**SMALL, **LOOP), progress=False)
+    before = sasrec.fitted(split, sasrec.Config(**SMALL, **LOOP), progress=False)
     before.save(tmp_path / "start")
-    fitted = load_method("melt").fit(split, config_of("melt", tmp_path / "start"), progress=False)
+    fitted = load_method("melt").fitted(split, config_of("melt", tmp_path / "start"), progress=False)
     assert np.array_equal(fitted.searcher.export()[1]["vectors"], before.searcher.export()[1]["vectors"])
 
 
 def test_melt_learns_a_planted_map(split, start, monkeypatch):
     """Where every vector is a linear map of its contexts' mean, the item branch finds the map."""
-    task = MeltTask(split, config_of("melt", start, batch_size=32), seed=0)
+    task = MeltTask(split, config_of("melt", start, **{"loop.batch_size": 32}), seed=0)
     rng = np.random.default_rng(0)
     planted = rng.normal(size=(8, 8)).astype(np.float32)
     task.context_vectors = rng.normal(size=(len(split.train.items), 8)).astype(np.float32)[
@@ -211,6 +211,8 @@ def test_encoded_windows_are_those_histories(split, start):
 @pytest.mark.parametrize("name", ["melt", "cities"])
 def test_untied_vectors_are_refused(split, tmp_path, name):
     sasrec, module = load_method("sasrec"), load_method(name)
-    sasrec.fit(split, sasrec.Config(**SMALL, **LOOP, tied=False), progress=False).save(tmp_path / "untied")
+    sasrec.fitted(split, sasrec.Config(**SMALL, **LOOP, **{"model.tied": False}), progress=False).save(
+        tmp_path / "untied"
+    )
     with pytest.raises(InputError, match="fit it with tied=true"):
-        module.fit(split, config_of(name, tmp_path / "untied"), progress=False)
+        module.fitted(split, config_of(name, tmp_path / "untied"), progress=False)

@@ -16,6 +16,7 @@ from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.fitting.tree.update import TreeRenewal
+from beamwood.fitting.vectors import sequence
 from beamwood.methods import load_method
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.retrieval.popularity import PopularitySearcher
@@ -23,28 +24,46 @@ from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists
 
-SMALL = {"width": 8, "attention_hidden": 8, "windows": (8, 4, 2, 1), "mlp": (16, 8), "min_history": 2, "bf16": False}
+SMALL = {
+    "model.width": 8,
+    "model.attention_hidden": 8,
+    "model.windows": (8, 4, 2, 1),
+    "model.mlp": (16, 8),
+    "examples.min_history": 2,
+    "optimiser.bf16": False,
+}
 SHORT = {
-    "max_steps": 6,
-    "decay_steps": 6,
-    "warmup_steps": 2,
-    "evaluate_every": 3,
-    "batch_size": 16,
-    "validation_users": 10,
-    "dropout": 0.1,
+    "loop.max_steps": 6,
+    "optimiser.decay_steps": 6,
+    "optimiser.warmup_steps": 2,
+    "loop.evaluate_every": 3,
+    "loop.batch_size": 16,
+    "choose.validation_users": 10,
+    "model.dropout": 0.1,
 }
 VARIANTS = [
-    ("dtr", {"negatives": "uniform"}),
-    ("dtr", {"embedding_optimizer": "lazy-adam", "amsgrad": True, "num_neighbours": 9}),
-    ("dtr", {"negatives": "tree", "num_negatives": 20}),
-    ("dtr", {"negatives": "tree", "num_negatives": 20, "labels": "rectified", "estimator": "transitions"}),
-    ("dtr", {"labels": "rectified", "estimator": "popularity", "normalised_labels": True}),
-    ("dtr", {"labels": "one-step", "estimator": "cooccurrence", "targets": 1, "horizon": 1}),
-    ("tdm", {"num_negatives": 6, "targets": 1, "horizon": 1}),
+    ("dtr", {"loss.negatives": "uniform"}),
+    ("dtr", {"optimiser.embeddings": "lazy-adam", "optimiser.amsgrad": True, "model.num_neighbours": 9}),
+    ("dtr", {"loss.negatives": "tree", "loss.num_negatives": 20}),
+    (
+        "dtr",
+        {
+            "loss.negatives": "tree",
+            "loss.num_negatives": 20,
+            "loss.labels": "rectified",
+            "loss.estimator": "transitions",
+        },
+    ),
+    ("dtr", {"loss.labels": "rectified", "loss.estimator": "popularity", "loss.normalised": True}),
+    (
+        "dtr",
+        {"loss.labels": "one-step", "loss.estimator": "cooccurrence", "examples.num_targets": 1, "examples.horizon": 1},
+    ),
+    ("tdm", {"loss.num_negatives": 6, "examples.num_targets": 1, "examples.horizon": 1}),
     ("jtm", {}),
-    ("otm", {"num_candidates": 64, "num_neighbours": 9}),
+    ("otm", {"loss.num_candidates": 64, "model.num_neighbours": 9}),
     ("plt", {}),
-    ("din", {"num_negatives": 30}),
+    ("din", {"loss.num_negatives": 30}),
 ]
 
 
@@ -64,7 +83,7 @@ def large_split():
 
 
 def configured(method, changes, **more):
-    return load_method(method).Config(**(SMALL | {"branching": 4} | changes | more))
+    return load_method(method).Config(**(SMALL | {"tree.branching": 4} | changes | more))
 
 
 def f20(retriever, queries):
@@ -74,10 +93,10 @@ def f20(retriever, queries):
 @pytest.mark.parametrize(("method", "changes"), VARIANTS)
 def test_a_short_training_is_whole(split, tmp_path, method, changes):
     """It trains, saves, loads, and answers alike after loading."""
-    updates = {"tree_updates": 2, "max_instances": 2} if method != "din" and method != "plt" else {}
-    whole = load_method(method).fit(split, configured(method, changes, **SHORT, **updates), progress=False)
+    updates = {"tree.updates": 2, "tree.max_instances": 2} if method != "din" and method != "plt" else {}
+    whole = load_method(method).fitted(split, configured(method, changes, **SHORT, **updates), progress=False)
     assert whole.metadata["method"] == method
-    assert whole.metadata["training"].get("tree_updates", 0) == updates.get("tree_updates", 0)
+    assert whole.metadata["training"].get("tree_updates", 0) == updates.get("tree.updates", 0)
     whole.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")
     histories = split.test.histories
@@ -89,10 +108,10 @@ def test_a_short_training_is_whole(split, tmp_path, method, changes):
 @pytest.mark.parametrize(("method", "changes"), VARIANTS)
 def test_a_resumed_training_equals_an_uninterrupted_one(split, tmp_path, method, changes):
     """Bit for bit; the moments of tree updates depend on the length of the run, so they have a test of their own."""
-    config = configured(method, changes, **SHORT, tree_updates=0)
-    fit = load_method(method).fit
+    config = configured(method, changes, **SHORT, **{"tree.updates": 0})
+    fit = load_method(method).fitted
     whole = fit(split, config, progress=False)
-    half = config.model_copy(update={"max_steps": 3})
+    half = config.changed({"loop.max_steps": 3})
     fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
     resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
     ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
@@ -103,16 +122,16 @@ def test_a_resumed_training_equals_an_uninterrupted_one(split, tmp_path, method,
 def test_tdm_and_jtm_learn_their_trees_as_delivered(split, tmp_path, name, learner):
     """What tells them apart is how the tree is learned, so by default it is."""
     run, config = RunFolder(tmp_path / name), configured(name, {}, **SHORT)
-    fitted = load_method(name).fit(split, config, run=run, progress=False)
-    assert (config.learner, fitted.metadata["training"]["tree_updates"]) == (learner, 1)
+    fitted = load_method(name).fitted(split, config, run=run, progress=False)
+    assert (config.tree.learner, fitted.metadata["training"]["tree_updates"]) == (learner, 1)
     assert max(json.loads(line).get("moved_items", 0) for line in run.metrics_path.open()) > 0.1
 
 
 def test_a_catalogue_without_levels_needs_no_update(split):
-    flat = configured("jtm", {"branching": 128}, **SHORT)
-    fit = load_method("jtm").fit
+    flat = configured("jtm", {"tree.branching": 128}, **SHORT)
+    fit = load_method("jtm").fitted
     assert fit(split, flat, progress=False).metadata["training"]["tree_updates"] == 0
-    asked = configured("jtm", {"branching": 128, "tree_updates": 1}, **SHORT)
+    asked = configured("jtm", {"tree.branching": 128, "tree.updates": 1}, **SHORT)
     with pytest.raises(InputError, match="needs a tree of two levels"):
         fit(split, asked, progress=False)
 
@@ -124,23 +143,25 @@ def test_learns_the_market(large_split, method, changes):
     config = configured(
         method,
         changes,
-        max_steps=500,
-        evaluate_every=100,
-        warmup_steps=20,
-        batch_size=128,
-        learning_rate=0.01,
+        **{
+            "loop.max_steps": 500,
+            "loop.evaluate_every": 100,
+            "optimiser.warmup_steps": 20,
+            "loop.batch_size": 128,
+            "optimiser.learning_rate": 0.01,
+        },
         # Those that the market was made from.
-        **({} if method == "din" else {"tree": "category"}),
+        **({} if method == "din" else {"tree.start": "category"}),
     )
-    retriever = load_method(method).fit(split, config, progress=False)
-    popular = load_method("popularity").fit(split)
+    retriever = load_method(method).fitted(split, config, progress=False)
+    popular = load_method("popularity").fitted(split)
     # A smoke test: how good each becomes is for benchmarks.
     assert f20(retriever, split.test) > f20(popular, split.test) + 0.01
 
 
 def interrupted_task(split, learner, **changes):
-    config = configured("dtr", {"learner": learner, "tree_updates": 3, "max_instances": 3} | changes)
-    from beamwood.methods.dtr import make_parts
+    config = configured("dtr", {"tree.learner": learner, "tree.updates": 3, "tree.max_instances": 3} | changes)
+    from beamwood.fitting.tree.dtr import make_parts
 
     tree = start_tree(split, config, np.random.default_rng(0))
     task = TreeTask(split.train, tree, config, make_parts(config, tree, None), seed=0)
@@ -154,19 +175,19 @@ def test_a_resumed_run_with_updates_equals_an_uninterrupted_one(split, tmp_path,
     config = configured(
         "dtr",
         {
-            "learner": learner,
-            "tree_updates": 2,
-            "num_neighbours": 9 if learner == "kmeans" else 0,
-            "max_instances": 2,
-            "max_steps": 9,
-            "evaluate_every": 4,
-            "embedding_optimizer": "lazy-adam" if learner == "binary" else "adam",
+            "tree.learner": learner,
+            "tree.updates": 2,
+            "model.num_neighbours": 9 if learner == "kmeans" else 0,
+            "tree.max_instances": 2,
+            "loop.max_steps": 9,
+            "loop.evaluate_every": 4,
+            "optimiser.embeddings": "lazy-adam" if learner == "binary" else "adam",
+            "choose.validation_users": 10,
+            "loop.batch_size": 16,
+            "optimiser.warmup_steps": 2,
         },
-        validation_users=10,
-        batch_size=16,
-        warmup_steps=2,
     )
-    fit = load_method("dtr").fit
+    fit = load_method("dtr").fitted
     whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
     calls = iter(range(100))
     propose = TreeRenewal.propose
@@ -192,7 +213,7 @@ def test_a_resumed_run_with_updates_equals_an_uninterrupted_one(split, tmp_path,
 
 @pytest.mark.parametrize("learner", ["softmax", "kmeans"])
 def test_embeddings_that_move_with_items_keep_every_leaf_score(split, learner):
-    task, renewal = interrupted_task(split, learner, embeddings="item")
+    task, renewal = interrupted_task(split, learner, **{"tree.embeddings": "item"})
     histories = split.test.histories.last(15)
     rows = np.arange(split.train.num_items)[None].repeat(len(histories), 0)
 
@@ -209,7 +230,7 @@ def test_embeddings_that_move_with_items_keep_every_leaf_score(split, learner):
 
 
 def test_an_update_can_be_taken_back(split):
-    task, renewal = interrupted_task(split, "softmax", embeddings="item", rollback=True)
+    task, renewal = interrupted_task(split, "softmax", **{"tree.embeddings": "item", "tree.rollback": True})
     before = {name: value.clone() for name, value in task.model.state_dict().items()}
     moments = task.optimizers[0].state[task.model.scorer.nodes.weight]["exp_avg"].clone()
     tree = task.tree
@@ -252,17 +273,24 @@ def test_updates_that_take_long_leave_steps_between_them(split):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tree": "categry"}, "did you mean 'category'"),
-        ({"tree": "kmeans"}, "needs vectors=FOLDER"),
-        ({"labels": "rectified", "estimator": "transition"}, "did you mean 'transitions'"),
-        ({"monitor": "xyz"}, "monitor='xyz' is not measured"),
-        ({"monitor": ""}, "monitor='' is not measured"),
-        ({"labels": "one-step", "normalised_labels": True}, "normalised_labels is for labels=rectified: one-step"),
-        ({"mlp": []}, "mlp=.*at least 1 item"),
-        ({"mlp": [8, 0]}, "mlp.1=0: Input should be greater than or equal to 1"),
-        ({"windows": []}, "windows=.*at least 1 item"),
-        ({"beam_width": 2**31}, "beam_width=2147483648: Input should be less"),  # it could be saved, but not loaded
-        ({"windows": [2, 1], "min_history": 4}, "min_history=4 is above 3, the sum of windows"),
+        ({"tree.start": "categry"}, "did you mean 'category'"),
+        ({"tree.start": "kmeans"}, "needs tree.vectors=FOLDER"),
+        ({"loss.labels": "rectified", "loss.estimator": "transition"}, "did you mean 'transitions'"),
+        ({"choose.monitor": "xyz"}, "choose.monitor='xyz' is not measured"),
+        ({"choose.monitor": ""}, "choose.monitor='' is not measured"),
+        (
+            {"loss.labels": "one-step", "loss.normalised": True},
+            "loss.normalised is for loss.labels=rectified: one-step",
+        ),
+        ({"model.mlp": []}, "model.mlp=.*at least 1 item"),
+        ({"model.mlp": [8, 0]}, "mlp.1=0: Input should be greater than or equal to 1"),
+        ({"model.windows": []}, "model.windows=.*at least 1 item"),
+        # It could be saved, but not loaded.
+        ({"tree.beam_width": 2**31}, "tree.beam_width=2147483648: Input should be less"),
+        (
+            {"model.windows": [2, 1], "examples.min_history": 4},
+            "examples.min_history=4 is above 3, the sum of model.windows",
+        ),
     ],
 )
 def test_wrong_settings_are_refused(split, changes, message):
@@ -271,7 +299,7 @@ def test_wrong_settings_are_refused(split, changes, message):
 
 
 @pytest.mark.parametrize(
-    ("method", "changes"), [("otm", {}), ("jtm", {"tree_updates": 1}), ("dtr", {"tree_updates": 1})]
+    ("method", "changes"), [("otm", {}), ("jtm", {"tree.updates": 1}), ("dtr", {"tree.updates": 1})]
 )
 def test_labels_and_updates_leave_out_ones_own_steps(split, monkeypatch, method, changes):
     """As the scores do that are trained: who sees his own steps in the counts trusts them too much."""
@@ -282,7 +310,7 @@ def test_labels_and_updates_leave_out_ones_own_steps(split, monkeypatch, method,
         return plain(self, leaves_BL, entry, folds_B)
 
     monkeypatch.setattr(DinScorer, "evaluate", evaluate)
-    beamwood.fit(split, method, SMALL | SHORT | {"num_neighbours": 8} | changes, progress=False)
+    beamwood.fit(split, method, SMALL | SHORT | {"model.num_neighbours": 8} | changes, progress=False)
     assert folds
     assert all(folds)
 
@@ -293,29 +321,31 @@ def test_an_estimator_must_look_at_histories(split):
 
     estimator = KnowsUsers(np.ones(split.train.num_items))
     with pytest.raises(InputError, match="the estimator knows users, not histories alone; give another"):
-        load_method("dtr").fit(split, configured("dtr", {"labels": "rectified"}), estimator=estimator, progress=False)
+        load_method("dtr").fitted(
+            split, configured("dtr", {"loss.labels": "rectified"}), estimator=estimator, progress=False
+        )
 
 
 def test_a_tree_of_another_model_starts_the_next(split, tmp_path):
-    short = {"max_steps": 2, "evaluate_every": 2, "batch_size": 8, "validation_users": 5}
-    first = load_method("jtm").fit(split, configured("jtm", short), progress=False)
+    short = {"loop.max_steps": 2, "loop.evaluate_every": 2, "loop.batch_size": 8, "choose.validation_users": 5}
+    first = load_method("jtm").fitted(split, configured("jtm", short), progress=False)
     first.save(tmp_path / "jtm")
-    config = configured("otm", short | {"tree": str(tmp_path / "jtm"), "num_candidates": 8})
-    second = load_method("otm").fit(split, config, progress=False)
+    config = configured("otm", short | {"tree.start": str(tmp_path / "jtm"), "loss.num_candidates": 8})
+    second = load_method("otm").fitted(split, config, progress=False)
     assert np.array_equal(second.searcher.tree.item_of_leaf, first.searcher.tree.item_of_leaf)
 
 
 @pytest.mark.parametrize("start", ["pifa", "category", "random"])
 def test_starts_make_trees_of_all_items(split, start):
-    config = configured("dtr", {"tree": start})
+    config = configured("dtr", {"tree.start": start})
     tree = start_tree(split, config, np.random.default_rng(0))
     assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(split.train.num_items))
 
 
 def test_a_start_from_categories_needs_them(split):
     bare = replace(split, train=replace(split.train, item_table=None))
-    with pytest.raises(InputError, match="tree=pifa"):
-        start_tree(bare, configured("dtr", {"tree": "category"}), np.random.default_rng(0))
+    with pytest.raises(InputError, match=r"use tree\.start=pifa"):
+        start_tree(bare, configured("dtr", {"tree.start": "category"}), np.random.default_rng(0))
 
 
 def test_items_of_one_taste_start_side_by_side(split):
@@ -324,7 +354,7 @@ def test_items_of_one_taste_start_side_by_side(split):
     rows = [(u, 2 * int(i) + u % 2, t) for u in range(80) for t, i in enumerate(rng.permutation(16)[:10])]
     log = read_log(pl.DataFrame(rows, schema=["user_id", "item_id", "timestamp"], orient="row"))
     train = Dataset.from_log(log)
-    tree = start_tree(replace(split, train=train), configured("dtr", {"branching": 2}), rng)
+    tree = start_tree(replace(split, train=train), configured("dtr", {"tree.branching": 2}), rng)
     odd = np.array([int(i) % 2 for i in train.items.ids])
     half = tree.leaf_of_item >= tree.shape.capacity // 2
     assert (half == odd[0]).tolist() in [(odd == 0).tolist(), (odd == 1).tolist()]
@@ -335,108 +365,115 @@ def test_what_another_split_has_seen_is_refused(split, tmp_path):
     other = disjoint_users(split.dataset, seed=1)
     for name, config in (
         ("jtm", configured("jtm", SHORT)),
-        ("sasrec", load_method("sasrec").Config(width=8, max_steps=2)),
+        ("sasrec", load_method("sasrec").Config(**{"model.width": 8, "loop.max_steps": 2})),
     ):
-        load_method(name).fit(other, config, progress=False).save(tmp_path / name)
+        load_method(name).fitted(other, config, progress=False).save(tmp_path / name)
     tree, sequence = str(tmp_path / "jtm"), str(tmp_path / "sasrec")
     attempts = [
-        ("dtr", configured("dtr", {"tree": tree})),
-        ("dtr", configured("dtr", {"tree": "kmeans", "vectors": sequence})),
-        ("dtr", configured("dtr", {"labels": "rectified", "estimator": sequence})),
-        ("lpo4rec", load_method("lpo4rec").Config(width=8, start=sequence)),
-        ("melt", load_method("melt").Config(start=sequence)),
-        ("cities", load_method("cities").Config(start=sequence)),
+        ("dtr", configured("dtr", {"tree.start": tree})),
+        ("dtr", configured("dtr", {"tree.start": "kmeans", "tree.vectors": sequence})),
+        ("dtr", configured("dtr", {"loss.labels": "rectified", "loss.estimator": sequence})),
+        ("lpo4rec", load_method("lpo4rec").Config(**{"model.width": 8, "start.folder": sequence})),
+        ("melt", load_method("melt").Config(**{"start.folder": sequence})),
+        ("cities", load_method("cities").Config(**{"start.folder": sequence})),
     ]
     for method, config in attempts:
         with pytest.raises(InputError, match="fitted on another split"):
-            load_method(method).fit(split, config, progress=False)
+            load_method(method).fitted(split, config, progress=False)
 
 
 def test_a_folder_of_a_methods_name_is_not_taken_for_the_method(split, tmp_path, monkeypatch):
     """What stands in the working directory does not change what `estimator=transitions` means."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "transitions").mkdir()
-    config = configured("dtr", {"labels": "rectified", "estimator": "transitions"}, **SHORT)
-    assert load_method("dtr").fit(split, config, progress=False).metadata["method"] == "dtr"
-    config = configured("dtr", {"labels": "rectified", "estimator": "./transitions"}, **SHORT)
+    config = configured("dtr", {"loss.labels": "rectified", "loss.estimator": "transitions"}, **SHORT)
+    assert load_method("dtr").fitted(split, config, progress=False).metadata["method"] == "dtr"
+    config = configured("dtr", {"loss.labels": "rectified", "loss.estimator": "./transitions"}, **SHORT)
     with pytest.raises(InputError, match="transitions"):
-        load_method("dtr").fit(split, config, progress=False)
+        load_method("dtr").fitted(split, config, progress=False)
 
 
 def test_an_estimator_of_an_earlier_run_is_not_taken(split, tmp_path, monkeypatch):
     """A new run in the folder of an older one, interrupted within its estimator, trains that anew when resumed."""
-    sasrec, run = load_method("sasrec"), RunFolder(tmp_path / "run")
-    config = configured("dtr", {"labels": "rectified", "estimator": "transitions"}, **SHORT)
-    load_method("dtr").fit(split, config, run=run, progress=False)
+    run = RunFolder(tmp_path / "run")
+    config = configured("dtr", {"loss.labels": "rectified", "loss.estimator": "transitions"}, **SHORT)
+    load_method("dtr").fitted(split, config, run=run, progress=False)
     run = RunFolder(run.path, overwrite=True)
 
     def interrupted(*arguments, **options):
         raise Interrupted("here")
 
-    monkeypatch.setattr(sasrec, "fit", interrupted)
+    monkeypatch.setattr(sequence, "fit_sequence", interrupted)
     for resume in (False, True):
         with pytest.raises(Interrupted):
-            load_method("dtr").fit(
-                split, configured("dtr", {"labels": "rectified"}, **SHORT), run=run, resume=resume, progress=False
+            load_method("dtr").fitted(
+                split, configured("dtr", {"loss.labels": "rectified"}, **SHORT), run=run, resume=resume, progress=False
             )
 
 
 def test_an_estimator_is_trained_only_while_the_folder_is_held(split, tmp_path):
     """A rival that would start anew touches neither the run nor its estimator's."""
-    config, run = configured("dtr", {"labels": "rectified", "estimator": "transitions"}, **SHORT), tmp_path / "run"
+    config, run = (
+        configured("dtr", {"loss.labels": "rectified", "loss.estimator": "transitions"}, **SHORT),
+        tmp_path / "run",
+    )
     with RunFolder(run).held(resume=False):
         (run / "estimator").mkdir()
         with pytest.raises(InputError, match="in use by another process"):
-            load_method("dtr").fit(split, config, run=RunFolder(run, overwrite=True), progress=False)
+            load_method("dtr").fitted(split, config, run=RunFolder(run, overwrite=True), progress=False)
         assert [path.name for path in run.iterdir()] == ["estimator"]
     (run / "estimator" / "thesis.doc").write_text("mine")
     with pytest.raises(InputError, match="estimator is not empty and not a beamwood artefact"):
-        load_method("dtr").fit(split, config, run=RunFolder(run, overwrite=True), progress=False)
+        load_method("dtr").fitted(split, config, run=RunFolder(run, overwrite=True), progress=False)
     assert [path.name for path in (run / "estimator").iterdir()] == ["thesis.doc"]
 
 
 def test_an_interrupted_estimator_is_not_trained_anew_unasked(split, tmp_path, monkeypatch):
     """Its run is one like any other: without --resume or --overwrite it is left as it is."""
     module, own = load_method("gru4rec"), RunFolder(tmp_path / "run" / "estimator.run")
-    module.fit(split, module.Config(max_steps=1, validation_users=5), run=own, progress=False)
+    module.fitted(split, module.Config(**{"loop.max_steps": 1, "choose.validation_users": 5}), run=own, progress=False)
     before = own.metrics_path.read_bytes()
 
     def anew(*arguments, **options):
         raise AssertionError("the estimator was trained anew")
 
-    monkeypatch.setattr(module, "fit", anew)
-    config = configured("dtr", {"labels": "rectified", "estimator": "gru4rec"}, **SHORT)
+    monkeypatch.setattr(sequence, "fit_sequence", anew)
+    config = configured("dtr", {"loss.labels": "rectified", "loss.estimator": "gru4rec"}, **SHORT)
     with pytest.raises(InputError, match=r"estimator\.run already holds a run; pass --resume"):
-        load_method("dtr").fit(split, config, run=RunFolder(tmp_path / "run"), progress=False)
+        load_method("dtr").fitted(split, config, run=RunFolder(tmp_path / "run"), progress=False)
     assert own.metrics_path.read_bytes() == before
 
 
 def test_an_estimator_is_kept_and_its_own_training_is_resumed(split, tmp_path, monkeypatch):
     """With labels=rectified SASRec is trained first; a resumed run takes what is there instead of training anew."""
-    sasrec = load_method("sasrec")
+    small = {"model.width": 8, "model.length": 8, "model.num_blocks": 1, "loop.batch_size": 8, "loop.max_steps": 4}
+    small |= {"loop.evaluate_every": 2, "choose.validation_users": 5}
+    plain = sequence.fit_sequence
 
-    class Small(sasrec.Config):
-        width: int = 8
-        length: int = 8
-        num_blocks: int = 1
-        batch_size: int = 8
-        max_steps: int = 4
-        evaluate_every: int = 2
-        validation_users: int = 5
+    def fit_small(split, config, *arguments, **options):
+        return plain(split, config.changed(small), *arguments, **options)
 
-    monkeypatch.setattr(sasrec, "Config", Small)
+    monkeypatch.setattr(sequence, "fit_sequence", fit_small)
     config = configured(
-        "dtr", {"labels": "rectified"}, max_steps=4, evaluate_every=2, batch_size=8, validation_users=5, decay_steps=9
+        "dtr",
+        {
+            "loss.labels": "rectified",
+            "loop.max_steps": 4,
+            "loop.evaluate_every": 2,
+            "loop.batch_size": 8,
+            "choose.validation_users": 5,
+            "optimiser.decay_steps": 9,
+        },
     )
     run = RunFolder(tmp_path / "run")
-    whole = load_method("dtr").fit(split, config, run=run, progress=False)
+    whole = load_method("dtr").fitted(split, config, run=run, progress=False)
     assert (run.path / "estimator" / "manifest.json").exists()
     assert (run.path / "estimator.run" / "metrics.jsonl").exists()
 
     def never(*arguments, **options):
         raise AssertionError("the estimator was trained again")
 
-    monkeypatch.setattr(sasrec, "fit", never)
-    again = load_method("dtr").fit(split, config, run=run, resume=True, progress=False)
+    monkeypatch.setattr(sequence, "fit_sequence", never)
+    again = load_method("dtr").fitted(split, config, run=run, resume=True, progress=False)
     ours, theirs = whole.searcher.export()[1], again.searcher.export()[1]
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)

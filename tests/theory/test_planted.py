@@ -7,7 +7,7 @@ import pytest
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
-from beamwood.methods.dtr import Config, fit
+from beamwood.methods.dtr import METHOD, Config
 from beamwood.theory.heap import bayes_regret
 from beamwood.theory.planted import missed, missed_in_theory
 from beamwood.tree import Shape, Tree, random_tree
@@ -59,27 +59,29 @@ def test_training_with_summed_labels_misses_what_rectified_labels_find(market):
     misses = {}
     for labels in ("summed", "rectified"):
         config = Config(
-            tree="category",
-            branching=2,
-            node_start="random",
-            width=8,
-            attention_hidden=8,
-            windows=(3, 2, 1),
-            mlp=(32, 16),
-            targets=1,
-            horizon=1,
-            num_negatives=NUM_ITEMS,
-            min_history=2,
-            batch_size=128,
-            bf16=False,
-            max_steps=700,
-            evaluate_every=350,
-            monitor="all/ndcg@20",
-            validation_users=50,
-            labels=labels,
+            **{
+                "tree.start": "category",
+                "tree.branching": 2,
+                "start.scores": "random",
+                "model.width": 8,
+                "model.attention_hidden": 8,
+                "model.windows": (3, 2, 1),
+                "model.mlp": (32, 16),
+                "examples.num_targets": 1,
+                "examples.horizon": 1,
+                "loss.num_negatives": NUM_ITEMS,
+                "examples.min_history": 2,
+                "loop.batch_size": 128,
+                "optimiser.bf16": False,
+                "loop.max_steps": 700,
+                "loop.evaluate_every": 350,
+                "choose.monitor": "all/ndcg@20",
+                "choose.validation_users": 50,
+                "loss.labels": labels,
+            },
         )
         estimator = NextItem(market) if labels == "rectified" else None
-        searcher = fit(split, config, seed=0, progress=False, estimator=estimator).searcher
+        searcher = METHOD.fitted(split, config, seed=0, progress=False, estimator=estimator).searcher
         misses[labels] = missed(eta, searcher.search(histories, K, beam_width=K).items)
         misses[f"{labels}, exact"] = missed(eta, searcher.exact(histories, K).items)
         theory = missed_in_theory(searcher.tree, eta, K)

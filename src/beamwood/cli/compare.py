@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import numpy as np
@@ -12,17 +13,9 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.evaluate import tail_rule, with_tail_label
+from beamwood.cli.expand import expanded
 from beamwood.cli.fit import fit_method, starting_anew
-from beamwood.cli.inputs import (
-    Source,
-    check_items_options,
-    load_data,
-    load_split,
-    make_config,
-    note,
-    parse_duration,
-    print_json,
-)
+from beamwood.cli.inputs import Source, load_data, load_split, note, parse_duration, print_json
 from beamwood.cli.measure import as_document, compared, measure, measure_tail, parse_cuts, print_table
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import VIEWS
@@ -30,22 +23,23 @@ from beamwood.evaluation.protocol import VIEWS
 if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.metrics import TailRule
+    from beamwood.evaluation.protocol import PerQuery
+    from beamwood.methods import Method
     from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["compare", "verdict"]
 
-STARTED = {"melt": "--from", "cities": "--from", "two-stage": "--retriever"}
 
-
+@expanded
 def compare(
     log: o.LogPath,
+    *,
     methods: Annotated[
         str,
         typer.Option(
             "--methods", help="Methods, separated by commas; dtr+cooccurrence: the second's score added to the first's."
         ),
     ] = "popularity,cooccurrence,transitions,ease,two_tower,dtr,dtr+cooccurrence,dtr+ease",
-    items: o.Items = None,
     split: o.SplitName = "users",
     seed: o.Seed = 2026,
     k: Annotated[Optional[str], typer.Option("--k", help="Cuts, as 20,40; 20 where none are given.")] = None,  # noqa: UP045
@@ -55,40 +49,14 @@ def compare(
     ] = None,
     tail_of: o.TailOf = "items",
     time_limit: o.TimeLimit = None,
-    user_column: o.UserColumn = None,
-    item_column: o.ItemColumn = None,
-    time_column: o.TimeColumn = None,
-    weight_column: o.WeightColumn = None,
-    min_weight: o.MinWeight = None,
-    boundary_column: o.Boundary = None,
-    items_column: o.ItemsColumn = None,
-    unlisted_items: o.Unlisted = "error",
+    reading: o.ReadOptions,
     json: o.Json = False,
 ) -> None:
     """Fit several methods on the same training users and compare them on the same test users."""
-    from beamwood.methods import load_method
-    from beamwood.methods.sums import parts, sum_of
-
-    names = [name.strip() for name in methods.split(",") if name.strip()]
-    if len(set(names)) != len(names) or len(names) < 2:
-        raise InputError(f"--methods {methods!r} must name at least two different methods")
-    modules = {part: load_method(part) for name in names for part in parts(name)}
-    check_alone(tuple(modules), split)
+    sums = named_sums(methods)
+    check_alone(sums, split)
     limit, rule = parse_duration(time_limit), tail_rule(tail, tail_of)
-    source = Source(
-        log,
-        items,
-        user_column,
-        item_column,
-        time_column,
-        weight_column,
-        boundary_column,
-        items_column,
-        unlisted_items,
-        min_weight=min_weight,
-    )
-    check_items_options(source)
-    data = load_split(load_data(source), split, {"seed": seed})
+    data = load_split(load_data(Source.of(log, reading)), split, {"seed": seed})
     cuts = parse_cuts(k, len(data.dataset.items))
     if len(data.test) < 2:
         raise InputError(
@@ -97,73 +65,139 @@ def compare(
     on_tail = 0 if tail is None else num_with_tail_label(data, rule)
     if tail is not None and on_tail < 2:
         note(f"--tail is left out: {on_tail} test users have a tail label, and a comparison needs 2; raise the share")
-    results, seconds, rare = {}, {}, {}
-    fitted: dict[str, Retriever] = {}
+    measured = Comparison(data, cuts, rule, with_tail=on_tail >= 2)
     with starting_anew("nothing is kept of a comparison"), tempfile.TemporaryDirectory() as scratch:
-        for place, name in enumerate(names):
-            for part in parts(name):
-                if part not in fitted:
-                    began = time.perf_counter()
-                    config = make_config(modules[part], None, [])
-                    fitted[part] = fit_method(
-                        modules[part], data, config, out=f"{scratch}/{part}", seed=seed, limit=limit
-                    )
-                    seconds[part] = round(time.perf_counter() - began, 1)
-                    note(f"{part}: fitted in {seconds[part]} s")
-            began = time.perf_counter()
-            searcher = sum_of([fitted[part] for part in parts(name)], data, seed=seed).searcher
-            if len(parts(name)) > 1:
-                seconds[name] = round(sum(seconds[part] for part in parts(name)) + time.perf_counter() - began, 1)
-            later = {part for other in names[place + 1 :] for part in parts(other)}
-            fitted = {part: retriever for part, retriever in fitted.items() if part in later}
-            results[name] = measure(searcher, data, cuts, rule)
-            if on_tail >= 2:
-                rare[name] = measure_tail(searcher, data, cuts, rule)
-    metric = f"f@{cuts[0]}"
-    baseline = "dtr" if "dtr" in names else names[-1]
-    tests = compared(results, baseline, metric)
-    conclusion = verdict(tests, baseline, metric)
-    rare_views = {name: views for name, (_, _, views) in rare.items()}
+        for name, searcher in fitted_in_turn(sums, data, scratch, measured.seconds, seed=seed, limit=limit):
+            measured.add(name, searcher)
     if json:
-        document = {
-            "methods": {name: as_document(views) for name, views in results.items()},
-            "seconds": seconds,
+        print_json(measured.document())
+    else:
+        measured.show()
+
+
+def named_sums(methods: str) -> dict[str, list[Method]]:
+    """The sums that are compared by name. Errors: fewer than two, or two of one name."""
+    from beamwood.methods.sums import parts
+
+    listed = [parts(name.strip()) for name in methods.split(",") if name.strip()]
+    sums = {"+".join(method.name for method in each): each for each in listed}
+    known: dict[str, Method] = {}
+    twice = any(known.setdefault(method.name, method) != method for each in listed for method in each)
+    if twice or len(sums) != len(listed) or len(sums) < 2:
+        raise InputError(f"--methods {methods!r} must name at least two different methods")
+    return sums
+
+
+def check_alone(sums: Mapping[str, Sequence[Method]], split: str) -> None:
+    """Errors: a method that goes on from a fitted one, or whose own settings do not fit the split."""
+    for method in (method for each in sums.values() for method in each):
+        name, needs = method.name, method.needs
+        if not needs.alone:
+            option = next(each.option for each in needs.fitted if each.required)
+            raise InputError(
+                f"{name} goes on from a fitted model, and compare fits each method by itself; fit it by `beamwood fit "
+                f"LOG --method {name} {option} FOLDER` and judge both folders by `beamwood evaluate`"
+            )
+        if split == "users" and needs.knows_users(method.Config()):
+            raise InputError(
+                f"{name} knows the users of training only, but --split users tests on others; use --split "
+                f"leave-one-out, time or boundary, or leave {name} out"
+            )
+
+
+def fitted_in_turn(
+    sums: Mapping[str, Sequence[Method]],
+    data: Split,
+    scratch: str,
+    seconds: dict[str, float],
+    *,
+    seed: int,
+    limit: float | None,
+) -> Iterator[tuple[str, Any]]:
+    """The name and the searcher of each sum; every method is fitted once, and kept while a later sum has it."""
+    from beamwood.methods.sums import sum_of
+
+    fitted: dict[str, Retriever] = {}
+    names = list(sums)
+    for place, name in enumerate(names):
+        for method in sums[name]:
+            if method.name not in fitted:
+                began, out = time.perf_counter(), f"{scratch}/{method.name}"
+                fitted[method.name] = fit_method(method, data, method.Config(), out=out, seed=seed, limit=limit)
+                seconds[method.name] = round(time.perf_counter() - began, 1)
+                note(f"{method.name}: fitted in {seconds[method.name]} s")
+        began, parts = time.perf_counter(), [method.name for method in sums[name]]
+        searcher = sum_of([fitted[part] for part in parts], data, seed=seed).searcher
+        if len(parts) > 1:
+            seconds[name] = round(sum(seconds[part] for part in parts) + time.perf_counter() - began, 1)
+        later = {method.name for other in names[place + 1 :] for method in sums[other]}
+        fitted = {part: retriever for part, retriever in fitted.items() if part in later}
+        yield name, searcher
+
+
+@dataclass
+class Comparison:
+    """What was measured of the methods, in the order in which they are listed."""
+
+    data: Split
+    cuts: tuple[int, ...]
+    rule: TailRule
+    with_tail: bool
+    seconds: dict[str, float] = field(default_factory=dict)
+    results: dict[str, dict[str, PerQuery]] = field(default_factory=dict)
+    rare: dict[str, tuple[str, int, dict[str, PerQuery]]] = field(default_factory=dict)
+
+    def add(self, name: str, searcher: Any) -> None:
+        """Measure a searcher."""
+        self.results[name] = measure(searcher, self.data, self.cuts, self.rule)
+        if self.with_tail:
+            self.rare[name] = measure_tail(searcher, self.data, self.cuts, self.rule)
+
+    @property
+    def metric(self) -> str:
+        """What decides."""
+        return f"f@{self.cuts[0]}"
+
+    @property
+    def baseline(self) -> str:
+        """What the others are compared with."""
+        return "dtr" if "dtr" in self.results else list(self.results)[-1]
+
+    def tests(self, views: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        """Paired tests of the baseline against each other method."""
+        return compared(views, self.baseline, self.metric)
+
+    def document(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        tests = self.tests(self.results)
+        document: dict[str, Any] = {
+            "methods": {name: as_document(views) for name, views in self.results.items()},
+            "seconds": self.seconds,
             "paired_tests": tests,
-            "conclusion": conclusion,
-            "split": data.rule,
+            "conclusion": verdict(tests, self.baseline, self.metric),
+            "split": self.data.rule,
         }
-        if rare:
-            described, queries, _ = rare[baseline]
+        if self.rare:
+            described, queries, _ = self.rare[self.baseline]
+            views = {name: views for name, (_, _, views) in self.rare.items()}
             document["tail"] = {
                 "rule": described,
                 "queries": queries,
-                "methods": {name: as_document(views) for name, views in rare_views.items()},
-                "paired_tests": compared(rare_views, baseline, metric),
+                "methods": {name: as_document(own) for name, own in views.items()},
+                "paired_tests": self.tests(views),
             }
-        print_json(document)
-        return
-    print_table(results, cuts)
-    print(conclusion)
-    if rare:
-        described, queries, _ = rare[baseline]
-        print(f"\n{with_tail_label(queries)}; {described}")
-        print_table(rare_views, cuts)
-        print(verdict(compared(rare_views, baseline, metric), baseline, metric))
+        return document
 
-
-def check_alone(names: Sequence[str], split: str) -> None:
-    """Errors: a method that goes on from a fitted one, or whose own settings do not fit the split."""
-    for name in names:
-        if name in STARTED:
-            raise InputError(
-                f"{name} goes on from a fitted model, and compare fits each method by itself; fit it by `beamwood fit "
-                f"LOG --method {name} {STARTED[name]} FOLDER` and judge both folders by `beamwood evaluate`"
-            )
-    if "ranker" in names and split == "users":
-        raise InputError(
-            "ranker knows the users of training only, but --split users tests on others; use --split leave-one-out, "
-            "time or boundary, or leave ranker out"
-        )
+    def show(self) -> None:
+        """All of it for people."""
+        print_table(self.results, self.cuts)
+        print(verdict(self.tests(self.results), self.baseline, self.metric))
+        if self.rare:
+            described, queries, _ = self.rare[self.baseline]
+            views = {name: views for name, (_, _, views) in self.rare.items()}
+            print(f"\n{with_tail_label(queries)}; {described}")
+            print_table(views, self.cuts)
+            print(verdict(self.tests(views), self.baseline, self.metric))
 
 
 def num_with_tail_label(split: Split, rule: TailRule) -> int:
@@ -174,8 +208,6 @@ def num_with_tail_label(split: Split, rule: TailRule) -> int:
 
 def verdict(tests: Mapping[str, list[dict[str, Any]]], baseline: str, metric: str) -> str:
     """What the paired tests say of the baseline, plainly."""
-    from beamwood.methods.sums import parts
-
     losses: list[str] = []
     wins: list[str] = []
     lost = set()
@@ -185,7 +217,7 @@ def verdict(tests: Mapping[str, list[dict[str, Any]]], baseline: str, metric: st
                 continue
             mean = test["difference"]["mean"]
             (wins if mean > 0 else losses).append(f"{test['rival']} ({view}: {mean:+.4f})")
-            if mean <= 0 and baseline not in parts(test["rival"]):
+            if mean <= 0 and baseline not in test["rival"].split("+"):
                 lost.add(view)
     if losses:
         where = "here" if len(lost) != 1 else f"with {VIEWS[next(iter(lost))]}"

@@ -12,7 +12,7 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.compare import verdict
 from beamwood.cli.fit import beside, fit_method, starting_anew
-from beamwood.cli.inputs import make_config, note, print_json
+from beamwood.cli.inputs import note, print_json
 from beamwood.cli.measure import as_document, compared, measure, print_table
 from beamwood.cli.output import write_page
 from beamwood.errors import InputError
@@ -48,10 +48,11 @@ def demo(
     results, seconds = {}, {}
     for name in METHODS:
         began = time.perf_counter()
-        module = load_method(name)
-        config = make_config(module, None, [])
+        method = load_method(name)
         with starting_anew("run the demo again with --overwrite"):
-            retriever = fit_method(module, split, config, out=out, seed=seed, limit=time_limit, overwrite=overwrite)
+            retriever = fit_method(
+                method, split, method.Config(), out=out, seed=seed, limit=time_limit, overwrite=overwrite
+            )
         seconds[name] = round(time.perf_counter() - began, 1)
         note(f"{name}: fitted in {seconds[name]} s")
         results[name] = measure(retriever.searcher, split, CUTS)

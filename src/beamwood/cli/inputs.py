@@ -10,17 +10,18 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from beamwood.errors import InputError, nearest
 
 if TYPE_CHECKING:
+    from beamwood.cli.options import ReadOptions
     from beamwood.data import Dataset, Split
+    from beamwood.fitting.settings import Settings
+    from beamwood.methods import Method
 
 __all__ = [
     "Source",
-    "check_items_options",
     "load_data",
     "load_split",
     "make_config",
@@ -46,6 +47,33 @@ class Source:
     user_table: str | None = None
     context: tuple[str, ...] = ()
     min_weight: float | None = None
+
+    @classmethod
+    def of(
+        cls, log: str, reading: ReadOptions, *, user_table: str | None = None, context: tuple[str, ...] = ()
+    ) -> Self:
+        """What the options say. Errors: an option that is about the item table, without one."""
+        about_items = {
+            "--items-column": reading.items_column,
+            "--unlisted-items keep": reading.unlisted_items == "keep",
+        }
+        for option, given in about_items.items():
+            if given and reading.items is None:
+                raise InputError(f"{option} is about the item table; give one with --items, or leave the option out")
+        return cls(
+            log,
+            reading.items,
+            reading.user_column,
+            reading.item_column,
+            reading.time_column,
+            reading.weight_column,
+            reading.boundary_column,
+            reading.items_column,
+            reading.unlisted_items,
+            user_table,
+            context,
+            reading.min_weight,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {
@@ -75,16 +103,6 @@ def parse_duration(text: str | None) -> float | None:
     if not 0 < seconds < math.inf:
         raise InputError(f"--time-limit {text!r} is no duration above 0; write 30m, 90s or 1h30m")
     return seconds
-
-
-def check_items_options(source: Source) -> None:
-    """Errors: an option that is about the item table, without one."""
-    for option, given in {
-        "--items-column": source.items_column,
-        "--unlisted-items keep": source.unlisted == "keep",
-    }.items():
-        if given and source.items is None:
-            raise InputError(f"{option} is about the item table; give one with --items, or leave the option out")
 
 
 def load_data(source: Source) -> Dataset:
@@ -122,10 +140,8 @@ def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
     return split
 
 
-def make_config(method: ModuleType, file: str | None, settings: Sequence[str]) -> Any:
-    """A method's configuration from a TOML file and `key=value` settings, the latter winning."""
-    from beamwood.methods import configured
-
+def make_config(method: Method, file: str | None, settings: Sequence[str]) -> Settings:
+    """A method's settings from a TOML file, its tables the groups, and `group.key=value` words, the latter winning."""
     values: dict[str, Any] = {}
     if file is not None:
         try:
@@ -139,9 +155,9 @@ def make_config(method: ModuleType, file: str | None, settings: Sequence[str]) -
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise InputError(f"--set {setting!r} has no '='; write --set key=value")
+            raise InputError(f"--set {setting!r} has no '='; write --set group.key=value")
         values[key.strip()] = parse_value(text.strip())
-    return configured(method, values)
+    return method.configured(values)
 
 
 def parse_value(text: str) -> Any:

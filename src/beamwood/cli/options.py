@@ -1,7 +1,8 @@
-"""Options that several subcommands share."""
+"""Options that several subcommands share, and groups of them (see `expand`)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Optional
 
 import typer
@@ -16,6 +17,7 @@ __all__ = [
     "MinWeight",
     "MovedItems",
     "Overwrite",
+    "ReadOptions",
     "Seed",
     "SplitName",
     "TimeColumn",
@@ -33,7 +35,7 @@ Text = Optional[str]  # noqa: UP045
 LogPath = Annotated[str, typer.Argument(help="The interaction log: Parquet, CSV, JSON lines, Arrow, RecBole .inter.")]
 Items = Annotated[Text, typer.Option("--items", help="A table of items, with a 'category' column if there is one.")]
 MovedItems = Annotated[Text, typer.Option("--items", help="The table of items, where it has moved since.")]
-UserTable = Annotated[Text, typer.Option("--user-table", help="A table of users, for methods with user_columns.")]
+UserTable = Annotated[Text, typer.Option("--user-table", help="A table of users, for methods with columns of it.")]
 SplitName = Annotated[str, typer.Option("--split", help="users, leave-one-out, time or boundary.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seeds the split, the tree and the training.")]
 UserColumn = Annotated[Text, typer.Option("--user-column", help="Column of user ids.")]
@@ -63,3 +65,18 @@ Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace the artefact that the output folder holds, and its run.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How the log and the table of items are read."""
+
+    items: Items = None
+    user_column: UserColumn = None
+    item_column: ItemColumn = None
+    time_column: TimeColumn = None
+    weight_column: WeightColumn = None
+    min_weight: MinWeight = None
+    boundary_column: Boundary = None
+    items_column: ItemsColumn = None
+    unlisted_items: Unlisted = "error"

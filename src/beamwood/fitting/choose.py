@@ -24,7 +24,7 @@ MEASURED = tuple(f"{view}/{name}@{CUT}" for view in (*VIEWS, "both") for name in
 def check_monitor(monitor: str) -> None:
     """Errors: a name that is not in `MEASURED`."""
     if monitor not in MEASURED:
-        raise InputError(f"monitor='{monitor}' is not measured{nearest(monitor, MEASURED)}")
+        raise InputError(f"choose.monitor='{monitor}' is not measured{nearest(monitor, MEASURED)}")
 
 
 def drawn(queries: Queries, num_users: int, *, seed: int) -> Queries:

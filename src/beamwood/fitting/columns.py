@@ -21,12 +21,12 @@ def item_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None
     Errors: no item table, a column it lacks, one that is of no kind.
     """
     frame = None if train.item_table is None else train.item_table.frame
-    return encoded(frame, columns, "item_columns", "--items")
+    return encoded(frame, columns, "model.item_columns", "--items")
 
 
 def user_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
     """As `item_features`, of users."""
-    return encoded(train.user_table, columns, "user_columns", "--user-table")
+    return encoded(train.user_table, columns, "model.user_columns", "--user-table")
 
 
 def context_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
@@ -39,7 +39,7 @@ def context_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | N
     if train.context is None:
         names = tuple(name_and_kind(name)[0] for name in columns)
         raise InputError(
-            f"context_columns={list(columns)} needs columns of the log; read it with ColumnNames(context={names})"
+            f"model.context_columns={list(columns)} needs columns of the log; read it with ColumnNames(context={names})"
         )
     return encode_columns(fit_columns(train.context, columns), train.context)
 
@@ -56,7 +56,7 @@ def encoded(frame: pl.DataFrame | None, columns: Sequence[str], key: str, option
         return None
     if frame is None:
         raise InputError(f"{key}={list(columns)} needs a table; give one with {option}")
-    ids = key.removesuffix("_columns")
+    ids = key.removeprefix("model.").removesuffix("_columns")
     if any(name_and_kind(name)[0] == ids for name in columns):
         raise InputError(
             f"{key}={list(columns)}: '{ids}' is what the ids are called, which are no column to learn from; leave it "

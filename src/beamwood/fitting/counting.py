@@ -13,15 +13,12 @@ from scipy import sparse
 
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import evaluate_both
-from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import drawn
-from beamwood.fitting.settings import MethodConfig
+from beamwood.fitting.settings import Choose, Group, HistoryLength, Settings
 from beamwood.retrieval.neighbours import NeighbourSearcher, Repeats
-from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.stored import MOST
 from beamwood.types import FloatArray, ItemLists
 
-__all__ = ["Decay", "Grid", "Power", "best_of_grid", "counts_within", "interactions"]
+__all__ = ["CountingConfig", "Decay", "Grid", "Power", "best_of_grid", "counts_within", "interactions"]
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 """The weight of a history item against that of the next newer one."""
@@ -29,25 +26,32 @@ Power = Annotated[float, Field(ge=0, le=10)]
 """The exponent of a frequency."""
 
 
-class Grid(MethodConfig):
+class Grid(Group):
     """What validation chooses from; give one value each to fix them."""
 
-    repeats: tuple[Repeats, ...] = Field(
+    seen: tuple[Repeats, ...] = Field(
         ("counted", "first", "last"),
         min_length=1,
-        description="what the history holds: as counted (the plain method), before all others, or behind all that has "
-        "a score",
+        description="seen items: as counted (the plain method), before all others, or behind all that has a score",
     )
-    decay: tuple[Decay, ...] = Field((1.0, 0.98, 0.95, 0.9, 0.8), min_length=1)
-    length: int = Field(69, ge=1, le=MOST, description="history items that count")
+    decay: tuple[Decay, ...] = Field(
+        (1.0, 0.98, 0.95, 0.9, 0.8), min_length=1, description="weight of a history item against the next newer one"
+    )
+    length: HistoryLength = 69
     num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
-    validation_users: int = Field(10_000, ge=1, description="validation queries that choose, drawn once")
 
     @field_validator("*", mode="before")
     @classmethod
     def _one_value_is_a_grid(cls, value: Any, info: ValidationInfo) -> Any:
         grid = get_origin(cls.model_fields[str(info.field_name)].annotation) is tuple
         return (value,) if grid and not isinstance(value, list | tuple) else value
+
+
+class CountingConfig(Settings):
+    """What every counting method has."""
+
+    model: Grid = Grid()
+    choose: Choose = Choose(validation_users=10_000)
 
 
 _Build = Callable[[Mapping[str, Any]], NeighbourSearcher]
@@ -83,36 +87,28 @@ def counts_within(
 
 
 def best_of_grid(
-    split: Split,
-    config: Grid,
-    matrix: Callable[..., sparse.csr_matrix],
-    names: Sequence[str],
-    *,
-    method: str,
-    seed: int,
-) -> Retriever:
-    """The retriever by `matrix(**values)` [N, N], of the values that `config` holds under `names` and of its decays.
+    split: Split, config: CountingConfig, matrix: Callable[..., sparse.csr_matrix], seed: int, **tried: Sequence[Any]
+) -> tuple[NeighbourSearcher, dict[str, Any]]:
+    """The searcher by `matrix(**values)` [N, N] and what was chosen: of the values `tried` by name, and of the decays.
 
-    Chosen is what has the best f@20 on validation queries, the mean of consumed items left in and taken out: all of
-    them, or a draw of `config.validation_users`.
+    Chosen is what has the best f@20 on validation queries, the mean of seen items kept and removed: all of them, or a
+    draw of `config.choose.validation_users`.
     """
     matrix = functools.lru_cache(maxsize=1)(matrix)  # the decays of one matrix follow each other
 
     def build(candidate: Mapping[str, Any]) -> NeighbourSearcher:
         return NeighbourSearcher(
-            matrix(**{name: candidate[name] for name in names}),
+            matrix(**{name: candidate[name] for name in tried}),
             split.train.item_counts,
             decay=candidate["decay"],
-            length=config.length,
+            length=config.model.length,
             repeats=candidate["repeats"],
         )
 
-    keys = (*names, "decay")
-    grid = itertools.product(*(getattr(config, key) for key in keys))
-    candidates = (dict(zip(keys, values, strict=True)) for values in grid)
-    queries = drawn(split.valid, config.validation_users, seed=seed)
-    searcher, chosen = _choose(candidates, build, queries, config.repeats)
-    return build_retriever(searcher, split, method=method, config=config, seed=seed, training=chosen)
+    values = tried | {"decay": config.model.decay}
+    candidates = (dict(zip(values, each, strict=True)) for each in itertools.product(*values.values()))
+    queries = drawn(split.valid, config.choose.validation_users, seed=seed)
+    return _choose(candidates, build, queries, config.model.seen)
 
 
 def _choose(

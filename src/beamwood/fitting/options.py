@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
+    from beamwood.retrieval.retriever import Retriever
     from beamwood.training.run_folder import RunFolder
 
-__all__ = ["MOST_SEED", "TrainOptions", "with_less_time"]
+__all__ = ["MOST_SEED", "Fit", "TrainOptions", "with_less_time"]
+
+Fit: TypeAlias = "Callable[..., Retriever]"
+"""Another method as a part of this one: it is given the split and options of `TrainOptions`, and has its defaults."""
 
 # Every generator takes this one, and those that start from a seed just above it.
 MOST_SEED = 2**63 - 1

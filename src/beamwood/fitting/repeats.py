@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, Protocol, Unpack
 
 import numpy as np
-from pydantic import Field
 
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.metrics import metrics_at, relevance
@@ -18,33 +17,18 @@ from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import CUT, drawn
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import train
-from beamwood.fitting.settings import MethodConfig
+from beamwood.fitting.vectors.settings import VectorConfig
 from beamwood.retrieval.apart import Apart
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.stored import MOST
 from beamwood.training.task import Task
 from beamwood.types import Askers, Searcher
 
-__all__ = ["REPEAT_WEIGHTS", "RepeatConfig", "SearchedTask", "best_repeat_weight", "fit_vectors"]
+__all__ = ["REPEAT_WEIGHTS", "SearchedTask", "best_repeat_weight", "fit_vectors"]
 
 REPEAT_WEIGHTS = (0.0, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0, -8.0, 8.0, -16.0, 16.0, -32.0, 32.0, -1024.0)
 """Added to a logit: of equally good ones the first, which changes least. The last leaves out what was had."""
 
 _QUERIES_AT_A_TIME = 1024
-
-
-class RepeatConfig(MethodConfig):
-    """What every method has whose scores are products of vectors."""
-
-    repeat_weight: float | None = Field(
-        None,
-        ge=-MOST,
-        le=MOST,
-        description="added to the score of what the history holds, which answers without consumed items do not see; "
-        "null: chosen on validation users; the papers: 0",
-    )
-    validation_users: int = Field(2000, ge=1)
-    monitor: str = "new/f@20"
 
 
 class ApartSearcher(Protocol):
@@ -68,23 +52,24 @@ class SearchedTask(Task[Any], Protocol):
 def fit_vectors(
     task: SearchedTask,
     split: Split,
-    config: RepeatConfig,
+    config: VectorConfig,
     *,
     method: str,
     answers: Callable[[], RepeatSearcher] | None = None,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
-    """`train`, and the retriever of the best weights, which then get their `repeat_weight`.
+    """`train`, and the retriever of the best weights, which then get their `choose.seen_weight`.
 
     `answers`: what makes the retriever's searcher in the end, where that is not `task.searcher`.
     """
     training = train(task, split, config, task.searcher, method=method, **options)
     seed, searcher = options.get("seed", 0), (answers or task.searcher)()
-    if config.repeat_weight is None:
-        judged = drawn(split.valid, config.validation_users, seed=seed)
-        searcher.repeat_weight = best_repeat_weight(searcher, judged, config.monitor)
+    choose = config.choose
+    if choose.seen_weight is None:
+        judged = drawn(split.valid, choose.validation_users, seed=seed)
+        searcher.repeat_weight = best_repeat_weight(searcher, judged, choose.monitor)
     else:
-        searcher.repeat_weight = config.repeat_weight
+        searcher.repeat_weight = choose.seen_weight
     training["repeat_weight"] = searcher.repeat_weight
     return build_retriever(searcher, split, method=method, config=config, seed=seed, training=training)
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from pydantic import BaseModel
-
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import check_monitor, validation
 from beamwood.fitting.fitted import folder_digests
 from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.settings import TrainedSettings
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.loop import run_loop
-from beamwood.training.loop_config import LoopConfig
 from beamwood.training.run_folder import RunFolder
 from beamwood.training.task import Renewal, Task
 
@@ -24,7 +22,7 @@ __all__ = ["fit_task", "train"]
 def train(
     task: Task[Any],
     split: Split,
-    config: BaseModel,
+    config: TrainedSettings,
     searcher: Callable[[], Any],
     *,
     method: str,
@@ -39,25 +37,18 @@ def train(
 ) -> dict[str, Any]:
     """Train `task` and leave the weights that are best on `split.valid`; returns what an artefact says of it.
 
-    `config` has the loop's own settings under the loop's names, and `monitor` and `validation_users`; `searcher()` is
-    that of the weights as they are then; `measure` stands in for validation by full ranking; `evaluate_start`: see
-    `LoopConfig`. A resumed run must have the same data, split and configuration, but for its bounds.
+    `searcher()` is that of the weights as they are then; `measure` stands in for validation by full ranking;
+    `evaluate_start`: see `LoopConfig`. A resumed run must have the same data, split and settings, but for its bounds.
     """
-    settings = config.model_dump(mode="json")
+    settings, choose = config.flat(), config.choose
     made_of = {"method": method, "seed": seed, "data": split.dataset.fingerprint(), "split": split.rule}
     made_of |= {"tables": split.dataset.tables_digest()} | folder_digests(settings)
-    monitor, num_users = settings["monitor"], settings["validation_users"]
     if measure is None:
-        check_monitor(monitor)
-    shared = set(LoopConfig.model_fields) & set(settings) - {"monitor"}
+        check_monitor(choose.monitor)
     result = run_loop(
         task,
-        LoopConfig(
-            monitor=f"valid/{monitor}",
-            evaluate_start=evaluate_start,
-            **{name: settings[name] for name in shared},
-        ),
-        evaluate=measure or validation(searcher, split.valid, num_users, seed=seed),
+        config.loop_config(evaluate_start=evaluate_start),
+        evaluate=measure or validation(searcher, split.valid, choose.validation_users, seed=seed),
         renewal=renewal,
         run=run,
         kept=made_of | settings,
@@ -71,7 +62,7 @@ def train(
         "seconds": round(result.seconds, 3),
         "best_step": result.best_step,
         "stopped": result.stopped_because,
-        f"valid/{monitor}": result.best_metric,
+        f"valid/{choose.monitor}": result.best_metric,
         "examples": task.num_examples,
     }
 
@@ -79,7 +70,7 @@ def train(
 def fit_task(
     task: Task[Any],
     split: Split,
-    config: BaseModel,
+    config: TrainedSettings,
     searcher: Callable[[], Any],
     *,
     method: str,

@@ -1,28 +1,95 @@
-"""What the settings of all methods have in common."""
+"""Settings in groups: what a user gives is merged over a method's own defaults; and the groups that methods share.
+
+A method's `Config` is a `Settings` whose fields are groups. It states its defaults by instances, as
+`loop: Loop = Loop(batch_size=32)`. Each field is defined once, here or in its family's `settings.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
+from beamwood.errors import closest
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
+from beamwood.training.loop_config import EmbeddingOptimiser, LoopConfig
 
-__all__ = ["HistoryLength", "LayerWidth", "MethodConfig"]
+__all__ = [
+    "GROUPS",
+    "LARGEST",
+    "AttentionStart",
+    "Choose",
+    "ChooseSeen",
+    "ChooseWeights",
+    "Dropout",
+    "Group",
+    "HistoryLength",
+    "Horizon",
+    "ItemColumns",
+    "ItemStart",
+    "LayerWidth",
+    "Loop",
+    "Mlp",
+    "NumHeads",
+    "NumNegatives",
+    "NumTargets",
+    "Optimiser",
+    "Settings",
+    "Start",
+    "TableOptimiser",
+    "TrainedSettings",
+    "Width",
+    "starts_from_transitions",
+]
 
-HistoryLength = Annotated[int, Field(ge=1, le=MAX_HISTORY)]
-"""How many of the latest items of a history count."""
+GROUPS = ("model", "tree", "start", "examples", "loss", "optimiser", "loop", "choose")
+"""The groups that settings may have, in the order in which they are listed."""
+
+LARGEST = 2_000_000
+"""Items up to which a start "auto" means "transitions": the vectors take more than a GiB beyond."""
+
+Start = Literal["auto", "random", "transitions"]
+"""Where vectors start: at random, or from what follows what in the training histories."""
 
 LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]
 """How many values a layer, or a vector of an item or a node, has: the native kernels take no more."""
 
+# Fields that several groups have, each with its description.
+Width = Annotated[LayerWidth, Field(description="columns of the vectors of items, or of nodes")]
+HistoryLength = Annotated[int, Field(ge=1, le=MAX_HISTORY, description="latest history items that count")]
+Dropout = Annotated[float, Field(ge=0, lt=1, description="share of the values that training leaves out")]
+NumHeads = Annotated[int, Field(ge=1, description="heads of attention (sasrec, cities); they divide the width")]
+Mlp = Annotated[tuple[LayerWidth, ...], Field(min_length=1, description="widths of the layers above the attention")]
+ItemColumns = Annotated[tuple[str, ...], Field(description="columns of the item table, as name or name:kind")]
+Horizon = Annotated[int, Field(ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")]
+NumTargets = Annotated[int, Field(ge=1, description="items of the user's future that one history is trained on")]
+NumNegatives = Annotated[
+    int, Field(ge=1, description="negatives of a target: drawn a level (trees), of an example, or of a list")
+]
 
-class MethodConfig(BaseModel):
-    """Frozen settings without unknown keys; no number is beyond what all that computes with it can hold."""
+
+class Group(BaseModel):
+    """Frozen settings of one kind, without unknown keys, of numbers that whatever computes with them can hold."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # Which pydantic would read as 1 and 0.
+        if _holds_truth(value) and not _takes_truth(cls.model_fields[str(info.field_name)].annotation):
+            raise ValueError("true or false stands where a number or a word belongs")
+        return value
 
     @field_validator("*")
     @classmethod
@@ -33,9 +100,232 @@ class MethodConfig(BaseModel):
         return value
 
 
+class Settings(BaseModel):
+    """A method's settings: a frozen record of groups.
+
+    What is given of a group, as a mapping, as a `Group`, or by dotted keys ("loop.max_steps"), is merged over the
+    method's own defaults. Errors (`ValueError`): an unknown key with the nearest known one, a key without its group.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        for name, field in cls.model_fields.items():
+            assert name in GROUPS, f"{cls.__name__}.{name} is none of the groups {GROUPS}"
+            assert isinstance(field.default, Group), f"{cls.__name__}.{name} needs a default instance of its group"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_groups(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        groups: dict[str, Any] = {}
+        for key, value in data.items():
+            name, dot, own = str(key).partition(".")
+            if name not in cls.model_fields or (dot and own not in cls.group(name).model_fields):
+                raise ValueError(cls._unknown(str(key)))
+            given = {own: value} if dot else value
+            groups[name] = _together(groups[name], given) if name in groups else given
+        return groups
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _merged(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        given = _given(value)
+        if given is None:
+            raise ValueError(f"is no group of settings; write {name}={{...}} with keys of its own")
+        for key in given:
+            if key not in cls.group(name).model_fields:
+                raise ValueError(cls._unknown(f"{name}.{key}"))
+        merged = handler(dict(cls.model_fields[name].default) | given)
+        return type(merged).model_construct(set(given), **dict(merged))
+
+    @classmethod
+    def group(cls, name: str) -> type[Group]:
+        """The class of a group."""
+        return type(cls.model_fields[name].default)
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The dotted names of all settings, group by group."""
+        return [f"{name}.{key}" for name in GROUPS if name in cls.model_fields for key in cls.group(name).model_fields]
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The dotted names of what the user gave, whatever its value."""
+        groups = [(name, group) for name, group in self if name in self.model_fields_set]
+        return frozenset(f"{name}.{key}" for name, group in groups for key in group.model_fields_set)
+
+    def flat(self) -> dict[str, Any]:
+        """All settings by their dotted names, as JSON can hold them."""
+        groups = self.model_dump(mode="json")
+        return {f"{name}.{key}": value for name, group in groups.items() for key, value in group.items()}
+
+    def changed(self, settings: Mapping[str, Any]) -> Self:
+        """These settings with others, as `__init__` takes them, in their place; checked anew."""
+        given = {name: {key: value for key, value in group if key in group.model_fields_set} for name, group in self}
+        kept = {name: group for name, group in given.items() if name in self.model_fields_set}
+        for key, value in settings.items():
+            name, dot, own = key.partition(".")
+            kept[name] = _together(kept.get(name, {}), {own: value} if dot else value)
+        return type(self)(**kept)
+
+    @classmethod
+    def _unknown(cls, key: str) -> str:
+        """What is wrong with a key that is none."""
+        own = key.rpartition(".")[2]
+        full = [name for name in cls.names() if name.rpartition(".")[2] == own]
+        if full and "." not in key:
+            return f"{key} belongs to a group: write {' or '.join(full)}"
+        near = closest(own, {name.rpartition(".")[2] for name in cls.names()})
+        meant = full or [name for name in cls.names() if name.rpartition(".")[2] == near]
+        hint = f"; did you mean '{meant[0]}'?" if meant else f"; there are {', '.join(cls.model_fields) or 'none'}"
+        return f"setting '{key}' is unknown{hint}"
+
+
+def _given(value: Any) -> dict[str, Any] | None:
+    """What a mapping, or a group, gives; None of anything else."""
+    if isinstance(value, Group):
+        return {key: part for key, part in value if key in value.model_fields_set}
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+def _together(first: Any, later: Any) -> Any:
+    """Two parts of one group, the later one winning."""
+    before, after = _given(first), _given(later)
+    return later if before is None or after is None else before | after
+
+
+def _holds_truth(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_truth, value)))
+
+
+def _takes_truth(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(map(_takes_truth, get_args(annotation)))
+
+
 def _numbers(value: Any) -> Iterator[int | float]:
     if isinstance(value, int | float):
         yield value
     elif isinstance(value, list | tuple):
         for part in value:
             yield from _numbers(part)
+
+
+class Optimiser(Group):
+    """How weights move: the learning rate and its schedule."""
+
+    learning_rate: float | None = Field(
+        1e-3, gt=0, description="its peak; null: by where the scores start (trees alone)"
+    )
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = Field(
+        "linear", description="how the learning rate falls after the warm-up"
+    )
+    warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises to its peak")
+    decay_steps: int | None = Field(None, ge=1, description="length of the decay; null: the rest of the run")
+    floor: float = Field(0.0, ge=0, description="the learning rate never falls below this")
+    clip_norm: float | None = Field(5.0, gt=0, description="gradients are scaled to this norm at most; null: never")
+
+    @property
+    def peak(self) -> float:
+        """The learning rate of a method that states one."""
+        assert self.learning_rate is not None, "TrainedSettings checks it"
+        return self.learning_rate
+
+
+class TableOptimiser(Optimiser):
+    """That of models with tables of vectors."""
+
+    weight_decay: float = Field(
+        0.0,
+        ge=0,
+        description="decay of weights: decoupled (AdamW), of trees without embeddings; of two_tower L2 (coupled)",
+    )
+    embeddings: EmbeddingOptimiser = Field(
+        "auto", description="lazy-adam moves only the vectors that a step used; auto: from 100,000 vectors on"
+    )
+
+
+class Loop(Group):
+    """How long to train, in which steps, and when to look at the validation users."""
+
+    batch_size: int = Field(64, ge=1, description="examples a step: histories, windows, pairs, lists or items")
+    max_steps: int | None = Field(None, ge=1, description="steps at most; null: max_epochs alone counts")
+    max_epochs: int | None = Field(None, ge=1, description="epochs at most; null: max_steps alone counts")
+    evaluate_every: int = Field(200, ge=1, description="steps between validations")
+    patience: int = Field(8, ge=1, description="validations without a better one before training stops")
+    log_every: int = Field(50, ge=1, description="steps between lines of the metrics file")
+
+
+class Choose(Group):
+    """Who chooses."""
+
+    validation_users: int = Field(2000, ge=1, description="validation users who choose, drawn once")
+
+
+class ChooseWeights(Choose):
+    """And by what, where weights are trained."""
+
+    monitor: str = Field(
+        "new/f@20", description="view/metric that chooses: seen kept (all/), seen removed (new/), their mean (both/)"
+    )
+
+
+class ChooseSeen(ChooseWeights):
+    """And how much it counts that an item was seen."""
+
+    seen_weight: float | None = Field(
+        None,
+        ge=-MOST,
+        le=MOST,
+        description="added to the score of a seen item; null: chosen on validation users; the papers: 0",
+    )
+
+
+class ItemStart(Group):
+    """Where vectors of items start."""
+
+    items: Start = Field(
+        "auto",
+        description="item vectors: random (the papers) or transitions (what follows what); auto: that, up to 2,000,000",
+    )
+
+
+class AttentionStart(Group):
+    """Where attention starts."""
+
+    attention: float | None = Field(0.3, description="the attention's output at first; null: as drawn (the papers)")
+
+
+class TrainedSettings(Settings):
+    """Those of a method that trains by steps."""
+
+    optimiser: Optimiser = Optimiser()
+    loop: Loop = Loop()
+    choose: ChooseWeights = ChooseWeights()
+
+    @model_validator(mode="after")
+    def _something_ends_the_run(self) -> Self:
+        if self.loop.max_steps is None and self.loop.max_epochs is None:
+            raise ValueError("loop.max_steps and loop.max_epochs are both null; give one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _the_rate_is_known(self) -> Self:
+        default: Optimiser = type(self).model_fields["optimiser"].default
+        if self.optimiser.learning_rate is None and default.learning_rate is not None:
+            raise ValueError(f"optimiser.learning_rate=null: give a number; the default is {default.learning_rate}")
+        return self
+
+    def loop_config(self, *, evaluate_start: bool) -> LoopConfig:
+        """What the training loop takes of these."""
+        own = set(LoopConfig.model_fields)
+        paced = self.optimiser.model_dump(include=own) | self.loop.model_dump(include=own)
+        return LoopConfig(monitor=f"valid/{self.choose.monitor}", evaluate_start=evaluate_start, **paced)
+
+
+def starts_from_transitions(start: Start, num_items: int, *, possible: bool) -> bool:
+    """What `start` means where such a start is `possible`."""
+    return start == "transitions" or (start == "auto" and possible and num_items <= LARGEST)

@@ -1,17 +1,39 @@
-"""What a user names: each method is a file with a `Config` and `fit(split, config, ...) -> Retriever`."""
+"""What a user names: each method is a file of its own with a `Config` and a `METHOD`; here is where they live."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from types import ModuleType
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
 
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.options import TrainOptions
-from beamwood.methods.arguments import check_fitted, check_split, checked_options, configured
+from beamwood.methods.arguments import check_fitted, check_split
+from beamwood.methods.from_file import method_in
+from beamwood.methods.method import Fitted, Method, MethodFile, Needs
 
-__all__ = ["METHODS", "TrainOptions", "check_fitted", "check_split", "checked_options", "configured", "load_method"]
+if TYPE_CHECKING:
+    from beamwood.retrieval.retriever import Retriever
 
-# Imported by name, so that a counting method never loads torch.
+__all__ = [
+    "METHODS",
+    "Fitted",
+    "Method",
+    "MethodFile",
+    "Needs",
+    "TrainOptions",
+    "check_fitted",
+    "check_split",
+    "counting",
+    "every",
+    "load_method",
+    "table",
+    "with_option",
+]
+
+# Imported when a method is named; no file loads torch before it fits.
 METHODS = {
     "dtr": "beamwood.methods.dtr",
     "tdm": "beamwood.methods.tdm",
@@ -19,27 +41,67 @@ METHODS = {
     "otm": "beamwood.methods.otm",
     "plt": "beamwood.methods.plt",
     "din": "beamwood.methods.din",
-    "sasrec": "beamwood.fitting.vectors.sequence",
+    "sasrec": "beamwood.methods.sasrec",
     "gru4rec": "beamwood.methods.gru4rec",
     "caser": "beamwood.methods.caser",
     "fmlp": "beamwood.methods.fmlp",
-    "lpo4rec": "beamwood.fitting.vectors.preference",
-    "melt": "beamwood.fitting.vectors.melt",
-    "cities": "beamwood.fitting.vectors.cities",
-    "two_tower": "beamwood.fitting.vectors.towers",
-    "ranker": "beamwood.fitting.ranking.lists",
-    "two-stage": "beamwood.fitting.ranking.two_stage",
-    "popularity": "beamwood.methods.popularity",
+    "lpo4rec": "beamwood.methods.lpo4rec",
+    "melt": "beamwood.methods.melt",
+    "cities": "beamwood.methods.cities",
+    "two_tower": "beamwood.methods.two_tower",
+    "ranker": "beamwood.methods.ranker",
+    "two_stage": "beamwood.methods.two_stage",
     "cooccurrence": "beamwood.methods.cooccurrence",
     "transitions": "beamwood.methods.transitions",
     "ease": "beamwood.methods.ease",
+    "popularity": "beamwood.methods.popularity",
 }
 
 
-def load_method(name: str) -> ModuleType:
-    """The module of a method. Errors: an unknown name, with the nearest known one."""
-    if not isinstance(name, str):
-        raise InputError(f"method is to be a name, not {type(name).__name__}; known: {', '.join(sorted(METHODS))}")
-    if name not in METHODS:
+def load_method(method: str | PathLike[str] | Method) -> Method:
+    """The method of a name, of a path to a .py file that defines `METHOD`, or itself.
+
+    Errors: an unknown name, with the nearest known one; a file that is none, or that takes a name of METHODS.
+    """
+    if isinstance(method, Method):
+        return method
+    if not isinstance(method, str | PathLike):
+        raise InputError(
+            f"method is to be a name, a Method or a .py file, not {type(method).__name__}; known: "
+            f"{', '.join(sorted(METHODS))}"
+        )
+    name = fspath(method)
+    if name in METHODS:
+        found: Method = import_module(METHODS[name]).METHOD
+        return found
+    if not name.endswith(".py"):
         raise InputError(f"method '{name}' is unknown{nearest(name, METHODS)}")
-    return import_module(METHODS[name])
+    own = method_in(name)
+    if own.name in METHODS:
+        raise InputError(f"{name}: METHOD has the name '{own.name}', which is beamwood's own; choose another name")
+    return own
+
+
+def every() -> dict[str, Callable[..., Retriever]]:
+    """What fits each method with its defaults, by name; none is imported before."""
+    return {name: partial(_fit, name) for name in METHODS}
+
+
+def counting() -> dict[str, Callable[..., Retriever]]:
+    """Those of the methods that only count."""
+    return {name: fit for name, fit in every().items() if not load_method(name).needs.steps}
+
+
+def with_option(option: str) -> list[str]:
+    """The methods that take an option of the command line for fitted folders, such as --from."""
+    return [name for name in METHODS if any(each.option == option for each in load_method(name).needs.fitted)]
+
+
+def table() -> str:
+    """The methods and what they are, as Markdown: the README's table."""
+    rows = [f"| `{name}` | {load_method(name).summary} |" for name in METHODS]
+    return "\n".join(["| name | what it is |", "| --- | --- |", *rows])
+
+
+def _fit(name: str, split: Any, **options: Any) -> Retriever:
+    return load_method(name).fitted(split, **options)

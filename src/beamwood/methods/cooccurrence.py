@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat
 from scipy import sparse
 
 from beamwood.data.split import Split
-from beamwood.fitting.counting import Grid, Power, best_of_grid, interactions
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.counting import CountingConfig, Grid, Power, best_of_grid, interactions
 from beamwood.kernels.lists import strongest
-from beamwood.retrieval.retriever import Retriever
+from beamwood.methods.method import Method
+from beamwood.types import Searcher
 
-__all__ = ["Config", "fit", "similarity"]
+__all__ = ["METHOD", "Config", "similarity"]
 
 
-class Config(Grid):
-    """See `Grid`."""
+class CosineGrid(Grid):
+    """And what makes counts a similarity."""
 
-    shrinkage: tuple[NonNegativeFloat, ...] = Field((10.0, 100.0), min_length=1)
+    shrinkage: tuple[NonNegativeFloat, ...] = Field(
+        (10.0, 100.0), min_length=1, description="added to the denominator: larger trusts rare pairs less"
+    )
     power: tuple[Power, ...] = Field((0.5,), min_length=1, description="of the item frequencies; 0.5 is the cosine")
+
+
+class Config(CountingConfig):
+    """See `CountingConfig`."""
+
+    model: CosineGrid = CosineGrid()
 
 
 def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_neighbours: int) -> sparse.csr_matrix:
@@ -43,13 +51,19 @@ def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_
     return sparse.csr_matrix(sparse.vstack(blocks))
 
 
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
+def build(split: Split, config: Config, seed: int) -> tuple[Searcher, dict[str, Any]]:
     """Count on the training histories, choose shrinkage, power and decay on the validation queries."""
-    config = config or Config()
-    taken = interactions(split.train.histories, split.train.num_items)
+    taken, model = interactions(split.train.histories, split.train.num_items), config.model
 
     def matrix(shrinkage: float, power: float) -> sparse.csr_matrix:
-        return similarity(taken, shrinkage=shrinkage, power=power, num_neighbours=config.num_neighbours)
+        return similarity(taken, shrinkage=shrinkage, power=power, num_neighbours=model.num_neighbours)
 
-    seed = options.get("seed", 0)
-    return best_of_grid(split, config, matrix, ("shrinkage", "power"), method="cooccurrence", seed=seed)
+    return best_of_grid(split, config, matrix, seed, shrinkage=model.shrinkage, power=model.power)
+
+
+METHOD = Method(
+    name="cooccurrence",
+    summary="item-to-item cosine with shrinkage, the history weighted by recency",
+    Config=Config,
+    build=build,
+)

@@ -6,42 +6,52 @@ one and a sampled softmax over items, as the trees that it is compared with).
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Self, Unpack
 
-from pydantic import Field
+from pydantic import model_validator
 
 from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.tree.fit import fit_tree
-from beamwood.fitting.tree.settings import TreeConfig
-from beamwood.fitting.tree.task import Parts
+from beamwood.fitting.tree.settings import DrawnLoss, TreeConfig, TreeSettings
+from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
-from beamwood.sampling.levels import UniformByLevel
 
-__all__ = ["TRAINS", "Config", "fit"]
-
-TRAINS = True
-"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+__all__ = ["METHOD", "Config"]
 
 
 class Config(TreeConfig):
-    """DIN over all items; the paper: num_negatives 70. See `TreeConfig`, whose settings of a tree have no use here."""
+    """DIN over all items; the paper: loss.num_negatives 70; the default is about what a tree draws on all its levels.
 
-    tree: str = Field("flat", pattern="^flat$", description="flat: no tree")
-    num_negatives: int = Field(280, ge=1, description="items drawn: about as many as a tree draws on all its levels")
-    tree_updates: int = Field(0, ge=0, le=0, description="there is no tree to update")
-
-
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
-    """Train DIN on `split.train`, keeping the weights that are best on `split.valid`.
-
-    Errors: those of `methods.dtr.fit`.
+    See `TreeConfig`, whose settings of a tree have no use here.
     """
-    config = config or Config()
+
+    tree: TreeSettings = TreeSettings(start="flat")
+    loss: DrawnLoss = DrawnLoss(num_negatives=280)
+
+    @model_validator(mode="after")
+    def _no_tree(self) -> Self:
+        if self.tree.start != "flat" or self.tree.updates:
+            raise ValueError(
+                f"tree.start={self.tree.start} and tree.updates={self.tree.updates}: din has no tree; leave them out"
+            )
+        return self
+
+
+def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+    """As `fit_tree`."""
+    from beamwood.fitting.tree.fit import fit_tree
+    from beamwood.fitting.tree.task import Parts
+    from beamwood.sampling.levels import UniformByLevel
+
     return fit_tree(
-        split,
-        config,
-        lambda _: Parts(UniformByLevel([config.num_negatives])),
-        method="din",
-        **options,
+        split, config, lambda _: Parts(UniformByLevel([config.loss.num_negatives])), method="din", **options
     )
+
+
+METHOD = Method(
+    name="din",
+    summary="the same scorer by brute force, without a tree: what a tree approximates",
+    Config=Config,
+    fit=fit,
+    needs=Needs(steps=True),
+)

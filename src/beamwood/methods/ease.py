@@ -2,7 +2,7 @@
 
     B_ij = -P_ij / P_jj, B_jj = 0,    P = (X'X + regularisation I)^-1,    X binary [users, N]
 
-With decay 1, repeats "counted" and a `length` beyond every history it is the paper's. Source: Steck, Embarrassingly
+With decay 1, seen "counted" and a `length` beyond every history it is the paper's. Source: Steck, Embarrassingly
 shallow autoencoders for sparse data (WWW 2019), equation 8.
 
 Shape legend: N items, M of them with weights.
@@ -10,7 +10,7 @@ Shape legend: N items, M of them with weights.
 
 from __future__ import annotations
 
-from typing import Annotated, Unpack
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +18,18 @@ from pydantic import Field
 from scipy import linalg, sparse
 
 from beamwood.data.split import Split
-from beamwood.fitting.counting import Grid, best_of_grid, interactions
-from beamwood.fitting.options import TrainOptions
-from beamwood.retrieval.retriever import Retriever
+from beamwood.fitting.counting import CountingConfig, Grid, best_of_grid, interactions
+from beamwood.methods.method import Method
+from beamwood.types import Searcher
 
-__all__ = ["Config", "fit", "weights"]
+__all__ = ["METHOD", "Config", "weights"]
 
 # Rows of the dense matrix that are worked on at a time.
 _BLOCK_ROWS = 1024
 
 
-class Config(Grid):
-    """See `Grid`."""
+class RidgeGrid(Grid):
+    """And what the closed form has."""
 
     regularisation: tuple[Annotated[float, Field(ge=1e-3, le=1e9)], ...] = Field(
         (300.0, 1000.0), min_length=1, description="lambda: larger trusts pairs that are rarely seen less"
@@ -38,9 +38,15 @@ class Config(Grid):
         10_000,
         ge=1,
         le=100_000,
-        description="so many of the most frequent items get weights, the others follow by popularity; the time grows "
-        "with its third power, the memory with its square (8 bytes each)",
+        description="so many of the most frequent items get weights; time grows with the third power, memory with the "
+        "square",
     )
+
+
+class Config(CountingConfig):
+    """See `CountingConfig`; items without weights follow by popularity."""
+
+    model: RidgeGrid = RidgeGrid()
 
 
 def weights(taken: sparse.csr_matrix, *, regularisation: float, num_neighbours: int) -> sparse.csr_matrix:
@@ -81,15 +87,23 @@ def _largest(block: NDArray[np.float32], count: int) -> sparse.csr_matrix:
     return sparse.csr_matrix(block)
 
 
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
+def build(split: Split, config: Config, seed: int) -> tuple[Searcher, dict[str, Any]]:
     """Solve on the training histories, choose regularisation and decay on the validation queries."""
-    config = config or Config()
-    size = split.train.num_items
-    frequent = np.sort(np.argsort(-split.train.item_counts, kind="stable")[: config.max_items])
+    size, model = split.train.num_items, config.model
+    frequent = np.sort(np.argsort(-split.train.item_counts, kind="stable")[: model.max_items])
     taken = sparse.csr_matrix(interactions(split.train.histories, size)[:, frequent])
 
     def matrix(regularisation: float) -> sparse.csr_matrix:
-        solved = weights(taken, regularisation=regularisation, num_neighbours=config.num_neighbours).tocoo()
+        solved = weights(taken, regularisation=regularisation, num_neighbours=model.num_neighbours).tocoo()
         return sparse.csr_matrix((solved.data, (frequent[solved.row], frequent[solved.col])), shape=(size, size))
 
-    return best_of_grid(split, config, matrix, ("regularisation",), method="ease", seed=options.get("seed", 0))
+    return best_of_grid(split, config, matrix, seed, regularisation=model.regularisation)
+
+
+METHOD = Method(
+    name="ease",
+    summary="the linear item-to-item model that reconstructs histories best, in closed form, the history weighted by "
+    "recency (weights for the 10,000 most frequent items: `model.max_items`)",
+    Config=Config,
+    build=build,
+)

@@ -5,34 +5,36 @@ Source: Zhou et al., "Filter-enhanced MLP is All You Need for Sequential Recomme
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
-
-from pydantic import Field
+from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.settings import HistoryLength
-from beamwood.fitting.vectors import sequence as sasrec
+from beamwood.fitting.settings import Loop
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
+from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["TRAINS", "Config", "fit"]
-
-TRAINS = True
-"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+__all__ = ["METHOD", "Config"]
 
 
-class Config(sasrec.Config):
+class Config(SequenceConfig):
     """The paper's two blocks and length 50."""
 
-    encoder: Literal["fmlp"] = "fmlp"
-    length: HistoryLength = Field(50, ge=2, description="latest items that count")
-    dropout: float = Field(0.5, ge=0, lt=1)
-    batch_size: int = Field(256, ge=1, description="prefixes a step")
+    model: SequenceModel = SequenceModel(length=50, dropout=0.5)
+    loop: Loop = Loop(batch_size=256, max_steps=3000)
 
 
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
-    """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`.
+def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+    """As `fit_sequence`."""
+    from beamwood.fitting.vectors.sequence import fit_sequence
 
-    Errors: those of `methods.sasrec.fit`.
-    """
-    return sasrec.fit(split, config or Config(), **options)
+    return fit_sequence(split, config, "fmlp", **options)
+
+
+METHOD = Method(
+    name="fmlp",
+    summary="the same training with a frequency-filter encoder",
+    Config=Config,
+    fit=fit,
+    needs=Needs(steps=True),
+)

@@ -5,31 +5,34 @@ Source: Hidasi et al., "Session-based Recommendations with Recurrent Neural Netw
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
-
-from pydantic import Field
+from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.vectors import sequence as sasrec
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
+from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["TRAINS", "Config", "fit"]
-
-TRAINS = True
-"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+__all__ = ["METHOD", "Config"]
 
 
-class Config(sasrec.Config):
+class Config(SequenceConfig):
     """The usual sizes: width 64, 128 units, one layer, dropout 0.3."""
 
-    encoder: Literal["gru4rec"] = "gru4rec"
-    dropout: float = Field(0.3, ge=0, lt=1)
+    model: SequenceModel = SequenceModel(dropout=0.3)
 
 
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
-    """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`.
+def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+    """As `fit_sequence`."""
+    from beamwood.fitting.vectors.sequence import fit_sequence
 
-    Errors: those of `methods.sasrec.fit`.
-    """
-    return sasrec.fit(split, config or Config(), **options)
+    return fit_sequence(split, config, "gru4rec", **options)
+
+
+METHOD = Method(
+    name="gru4rec",
+    summary="the same training with a recurrent encoder",
+    Config=Config,
+    fit=fit,
+    needs=Needs(steps=True),
+)

@@ -5,46 +5,46 @@ Source: Zhu et al., "Joint Optimization of Tree-based Index and Deep Model for R
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
-
-from pydantic import Field
+from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.tree.fit import fit_tree
-from beamwood.fitting.tree.settings import TreeConfig
-from beamwood.fitting.tree.task import Parts
+from beamwood.fitting.tree.settings import DrawnLoss, TreeConfig, TreeSettings
+from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
-from beamwood.sampling.levels import DistinctNegatives
 
-__all__ = ["TRAINS", "Config", "fit"]
-
-TRAINS = True
-"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+__all__ = ["METHOD", "Config"]
 
 
 class Config(TreeConfig):
-    """JTM; in the papers a binary tree, targets 1, num_negatives 6, 11 tree updates with stride 7. See `TreeConfig`."""
+    """JTM; in the papers a binary tree, examples.num_targets 1, loss.num_negatives 6, 11 updates with tree.stride 7.
 
-    num_negatives: int = Field(
-        48,
-        ge=1,
-        description="different nodes drawn a level, targets among them not counted; the papers: 3 to 6 a target",
-    )
-    tree_updates: int = Field(1, ge=0, description="how often the tree is learned anew, evenly over the run")
-    learner: Literal["softmax", "binary", "kmeans"] = "binary"
-
-
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
-    """Train JTM on `split.train`, keeping the weights and the tree that are best on `split.valid`.
-
-    Errors: those of `methods.dtr.fit`.
+    Negatives are different nodes of a level, targets among them not counted; the papers draw 3 to 6 a target.
     """
-    config = config or Config()
+
+    tree: TreeSettings = TreeSettings(updates=1, learner="binary")
+    loss: DrawnLoss = DrawnLoss(num_negatives=48)
+
+
+def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+    """As `fit_tree`."""
+    from beamwood.fitting.tree.fit import fit_tree
+    from beamwood.fitting.tree.task import Parts
+    from beamwood.sampling.levels import DistinctNegatives
+
     return fit_tree(
         split,
         config,
-        lambda tree: Parts(DistinctNegatives([config.num_negatives] * tree.shape.depth), loss="binary"),
+        lambda tree: Parts(DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss="binary"),
         method="jtm",
         **options,
     )
+
+
+METHOD = Method(
+    name="jtm",
+    summary="as `tdm`, with a tree learned by the model's own likelihood",
+    Config=Config,
+    fit=fit,
+    needs=Needs(steps=True),
+)

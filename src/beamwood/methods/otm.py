@@ -7,42 +7,39 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from pydantic import Field
-
 from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.tree.fit import fit_tree
-from beamwood.fitting.tree.settings import TreeConfig
-from beamwood.fitting.tree.task import Parts
+from beamwood.fitting.tree.settings import BeamLoss, TreeConfig
+from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
-from beamwood.sampling.levels import BeamCandidates
+from beamwood.tree import Tree
 
-__all__ = ["TRAINS", "Config", "fit"]
-
-TRAINS = True
-"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
+__all__ = ["METHOD", "Config"]
 
 
 class Config(TreeConfig):
-    """OTM; the paper: a binary tree that JTM learned (tree=FOLDER), targets 1, num_candidates 300. See `TreeConfig`."""
+    """OTM; the paper: a binary tree that JTM learned (tree.start=FOLDER), examples.num_targets 1. See `TreeConfig`."""
 
-    num_candidates: int = Field(
-        300, ge=2, description="nodes compared a level: the children of a beam of this many over the branching"
-    )
+    loss: BeamLoss = BeamLoss()
 
 
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
-    """Train OTM on `split.train`, keeping the weights that are best on `split.valid`.
+def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+    """As `fit_tree`."""
+    from beamwood.fitting.tree.fit import fit_tree
+    from beamwood.fitting.tree.task import Parts
+    from beamwood.sampling.levels import BeamCandidates
 
-    Errors: those of `methods.dtr.fit`.
-    """
-    config = config or Config()
-    return fit_tree(
-        split,
-        config,
-        lambda tree: Parts(
-            BeamCandidates(max(1, config.num_candidates // tree.shape.branching)), loss="binary", labels="pseudo"
-        ),
-        method="otm",
-        **options,
-    )
+    def parts(tree: Tree) -> Parts:
+        width = max(1, config.loss.num_candidates // tree.shape.branching)
+        return Parts(BeamCandidates(width), loss="binary", labels="pseudo")
+
+    return fit_tree(split, config, parts, method="otm", **options)
+
+
+METHOD = Method(
+    name="otm",
+    summary="trained on the nodes that a beam compares, with labels that follow the model's best children",
+    Config=Config,
+    fit=fit,
+    needs=Needs(steps=True),
+)

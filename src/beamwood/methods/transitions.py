@@ -6,41 +6,52 @@ n the number of training interactions of an item.
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any
 
 import numpy as np
 from pydantic import Field
 from scipy import sparse
 
 from beamwood.data.split import Split
-from beamwood.fitting.counting import Decay, Grid, Power, best_of_grid, counts_within
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.counting import CountingConfig, Grid, Power, best_of_grid, counts_within
 from beamwood.kernels.lists import strongest
-from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.stored import MOST
+from beamwood.methods.method import Method
+from beamwood.types import Searcher
 
-__all__ = ["Config", "fit"]
+__all__ = ["METHOD", "Config"]
 
 
-class Config(Grid):
-    """See `Grid`."""
+class StepGrid(Grid):
+    """And what makes steps a similarity."""
 
-    decay: tuple[Decay, ...] = Field((0.95, 0.9, 0.8, 0.7), min_length=1)
     source_power: tuple[Power, ...] = Field((0.7, 1.0), min_length=1, description="of the earlier item's frequency")
     target_power: tuple[Power, ...] = Field((0.3, 0.5), min_length=1, description="of the later item's frequency")
     steps: int = Field(10, ge=1, description="how many steps later still counts")
-    length: int = Field(30, ge=1, le=MOST, description="history items that count")
 
 
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
+class Config(CountingConfig):
+    """See `CountingConfig`."""
+
+    model: StepGrid = StepGrid(decay=(0.95, 0.9, 0.8, 0.7), length=30)
+
+
+def build(split: Split, config: Config, seed: int) -> tuple[Searcher, dict[str, Any]]:
     """Count on the training histories, choose both powers and the decay on the validation queries."""
-    config = config or Config()
-    counts = counts_within(split.train.histories, split.train.num_items, config.steps)
+    model = config.model
+    counts = counts_within(split.train.histories, split.train.num_items, model.steps)
     frequency = np.maximum(split.train.item_counts, 1).astype(float)
 
     def matrix(source_power: float, target_power: float) -> sparse.csr_matrix:
         scaled = sparse.diags(frequency**-source_power) @ counts @ sparse.diags(frequency**-target_power)
-        return strongest(sparse.csr_matrix(scaled), config.num_neighbours)
+        return strongest(sparse.csr_matrix(scaled), model.num_neighbours)
 
-    seed = options.get("seed", 0)
-    return best_of_grid(split, config, matrix, ("source_power", "target_power"), method="transitions", seed=seed)
+    powers = {"source_power": model.source_power, "target_power": model.target_power}
+    return best_of_grid(split, config, matrix, seed, **powers)
+
+
+METHOD = Method(
+    name="transitions",
+    summary="directed counts of what follows what within ten steps",
+    Config=Config,
+    build=build,
+)

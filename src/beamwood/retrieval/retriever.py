@@ -7,6 +7,7 @@ import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 
 from beamwood.artefact import read_artefact, write_artefact
 from beamwood.data.vocabulary import Vocabulary
-from beamwood.errors import ArtefactError, InputError, nearest
+from beamwood.errors import ArtefactError, InputError, UnknownSearcherError, nearest
 from beamwood.kernels.arrays import check_integers
-from beamwood.retrieval.load import restore_searcher
+from beamwood.retrieval.load import files_of, restore_searcher, with_searchers
 from beamwood.retrieval.stored import restoring
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import (
@@ -267,13 +268,22 @@ class Retriever:
         write_artefact(path, manifest=manifest, arrays=files, tables=tables, overwrite=overwrite)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Retriever:
-        """Open a saved retriever; needs no training data and no torch. Errors: `ArtefactError` naming the file."""
+    def load(
+        cls, path: str | os.PathLike[str], *, searchers: Mapping[str, type[Any]] = MappingProxyType({})
+    ) -> Retriever:
+        """Open a saved retriever; needs no training data and no torch. Errors: `ArtefactError` naming the file.
+
+        `searchers`: by kind the classes that only the method's own file defines.
+        """
         artefact = read_artefact(path, kind="retriever")
         manifest, folder = artefact.manifest, artefact.path
         weights, items = artefact.arrays("weights"), artefact.table("items")
-        with restoring(folder, "the searcher (manifest.json, weights.safetensors)"):
-            searcher = restore_searcher(manifest["searcher"], manifest["searcher_config"], weights)
+        what = "the searcher (manifest.json, weights.safetensors)"
+        try:
+            with restoring(folder, what), with_searchers(searchers):
+                searcher = restore_searcher(manifest["searcher"], manifest["searcher_config"], weights)
+        except UnknownSearcherError as error:
+            raise ArtefactError(f"{folder}: {what}: {error}; {_fix(manifest)}") from error
         with restoring(folder, "items.parquet"):
             vocabulary, categories = _ids(items), _categories(items)
             if len(vocabulary) != searcher.num_items:
@@ -298,6 +308,17 @@ class Retriever:
                 if name not in own | {"beamwood", "libraries", "created"}
             },
         )
+
+
+def _fix(manifest: Mapping[str, Any]) -> str:
+    """What helps with a searcher that the package does not define."""
+    files = [str(file.get("path")) for file in files_of(manifest)]
+    if not files:
+        return "it was not written by this version: fit and save it again, or load(path, method=...) its own Method"
+    return (
+        f"it is of the method file {', '.join(files)}, which is not run unasked: if you trust it, "
+        f"beamwood.load(path, method={files[0]!r})"
+    )
 
 
 def _listed(name: str, values: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from beamwood.errors import ArtefactError, NotInstalledError, first_problem
+from beamwood.errors import ArtefactError, NotInstalledError, UnknownSearcherError, first_problem
 
 __all__ = ["MOST", "StoredConfig", "restoring"]
 
@@ -32,7 +32,7 @@ def restoring(folder: str | Path, what: str) -> Iterator[None]:
     fix = "it was not written by this version: fit and save it again"
     try:
         yield
-    except NotInstalledError:
+    except (NotInstalledError, UnknownSearcherError):
         raise
     except ValidationError as error:
         raise ArtefactError(f"{folder}: {what}: {first_problem(error)}; {fix}") from error

@@ -58,7 +58,8 @@ class ListSampler:
 
 
 class FutureListSampler:
-    """For each position of each history `num_positives` of the next `horizon` items and `num_negatives` others.
+    """For each position of each history `num_positives` of the next `horizon` items (0: of all) and `num_negatives`
+    others.
 
     The asker's history is the `length` items before the position; the negatives are none of the user's items.
     """
@@ -88,7 +89,9 @@ class FutureListSampler:
     def sample(self, rows_B: IndexArray, generator: torch.Generator) -> Lists:
         """A list at each given position."""
         users, stop = self.examples.users[rows_B], self.examples.stop[rows_B]
-        ahead = np.minimum(self.histories.indptr[users + 1] - stop, self.horizon)
+        ahead = self.histories.indptr[users + 1] - stop
+        if self.horizon:
+            ahead = np.minimum(ahead, self.horizon)
         askers = Askers(users, self.examples.histories(rows_B))
         return drawn(self, askers, self.histories.items, stop, ahead, generator)
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
 from beamwood.errors import InputError
+from beamwood.training.loop_config import EmbeddingOptimiser
 
-__all__ = ["LAZY_FROM", "EmbeddingOptimizer", "LazyAdam", "sparse_gradients"]
+__all__ = ["LAZY_FROM", "LazyAdam", "sparse_gradients"]
 
-EmbeddingOptimizer = Annotated[
-    Literal["auto", "adam", "lazy-adam"],
-    Field(description="lazy-adam moves only the vectors that a step used; auto: where there are 100,000 or more"),
-]
 LAZY_FROM = 100_000
 """Rows from which on "auto" means "lazy-adam"."""
 
 
-def sparse_gradients(model: nn.Module, kind: EmbeddingOptimizer) -> None:
+def sparse_gradients(model: nn.Module, kind: EmbeddingOptimiser) -> None:
     """Let the embedding tables of `model` that `kind` makes lazy give gradients of the rows that a step used alone."""
     for table in model.modules():
         if isinstance(table, nn.Embedding | nn.EmbeddingBag):

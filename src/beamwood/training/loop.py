@@ -31,7 +31,7 @@ Batch = TypeVar("Batch")
 StoppedBecause = Literal["max_steps", "max_epochs", "patience", "time_limit"]
 _PREFIX = "valid/"
 # What a resumed run may have otherwise.
-_BOUNDS = ("max_steps", "max_epochs", "patience")
+_BOUNDS = ("loop.max_steps", "loop.max_epochs", "loop.patience")
 
 
 @dataclass(frozen=True, slots=True)

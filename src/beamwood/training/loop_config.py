@@ -8,7 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.training.schedule import Schedule
 
-__all__ = ["LoopConfig"]
+__all__ = ["EmbeddingOptimiser", "LoopConfig"]
+
+EmbeddingOptimiser = Literal["auto", "adam", "lazy-adam"]
+"""How the tables of vectors move: see `lazy_adam.sparse_gradients`."""
 
 
 class LoopConfig(BaseModel):

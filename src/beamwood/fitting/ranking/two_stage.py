@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
@@ -31,101 +30,23 @@ from beamwood.fitting.choose import check_monitor, drawn
 from beamwood.fitting.columns import context_features, tensors
 from beamwood.fitting.fitted import fitted_alike
 from beamwood.fitting.interpolation import Interpolation, Score
-from beamwood.fitting.options import TrainOptions, with_less_time
-from beamwood.fitting.ranking.pair_models import PairConfig, asked, build_pair_model, check_users_known, pair_scorer
+from beamwood.fitting.options import Fit, TrainOptions, with_less_time
+from beamwood.fitting.ranking.pair_models import asked, build_pair_model, pair_scorer
+from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.run import train
-from beamwood.methods import cooccurrence, ease, popularity, transitions
 from beamwood.models.pairs import Asked
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher, retrieve
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
 from beamwood.retrieval.searcher_scorer import SearcherScorer
-from beamwood.retrieval.stored import MOST
 from beamwood.training.lazy_adam import LazyAdam
 from beamwood.types import Askers, BoolArray, IndexArray, Searcher, among
 
-__all__ = ["TRAINS", "Config", "RetrievedTask", "fit", "put_behind", "two_stage"]
+__all__ = ["RetrievedTask", "fit_stages", "put_behind", "two_stage"]
 
-TRAINS = True
-"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
-
-# What `ranker` may name instead of a folder: nothing is trained.
-_COUNTED: dict[str, Callable[[Split], Retriever]] = {
-    "cooccurrence": cooccurrence.fit,
-    "transitions": transitions.fit,
-    "ease": ease.fit,
-    "popularity": popularity.fit,
-}
-# The settings that count where nothing is trained.
-_PUT_BEHIND = {
-    "retriever",
-    "ranker",
-    "num_candidates",
-    "retriever_weight",
-    "repeat_weight",
-    "monitor",
-    "validation_users",
-}
 # Histories, and items of theirs, that the retriever is asked with at a time.
 _SEARCHED_AT_A_TIME = 1024
 _ITEMS_AT_A_TIME = 2**18
-
-
-class Config(PairConfig):
-    """Two stages; the ranker is the study's DIN, in a size that two cores train in minutes."""
-
-    retriever: str | None = Field(None, description="folder of the fitted retriever (--retriever); required")
-    ranker: str | None = Field(
-        None,
-        description="folder of a fitted ranker or of another retriever, or cooccurrence, transitions or ease, whose "
-        "score is added (--ranker); null: a ranker is trained here",
-    )
-    num_candidates: int = Field(
-        100, ge=1, le=MOST, description="K: what the retriever brings; the study has 40, 80, 120"
-    )
-    retriever_weight: float | None = Field(
-        None,
-        ge=0,
-        le=MOST,
-        description="w: candidates are ordered by the ranker's score plus w times the retriever's; null: chosen on "
-        "validation users; the study's own: 0",
-    )
-    repeat_weight: float | None = Field(
-        None,
-        ge=-MOST,
-        le=MOST,
-        description="added to the score of a candidate that the history holds, which answers without consumed items do "
-        "not see; null: chosen on validation users; the study's own: 0",
-    )
-    training: Literal["all", "harmonised", "weighted"] = Field(
-        "all", description="on all pairs (TS), on those that this retriever retrieves (H-TS), or these above the others"
-    )
-    miss_weight: float = Field(0.3, gt=0, lt=1, description="training=weighted: of a pair that is not retrieved")
-    negatives: Literal["unseen", "uniform", "candidates"] = Field(
-        "unseen",
-        description="drawn from what the user has not had, from all items, or what this retriever brings beside the "
-        "targets; unseen learns for answers without consumed items, uniform for answers with them",
-    )
-    num_negatives: int = Field(60, ge=1)
-    horizon: int = Field(10, ge=1, description="targets are among the next so many items; the study's own: 1")
-    num_targets: int = Field(8, ge=1, description="drawn for each history; the study's own: 1")
-    max_examples: int = Field(200_000, ge=1, description="histories to train on, drawn from all")
-    context_columns: tuple[str, ...] = Field(
-        (), description="columns of the log that say in which circumstances an item was taken, as name or name:kind"
-    )
-    model: Literal["graphrec", "neumf", "din"] = "din"
-    learning_rate: float = Field(3e-3, gt=0)
-    weight_decay: float = Field(0.0, ge=0, description="of AdamW: multiplied by the rate")
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
-    warmup_steps: int = Field(100, ge=0)
-    decay_steps: int | None = Field(None, ge=1)
-    batch_size: int = Field(64, ge=1)
-    max_steps: int = Field(4000, ge=1)
-    evaluate_every: int = Field(250, ge=1)
-    patience: int = Field(8, ge=1)
-    clip_norm: float = Field(5.0, gt=0)
-    validation_users: int = Field(600, ge=1)
-    monitor: str = "new/ndcg@20"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,38 +67,46 @@ class RetrievedTask:
     drawn (all items but the targets, or all that the user has not had), the retriever's own stand for themselves.
     """
 
-    def __init__(self, train: Dataset, config: Config, retriever: Searcher, *, seed: int) -> None:
+    def __init__(self, train: Dataset, config: StagesConfig, retriever: Searcher, *, seed: int) -> None:
         self.config, self.num_items = config, train.num_items
         self.generator = torch.Generator().manual_seed(seed)
-        examples = windows(train.histories, length=config.length + 1, min_history=1)
+        examples = windows(train.histories, length=config.model.length + 1, min_history=1)
         if len(examples) == 0:
             raise InputError("no user has two interactions to train on; give a longer log")
-        self.untouched = Untouched(train.histories, train.num_items) if config.negatives == "unseen" else None
+        self.untouched = Untouched(train.histories, train.num_items) if config.loss.negatives == "unseen" else None
         usable = np.arange(len(examples))
         if self.untouched is not None:
             usable = np.flatnonzero(self.untouched.lengths[examples.users] < train.num_items)
             if len(usable) == 0:
-                raise InputError("every user has had every item, so nothing is unseen; set negatives=uniform")
-        rows = np.random.default_rng(seed).permutation(usable)[: config.max_examples]
+                raise InputError("every user has had every item, so nothing is unseen; set loss.negatives=uniform")
+        rows = np.random.default_rng(seed).permutation(usable)[: config.examples.max_examples]
         self.examples = Examples(examples.source, examples.users[rows], examples.start[rows], examples.stop[rows])
         self.places_ET = self._places(np.random.default_rng(seed + 1))
         self.recall: float | None = None
         self.candidates_EK: NDArray[np.int32] | None = None
         self.weights_ET = np.ones(self.places_ET.shape, np.float32)
-        if config.training != "all" or config.negatives == "candidates":
+        if self.needs_searches(config):
             self._search(retriever, train.context)
         self.num_examples = len(self.examples)
-        self.context = context_features(train, config.context_columns)
+        self.context = context_features(train, config.model.context_columns)
         columns = () if self.context is None else self.context.columns
         self.model: nn.Module = build_pair_model(train, config, self.generator, columns, seed=seed)
+        optimiser = config.optimiser
         self.optimizers = [
-            LazyAdam(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, decoupled=True)
+            LazyAdam(self.model.parameters(), lr=optimiser.peak, weight_decay=optimiser.weight_decay, decoupled=True)
         ]
+
+    @staticmethod
+    def needs_searches(config: StagesConfig) -> bool:
+        """Does it matter what the retriever brings for the training histories?"""
+        return config.examples.pairs != "all" or config.loss.negatives == "candidates"
 
     def _places(self, rng: np.random.Generator) -> NDArray[np.int64]:
         """int64[E, T], the entries of the histories that are the targets: different ones while there are enough."""
-        examples, config = self.examples, self.config
-        ahead = np.minimum(examples.source.indptr[examples.users + 1] - examples.stop, config.horizon)
+        examples, config = self.examples, self.config.examples
+        ahead = examples.source.indptr[examples.users + 1] - examples.stop
+        if config.horizon:
+            ahead = np.minimum(ahead, config.horizon)
         steps = np.argsort(rng.random((len(examples), ahead.max())), axis=1)
         # Those beyond the end go last, in which places the others start over.
         steps = np.take_along_axis(steps, np.argsort(steps >= ahead[:, None], axis=1, kind="stable"), axis=1)
@@ -195,7 +124,7 @@ class RetrievedTask:
         """
         config, examples, found, hits = self.config, self.examples, [], []
         begin = examples.source.indptr[examples.users]
-        k = min(config.num_candidates, self.num_items)
+        k = min(config.model.num_candidates, self.num_items)
         for rows in _blocks(examples.stop - begin):
             past = examples.source.slices(begin[rows], examples.stop[rows])
             # Circumstances are the next event's.
@@ -213,15 +142,13 @@ class RetrievedTask:
         self.recall = float(hit_ET.mean())
         if not hit_ET.any():
             raise InputError("the retriever brings no training pair's target; give one that is better trained")
-        if config.training == "harmonised":
+        if config.examples.pairs == "harmonised":
             kept = np.flatnonzero(hit_ET.any(axis=1))
             old = self.examples
             self.examples = Examples(old.source, old.users[kept], old.start[kept], old.stop[kept])
             self.places_ET, self.weights_ET = self.places_ET[kept], hit_ET[kept].astype(np.float32)
             candidates_EK = candidates_EK[kept]
-        elif config.training == "weighted":
-            self.weights_ET = np.where(hit_ET, np.float32(1), np.float32(config.miss_weight))
-        if config.negatives == "candidates":
+        if config.loss.negatives == "candidates":
             self.candidates_EK = candidates_EK
 
     def state(self) -> dict[str, Any]:
@@ -244,7 +171,7 @@ class RetrievedTask:
 
     def negatives(self, rows: np.ndarray, targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """int64[B, M], and what is added to each score; -inf leaves a place out."""
-        num = self.config.num_negatives
+        num = self.config.loss.num_negatives
         draws = torch.rand((len(rows), num), generator=self.generator, dtype=torch.float64).numpy()
         if self.candidates_EK is None:
             if self.untouched is not None:
@@ -271,7 +198,9 @@ class RetrievedTask:
     def loss(self, batch: Batch) -> Tensor:
         """The weighted mean of the softmax losses."""
         scores = self.model(batch.asked, batch.items_BC)
-        targets_BT, negatives_BM = torch.split(scores, [self.config.num_targets, batch.log_weight_BM.shape[1]], dim=1)
+        targets_BT, negatives_BM = torch.split(
+            scores, [self.config.examples.num_targets, batch.log_weight_BM.shape[1]], dim=1
+        )
         # A row without a usable negative teaches nothing; logsumexp of nothing would have the gradient NaN.
         some = torch.isfinite(batch.log_weight_BM).any(dim=1, keepdim=True)
         rivals_BM = torch.where(some, negatives_BM + batch.log_weight_BM, torch.zeros_like(negatives_BM))
@@ -338,7 +267,7 @@ def two_stage(
         categories=retriever.categories,
         metadata={name: value for name, value in retriever.metadata.items() if name in ("data", "source", "split")}
         | {
-            "method": "two-stage",
+            "method": "two_stage",
             "config": {
                 "num_candidates": num_candidates,
                 "retriever_weight": retriever_weight,
@@ -351,93 +280,107 @@ def two_stage(
 
 
 def put_behind(
-    first: Retriever, second: Retriever, split: Split, config: Config | None = None, *, seed: int = 0
+    first: Retriever, second: Retriever, split: Split, config: StagesConfig | None = None, *, seed: int = 0
 ) -> Retriever:
-    """`two_stage` with the weights that are best on `split.valid`, unless `config` gives both as 0.
+    """`two_stage` with the weights that are best on `split.valid`, unless `config` (None: defaults) gives both as 0.
 
     Both must be fitted on the training part of this split. Errors: as `two_stage`, and without a validation label.
     """
-    config = config or Config()
-    both = two_stage(first, second, num_candidates=config.num_candidates)
-    if config.retriever_weight == 0 and config.repeat_weight == 0:
+    config = config or StagesConfig()
+    choose, num_candidates = config.choose, config.model.num_candidates
+    both = two_stage(first, second, num_candidates=num_candidates)
+    if choose.retriever_weight == 0 and choose.seen_weight == 0:
         return both
     assert isinstance(both.searcher, TwoStageSearcher)
     score = both.searcher.score_askers
     fitted = None if isinstance(second.searcher, RankingSearcher) else score
     weights, metrics = _interpolation(first, split, config, seed, fitted).best(score)
-    both = two_stage(first, second, num_candidates=config.num_candidates, **weights)
-    both.metadata["training"] |= weights | {f"valid/{config.monitor}": metrics[config.monitor]}
+    both = two_stage(first, second, num_candidates=num_candidates, **weights)
+    both.metadata["training"] |= weights | {f"valid/{choose.monitor}": metrics[choose.monitor]}
     return both
 
 
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
-    """Train a ranker for the retriever in `config.retriever` (or take `config.ranker`) and put it behind it.
+def fit_stages(
+    split: Split, config: StagesConfig, counting: Mapping[str, Fit], **options: Unpack[TrainOptions]
+) -> Retriever:
+    """Train a ranker for the retriever in `start.retriever` (or take `start.ranker`) and put it behind it.
 
     The weights kept are those whose two stages together are best on `split.valid`, and so is the retriever's weight
-    beside them (`config.retriever_weight`). The largest weight tried leaves the retriever's own order but for
+    beside them (`choose.retriever_weight`). The largest weight tried leaves the retriever's own order but for
     candidates that it has a hundredth of a standard deviation apart: what is kept is not below that order there.
-    `time_limit` in seconds covers the searches for the training histories too, which are not cut short.
+    `start.ranker` may be one of `counting`, which is fitted then. `time_limit` in seconds covers the searches for the
+    training histories too, which are not cut short.
     Errors: `InputError` without a retriever, on one fitted on another log or split (it may have seen the test users),
-    on one that brings no target, on settings of a training where `config.ranker` leaves nothing to train.
+    on one that brings no target.
     """
-    config = config or Config()
-    if config.retriever is None:
-        raise InputError("two-stage needs a fitted retriever; give its folder with --retriever")
-    first = fitted_alike(config.retriever, split)
-    if config.ranker is not None:
-        idle = sorted(config.model_fields_set - _PUT_BEHIND)
-        if idle:
-            raise InputError(
-                f"{', '.join(idle)}: no use with ranker={config.ranker!r}, for which nothing is trained; leave them "
-                "out, or leave out the ranker (--ranker) to train one"
-            )
-        check_monitor(config.monitor)
-        counted = _COUNTED.get(config.ranker)
-        if counted is None and config.ranker.isidentifier() and not os.path.exists(config.ranker):
-            raise InputError(
-                f"ranker={config.ranker!r} is neither a folder nor a method that counts"
-                f"{nearest(config.ranker, _COUNTED)}"
-            )
-        second = fitted_alike(config.ranker, split) if counted is None else counted(split)
-        return put_behind(first, second, split, config, seed=options.get("seed", 0))
-    check_users_known(split, config)
-    if config.context_columns and (config.horizon > 1 or config.num_targets > 1):
+    if config.start.retriever is None:
+        raise InputError("two_stage needs a fitted retriever; give its folder with --retriever")
+    first, seed = fitted_alike(config.start.retriever, split), options.get("seed", 0)
+    if config.start.ranker is not None:
+        second = _second(config.start.ranker, split, config, counting)
+        return put_behind(first, second, split, config, seed=seed)
+    if config.model.context_columns and (config.examples.horizon != 1 or config.examples.num_targets > 1):
         raise InputError(
-            "context_columns needs horizon=1 and num_targets=1: circumstances belong to the next event alone"
+            "model.context_columns needs examples.horizon=1 and examples.num_targets=1: the context belongs to the "
+            "next event alone"
         )
     began = time.monotonic()
-    if options.get("progress", True) and (config.training != "all" or config.negatives == "candidates"):
+    if options.get("progress", True) and RetrievedTask.needs_searches(config):
         print("asking the retriever for the training histories, before the first step", file=sys.stderr, flush=True)
-    seed = options.get("seed", 0)
     interpolation = _interpolation(first, split, config, seed)
     task = RetrievedTask(split.train, config, first.searcher, seed=seed)
-    options = with_less_time(options, time.monotonic() - began)
+    return _trained(task, first, split, config, interpolation, **with_less_time(options, time.monotonic() - began))
+
+
+def _second(ranker: str, split: Split, config: StagesConfig, counting: Mapping[str, Fit]) -> Retriever:
+    """What `start.ranker` names."""
+    check_monitor(config.choose.monitor)
+    if ranker in counting:
+        return counting[ranker](split)
+    if ranker.isidentifier() and not os.path.exists(ranker):
+        raise InputError(
+            f"start.ranker={ranker!r} is neither a folder nor a method that counts{nearest(ranker, counting)}"
+        )
+    return fitted_alike(ranker, split)
+
+
+def _trained(
+    task: RetrievedTask,
+    first: Retriever,
+    split: Split,
+    config: StagesConfig,
+    interpolation: Interpolation,
+    **options: Unpack[TrainOptions],
+) -> Retriever:
+    """Train the ranker and put it behind the retriever."""
 
     def searcher(**weights: float) -> TwoStageSearcher:
-        return TwoStageSearcher(first.searcher, task.scorer(), num_candidates=config.num_candidates, **weights)
+        return TwoStageSearcher(first.searcher, task.scorer(), num_candidates=config.model.num_candidates, **weights)
 
     def measure() -> dict[str, float]:
         return interpolation.best(searcher().score_askers)[1]
 
-    training = train(task, split, config, searcher, method="two-stage", measure=measure, evaluate_start=True, **options)
+    training = train(task, split, config, searcher, method="two_stage", measure=measure, evaluate_start=True, **options)
     weights, _ = interpolation.best(searcher().score_askers)
     training |= weights
     if task.recall is not None:
         training["retrieved_share_of_training_pairs"] = task.recall
-    return build_retriever(searcher(**weights), split, method="two-stage", config=config, seed=seed, training=training)
+    seed = options.get("seed", 0)
+    return build_retriever(searcher(**weights), split, method="two_stage", config=config, seed=seed, training=training)
 
 
 def _interpolation(
-    first: Retriever, split: Split, config: Config, seed: int, fitted: Score | None = None
+    first: Retriever, split: Split, config: StagesConfig, seed: int, fitted: Score | None = None
 ) -> Interpolation:
     """The retriever's candidates for the validation users. Errors: a `monitor` that is not measured."""
-    check_monitor(config.monitor)
+    choose = config.choose
+    check_monitor(choose.monitor)
     return Interpolation(
         first.searcher,
-        drawn(split.valid, config.validation_users, seed=seed),
-        num_candidates=config.num_candidates,
-        monitor=config.monitor,
-        weight=config.retriever_weight,
-        repeat_weight=config.repeat_weight,
+        drawn(split.valid, choose.validation_users, seed=seed),
+        num_candidates=config.model.num_candidates,
+        monitor=choose.monitor,
+        weight=choose.retriever_weight,
+        repeat_weight=choose.seen_weight,
         fitted=fitted,
     )

@@ -34,7 +34,7 @@ def searcher_of(task: TreeTask, *, threads: int = 1) -> TreeSearcher:
     return TreeSearcher(
         weights,
         task.tree,
-        beam_width=task.config.beam_width,
+        beam_width=task.config.tree.beam_width,
         threads=threads,
         by_path=task.parts.by_path,
         loss=task.parts.loss,
@@ -53,7 +53,7 @@ def fit_tree(
 
     `make_parts` is given the first tree, whose shape stays. Errors: `InputError` where the log is too short.
     """
-    check_monitor(config.monitor)
+    check_monitor(config.choose.monitor)
     began, seed = time.monotonic(), options.get("seed", 0)
     vectors = ItemVectors(split.train, config, seed)
     tree = start_tree(split, config, np.random.default_rng(seed), vectors)
@@ -67,15 +67,15 @@ def fit_tree(
         vectors.start(task.model.scorer, tree, task.folds)
         if task.parts.loss == "binary":
             task.start_at_odds()
-    repeats, similarity = config.repeat_start or 0.0, task.model.scorer.similarity
+    repeats, similarity = config.start.seen or 0.0, task.model.scorer.similarity
     if similarity is not None:
-        if config.repeat_start is None:
-            repeats = best_repeat_start(similarity, searcher, split.valid, config.monitor, seed=seed)
+        if config.start.seen is None:
+            repeats = best_repeat_start(similarity, searcher, split.valid, config.choose.monitor, seed=seed)
         similarity.start_repeats(repeats)
     # What was counted for the start may be hundreds of MiB, and is not needed again.
     del vectors
     # A catalogue of one level has no tree to learn, which is an error only where an update was asked for.
-    updates = config.tree_updates and (tree.shape.depth > 1 or "tree_updates" in config.model_fields_set)
+    updates = config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given)
     training = train(
         task,
         split,
@@ -89,19 +89,25 @@ def fit_tree(
     lengths = split.train.histories.lengths
     training |= {
         "examples": len(task.examples),
-        "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.min_history))),
+        "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.examples.min_history))),
         "tree_updates": task.renewals - task.taken_back,
         "tree_start": tree_name(config, split.train.num_items),
         "node_start": "transitions" if started else "random",
         "repeat_start": repeats,
         "bf16": task.bf16,
     }
-    added = config.repeat_weight or 0.0
+    training["repeat_weight"] = _add_to_seen(task, searcher, split, seed=seed)
+    return build_retriever(searcher_of(task), split, method=method, config=config, seed=seed, training=training)
+
+
+def _add_to_seen(task: TreeTask, searcher: Callable[[], TreeSearcher], split: Split, *, seed: int) -> float:
+    """What is added to the score of a seen item after training: what is set, or what validation users like best."""
+    choose, similarity = task.config.choose, task.model.scorer.similarity
+    added = choose.seen_weight or 0.0
     if similarity is not None:
         # A path's score is no sum that a number could be added to; it is given to the leaf's own step.
-        if config.repeat_weight is None and not task.parts.by_path:
-            judged = drawn(split.valid, config.validation_users, seed=seed)
-            added = best_repeat_weight(searcher(), judged, config.monitor)
+        if choose.seen_weight is None and not task.parts.by_path:
+            judged = drawn(split.valid, choose.validation_users, seed=seed)
+            added = best_repeat_weight(searcher(), judged, choose.monitor)
         similarity.add_to_repeats(added)
-    training["repeat_weight"] = added
-    return build_retriever(searcher_of(task), split, method=method, config=config, seed=seed, training=training)
+    return added

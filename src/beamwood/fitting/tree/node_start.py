@@ -35,7 +35,7 @@ class ItemVectors:
     def __call__(self, width: int) -> FloatArray:
         """float32[N, width]."""
         if self._made is None:
-            own = self.config.width - FIRST_FREE
+            own = self.config.model.width - FIRST_FREE
             columns = max(TREE_WIDTH, own, self.config.similarity_columns(self.train.num_items))
             self._made = transition_vectors(self.train, columns, self.seed)
         return directions(self._made[:, :width])

@@ -1,154 +1,217 @@
-"""What all tree retrievers share in configuration; each method narrows it and sets its own defaults."""
+"""What all tree retrievers share in settings; each method states its own defaults."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from beamwood.errors import InputError
-from beamwood.fitting.settings import HistoryLength, LayerWidth, MethodConfig
-from beamwood.fitting.vectors.item_start import Start, starts_from_transitions
+from beamwood.fitting.settings import (
+    AttentionStart,
+    ChooseSeen,
+    Dropout,
+    Group,
+    HistoryLength,
+    Horizon,
+    LayerWidth,
+    Loop,
+    Mlp,
+    NumNegatives,
+    NumTargets,
+    Start,
+    TableOptimiser,
+    TrainedSettings,
+    Width,
+    starts_from_transitions,
+)
 from beamwood.kernels.din import MAX_HISTORY
-from beamwood.models.din import WINDOWS
 from beamwood.retrieval.stored import MOST
-from beamwood.training.lazy_adam import EmbeddingOptimizer
 
-__all__ = ["NodeStart", "TreeConfig"]
+__all__ = [
+    "BeamLoss",
+    "DrawnLoss",
+    "DtrConfig",
+    "TreeConfig",
+    "TreeExamples",
+    "TreeLoss",
+    "TreeModel",
+    "TreeOptimiser",
+    "TreeSettings",
+    "TreeStart",
+]
 
 # Of all items together: 128 MiB, and while they are trained five times that.
 _MOST_NEIGHBOURS = 2**24
 
-NodeStart = Annotated[
-    Start,
-    Field(description="transitions: scores start as the similarity of history and node; auto: up to 2,000,000 items"),
-]
 
+class TreeModel(Group):
+    """The scorer of nodes."""
 
-class TreeConfig(MethodConfig):
-    """How a tree retriever is built and trained; the defaults were chosen on validation data of `ml1m` and others.
-
-    The papers' own values where ours differ: branching 2, width 24, targets 1, horizon 1, batch_size 100, learning_rate
-    1e-3 with schedule "exponential", warmup_steps 5000, decay_steps 15000 and floor 1e-6, unit_coordinate False,
-    attention_start None, node_start "random", norm "batch", bf16 False, examples "positions", min_history 15 (DTR), and
-    tree "category" where the items have categories.
-    """
-
-    tree: str = Field(
-        "auto", description="transitions, pifa, category, random, kmeans, or a folder with a tree to start from"
+    width: Width = 48
+    attention_hidden: LayerWidth = Field(36, description="width of the attention's hidden layer")
+    windows: tuple[HistoryLength, ...] = Field(
+        (20, 20, 10, 10, 2, 2, 2, 1, 1, 1),
+        min_length=1,
+        max_length=2**14 - 1,
+        description="lengths of the parts of a history, oldest first, each with a sum of its own",
     )
-    node_start: NodeStart = "auto"
-    vectors: str | None = Field(None, description="tree=kmeans: folder of a fitted method whose item vectors to use")
-    branching: int = Field(16, ge=2, le=256)
-    width: LayerWidth = 48
-    attention_hidden: LayerWidth = 36
-    windows: tuple[HistoryLength, ...] = Field(WINDOWS, min_length=1, max_length=2**14 - 1)
-    mlp: tuple[LayerWidth, ...] = Field((128, 64, 24), min_length=1)
-    norm: Literal["none", "batch"] = "none"
-    activation: Literal["prelu", "relu"] = "relu"
-    unit_coordinate: bool = Field(True, description="see DinScorer; the paper has none")
-    attention_start: float | None = Field(0.3, description="attention's output at first; null: as drawn (the papers)")
-    dropout: float = Field(0.0, ge=0, lt=1)
+    mlp: Mlp = (128, 64, 24)
+    norm: Literal["none", "batch"] = Field("none", description="normalisation before the activations of the layers")
+    activation: Literal["prelu", "relu"] = Field("relu", description="of the layers; prelu: the paper's program")
+    unit_coordinate: bool = Field(True, description="the first coordinate of every vector stays 1; the paper has none")
+    dropout: Dropout = 0.0
     recompute: bool = Field(False, description="a third of the training memory, for more time")
     similarity_width: int | None = Field(
         None,
         ge=0,
         lt=2**14,
-        description="columns of the fixed similarity of history and node that is added to the score; 0: none (the "
-        "papers); null: where scores start from transitions 256 up to 50,000 items, 128 up to 200,000, else 64",
-    )
-    repeat_start: float | None = Field(
-        None,
-        ge=-MOST,
-        le=MOST,
-        description="what the weights of repeats start from: the score that an item gets for each place of "
-        "the history that holds it; null: 0, or more where 500 validation users like it",
-    )
-    repeat_weight: float | None = Field(
-        None,
-        ge=-MOST,
-        le=MOST,
-        description="added to the weights of repeats after training, which answers without consumed items do not see; "
-        "null: chosen on validation users, of PLT 0",
+        description="columns of the fixed similarity that is added to scores; 0: none (the papers); null: 256 or fewer",
     )
     num_neighbours: int | None = Field(
         None,
         ge=0,
         le=4096,
-        description="neighbours of each node, by what surrounded what, whose lifts are added to the score; 0: none "
-        "(the papers); null: where scores start from transitions and users have 8 interactions at most in the mean "
-        "or items are more than 200,000, 128, or as many as make 2^24 for all items together",
+        description="neighbours of a node whose lifts are added; 0: none (the papers); null: 128 for sessions and "
+        "large catalogues",
     )
-    beam_width: int = Field(150, ge=1, le=MOST)
-    targets: int = Field(8, ge=1, description="items of the user's future that one history is trained on")
-    horizon: int = Field(10, ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")
-    level_reduction: Literal["mean", "sum"] = "mean"
-    examples: Literal["users", "positions"] = Field(
-        "users",
-        description="what an epoch goes through: users, of whose positions one is drawn, so that each counts the same, "
-        "as in the metrics; or all positions (the papers), of which long histories have most",
+
+
+class TreeSettings(Group):
+    """The tree: where it starts, how it is searched, how it is learned anew."""
+
+    start: str = Field(
+        "auto", description="transitions, pifa, category, random, kmeans, or the folder of a fitted tree"
     )
-    min_history: int = Field(1, ge=1, description="training histories shorter than this are left out; DTR: 15")
-    learning_rate: float | None = Field(
-        None, gt=0, description="null: 1.5e-3 where the scorer starts from transitions, else 7e-3"
-    )
-    weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW) of the layers; embeddings have none")
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
-    warmup_steps: int = Field(100, ge=0)
-    decay_steps: int | None = Field(None, ge=1, description="length of the decay; by default the rest of the run")
-    floor: float = Field(0.0, ge=0, description="the learning rate never falls below this")
-    batch_size: int = Field(64, ge=1)
-    max_steps: int = Field(16000, ge=1)
-    evaluate_every: int = Field(800, ge=1)
-    patience: int = Field(8, ge=1, description="evaluations without a better one before training stops")
-    clip_norm: float = Field(5.0, gt=0)
-    amsgrad: bool = Field(False, description="Adam divides by the largest second moment so far (the authors' program)")
-    embedding_optimizer: EmbeddingOptimizer = "auto"
-    bf16: bool | None = Field(
-        None,
-        description="run the MLP's products in bfloat16 during training (search stays float32); null: where the "
-        "processor multiplies bfloat16 itself",
-    )
-    validation_users: int = Field(2000, ge=1, description="validation queries used while training, drawn once")
-    monitor: str = Field(
-        "both/f@20",
-        description="what chooses the weights: consumed items left in (all), taken out (new), or their mean",
-    )
-    tree_updates: int = Field(0, ge=0, description="how often the tree is learned anew, evenly over the run")
+    vectors: str | None = Field(None, description="start=kmeans: folder of a fitted method whose item vectors to use")
+    branching: int = Field(16, ge=2, le=256, description="children of a node")
+    beam_width: int = Field(150, ge=1, le=MOST, description="nodes that a search keeps on a level")
+    updates: int = Field(0, ge=0, description="how often the tree is learned anew, evenly over the run")
     learner: Literal["softmax", "binary", "kmeans"] = Field(
         "softmax", description="by the softmax among candidates (DTR), binary likelihood (JTM) or k-means (TDM)"
     )
     stride: int | None = Field(
         None, ge=1, description="levels an item goes at once; null: at most 128 candidates, or one level"
     )
-    max_instances: int = Field(30, ge=1, description="training examples of an item that a tree update looks at")
+    max_instances: int = Field(30, ge=1, description="training examples of an item that an update looks at")
     embeddings: Literal["node", "item"] = Field(
-        "item", description="after a tree update, leaf embeddings go with the item, or stay with the node (the program)"
+        "item", description="after an update leaf embeddings go with the item, or stay with the node (the program)"
     )
     after_update: Literal["keep", "restart"] = Field(
-        "restart",
-        description="the optimiser's state and the warm-up after a tree update; restart: the authors' program",
+        "restart", description="the optimiser's state and the warm-up after an update; restart: the authors' program"
     )
-    rollback: bool = Field(False, description="take a tree update back when it lowers the monitored metric")
+    rollback: bool = Field(False, description="take an update back when it lowers the monitored metric")
+
+
+class TreeStart(AttentionStart):
+    """Where scores start."""
+
+    scores: Start = Field(
+        "auto",
+        description="transitions: the similarity of history and node; auto: that, up to 2,000,000 items; random: the "
+        "papers",
+    )
+    seen: float | None = Field(
+        None,
+        ge=-MOST,
+        le=MOST,
+        description="score of a seen item for each of its places at first; null: 0, or what validation likes",
+    )
+
+
+class TreeExamples(Group):
+    """What a training example is."""
+
+    num_targets: NumTargets = 8
+    horizon: Horizon = 10
+    of: Literal["users", "positions"] = Field(
+        "users", description="what an epoch goes through: users, each with one position, or all positions (the papers)"
+    )
+    min_history: int = Field(1, ge=1, description="training histories shorter than this are left out; DTR: 15")
+
+
+class TreeLoss(Group):
+    """How the losses of the levels become one."""
+
+    level_reduction: Literal["mean", "sum"] = Field("mean", description="over the levels of the tree")
+
+
+class DrawnLoss(TreeLoss):
+    """Of nodes that are drawn on each level."""
+
+    num_negatives: NumNegatives = 48
+
+
+class BeamLoss(TreeLoss):
+    """Of nodes that a beam compares."""
+
+    num_candidates: int = Field(
+        300, ge=2, description="nodes compared a level: the children of a beam of this many over the branching"
+    )
+
+
+class DtrLoss(TreeLoss):
+    """The softmax of each level, its negatives and its labels."""
+
+    negatives: Literal["uniform", "tree"] = Field("uniform", description="how the softmax of a level is sampled")
+    num_negatives: NumNegatives | None = Field(None, description="draws a level; null: 70, of the tree's walks 20")
+    depth_alpha: float = Field(0.0, ge=0, description="adaptive sampling of appendix I; 0 samples levels alike")
+    labels: Literal["summed", "rectified", "one-step"] = Field(
+        "summed", description="rectified: the paper's equation 14; one-step: the authors' program"
+    )
+    normalised: bool = Field(False, description="divide rectified labels by their level's mass (definition 3)")
+    estimator: str | None = Field(
+        None, description="of rectified labels: a method that is fitted first (null: sasrec), or a folder (./sasrec)"
+    )
+
+
+class TreeOptimiser(TableOptimiser):
+    """That of trees: the embeddings of nodes have no decay."""
+
+    amsgrad: bool = Field(False, description="Adam divides by the largest second moment so far (the authors' program)")
+    bf16: bool | None = Field(
+        None, description="the layers' products in bfloat16 while training; null: where the processor has them"
+    )
+
+
+class TreeConfig(TrainedSettings):
+    """How a tree retriever is built and trained; the defaults were chosen on validation data of `ml1m` and others.
+
+    The papers' own values where ours differ: tree.branching 2, model.width 24, examples.num_targets 1, examples.horizon
+    1, loop.batch_size 100, optimiser.learning_rate 1e-3 with schedule "exponential", warmup_steps 5000, decay_steps
+    15000 and floor 1e-6, model.unit_coordinate False, start.attention None, start.scores "random", model.norm "batch",
+    optimiser.bf16 False, examples.of "positions", examples.min_history 15 (DTR), and tree.start "category" where the
+    items have categories.
+    """
+
+    model: TreeModel = TreeModel()
+    tree: TreeSettings = TreeSettings()
+    start: TreeStart = TreeStart()
+    examples: TreeExamples = TreeExamples()
+    loss: TreeLoss = TreeLoss()
+    optimiser: TreeOptimiser = TreeOptimiser(learning_rate=None, warmup_steps=100)
+    loop: Loop = Loop(max_steps=16000, evaluate_every=800)
+    choose: ChooseSeen = ChooseSeen(monitor="both/f@20")
 
     @property
     def can_start_from_transitions(self) -> bool:
         """Has the scorer the parts that such a start sets?"""
-        return self.unit_coordinate and self.norm == "none" and self.width >= 4 and self.attention_hidden >= 2
+        model = self.model
+        return model.unit_coordinate and model.norm == "none" and model.width >= 4 and model.attention_hidden >= 2
 
     def starts_from_transitions(self, num_items: int) -> bool:
-        """What `node_start` means for so many items."""
-        return starts_from_transitions(self.node_start, num_items, possible=self.can_start_from_transitions)
+        """What `start.scores` means for so many items."""
+        return starts_from_transitions(self.start.scores, num_items, possible=self.can_start_from_transitions)
 
     def similarity_columns(self, num_items: int) -> int:
-        """What `similarity_width` means for so many items.
+        """What `model.similarity_width` means for so many items.
 
-        Errors: `InputError` where nothing can fill it, or what `repeat_start` and `repeat_weight` add to it.
+        Errors: `InputError` where nothing can fill it, or what `start.seen` and `choose.seen_weight` add to it.
         """
-        width = self.similarity_width
+        width = self.model.similarity_width
         if not self.starts_from_transitions(num_items):
-            for name in ("similarity_width", "repeat_start", "repeat_weight"):
-                if value := getattr(self, name):
+            for name, value in {"model.similarity_width": width, **self._added}.items():
+                if value:
                     raise InputError(nothing_fills(f"{name}={value}", num_items))
             return 0
         if width is None:
@@ -156,61 +219,96 @@ class TreeConfig(MethodConfig):
         return min(width, num_items)
 
     def neighbours_of(self, num_items: int, mean_history: float) -> int:
-        """What `num_neighbours` means for so many items, and training users with so many interactions in the mean.
+        """What `model.num_neighbours` means for so many items, and training users with so many interactions in the
+        mean.
 
         Errors: `InputError` where nothing can fill it.
         """
+        given = self.model.num_neighbours
         if not self.starts_from_transitions(num_items):
-            if self.num_neighbours:
-                raise InputError(nothing_fills(f"num_neighbours={self.num_neighbours}", num_items))
+            if given:
+                raise InputError(nothing_fills(f"model.num_neighbours={given}", num_items))
             return 0
         # Session logs and large catalogues need them; elsewhere they bring nothing (benchmarks/results/tree_starts.md).
         needed = mean_history <= 8 or num_items > 200_000
         default = min(128, _MOST_NEIGHBOURS // num_items) if needed else 0
-        return min(default if self.num_neighbours is None else self.num_neighbours, num_items)
+        return min(default if given is None else given, num_items)
 
     def rate(self, num_items: int) -> float:
         """The learning rate: the one that is set, else by where the scorer starts."""
-        if self.learning_rate is not None:
-            return self.learning_rate
+        if self.optimiser.learning_rate is not None:
+            return self.optimiser.learning_rate
         return 1.5e-3 if self.starts_from_transitions(num_items) else 7e-3
+
+    @property
+    def _added(self) -> dict[str, float | None]:
+        """What is added to the similarity of a seen item."""
+        return {"start.seen": self.start.seen, "choose.seen_weight": self.choose.seen_weight}
 
     @model_validator(mode="after")
     def _start_has_its_parts(self) -> Self:
-        if self.node_start == "transitions" and not self.can_start_from_transitions:
+        if self.start.scores == "transitions" and not self.can_start_from_transitions:
             raise ValueError(
-                "node_start=transitions needs unit_coordinate=true, norm=none, width of 4 or more and attention_hidden "
-                "of 2 or more; change these, or set node_start=random"
+                "start.scores=transitions needs model.unit_coordinate=true, model.norm=none, model.width of 4 or more "
+                "and model.attention_hidden of 2 or more; change these, or set start.scores=random"
             )
         return self
 
     @model_validator(mode="after")
     def _what_is_fixed_has_its_start(self) -> Self:
-        for name in ("similarity_width", "num_neighbours", "repeat_start", "repeat_weight"):
-            value = getattr(self, name)
-            if value and (self.node_start == "random" or not self.can_start_from_transitions):
+        fixed = {
+            "model.similarity_width": self.model.similarity_width,
+            "model.num_neighbours": self.model.num_neighbours,
+        }
+        for name, value in (fixed | self._added).items():
+            if value and (self.start.scores == "random" or not self.can_start_from_transitions):
                 raise ValueError(
-                    f"{name}={value} belongs to a start from transitions; leave it out, or set node_start=transitions "
-                    "with unit_coordinate=true and norm=none"
+                    f"{name}={value} belongs to a start from transitions; leave it out, or set "
+                    "start.scores=transitions with model.unit_coordinate=true and model.norm=none"
                 )
-        for name in ("repeat_start", "repeat_weight"):
-            if getattr(self, name) and self.similarity_width == 0:
+        for name, value in self._added.items():
+            if value and self.model.similarity_width == 0:
                 raise ValueError(
-                    f"{name}={getattr(self, name)} is a part of the similarity; leave out similarity_width=0, or it"
+                    f"{name}={value} is a part of the similarity; leave out model.similarity_width=0, or it"
                 )
         return self
 
     @model_validator(mode="after")
     def _some_history_is_long_enough(self) -> Self:
-        if sum(self.windows) > MAX_HISTORY:
+        windows, length = self.model.windows, sum(self.model.windows)
+        if length > MAX_HISTORY:
             raise ValueError(
-                f"windows={list(self.windows)} cover {sum(self.windows)} items of a history, above {MAX_HISTORY}; give "
-                "shorter windows"
+                f"model.windows={list(windows)} cover {length} items of a history, above {MAX_HISTORY}; give shorter "
+                "windows"
             )
-        if self.min_history > sum(self.windows):
+        if self.examples.min_history > length:
             raise ValueError(
-                f"min_history={self.min_history} is above {sum(self.windows)}, the sum of windows, which is the "
-                "longest history that is looked at; lower min_history"
+                f"examples.min_history={self.examples.min_history} is above {length}, the sum of model.windows, which "
+                "is the longest history that is looked at; lower examples.min_history"
+            )
+        return self
+
+
+class DtrConfig(TreeConfig):
+    """Levels by softmax; each further form of labels has its own settings."""
+
+    loss: DtrLoss = DtrLoss()
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        loss = self.loss
+        if loss.labels == "summed" and loss.estimator is not None:
+            raise ValueError("loss.estimator is for loss.labels=rectified or one-step; leave it out or set loss.labels")
+        if loss.labels == "summed" and loss.normalised:
+            raise ValueError("loss.normalised is for loss.labels=rectified; leave it out, or set that")
+        if loss.labels == "one-step" and loss.normalised:
+            raise ValueError(
+                "loss.normalised is for loss.labels=rectified: one-step labels have no mass of a level; leave it out"
+            )
+        if loss.negatives == "tree" and loss.depth_alpha:
+            raise ValueError(
+                "loss.depth_alpha is for loss.negatives=uniform: a walk draws as many nodes on every level; leave it "
+                "out"
             )
         return self
 
@@ -219,5 +317,5 @@ def nothing_fills(setting: str, num_items: int) -> str:
     """Why a setting is refused where scores do not start from transitions."""
     return (
         f"{setting} belongs to a start from transitions, which scores of {num_items:,} items start from on request "
-        "alone; set node_start=transitions, or leave it out"
+        "alone; set start.scores=transitions, or leave it out"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,11 +16,11 @@ from beamwood.data.examples import windows
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.fitted import fitted_alike, training_seconds
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.options import Fit, TrainOptions
+from beamwood.fitting.settings import starts_from_transitions
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import TreeConfig
-from beamwood.fitting.vectors.item_start import starts_from_transitions
-from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.tree import TreeSearcher
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tree
 from beamwood.tree.pifa import pifa_vectors
@@ -33,50 +34,58 @@ _INSTANCES, _BLOCK = 200_000, 16_384
 
 
 def start_tree(split: Split, config: TreeConfig, rng: np.random.Generator, vectors: ItemVectors | None = None) -> Tree:
-    """The first tree, by the name `config.tree`.
+    """The first tree, by the name `config.tree.start`.
 
     "transitions": balanced k-means on `vectors`, by what follows what; "auto": that, or "pifa" for a large catalogue;
     "pifa": balanced k-means on the histories that items follow; "category": by the item table's categories; "random";
-    "kmeans": on the vectors of the fitted method `config.vectors`; "flat": none; else the folder of a fitted tree
+    "kmeans": on the vectors of the fitted method `config.tree.vectors`; "flat": none; else the folder of a fitted tree
     retriever of the same log and split. Errors: `InputError` where what the start needs is missing.
     """
     train = split.train
-    num_items, branching = len(train.items), config.branching
-    if config.tree == "flat":
+    start, num_items, branching = config.tree.start, len(train.items), config.tree.branching
+    if start == "flat":
         return flat_tree(num_items)
-    if config.tree == "category":
+    if start == "category":
         table = train.item_table
         if table is None or not bool((table.categories >= 0).any()):
             raise InputError(
-                "tree=category needs items with a category; give --items with that column, or use tree=pifa"
+                "tree.start=category needs items with a category; give --items with that column, or use tree.start=pifa"
             )
         return category_tree(table.categories, rng, branching=branching)
-    if config.tree == "random":
+    if start == "random":
         return random_tree(num_items, rng, branching=branching)
     if tree_name(config, num_items) == "transitions":
         vectors = vectors or ItemVectors(train, config, int(rng.integers(2**31)))
         return kmeans_tree(vectors(TREE_WIDTH), rng, branching=branching)
     if tree_name(config, num_items) == "pifa":
         return kmeans_tree(instance_vectors(train, config, rng), rng, branching=branching)
-    if config.tree == "kmeans":
-        if config.vectors is None:
-            raise InputError("tree=kmeans needs vectors=FOLDER of a fitted method with item vectors; or use tree=pifa")
-        return kmeans_tree(item_vectors(config.vectors, split), rng, branching=branching)
-    if not Path(config.tree).is_dir():
-        raise InputError(f"tree='{config.tree}' is neither a folder nor a start{nearest(config.tree, STARTS)}")
-    searcher = fitted_alike(config.tree, split).searcher
-    tree = getattr(searcher, "tree", None)
-    if not isinstance(tree, Tree):
-        raise InputError(f"tree='{config.tree}' holds a {searcher.kind} retriever, which has no tree")
-    if tree.shape.depth > 1 and tree.shape.branching != branching:
-        raise InputError(f"the tree in '{config.tree}' has branching={tree.shape.branching}; set branching to that")
-    return tree
+    if start == "kmeans":
+        if config.tree.vectors is None:
+            raise InputError(
+                "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use "
+                "tree.start=pifa"
+            )
+        return kmeans_tree(item_vectors(config.tree.vectors, split), rng, branching=branching)
+    return fitted_tree(start, split, branching)
+
+
+def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
+    """The tree of the fitted retriever in a folder."""
+    if not Path(folder).is_dir():
+        raise InputError(f"tree.start='{folder}' is neither a folder nor a start{nearest(folder, STARTS)}")
+    searcher = fitted_alike(folder, split).searcher
+    if not isinstance(searcher, TreeSearcher):
+        raise InputError(f"tree.start='{folder}' holds a {searcher.kind} retriever, which has no tree")
+    shape = searcher.tree.shape
+    if shape.depth > 1 and shape.branching != branching:
+        raise InputError(f"the tree in '{folder}' has branching={shape.branching}; set tree.branching to that")
+    return searcher.tree
 
 
 def tree_name(config: TreeConfig, num_items: int) -> str:
-    """`config.tree`, with what "auto" means for so many items."""
-    if config.tree != "auto":
-        return config.tree
+    """`config.tree.start`, with what "auto" means for so many items."""
+    if config.tree.start != "auto":
+        return config.tree.start
     return "transitions" if starts_from_transitions("auto", num_items, possible=True) else "pifa"
 
 
@@ -96,7 +105,10 @@ def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generato
 
     Of a long log evenly spread instances, ten an item in the mean: neighbouring windows say nearly the same.
     """
-    examples, num_items = windows(train.histories, length=sum(config.windows) + 1, min_history=1), len(train.items)
+    examples, num_items = (
+        windows(train.histories, length=sum(config.model.windows) + 1, min_history=1),
+        len(train.items),
+    )
     rows = np.arange(0, len(examples), max(1, len(examples) // max(_INSTANCES, 10 * num_items)))
 
     def block(rows: IndexArray) -> tuple[sparse.csr_matrix, IndexArray]:
@@ -109,19 +121,19 @@ def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generato
     return pifa_vectors(blocks, num_items, num_items, rng)
 
 
-def fit_estimator(name: str, split: Split, **options: Unpack[TrainOptions]) -> tuple[Searcher, float]:
+def fit_estimator(
+    name: str, split: Split, methods: Mapping[str, Fit], **options: Unpack[TrainOptions]
+) -> tuple[Searcher, float]:
     """The searcher whose scores rectify labels, and the seconds of its training, those before a resume included.
 
-    `name` is a method that is fitted first on the same split, else a folder (of a method's name: ./sasrec). What a
+    `name` is one of `methods`, fitted first on the same split, else a folder (of a method's name: ./sasrec). What a
     method gives is kept in the run's folder, which the caller holds, and so is its own run, so that a resumed training
     goes on with it.
     """
-    from beamwood.methods import METHODS, load_method
-
-    if name not in METHODS:
+    if name not in methods:
         if Path(name).is_dir():
             return fitted_alike(name, split).searcher, 0.0
-        raise InputError(f"estimator='{name}' is neither a method nor a folder{nearest(name, METHODS)}")
+        raise InputError(f"loss.estimator='{name}' is neither a method nor a folder{nearest(name, methods)}")
     run, resume = options.get("run"), options.get("resume", False)
     folder, own = None, None
     if run is not None:
@@ -137,7 +149,7 @@ def fit_estimator(name: str, split: Split, **options: Unpack[TrainOptions]) -> t
         # Another run's: an interrupt must not leave it for this one to go on with.
         shutil.rmtree(folder, ignore_errors=True)
     resumes = resume and own is not None and own.holds_a_run
-    fitted: Retriever = load_method(name).fit(split, **options | {"run": own, "resume": resumes})
+    fitted = methods[name](split, **options | {"run": own, "resume": resumes})
     if folder is not None:
         fitted.save(folder, overwrite=True)
     return fitted.searcher, training_seconds(fitted)

@@ -81,53 +81,54 @@ class TreeTask:
 
     def __init__(self, train: Dataset, tree: Tree, config: TreeConfig, parts: Parts, *, seed: int) -> None:
         if parts.labels in ("rectified", "one-step") and parts.estimator is None:
-            raise InputError(f"labels='{parts.labels}' needs an estimator; set estimator to a method or a folder")
+            raise InputError(f"labels='{parts.labels}' needs an estimator; set loss.estimator to a method or a folder")
         self.config, self.parts = config, parts
         self.generator = torch.Generator().manual_seed(seed)
         self.examples: Examples = windows(
-            train.histories, length=sum(config.windows) + 1, min_history=config.min_history
+            train.histories, length=sum(config.model.windows) + 1, min_history=config.examples.min_history
         )
         if len(self.examples) == 0:
-            if config.min_history == 1:
+            if config.examples.min_history == 1:
                 raise InputError("no user has two interactions to train on; give a longer log")
             raise InputError(
-                f"no user has more than min_history={config.min_history} interactions to train on; "
-                "lower it with --set min_history=1 or give a longer log"
+                f"no user has more than examples.min_history={config.examples.min_history} interactions to train on; "
+                "lower it with --set examples.min_history=1 or give a longer log"
             )
         lengths = train.histories.lengths
         scorer = DinScorer(
             tree.shape,
-            width=config.width,
-            attention_hidden=config.attention_hidden,
-            windows=config.windows,
-            mlp=config.mlp,
-            norm=config.norm,
-            activation=config.activation,
-            unit_coordinate=config.unit_coordinate,
-            attention_start=config.attention_start,
+            width=config.model.width,
+            attention_hidden=config.model.attention_hidden,
+            windows=config.model.windows,
+            mlp=config.model.mlp,
+            norm=config.model.norm,
+            activation=config.model.activation,
+            unit_coordinate=config.model.unit_coordinate,
+            attention_start=config.start.attention,
             similarity_width=config.similarity_columns(train.num_items),
             num_neighbours=config.neighbours_of(train.num_items, float(lengths[lengths > 0].mean())),
             neighbour_folds=_FOLDS,
-            moves=config.tree_updates > 0,
-            dropout=config.dropout,
-            recompute=config.recompute,
+            moves=config.tree.updates > 0,
+            dropout=config.model.dropout,
+            recompute=config.model.recompute,
             generator=self.generator,
         )
-        sparse_gradients(scorer, config.embedding_optimizer)
+        optimiser = config.optimiser
+        sparse_gradients(scorer, optimiser.embeddings)
         self.model = TreeModel(scorer, tree)
         embeddings = scorer.nodes.weight
         dense = [parameter for parameter in scorer.parameters() if parameter is not embeddings]
         groups: list[dict[str, Any]] = [
-            {"params": dense, "weight_decay": config.weight_decay},
+            {"params": dense, "weight_decay": optimiser.weight_decay},
             {"params": [embeddings]},
         ]
-        self.bf16 = has_bfloat16() if config.bf16 is None else config.bf16
+        self.bf16 = has_bfloat16() if optimiser.bf16 is None else optimiser.bf16
         rate = config.rate(train.num_items)
-        self.optimizers = [LazyAdam(groups, lr=rate, decoupled=True, amsgrad=config.amsgrad)]
+        self.optimizers = [LazyAdam(groups, lr=rate, decoupled=True, amsgrad=optimiser.amsgrad)]
         # Of each user with examples, the first of them and how many follow.
         counts = np.bincount(self.examples.users)
         self._first, self._count = (np.cumsum(counts) - counts)[counts > 0], counts[counts > 0]
-        self.num_examples = len(self._first) if config.examples == "users" else len(self.examples)
+        self.num_examples = len(self._first) if config.examples.of == "users" else len(self.examples)
         # How often the tree was renewed, how often that was taken back, and the share of the run that was over then.
         self.renewals, self.taken_back = 0, 0
         self.renewed_at: float | None = 0.0
@@ -144,7 +145,7 @@ class TreeTask:
     @property
     def next_item_only(self) -> bool:
         """Is an example's one target the very next item, as in the paper?"""
-        return self.config.targets == 1 and self.config.horizon == 1
+        return self.config.examples.num_targets == 1 and self.config.examples.horizon == 1
 
     def state(self) -> dict[str, Any]:
         """The sampler's generator and how often and when the tree was renewed, for a checkpoint."""
@@ -159,9 +160,9 @@ class TreeTask:
     def batch(self, rows: np.ndarray) -> Batch:
         """Histories and targets of the given rows: examples, or users, of whose examples one each is drawn.
 
-        With `targets` > 1 they are drawn uniformly from the user's future.
+        With `num_targets` > 1 they are drawn uniformly from the user's future.
         """
-        if self.config.examples == "users":
+        if self.config.examples.of == "users":
             draws = torch.rand(len(rows), generator=self.generator, dtype=torch.float64).numpy()
             rows = self._first[rows] + (draws * self._count[rows]).astype(np.int64)
         return self.batch_of(rows)
@@ -171,19 +172,19 @@ class TreeTask:
         histories = self.examples.histories(rows)
         first = self.examples.stop[rows]
         end = self._future_end[rows]
-        if self.config.horizon:
-            end = np.minimum(end, first + self.config.horizon)
+        if self.config.examples.horizon:
+            end = np.minimum(end, first + self.config.examples.horizon)
         if self.next_item_only:
             positions = first[:, None]
         else:
-            draws = torch.rand(len(rows), self.config.targets, generator=self.generator).double().numpy()
+            draws = torch.rand(len(rows), self.config.examples.num_targets, generator=self.generator).double().numpy()
             positions = first[:, None] + np.floor(draws * (end - first)[:, None]).astype(np.int64)
         targets, tree = self._items[positions], self.tree
         z_HBT = None
         if self.parts.estimator is not None and self.parts.labels in ("rectified", "one-step"):
             z_HBT = self._labels_of(tree, histories, targets)
         return Batch(
-            torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.windows))).astype(np.int64)),
+            torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.model.windows))).astype(np.int64)),
             torch.from_numpy(tree.leaves_of(targets).astype(np.int64)),
             z_HBT,
             None if self.model.scorer.neighbours is None else torch.from_numpy(self.folds[self.examples.users[rows]]),
@@ -199,7 +200,7 @@ class TreeTask:
     def loss(self, batch: Batch) -> Tensor:
         """The parts' loss of every level, mean over histories and targets, then reduced over levels."""
         total = torch.stack([self._level_loss(level) for level in self._scored(batch)])
-        return total.mean() if self.config.level_reduction == "mean" else total.sum()
+        return total.mean() if self.config.loss.level_reduction == "mean" else total.sum()
 
     def start_at_odds(self) -> None:
         """Let each level's scores start at the height where the loss of a few examples is least.

@@ -20,43 +20,46 @@ _MOST_CANDIDATES = 128
 
 
 class TreeRenewal:
-    """`config.tree_updates` updates, spread evenly over a run: the i-th after i / (updates + 1) of it.
+    """`config.tree.updates` updates, spread evenly over a run: the i-th after i / (updates + 1) of it.
 
     Where updates themselves take long, those to come are spread evenly over what then remains.
 
-    By `config.learner`: "softmax" (DTR, equation 30), "binary" (JTM, equation 7), "kmeans" of leaf embeddings (TDM).
+    By `config.tree.learner`: "softmax" (DTR, equation 30), "binary" (JTM, equation 7), "kmeans" of leaf embeddings
+    (TDM).
     """
 
     def __init__(self, task: TreeTask, config: TreeConfig, *, seed: int) -> None:
         if task.tree.shape.depth == 1:
-            raise InputError("tree_updates needs a tree of two levels or more; set tree_updates=0 or lower branching")
+            raise InputError(
+                "tree.updates needs a tree of two levels or more; set tree.updates=0 or lower tree.branching"
+            )
         self.task, self.config, self.seed = task, config, seed
-        self.restarts = config.after_update == "restart"
+        self.restarts = config.tree.after_update == "restart"
         self._before: tuple[dict[str, torch.Tensor], dict[Any, Any]] | None = None
 
     def due(self, fraction: float) -> bool:
         task = self.task
         if task.renewed_at is None:
             task.renewed_at = fraction
-        left = self.config.tree_updates - task.renewals
+        left = self.config.tree.updates - task.renewals
         return left > 0 and fraction >= task.renewed_at + (1 - task.renewed_at) / (left + 1)
 
     def propose(self) -> Tree:
         """The tree that the model, as it is now, wants."""
         task, config, tree = self.task, self.config, self.task.tree
         rng = np.random.default_rng([self.seed, task.renewals])
-        if config.learner == "kmeans":
+        if config.tree.learner == "kmeans":
             return kmeans_tree(task.model.leaf_vectors(), rng, shape=tree.shape)
         examples = task.examples
         targets = examples.targets(np.arange(len(examples)))
-        rows = capped_instances(targets, config.max_instances, rng)
-        length = sum(config.windows)
+        rows = capped_instances(targets, config.tree.max_instances, rng)
+        length = sum(config.model.windows)
 
         def histories(instances: np.ndarray) -> np.ndarray:
             padded: np.ndarray = examples.histories(rows[instances]).padded(length)
             return padded
 
-        stride = config.stride or max(
+        stride = config.tree.stride or max(
             1, next(d for d in range(9, -1, -1) if d == 0 or tree.shape.branching**d <= _MOST_CANDIDATES)
         )
         return update_tree(
@@ -65,7 +68,7 @@ class TreeRenewal:
             targets[rows],
             histories,
             stride=stride,
-            likelihood="binary" if config.learner == "binary" else "softmax",
+            likelihood="binary" if config.tree.learner == "binary" else "softmax",
             num_instances=np.bincount(targets, minlength=tree.num_items),
             folds_I=None if task.model.scorer.neighbours is None else task.folds[examples.users[rows]],
         )
@@ -80,7 +83,7 @@ class TreeRenewal:
             {name: tensor.clone() for name, tensor in task.model.state_dict().items()},
             {name: value.clone() for name, value in optimizer.state.get(weight, {}).items()},
         )
-        if self.config.embeddings == "item":
+        if self.config.tree.embeddings == "item":
             first = task.model.scorer.shape.level_offset(task.model.scorer.shape.depth)
             source = np.arange(old.shape.capacity)
             # Rows of leaves that become empty keep what nobody claims.
@@ -102,7 +105,7 @@ class TreeRenewal:
 
     def keeps(self, before: float, after: float) -> bool:
         """Every update, or with `rollback` only those that do not lower the metric."""
-        return after >= before or not self.config.rollback
+        return after >= before or not self.config.tree.rollback
 
     def take_back(self) -> None:
         """Put weights, optimiser state and tree back as they were before the last `apply`."""

@@ -8,49 +8,26 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions, with_less_time
-from beamwood.fitting.repeats import RepeatConfig, fit_vectors
+from beamwood.fitting.repeats import fit_vectors
 from beamwood.fitting.vectors.item_contexts import Occurrences, replaced_vectors
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
+from beamwood.fitting.vectors.settings import CitiesConfig
 from beamwood.models.cities import ContextModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.types import IndexArray
 
-__all__ = ["TRAINS", "CitiesTask", "Config", "fit"]
-
-TRAINS = True
-"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
-
-
-class Config(RepeatConfig):
-    """The paper's: 24 items to each side, up to 10 contexts, items with up to 5 interactions are rare."""
-
-    start: str | None = Field(None, description="folder of a fitted sequence model (--from)")
-    reach: int = Field(24, ge=1, description="items to each side of an occurrence")
-    max_contexts: int = Field(10, ge=1, description="occurrences that are looked at")
-    rare: int = Field(5, ge=1, description="items with at most so many interactions get a new vector")
-    num_heads: int = Field(2, ge=1)
-    dropout: float = Field(0.1, ge=0, lt=1)
-    learning_rate: float = Field(1e-3, gt=0)
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
-    warmup_steps: int = Field(50, ge=0)
-    decay_steps: int | None = Field(None, ge=1)
-    batch_size: int = Field(64, ge=1, description="items a step")
-    max_steps: int = Field(600, ge=1)
-    evaluate_every: int = Field(100, ge=1)
-    patience: int = Field(8, ge=1)
-    clip_norm: float = Field(5.0, gt=0)
+__all__ = ["CitiesTask", "fit_cities"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +42,35 @@ class Batch:
 class CitiesTask:
     """Examples are items that are not rare, shown with 1..K of their contexts; the target is their own vector."""
 
-    def __init__(self, split: Split, config: Config, *, seed: int) -> None:
+    def __init__(self, split: Split, config: CitiesConfig, *, seed: int) -> None:
         train = split.train
-        if config.start is None:
-            raise InputError("cities needs a fitted sequence model; give start=FOLDER (--from)")
+        if config.start.folder is None:
+            raise InputError("cities needs a fitted sequence model; give start.folder=FOLDER (--from)")
         self.config = config
         self.generator = torch.Generator().manual_seed(seed)
-        self.before = fitted_sequence(config.start, split)
+        self.before = fitted_sequence(config.start.folder, split)
         self.contexts = Occurrences.of(train.histories, len(train.items))
         counts = self.contexts.counts
         self.head, self.tail = (
-            np.flatnonzero(counts > config.rare),
-            np.flatnonzero((counts > 0) & (counts <= config.rare)),
+            np.flatnonzero(counts > config.examples.rare),
+            np.flatnonzero((counts > 0) & (counts <= config.examples.rare)),
         )
         if len(self.head) == 0:
-            raise InputError(f"no item has more than rare={config.rare} interactions; lower rare")
+            raise InputError(f"no item has more than examples.rare={config.examples.rare} interactions; lower it")
         self.num_examples = len(self.head)
         vectors = self.before.encoder.vectors
-        if vectors.shape[1] % config.num_heads:
+        if vectors.shape[1] % config.model.num_heads:
             raise InputError(
-                f"num_heads={config.num_heads} does not divide the fitted model's width {vectors.shape[1]}"
+                f"model.num_heads={config.model.num_heads} does not divide the fitted model's width {vectors.shape[1]}"
             )
         self.model = ContextModel(
             vectors,
-            reach=config.reach,
-            num_heads=config.num_heads,
-            dropout=config.dropout,
+            reach=config.examples.reach,
+            num_heads=config.model.num_heads,
+            dropout=config.model.dropout,
             generator=self.generator,
         )
-        self.optimizers = [torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)]
+        self.optimizers = [torch.optim.Adam(self.model.parameters(), lr=config.optimiser.peak)]
 
     def state(self) -> dict[str, Any]:
         return {"generator": self.generator.get_state()}
@@ -103,7 +80,7 @@ class CitiesTask:
 
     def batch(self, rows: NDArray[np.int64]) -> Batch:
         """The given items, each with a random number of its occurrences."""
-        most = torch.randint(1, self.config.max_contexts + 1, (len(rows),), generator=self.generator).numpy()
+        most = torch.randint(1, self.config.examples.max_contexts + 1, (len(rows),), generator=self.generator).numpy()
         return self.shown(self.head[rows], most, self.generator)
 
     def shown(self, items_B: IndexArray, most_B: IndexArray, generator: torch.Generator) -> Batch:
@@ -111,7 +88,7 @@ class CitiesTask:
         rows, places = self.contexts.draw(items_B, most_B, generator)
         histories, at = self.contexts.histories, self.contexts.positions[places]
         users = np.searchsorted(histories.indptr, at, side="right") - 1
-        around = at[:, None] + np.arange(-self.config.reach, self.config.reach + 1)
+        around = at[:, None] + np.arange(-self.config.examples.reach, self.config.examples.reach + 1)
         inside = (around >= histories.indptr[users, None]) & (around < histories.indptr[users + 1, None])
         contexts = np.where(inside, histories.items[np.where(inside, around, 0)], -1).astype(np.int64)
         return Batch(*map(torch.from_numpy, (np.asarray(items_B, np.int64), rows, contexts)))
@@ -129,18 +106,18 @@ class CitiesTask:
         parts = [np.empty((0, self.model.vectors.shape[1]), np.float32)]
         for start in range(0, len(self.tail), 256):
             items = self.tail[start : start + 256]
-            batch = self.shown(items, np.full(len(items), self.config.max_contexts), generator)
+            batch = self.shown(items, np.full(len(items), self.config.examples.max_contexts), generator)
             parts.append(self.model(batch.rows, batch.contexts_PW, len(items)).numpy())
         self.model.train(training)
         return replaced_vectors(self.before, self.tail, np.concatenate(parts))
 
 
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_cities(split: Split, config: CitiesConfig, **options: Unpack[TrainOptions]) -> Retriever:
     """Train the inference on items that are not rare, keeping what is best on `split.valid`, and apply it to the rare.
 
-    Errors: `InputError` without `start`, on one of another log or split, and on one with untied vectors.
+    Errors: `InputError` without `start.folder`, on one of another log or split, and on one with untied vectors.
     """
-    began, config = time.monotonic(), config or Config()
+    began = time.monotonic()
     task = CitiesTask(split, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
     options = with_less_time(options, time.monotonic() - began)

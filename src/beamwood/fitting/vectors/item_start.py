@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,19 +15,7 @@ from beamwood.fitting.counting import counts_within
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.types import BoolArray, FloatArray
 
-__all__ = [
-    "LARGEST",
-    "Start",
-    "directions",
-    "start_from_transitions",
-    "starts_from_transitions",
-    "surroundings",
-    "transition_vectors",
-]
-
-Start = Literal["auto", "random", "transitions"]
-LARGEST = 2_000_000
-"""Items up to which "auto" means "transitions": the vectors take more than a GiB beyond."""
+__all__ = ["directions", "start_from_transitions", "surroundings", "transition_vectors"]
 
 # Pairs of items at most so many steps apart count, each as one over the steps between them.
 _STEPS = 10
@@ -115,18 +102,13 @@ def directions(vectors_ND: FloatArray) -> FloatArray:
     return result
 
 
-def starts_from_transitions(start: Start, num_items: int, *, possible: bool) -> bool:
-    """What `start` means where such a start is `possible`."""
-    return start == "transitions" or (start == "auto" and possible and num_items <= LARGEST)
-
-
 def start_from_transitions(model: SequenceModel, train: Dataset, seed: int) -> None:
     """Put `transition_vectors` in the place of the model's drawn ones; an item without neighbours keeps its own.
 
     Errors: `InputError` where the vectors come from a column of the item table.
     """
     if isinstance(model.items, ProjectedItems):
-        raise InputError("item_start=transitions is for vectors of the items' own; leave out item_column or item_start")
+        raise InputError("start.items=transitions is for vectors of the items' own; leave out model.item_column or it")
     vectors = torch.from_numpy(transition_vectors(train, model.items.embedding_dim, seed))
     known = vectors.any(dim=1)
     with torch.no_grad():

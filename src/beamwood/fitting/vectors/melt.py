@@ -10,45 +10,24 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor, nn
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions, with_less_time
-from beamwood.fitting.repeats import RepeatConfig, fit_vectors
+from beamwood.fitting.repeats import fit_vectors
 from beamwood.fitting.vectors.item_contexts import Occurrences, encoded, replaced_vectors
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
+from beamwood.fitting.vectors.settings import MeltConfig
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import SequenceSearcher, UserBranch
 
-__all__ = ["TRAINS", "Config", "MeltTask", "fit"]
-
-TRAINS = True
-"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
-
-
-class Config(RepeatConfig):
-    """The branches on top of the model in `start`; the paper's quantiles call four fifths of users and items rare."""
-
-    start: str | None = Field(None, description="folder of a fitted sequence model (--from)")
-    user_quantile: float = Field(0.8, gt=0, lt=1, description="users with shorter histories than this share are rare")
-    item_quantile: float = Field(0.78, gt=0, lt=1, description="items with fewer interactions than this share are rare")
-    max_contexts: int = Field(50, ge=1, description="occurrences kept of an item")
-    learning_rate: float = Field(1e-3, gt=0)
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
-    warmup_steps: int = Field(0, ge=0)
-    decay_steps: int | None = Field(None, ge=1, description="of the rate and the curriculum; null: max_steps")
-    batch_size: int = Field(128, ge=1, description="items, and as many users, a step")
-    max_steps: int = Field(600, ge=1)
-    evaluate_every: int = Field(100, ge=1)
-    patience: int = Field(8, ge=1)
-    clip_norm: float = Field(5.0, gt=0)
+__all__ = ["MeltTask", "fit_melt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +41,31 @@ class Batch:
 class MeltTask:
     """Examples are frequent items, each with a random frequent user; both are shown as if they were rare."""
 
-    def __init__(self, split: Split, config: Config, *, seed: int) -> None:
+    def __init__(self, split: Split, config: MeltConfig, *, seed: int) -> None:
         train = split.train
-        if config.start is None:
-            raise InputError("melt needs a fitted sequence model; give start=FOLDER (--from)")
+        if config.start.folder is None:
+            raise InputError("melt needs a fitted sequence model; give start.folder=FOLDER (--from)")
         self.config, self.histories = config, train.histories
         self.generator, self.step = torch.Generator().manual_seed(seed), 0
-        self.before = fitted_sequence(config.start, split)
+        self.before = fitted_sequence(config.start.folder, split)
         encoder, lengths = self.before.encoder, train.histories.lengths
         self.contexts = Occurrences.of(train.histories, len(train.items), after_others=True).thinned(
-            config.max_contexts, self.generator
+            config.examples.max_contexts, self.generator
         )
         positions = self.contexts.positions
         starts = train.histories.indptr[train.histories.rows[positions]]
         self.context_vectors = encoded(encoder, train.histories, starts, positions)
         self.counts, has_context = train.item_counts, self.contexts.counts > 0
-        self.rarest = int(np.quantile(self.counts, config.item_quantile))
+        self.rarest = int(np.quantile(self.counts, config.examples.item_quantile))
         # The encoder sees no more than its length, and a query may hold no more: who fills it is no rare user.
-        self.shortest = min(int(np.quantile(lengths[lengths > 0], config.user_quantile)), encoder.length - 1)
+        self.shortest = min(int(np.quantile(lengths[lengths > 0], config.examples.user_quantile)), encoder.length - 1)
         self.tail = np.flatnonzero((self.counts <= self.rarest) & has_context)
         self.head = np.flatnonzero((self.counts > self.rarest) & has_context)
         self.users = np.flatnonzero(lengths > self.shortest)
         if len(self.head) == 0 or len(self.users) == 0:
-            raise InputError("no item or no user is above its quantile; lower item_quantile or user_quantile")
+            raise InputError(
+                "no item or no user is above its quantile; lower examples.item_quantile or examples.user_quantile"
+            )
         ends = train.histories.indptr[self.users + 1]
         self.user_vectors = encoded(encoder, train.histories, train.histories.indptr[self.users], ends)
         self.num_examples = len(self.head)
@@ -92,7 +73,7 @@ class MeltTask:
         self.model = nn.ModuleDict({"user": nn.Linear(width, width), "item": nn.Linear(width, width)})
         for parameter in self.model.parameters():
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=self.generator)
-        self.optimizers = [torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)]
+        self.optimizers = [torch.optim.Adam(self.model.parameters(), lr=config.optimiser.peak)]
 
     def state(self) -> dict[str, Any]:
         return {"generator": self.generator.get_state(), "step": self.step}
@@ -103,7 +84,7 @@ class MeltTask:
 
     def batch(self, rows: NDArray[np.int64]) -> Batch:
         """Random users' last items for all they had, and the given items' random contexts for their vectors."""
-        count, fraction = len(rows), min(self.step / (self.config.decay_steps or self.config.max_steps), 1.0)
+        count, fraction = len(rows), min(self.step / self.config.curriculum_steps, 1.0)
         self.step += 1
         chosen = torch.randint(len(self.users), (count,), generator=self.generator).numpy()
         shown = torch.randint(1, max(self.shortest, 1) + 1, (count,), generator=self.generator).numpy()
@@ -159,12 +140,12 @@ def curriculum(count_B: NDArray[np.int64], threshold: int, largest: int, fractio
     return np.abs(np.sin(np.pi / 2 * (fraction + place))).astype(np.float32)
 
 
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_melt(split: Split, config: MeltConfig, **options: Unpack[TrainOptions]) -> Retriever:
     """Train both branches on `split.train`, keeping those that are best on `split.valid`.
 
-    Errors: `InputError` without `start`, on one of another log or split, and on one with untied vectors.
+    Errors: `InputError` without `start.folder`, on one of another log or split, and on one with untied vectors.
     """
-    began, config = time.monotonic(), config or Config()
+    began = time.monotonic()
     task = MeltTask(split, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
     options = with_less_time(options, time.monotonic() - began)

@@ -8,92 +8,58 @@ from __future__ import annotations
 
 import copy
 import time
-from typing import Literal, Unpack
+from typing import Unpack
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import TailOf, TailRule
+from beamwood.evaluation.metrics import TailRule
 from beamwood.fitting.options import TrainOptions, with_less_time
 from beamwood.fitting.repeats import fit_vectors
-from beamwood.fitting.vectors import sequence as sasrec
 from beamwood.fitting.vectors.sequence import Batch, SequenceTask
 from beamwood.fitting.vectors.sequence_start import load_start
+from beamwood.fitting.vectors.settings import PreferenceConfig
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.head import Pi, candidates, head_negatives
 
-__all__ = ["TRAINS", "Config", "PreferenceTask", "fit"]
-
-TRAINS = True
-"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
-
-
-class Config(sasrec.Config):
-    """A preference loss beside the cross-entropy; the paper's own: pi prob, tau 0.1, strength 0.5, reweight true.
-
-    R2Rec is `preference="none", reweight_strength=2`, which weighs tail labels e^2 : 1.
-    """
-
-    start: str | None = Field(
-        None, description="folder of a fitted sequence model to align (--from); null: train from scratch"
-    )
-    preference: Literal["lpo", "dpo", "s-dpo", "simpo", "orpo", "none"] = "lpo"
-    pi: Literal["prob", "logit", "logprob"] = Field(
-        "logit", description="what LPO compares and Gumbel noise is added to; logit and logprob give the same loss"
-    )
-    tau: float = Field(1.0, gt=0, description="temperature of LPO")
-    strength: float = Field(0.5, ge=0, description="lambda: weight of the preference loss")
-    beta: float = Field(1.0, gt=0, description="of DPO, S-DPO and SimPO")
-    gamma: float = Field(0.5, description="margin of SimPO")
-    num_negatives: int = Field(10, ge=1)
-    negatives: Literal["gumbel", "top", "uniform"] = "gumbel"
-    reweight: bool = Field(True, description="weigh tail labels e^reweight_strength : 1 within a batch")
-    reweight_strength: float = Field(1.0, ge=0, description="alpha of tail labels; 1: LPO4Rec, 2: R2Rec")
-    tail_of: TailOf = Field(
-        "items", description="what tail_share is a share of; prefixes: as the paper's program counts"
-    )
-    tail_share: float = Field(0.2, gt=0, lt=1)
+__all__ = ["PreferenceTask", "fit_preference"]
 
 
 class PreferenceTask(SequenceTask):
     """As the encoder's task, with `omega (CE + strength * preference)` at each example."""
 
-    config: Config
+    config: PreferenceConfig
 
-    def __init__(self, split: Split, config: Config, *, seed: int) -> None:
-        if config.sampled_negatives is not None:
-            raise InputError("sampled_negatives is not for preference losses, which compare exact probabilities")
-        of_logits = config.preference in ("none", "dpo", "s-dpo", "simpo") or config.pi == "logit"
-        draws_by_pi = config.preference != "none" and config.pi == "prob"
-        if config.prior_power and (config.preference == "orpo" or draws_by_pi or not of_logits):
-            raise InputError(
-                "prior_power leaves no probabilities to compare; use pi=logit and another preference than orpo"
-            )
-        super().__init__(split.train, config, seed=seed)
-        rule = TailRule(of=config.tail_of, share=config.tail_share)
+    def __init__(self, split: Split, config: PreferenceConfig, *, seed: int) -> None:
+        loss = config.loss
+        if loss.sampled_negatives is not None:
+            raise InputError("loss.sampled_negatives is not for preference losses, which compare exact probabilities")
+        super().__init__(split.train, config, encoder=config.model.encoder, seed=seed)
+        rule = TailRule(of=loss.tail_of, share=loss.tail_share)
         self.tail_N = torch.from_numpy(rule.tail(split.train).mask)
         self.reference: SequenceModel | None = None
-        if config.start is not None:
-            load_start(self.model, config.start, split)
-        if config.preference in ("dpo", "s-dpo"):
-            if config.start is None:
-                raise InputError(f"preference={config.preference} needs a reference model; give start=FOLDER (--from)")
+        if config.start.folder is not None:
+            load_start(self.model, config.start.folder, split)
+        if loss.preference in ("dpo", "s-dpo"):
+            if config.start.folder is None:
+                raise InputError(
+                    f"loss.preference={loss.preference} needs a reference model; give start.folder=FOLDER (--from)"
+                )
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
     def start_items(self, train: Dataset, seed: int) -> None:
         """As the encoder's, unless all weights come from a fitted model."""
-        if self.config.start is None:
+        if self.config.start.folder is None:
             super().start_items(train, seed)
 
     def loss(self, batch: Batch) -> Tensor:
-        config = self.config
+        config = self.config.loss
         rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
         targets = batch.targets_BL[rows, columns]
         queries = self.model(batch.items_BL)[rows, columns]
@@ -108,7 +74,7 @@ class PreferenceTask(SequenceTask):
         self, batch: Batch, rows: Tensor, columns: Tensor, queries_XD: Tensor, cross_entropy_X: Tensor
     ) -> Tensor:
         """[X], the preference loss of each example against head items, none in its window so far."""
-        config, vectors = self.config, self.model.output_weight
+        config, vectors = self.config.loss, self.model.output_weight
         targets = batch.targets_BL[rows, columns]
         positive = (queries_XD * vectors[targets]).sum(dim=1)
         # The cross-entropy is the logarithm of the softmax's denominator, less the target's logit.
@@ -131,14 +97,15 @@ class PreferenceTask(SequenceTask):
 
     def pi(self, logits: Tensor, total: Tensor) -> Tensor:
         """What LPO compares, from logits and the logarithm of the softmax's denominator."""
-        if self.config.pi == "logit":
+        pi = self.config.loss.pi
+        if pi == "logit":
             return logits
-        return torch.exp(logits - total) if self.config.pi == "prob" else logits - total
+        return torch.exp(logits - total) if pi == "prob" else logits - total
 
     @torch.no_grad()
     def negatives(self, batch: Batch, rows: Tensor, columns: Tensor, queries_XD: Tensor, total_X: Tensor) -> Tensor:
         """int64[X, K] head items, none of them the target or of the history; the catalogue is scored in blocks."""
-        config, vectors = self.config, self.model.output_weight
+        config, vectors = self.config.loss, self.model.output_weight
         targets, history = batch.targets_BL[rows, columns], batch.items_BL[rows]
         newest = columns + batch.items_BL.shape[1] - batch.targets_BL.shape[1]
         seen = (history >= 0) & (torch.arange(history.shape[1]) <= newest[:, None])
@@ -172,12 +139,12 @@ def _products(queries_XD: Tensor, vectors_ND: Tensor, items_XK: Tensor) -> Tenso
     return torch.einsum("xd,xkd->xk", queries_XD, torch.nn.functional.embedding(items_XK, vectors_ND))
 
 
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_preference(split: Split, config: PreferenceConfig, **options: Unpack[TrainOptions]) -> Retriever:
     """Train or align an encoder with a preference loss, keeping the weights that are best on `split.valid`.
 
-    Errors: `InputError` on a `start` of another log, split or size, and fewer head items than negatives.
+    Errors: `InputError` on a `start.folder` of another log, split or size, and fewer head items than negatives.
     """
-    began, config = time.monotonic(), config or Config()
+    began = time.monotonic()
     task = PreferenceTask(split, config, seed=options.get("seed", 0))
     options = with_less_time(options, time.monotonic() - began)
     return fit_vectors(task, split, config, method="lpo4rec", **options)

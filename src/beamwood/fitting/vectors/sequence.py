@@ -10,75 +10,28 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions, with_less_time
-from beamwood.fitting.repeats import RepeatConfig, fit_vectors
-from beamwood.fitting.settings import HistoryLength
-from beamwood.fitting.vectors.item_start import Start, start_from_transitions, starts_from_transitions
+from beamwood.fitting.repeats import fit_vectors
+from beamwood.fitting.settings import starts_from_transitions
+from beamwood.fitting.vectors.item_start import start_from_transitions
+from beamwood.fitting.vectors.settings import EncoderModel, EncoderName, SequenceConfig
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
 from beamwood.models.encoders import build_encoder
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import ENCODERS, SequenceSearcher
-from beamwood.training.lazy_adam import EmbeddingOptimizer, LazyAdam, sparse_gradients
+from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
 
-__all__ = ["TRAINS", "Batch", "Config", "SequenceTask", "fit"]
-
-TRAINS = True
-"""This method trains by steps: its `fit` takes a run folder, a time limit and resume."""
-
-
-class Config(RepeatConfig):
-    """A sequence encoder; the defaults of SASRec were chosen on validation data of `ml1m`."""
-
-    encoder: Literal["sasrec", "gru4rec", "caser", "fmlp"] = "sasrec"
-    width: int = Field(64, ge=1)
-    length: HistoryLength = Field(69, ge=2, description="latest items that count")
-    num_blocks: int = Field(2, ge=1, description="of sasrec and fmlp")
-    num_heads: int = Field(2, ge=1, description="of sasrec")
-    hidden: int = Field(128, ge=1, description="recurrent units of gru4rec")
-    num_vertical: int = Field(4, ge=1, description="vertical filters of caser")
-    num_horizontal: int = Field(16, ge=1, description="horizontal filters of caser for each height")
-    dropout: float = Field(0.2, ge=0, lt=1)
-    tied: bool = Field(True, description="score with the vectors that the encoder reads; false: a table of its own")
-    item_column: str | None = Field(None, description="list column of the item table to make item vectors from")
-    item_start: Start = Field(
-        "auto",
-        description="transitions: item vectors start from what follows what; auto: that, up to 2,000,000 items without "
-        "item_column; random: the papers",
-    )
-    sampled_negatives: int | None = Field(
-        None, ge=1, description="uniform negatives that a step's examples share, with log q; null: the whole catalogue"
-    )
-    prior_power: float = Field(
-        0.0, ge=0, description="train with this times ln(frequency) added to each item's logit, and answer without it"
-    )
-    horizon: int = Field(1, ge=0, description="how far ahead a position's target is drawn; 1: the next, 0: no bound")
-    learning_rate: float = Field(3e-3, gt=0)
-    weight_decay: float = Field(0.0, ge=0, description="decoupled decay (AdamW) of all weights")
-    item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; null: the same")
-    embedding_optimizer: EmbeddingOptimizer = Field(
-        "auto", description="of sampled_negatives: lazy-adam moves only the vectors that a step used"
-    )
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
-    warmup_steps: int = Field(100, ge=0)
-    decay_steps: int | None = Field(None, ge=1)
-    batch_size: int = Field(
-        32, ge=1, description="windows a step; each position of a causal encoder's is an example, else the last alone"
-    )
-    max_steps: int = Field(3000, ge=1)
-    evaluate_every: int = Field(200, ge=1)
-    patience: int = Field(8, ge=1)
-    clip_norm: float = Field(5.0, gt=0)
+__all__ = ["Batch", "SequenceTask", "fit_sequence", "sizes_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +48,18 @@ class SequenceTask:
     An encoder that is not causal has an example for each position instead, the window that ends there.
     """
 
-    def __init__(self, train: Dataset, config: Config, *, seed: int) -> None:
+    def __init__(self, train: Dataset, config: SequenceConfig, *, encoder: EncoderName, seed: int) -> None:
         self.config, self.histories = config, train.histories
         self.generator = torch.Generator().manual_seed(seed)
-        self.model = build_model(train, config, self.generator)
+        self.model = build_model(train, config, encoder, self.generator)
         # The full softmax moves every item.
-        if config.sampled_negatives is not None:
-            sparse_gradients(self.model, config.embedding_optimizer)
+        if config.loss.sampled_negatives is not None:
+            sparse_gradients(self.model, config.optimiser.embeddings)
         self.start_items(train, seed)
         lengths = train.histories.lengths
         if self.model.causal:
             # A user stands in an epoch once for each window of his history.
-            windows = np.where(lengths >= 2, -(-(lengths - 1) // config.length), 0)
+            windows = np.where(lengths >= 2, -(-(lengths - 1) // config.model.length), 0)
             self.users = np.repeat(np.arange(len(lengths)), windows)
         else:
             self.users = np.repeat(np.arange(len(lengths)), np.maximum(lengths - 1, 0))
@@ -115,9 +68,9 @@ class SequenceTask:
         if len(self.users) == 0:
             raise InputError("no user has two interactions to train on; give a longer log")
         self.num_examples = len(self.users)
-        frequency = np.maximum(train.item_counts, 1)
-        self.prior_N = torch.from_numpy(config.prior_power * np.log(frequency / frequency.sum())).float()
-        decay = config.weight_decay if config.item_decay is None else config.item_decay
+        self.num_items = train.num_items
+        optimiser = config.optimiser
+        decay = optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay
         of_items = set(self.model.item_parameters())
         groups: list[dict[str, Any]] = [
             {"params": [each for each in self.model.parameters() if each not in of_items]},
@@ -126,8 +79,8 @@ class SequenceTask:
         self.optimizers = [
             LazyAdam(
                 groups,
-                lr=config.learning_rate,
-                weight_decay=config.weight_decay,
+                lr=optimiser.peak,
+                weight_decay=optimiser.weight_decay,
                 betas=(0.9, 0.98),
                 decoupled=True,
             )
@@ -144,7 +97,7 @@ class SequenceTask:
 
         The window of an encoder that is not causal ends at the example's own position.
         """
-        users, length = self.users[rows], self.config.length
+        users, length = self.users[rows], self.config.model.length
         start, end = self.histories.indptr[users], self.histories.indptr[users + 1]
         draws = torch.rand((len(rows), length + 1), generator=self.generator).double().numpy()
         if self.model.causal:
@@ -158,8 +111,8 @@ class SequenceTask:
         real = positions >= first[:, None]
         safe = np.where(real, positions, first[:, None])
         ahead = end[:, None] - 1 - safe
-        if self.config.horizon:
-            ahead = np.minimum(ahead, self.config.horizon)
+        if self.config.examples.horizon:
+            ahead = np.minimum(ahead, self.config.examples.horizon)
         targets = safe + 1 + np.floor(draws[:, 1:] * ahead).astype(np.int64)
         items = self.histories.items
         return Batch(
@@ -168,15 +121,15 @@ class SequenceTask:
         )
 
     def start_items(self, train: Dataset, seed: int) -> None:
-        """Put the item vectors where `config.item_start` has them."""
-        possible = self.config.item_column is None
-        if starts_from_transitions(self.config.item_start, train.num_items, possible=possible):
+        """Put the item vectors where `config.start.items` has them."""
+        possible = self.config.model.item_column is None
+        if starts_from_transitions(self.config.start.items, train.num_items, possible=possible):
             start_from_transitions(self.model, train, seed)
 
     @property
     def _scored(self) -> int:
         """The first position whose target counts."""
-        return 0 if self.model.causal else self.config.length - 1
+        return 0 if self.model.causal else self.config.model.length - 1
 
     def loss(self, batch: Batch) -> Tensor:
         """Mean over all examples of the softmax loss."""
@@ -184,25 +137,16 @@ class SequenceTask:
         return self.cross_entropy(self.model(batch.items_BL)[real], batch.targets_BL[real]).mean()
 
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor) -> Tensor:
-        """[X], the softmax loss over the catalogue, or over the target and the step's negatives.
-
-        With a prior, of the logits plus the prior: what is frequent anyway need not be said by the vectors, so that
-        answers favour rare items. Source: Menon et al., "Long-tail learning via logit adjustment", equation 10.
-        """
-        count, num_items = self.config.sampled_negatives, len(self.prior_N)
+        """[X], the softmax loss over the catalogue, or over the target and the step's negatives."""
+        count = self.config.loss.sampled_negatives
         if count is None:
-            vectors = self.model.output_weight
-            if self.config.prior_power:
-                # The prior is a coordinate more, on which every query has 1.
-                vectors = torch.cat([vectors, self.prior_N[:, None]], dim=1)
-                queries_XD = torch.nn.functional.pad(queries_XD, (0, 1), value=1.0)
-            return catalogue_softmax(queries_XD, vectors, targets_X)
-        negatives = torch.randint(num_items, (count,), generator=self.generator)
-        log_q = queries_XD.new_full((), -math.log(num_items))
-        positive_X = (queries_XD * self.model.output_vectors(targets_X)).sum(dim=1) + self.prior_N[targets_X]
+            return catalogue_softmax(queries_XD, self.model.output_weight, targets_X)
+        negatives = torch.randint(self.num_items, (count,), generator=self.generator)
+        log_q = queries_XD.new_full((), -math.log(self.num_items))
+        positive_X = (queries_XD * self.model.output_vectors(targets_X)).sum(dim=1)
         return sampled_softmax(
             positive_X[:, None],
-            queries_XD @ self.model.output_vectors(negatives).T + self.prior_N[negatives],
+            queries_XD @ self.model.output_vectors(negatives).T,
             log_q.expand(len(targets_X), count),
             (negatives == targets_X[:, None])[:, None],
             log_q.expand(len(targets_X), 1),
@@ -213,34 +157,32 @@ class SequenceTask:
         return SequenceSearcher(ENCODERS[self.model.name](self.model.export(), **self.model.sizes))
 
 
-def build_model(train: Dataset, config: Config, generator: torch.Generator) -> SequenceModel:
-    """The encoder of a configuration. Errors: an `item_column` that the item table lacks."""
-    features = None
-    if config.item_column is not None:
+def sizes_of(model: EncoderModel) -> dict[str, Any]:
+    """What `build_encoder` takes of the settings of an encoder."""
+    return model.model_dump(include=set(EncoderModel.model_fields))
+
+
+def build_model(
+    train: Dataset, config: SequenceConfig, encoder: EncoderName, generator: torch.Generator
+) -> SequenceModel:
+    """The encoder of a configuration. Errors: a `model.item_column` that the item table lacks."""
+    features, column = None, config.model.item_column
+    if column is not None:
         if train.item_table is None:
-            raise InputError(f"item_column='{config.item_column}' needs an item table; give one with --items")
-        features = train.item_table.vectors(config.item_column)
-    sizes = (
-        "width",
-        "length",
-        "dropout",
-        "num_blocks",
-        "num_heads",
-        "hidden",
-        "num_vertical",
-        "num_horizontal",
-        "tied",
-    )
-    named = {name: getattr(config, name) for name in sizes}
-    return build_encoder(config.encoder, len(train.items), **named, features_NF=features, generator=generator)
+            raise InputError(f"model.item_column='{column}' needs an item table; give one with --items")
+        features = train.item_table.vectors(column)
+    sizes = sizes_of(config.model) | {"tied": config.model.tied}
+    return build_encoder(encoder, len(train.items), **sizes, features_NF=features, generator=generator)
 
 
-def fit(split: Split, config: Config | None = None, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_sequence(
+    split: Split, config: SequenceConfig, encoder: EncoderName, **options: Unpack[TrainOptions]
+) -> Retriever:
     """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`.
 
     Errors: `InputError` where nobody has two interactions.
     """
-    began, config = time.monotonic(), config or Config()
-    task = SequenceTask(split.train, config, seed=options.get("seed", 0))
+    began = time.monotonic()
+    task = SequenceTask(split.train, config, encoder=encoder, seed=options.get("seed", 0))
     options = with_less_time(options, time.monotonic() - began)
-    return fit_vectors(task, split, config, method=config.encoder, **options)
+    return fit_vectors(task, split, config, method=encoder, **options)

@@ -19,7 +19,7 @@ def fitted_sequence(start: str, split: Split) -> SequenceSearcher:
     searcher = fitted_alike(start, split).searcher
     if not isinstance(searcher, SequenceSearcher):
         raise InputError(
-            f"start='{start}' holds a {searcher.kind} retriever; give a fitted sequence model, e.g. sasrec"
+            f"start.folder='{start}' holds a {searcher.kind} retriever; give a fitted sequence model, e.g. sasrec"
         )
     return searcher
 
@@ -30,15 +30,18 @@ def load_start(model: SequenceModel, start: str, split: Split) -> None:
     encoder = searcher.encoder
     if searcher.user_branch is not None:
         raise InputError(
-            f"start='{start}' holds MELT's user branch, which a training cannot go on with; give the model that MELT "
-            "was fitted on, and fit melt on the result"
+            f"start.folder='{start}' holds MELT's user branch, which a training cannot go on with; give the model that "
+            "MELT was fitted on, and fit melt on the result"
         )
     if encoder.name != model.name:
-        raise InputError(f"start='{start}' holds a {encoder.name}; set encoder={encoder.name}, or give a {model.name}")
+        raise InputError(
+            f"start.folder='{start}' holds a {encoder.name}; set model.encoder={encoder.name}, or give a {model.name}"
+        )
     for name, theirs in encoder.sizes.items():
         if theirs != model.sizes[name]:
             raise InputError(
-                f"start='{start}' was fitted with {name}={theirs}, not {name}={model.sizes[name]}; set {name}={theirs}"
+                f"start.folder='{start}' was fitted with {name}={theirs}, not {name}={model.sizes[name]}; set "
+                f"model.{name}={theirs}"
             )
     weights = {name: torch.from_numpy(array.copy()) for name, array in encoder.arrays.items()}
     if isinstance(model.items, ProjectedItems):
@@ -48,7 +51,7 @@ def load_start(model: SequenceModel, start: str, split: Split) -> None:
         check_tensors(weights, model.state_dict())
     except ValueError as error:
         raise InputError(
-            f"start='{start}' has other sizes ({error}); set width, length, num_blocks, tied, item_column and the like "
-            "as it was fitted with"
+            f"start.folder='{start}' has other sizes ({error}); set model.width, length, num_blocks, tied, item_column "
+            "and the like as it was fitted with"
         ) from None
     model.load_state_dict(weights)

@@ -1,0 +1,220 @@
+"""The settings of rankers of pairs, and of two stages."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from beamwood.fitting.settings import (
+    AttentionStart,
+    ChooseSeen,
+    ChooseWeights,
+    Group,
+    HistoryLength,
+    Horizon,
+    ItemColumns,
+    ItemStart,
+    LayerWidth,
+    Loop,
+    Mlp,
+    NumNegatives,
+    NumTargets,
+    TableOptimiser,
+    TrainedSettings,
+    Width,
+)
+from beamwood.retrieval.stored import MOST
+
+__all__ = ["PairConfig", "PairModel", "PairStart", "RankerConfig", "StageModel", "StagesConfig"]
+
+# What the native kernel of the learned NDCG takes.
+_LONGEST_LIST = 2**16
+# The settings of two stages that count where nothing is trained.
+_PUT_BEHIND = {
+    "start.retriever",
+    "start.ranker",
+    "model.num_candidates",
+    "choose.retriever_weight",
+    "choose.seen_weight",
+    "choose.monitor",
+    "choose.validation_users",
+}
+
+
+class PairModel(Group):
+    """What a ranker looks at, and its size."""
+
+    kind: Literal["graphrec", "neumf", "din"] = Field(
+        "graphrec", description="din looks at histories, the others at who"
+    )
+    width: Width | None = Field(None, description="null: 20 (graphrec), 8 (neumf), 64 (din; the study: 96)")
+    length: HistoryLength = 69
+    attention: tuple[LayerWidth, ...] = Field(
+        (36,), min_length=1, description="layers of din's attention; the study's, 64 and 16, take six times as long"
+    )
+    mlp: Mlp = (128, 64)
+    item_columns: ItemColumns = ()
+    user_columns: tuple[str, ...] = Field((), description="columns of the user table, as name or name:kind")
+    graph: bool = Field(False, description="graphrec: also the neighbours in the graph of interactions")
+
+
+class PairStart(ItemStart, AttentionStart):
+    """Where din starts."""
+
+
+class PairConfig(TrainedSettings):
+    """What every ranker of pairs has."""
+
+    model: PairModel = PairModel()
+    start: PairStart = PairStart()
+    optimiser: TableOptimiser = TableOptimiser()
+
+
+class RankerStart(PairStart):
+    """And where the learned NDCG does."""
+
+    surrogate: Literal["auto", "small", "wide"] = Field(
+        "auto",
+        description="spread of its first weights: .01 (the study), 1 / sqrt(inputs); auto: wide for nfm1 and din",
+    )
+
+
+class RankerExamples(Group):
+    """What a list is."""
+
+    num_positives: int = Field(5, ge=1, description="of a list, with replacement")
+    horizon: Horizon = 10
+
+
+class RankerLoss(Group):
+    """The loss of a list; all but its kind and negatives are GuidedRec's."""
+
+    kind: Literal[
+        "guided",
+        "logistic",
+        "pairwise-logistic",
+        "bpr",
+        "list-mle",
+        "softmax",
+        "approx-ndcg",
+        "gumbel-ndcg",
+        "neural-sort",
+    ] = Field("guided", description="guided: a learned NDCG beside the logistic loss (GuidedRec)")
+    num_negatives: NumNegatives = 5
+    surrogate: Literal["ensemble", "mlp", "nfm1", "nfm2"] = Field("ensemble", description="what learns the NDCG")
+    ndcg_at: int = Field(10, ge=1, description="the cut of the learned NDCG")
+    logistic_weight: float = Field(1.0, gt=0, description="beta: weight of the logistic loss")
+    with_logloss: bool = Field(True, description="false: train on the predicted NDCG alone")
+    leaky: bool = Field(False, description="neither detach the scores nor freeze the surrogate")
+
+
+class RankerOptimiser(TableOptimiser):
+    """That of the ranker, and GuidedRec's other two."""
+
+    ndcg_learning_rate: float = Field(1.3e-3, gt=0, description="of the ranker by the predicted NDCG")
+    ndcg_weight_decay: float = Field(0.0615, ge=0, description="of the ranker by the predicted NDCG")
+    surrogate_learning_rate: float = Field(2e-3, gt=0, description="of what learns the NDCG")
+    surrogate_weight_decay: float = Field(5e-4, ge=0, description="of what learns the NDCG")
+
+
+class ChooseRanker(ChooseWeights):
+    """Who chooses, among which items."""
+
+    protocol: Literal["sampled", "full"] = Field("sampled", description="each label among 99 others, or all items")
+
+
+class RankerConfig(PairConfig):
+    """A ranker; the defaults are GuidedRec's own for ML-100K. An epoch draws as many positives as interactions."""
+
+    start: RankerStart = RankerStart()
+    examples: RankerExamples = RankerExamples()
+    loss: RankerLoss = RankerLoss()
+    optimiser: RankerOptimiser = RankerOptimiser(weight_decay=0.01, schedule="constant", clip_norm=None)
+    loop: Loop = Loop(batch_size=25, max_epochs=200, evaluate_every=2000, log_every=100, patience=20)
+    choose: ChooseRanker = ChooseRanker(validation_users=1000, monitor="sampled/ndcg@10")
+
+    @model_validator(mode="after")
+    def _a_list_fits_the_kernel(self) -> Self:
+        positives, negatives = self.examples.num_positives, self.loss.num_negatives
+        if positives + negatives > _LONGEST_LIST:
+            raise ValueError(
+                f"examples.num_positives={positives} and loss.num_negatives={negatives} make a list of more than "
+                f"{_LONGEST_LIST} items; lower one of them"
+            )
+        return self
+
+
+class StageModel(PairModel):
+    """The ranker, and what it ranks."""
+
+    num_candidates: int = Field(
+        100, ge=1, le=MOST, description="K: what the retriever brings; the study has 40, 80, 120"
+    )
+    context_columns: tuple[str, ...] = Field(
+        (), description="columns of the log that say in which context an item was taken, as name or name:kind"
+    )
+
+
+class StageStart(PairStart):
+    """The fitted stages."""
+
+    retriever: str | None = Field(None, description="folder of the fitted retriever (--retriever); required")
+    ranker: str | None = Field(
+        None,
+        description="--ranker: folder of a fitted ranker or retriever, or a method that counts; null: trained here",
+    )
+
+
+class StageExamples(Group):
+    """What the ranker is trained on."""
+
+    pairs: Literal["all", "harmonised"] = Field(
+        "all", description="all pairs (TS), or those that this retriever retrieves (H-TS)"
+    )
+    horizon: Horizon = 10
+    num_targets: NumTargets = 8
+    max_examples: int = Field(200_000, ge=1, description="histories to train on, drawn from all")
+
+
+class StageLoss(Group):
+    """The softmax of a target among its negatives."""
+
+    negatives: Literal["unseen", "uniform", "candidates"] = Field(
+        "unseen",
+        description="unseen by the user (for seen removed), all items (for seen kept), or the retriever's candidates",
+    )
+    num_negatives: NumNegatives = 60
+
+
+class ChooseStages(ChooseSeen):
+    """And how much the retriever's own score counts."""
+
+    retriever_weight: float | None = Field(
+        None,
+        ge=0,
+        le=MOST,
+        description="w: candidates are ordered by ranker + w retriever; null: chosen on validation users; the study: 0",
+    )
+
+
+class StagesConfig(PairConfig):
+    """Two stages; the ranker is the study's DIN, in a size that two cores train in minutes."""
+
+    model: StageModel = StageModel(kind="din")
+    start: StageStart = StageStart()
+    examples: StageExamples = StageExamples()
+    loss: StageLoss = StageLoss()
+    optimiser: TableOptimiser = TableOptimiser(learning_rate=3e-3, warmup_steps=100)
+    loop: Loop = Loop(max_steps=4000, evaluate_every=250)
+    choose: ChooseStages = ChooseStages(validation_users=600, monitor="new/ndcg@20")
+
+    @model_validator(mode="after")
+    def _nothing_is_idle(self) -> Self:
+        idle = sorted(self.given - _PUT_BEHIND)
+        if self.start.ranker is not None and idle:
+            raise ValueError(
+                f"{', '.join(idle)}: no use with start.ranker={self.start.ranker!r}, for which nothing is trained; "
+                "leave them out, or leave out the ranker (--ranker) to train one"
+            )
+        return self

@@ -1,0 +1,78 @@
+"""DTR's parts: how the softmax of a level is sampled, and the estimator by which labels are rectified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Unpack
+
+from beamwood.data.split import Split
+from beamwood.errors import InputError
+from beamwood.fitting.fitted import check_alike
+from beamwood.fitting.options import Fit, TrainOptions, with_less_time
+from beamwood.fitting.tree.fit import fit_tree
+from beamwood.fitting.tree.settings import DtrConfig
+from beamwood.fitting.tree.start import fit_estimator
+from beamwood.fitting.tree.task import Parts
+from beamwood.retrieval.retriever import Retriever
+from beamwood.sampling.levels import LevelSampler, TreeNegativesByLevel, UniformByLevel
+from beamwood.sampling.uniform import adaptive_counts
+from beamwood.tree import Tree
+from beamwood.types import Estimator, needs_users
+
+__all__ = ["fit_dtr", "make_parts"]
+
+# The paper's, and walks as they were measured: each scores the children of every node on its way.
+_DRAWS, _WALKS = 70, 20
+
+
+def make_parts(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> Parts:
+    """The sampler and the label rule of a configuration."""
+    sampler: LevelSampler
+    loss = config.loss
+    if loss.negatives == "tree":
+        sampler = TreeNegativesByLevel(loss.num_negatives or _WALKS)
+    else:
+        draws = loss.num_negatives or _DRAWS
+        sampler = UniformByLevel(adaptive_counts(draws, tree.shape.depth, loss.depth_alpha))
+    return Parts(sampler, loss="softmax", labels=loss.labels, estimator=estimator, normalised=loss.normalised)
+
+
+def fit_dtr(
+    split: Split,
+    config: DtrConfig,
+    methods: Mapping[str, Fit],
+    *,
+    estimator: Estimator | Retriever | None = None,
+    **options: Unpack[TrainOptions],
+) -> Retriever:
+    """Train DTR on `split.train`, keeping the weights and the tree that are best on `split.valid`.
+
+    `estimator`: for rectified labels, a retriever of the same split, or what scores its items by index
+    (`types.Estimator`, as every searcher is); else `config.loss.estimator` names a folder or one of `methods` (by
+    default SASRec), trained first on the same data. `time_limit` in seconds covers both, a third of it at most for the
+    estimator. Errors: `InputError` where the log is too short to train on, or the estimator is of another split, knows
+    other items, or users alone.
+    """
+    if isinstance(estimator, Retriever):
+        check_alike(estimator, "the estimator", split)
+        estimator = estimator.searcher
+    if estimator is not None and not isinstance(estimator, Estimator):
+        raise InputError(
+            f"estimator={estimator!r} is no retriever and scores no items; a method's name or a folder is a setting: "
+            "config={'loss.labels': 'rectified', 'loss.estimator': ...}"
+        )
+    if config.loss.labels == "summed" or estimator is not None:
+        return _fit(split, config, estimator, **options)
+    run, limit = options.get("run"), options.get("time_limit")
+    third: TrainOptions = {**options, "time_limit": None if limit is None else limit / 3}
+    # The estimator's own run is inside this one's folder.
+    with nullcontext() if run is None else run.held(resume=options.get("resume", False)):
+        estimator, seconds = fit_estimator(config.loss.estimator or "sasrec", split, methods, **third)
+        return _fit(split, config, estimator, **with_less_time(options, seconds))
+
+
+def _fit(split: Split, config: DtrConfig, estimator: Estimator | None, **options: Unpack[TrainOptions]) -> Retriever:
+    if estimator is not None and needs_users(estimator):
+        raise InputError("the estimator knows users, not histories alone; give another, such as loss.estimator=sasrec")
+    return fit_tree(split, config, lambda tree: make_parts(config, tree, estimator), method="dtr", **options)

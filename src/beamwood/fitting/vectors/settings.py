@@ -1,0 +1,259 @@
+"""The settings of methods whose scores are products of vectors: encoders, what goes on from one, two towers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from beamwood.evaluation.metrics import TailOf
+from beamwood.fitting.settings import (
+    ChooseSeen,
+    Dropout,
+    Group,
+    HistoryLength,
+    Horizon,
+    ItemColumns,
+    ItemStart,
+    Loop,
+    NumHeads,
+    NumNegatives,
+    Optimiser,
+    TableOptimiser,
+    TrainedSettings,
+    Width,
+)
+
+__all__ = [
+    "AlignedModel",
+    "CitiesConfig",
+    "EncoderModel",
+    "EncoderName",
+    "FolderStart",
+    "MeltConfig",
+    "PreferenceConfig",
+    "SequenceConfig",
+    "SequenceModel",
+    "TowerConfig",
+    "VectorConfig",
+]
+
+EncoderName = Literal["sasrec", "gru4rec", "caser", "fmlp"]
+
+MaxContexts = Annotated[int, Field(ge=1, description="occurrences of an item that are looked at")]
+
+
+class VectorConfig(TrainedSettings):
+    """What every method has whose scores are products of vectors."""
+
+    choose: ChooseSeen = ChooseSeen()
+
+
+class EncoderModel(Group):
+    """The sizes of an encoder of histories."""
+
+    width: Width = 64
+    length: HistoryLength = 69
+    num_blocks: int = Field(2, ge=1, description="of sasrec and fmlp")
+    num_heads: NumHeads = 2
+    hidden: int = Field(128, ge=1, description="recurrent units of gru4rec")
+    num_vertical: int = Field(4, ge=1, description="vertical filters of caser")
+    num_horizontal: int = Field(16, ge=1, description="horizontal filters of caser for each height")
+    dropout: Dropout = 0.2
+
+
+class SequenceModel(EncoderModel):
+    """An encoder and the items' vectors."""
+
+    tied: bool = Field(True, description="score with the vectors that the encoder reads; false: a table of its own")
+    item_column: str | None = Field(None, description="list column of the item table to make item vectors from")
+
+
+class SequenceExamples(Group):
+    """What a position is trained on."""
+
+    horizon: Horizon = 1
+
+
+class SequenceLoss(Group):
+    """The softmax over the catalogue."""
+
+    sampled_negatives: int | None = Field(
+        None, ge=1, description="uniform negatives that a step's examples share, with log q; null: the whole catalogue"
+    )
+
+
+class SequenceOptimiser(TableOptimiser):
+    """That of sequence encoders."""
+
+    item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; null: the same")
+
+
+class SequenceConfig(VectorConfig):
+    """A sequence encoder; the defaults are SASRec's, chosen on validation data of `ml1m`.
+
+    A step's examples are windows: each position of a causal encoder's is one, else the last alone.
+    """
+
+    model: SequenceModel = SequenceModel()
+    start: ItemStart = ItemStart()
+    examples: SequenceExamples = SequenceExamples()
+    loss: SequenceLoss = SequenceLoss()
+    optimiser: SequenceOptimiser = SequenceOptimiser(learning_rate=3e-3, warmup_steps=100)
+    loop: Loop = Loop(batch_size=32, max_steps=3000)
+
+    @model_validator(mode="after")
+    def _a_window_has_two_items(self) -> Self:
+        if self.model.length < 2:
+            raise ValueError(f"model.length={self.model.length} is below 2, the shortest window; raise it")
+        return self
+
+
+class FolderStart(Group):
+    """A fitted model to go on from."""
+
+    folder: str | None = Field(None, description="folder of a fitted sequence model (--from)")
+
+
+class AlignedModel(SequenceModel):
+    """An encoder by name."""
+
+    encoder: EncoderName = Field("sasrec", description="what reads histories")
+
+
+class AlignedStart(ItemStart, FolderStart):
+    """Item vectors, or all weights from a fitted model."""
+
+
+class PreferenceLoss(SequenceLoss):
+    """A preference loss beside the cross-entropy."""
+
+    preference: Literal["lpo", "dpo", "s-dpo", "simpo", "orpo", "none"] = Field(
+        "lpo", description="the preference loss; dpo and s-dpo need start.folder"
+    )
+    pi: Literal["prob", "logit", "logprob"] = Field(
+        "logit", description="what LPO compares and Gumbel noise is added to; logit and logprob give the same loss"
+    )
+    tau: float = Field(1.0, gt=0, description="temperature of LPO")
+    strength: float = Field(0.5, ge=0, description="lambda: weight of the preference loss")
+    beta: float = Field(1.0, gt=0, description="of DPO, S-DPO and SimPO")
+    gamma: float = Field(0.5, description="margin of SimPO")
+    num_negatives: NumNegatives = 10
+    negatives: Literal["gumbel", "top", "uniform"] = Field("gumbel", description="which head items are compared with")
+    reweight: bool = Field(True, description="weigh tail labels e^reweight_strength : 1 within a batch")
+    reweight_strength: float = Field(1.0, ge=0, description="alpha of tail labels; 1: LPO4Rec, 2: R2Rec")
+    tail_of: TailOf = Field(
+        "items", description="what tail_share is a share of; prefixes: as the paper's program counts"
+    )
+    tail_share: float = Field(0.2, gt=0, lt=1, description="how much of it is the tail")
+
+
+class PreferenceConfig(SequenceConfig):
+    """A preference loss beside the cross-entropy."""
+
+    model: AlignedModel = AlignedModel()
+    start: AlignedStart = AlignedStart()
+    loss: PreferenceLoss = PreferenceLoss()
+
+
+class MeltExamples(Group):
+    """Who is rare, and what is seen of items."""
+
+    user_quantile: float = Field(0.8, gt=0, lt=1, description="users with shorter histories than this share are rare")
+    item_quantile: float = Field(0.78, gt=0, lt=1, description="items with fewer interactions than this share are rare")
+    max_contexts: MaxContexts = 50
+
+
+class MeltConfig(VectorConfig):
+    """Two branches beside a fitted encoder; a step has as many users as items."""
+
+    start: FolderStart = FolderStart()
+    examples: MeltExamples = MeltExamples()
+    loop: Loop = Loop(batch_size=128, max_steps=600, evaluate_every=100)
+
+    @property
+    def curriculum_steps(self) -> int:
+        """The steps over which the curriculum goes, as the decay does."""
+        steps = self.optimiser.decay_steps or self.loop.max_steps
+        assert steps is not None
+        return steps
+
+    @model_validator(mode="after")
+    def _the_curriculum_ends(self) -> Self:
+        if self.optimiser.decay_steps is None and self.loop.max_steps is None:
+            raise ValueError("the curriculum needs an end; give loop.max_steps or optimiser.decay_steps")
+        return self
+
+
+class ContextModel(Group):
+    """What infers a vector from contexts."""
+
+    num_heads: NumHeads = 2
+    dropout: Dropout = 0.1
+
+
+class CitiesExamples(Group):
+    """Who is rare, and what is seen of items."""
+
+    reach: int = Field(24, ge=1, description="items to each side of an occurrence")
+    max_contexts: MaxContexts = 10
+    rare: int = Field(5, ge=1, description="items with at most so many interactions get a new vector")
+
+
+class CitiesConfig(VectorConfig):
+    """Vectors of rare items from their contexts."""
+
+    model: ContextModel = ContextModel()
+    start: FolderStart = FolderStart()
+    examples: CitiesExamples = CitiesExamples()
+    optimiser: Optimiser = Optimiser(warmup_steps=50)
+    loop: Loop = Loop(max_steps=600, evaluate_every=100)
+
+
+class TowerModel(EncoderModel):
+    """Two towers and how their products are searched."""
+
+    user_tower: Literal["mf", "mean", "sasrec", "gru4rec", "caser", "fmlp"] = Field(
+        "mean", description="by user id (mf), or from the history: its mean, or a sequence encoder"
+    )
+    normalise: bool = Field(False, description="score by directions alone; then set temperature to about 0.1")
+    temperature: float = Field(1.0, gt=0, description="scores are divided by it")
+    item_columns: ItemColumns = ()
+    index: Literal["exact", "faiss"] = Field("exact", description="how answers are found; faiss needs the extra ann")
+
+
+class TowerLoss(Group):
+    """The softmax of an item among its negatives."""
+
+    negatives: Literal["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"] = Field(
+        "xir", description="the rivals of an item: the whole catalogue, or those of the batch by one of the samplers"
+    )
+    correction: Literal["sampled", "program"] = Field(
+        "sampled", description="weights of negatives: unbiased for what is not masked, or as public programs have them"
+    )
+    form: Literal["resampled", "weighted", "corrected"] = Field("resampled", description="of BIR")
+    draw: Literal["systematic", "independent"] = Field("systematic", description="of BIR and XIR")
+    cache_share: float = Field(0.5, ge=0, le=1, description="XIR's lambda: the share of the cache's softmax")
+    cache_counts: Literal["step", "all"] = Field(
+        "step", description="XIR's cache is drawn by how often its items were, in the last step or in all"
+    )
+    num_uniform: int | None = Field(None, ge=1, description="of MNS; null: as many as the batch")
+    rate: float = Field(0.01, gt=0, le=1, description="of G-Tower; the paper's 1e-4 for long streams")
+    mask_known: bool = Field(True, description="a user's other training items are no negatives")
+
+
+class TowerConfig(VectorConfig):
+    """Two towers; the study's own: model.user_tower mf, model.width 32, start.items random, choose.seen_weight 0."""
+
+    model: TowerModel = TowerModel()
+    start: ItemStart = ItemStart()
+    loss: TowerLoss = TowerLoss()
+    optimiser: TableOptimiser = TableOptimiser(learning_rate=1e-2, weight_decay=1e-5, clip_norm=None)
+    loop: Loop = Loop(batch_size=2048, max_epochs=30)
+    choose: ChooseSeen = ChooseSeen(monitor="new/ndcg@20")
+
+    @model_validator(mode="after")
+    def _a_batch_has_a_negative(self) -> Self:
+        if self.loop.batch_size < 2:
+            raise ValueError(f"loop.batch_size={self.loop.batch_size} is below 2; a batch has its own negatives")
+        return self

@@ -1,0 +1,44 @@
+"""A method from a file of the user's own."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from beamwood.errors import InputError
+from beamwood.methods.method import Method, MethodFile
+
+__all__ = ["method_in"]
+
+
+def method_in(path: str) -> Method:
+    """The `METHOD` that a .py file defines; the file is run, once for each content of it.
+
+    Errors: no such file, one that fails, one without a `METHOD`.
+    """
+    file = Path(path).resolve()
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"the method file {path} cannot be read: {error}") from None
+    sha256 = hashlib.sha256(content).hexdigest()
+    # What it defines is found under this name, as pydantic and dataclasses look types up.
+    name = f"beamwood_method_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}_{sha256[:16]}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[name]
+            raise InputError(f"the method file {path} fails: {type(error).__name__}: {error}") from error
+    method = vars(sys.modules[name]).get("METHOD")
+    if not isinstance(method, Method):
+        raise InputError(f"the method file {path} defines no METHOD; write METHOD = Method(name=..., ...)")
+    return replace(method, file=MethodFile(str(file), sha256))

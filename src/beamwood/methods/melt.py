@@ -1,0 +1,37 @@
+"""MELT: two branches beside a fitted sequence model that tell rare items and short histories what they lack.
+
+Source: "MELT: Mutual Enhancement of Long-Tailed User and Item for Sequential Recommendation".
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from beamwood.data.split import Split
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.vectors.settings import MeltConfig
+from beamwood.methods.method import Fitted, Method, Needs
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["METHOD", "Config"]
+
+
+class Config(MeltConfig):
+    """The branches on top of the model in `start.folder`; the paper's quantiles call four fifths of both rare."""
+
+
+def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+    """As `fit_melt`."""
+    from beamwood.fitting.vectors.melt import fit_melt
+
+    return fit_melt(split, config, **options)
+
+
+METHOD = Method(
+    name="melt",
+    summary="on top of a fitted sequence model (`--from`): vectors of rare items from their contexts; it also lifts "
+    "short histories",
+    Config=Config,
+    fit=fit,
+    needs=Needs(steps=True, fitted=(Fitted("start.folder", "--from"),)),
+)

@@ -1,0 +1,149 @@
+"""What a method is: its name, its settings, how it is fitted, and what it needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from beamwood.errors import InputError
+from beamwood.fitting.assemble import build_retriever
+from beamwood.fitting.settings import Settings
+from beamwood.methods.arguments import check_split, checked_options, configured
+
+if TYPE_CHECKING:
+    from beamwood.data.split import Split
+    from beamwood.retrieval.retriever import Retriever
+    from beamwood.types import Searcher
+
+__all__ = ["Fitted", "Method", "MethodFile", "Needs"]
+
+Table = Literal["items", "users", "context"]
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A setting that names the folder of a fitted model, and the option of the command line that gives it.
+
+    `required`: nothing is fitted without; `or_counting`: a counting method's name stands for the folder, too.
+    """
+
+    setting: str
+    option: str
+    required: bool = True
+    or_counting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a method asks of its surroundings.
+
+    `steps`: it trains by steps, so it takes a run folder, a time limit and resume. `users`: it knows the users of
+    training alone, always (True) or where a setting has one of the words. `time`: the log has times. `columns`: the
+    settings that name columns, and of which table. `fitted`: the fitted models that it goes on from.
+    """
+
+    steps: bool = False
+    users: bool | Mapping[str, tuple[str, ...]] = False
+    time: bool = False
+    columns: Mapping[str, Table] = field(default_factory=dict)
+    fitted: tuple[Fitted, ...] = ()
+
+    @property
+    def alone(self) -> bool:
+        """Is it fitted from a split and nothing else?"""
+        return not any(each.required for each in self.fitted)
+
+    def knows_users(self, config: Settings) -> bool:
+        """Does a configuration know the users of training alone?"""
+        return self.users is True or self.users_by(config) is not None
+
+    def users_by(self, config: Settings) -> str | None:
+        """The setting by which a configuration knows the users of training alone, None where none does."""
+        words, values = self.users if isinstance(self.users, Mapping) else {}, config.flat()
+        return next((name for name in words if values[name] in words[name]), None)
+
+    def named_columns(self, config: Settings, table: Table) -> list[str]:
+        """The columns of a table that a configuration names, as name or name:kind."""
+        values = config.flat()
+        return [column for name, own in self.columns.items() if own == table for column in values[name]]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodFile:
+    """The file that a method was read from, and the sha256 of its content."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What a user names, compares and configures.
+
+    Either `fit(split, config, **options)`, `options` those of `TrainOptions`, returns a `Retriever`; or
+    `build(split, config, seed)` returns a searcher, or one and what is to be said of its fit. `presets`: settings by
+    name, dotted. `searchers`: the searcher classes by kind that a method in a file of its own brings.
+    """
+
+    name: str
+    summary: str
+    Config: type[Settings]
+    fit: Callable[..., Retriever] | None = None
+    build: Callable[..., Searcher | tuple[Searcher, Mapping[str, Any]]] | None = None
+    needs: Needs = Needs()
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    searchers: Mapping[str, type[Any]] = field(default_factory=dict)
+    file: MethodFile | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InputError(f"name={self.name!r} is no name of a method; write letters, digits, '-' and '_'")
+        if (self.fit is None) == (self.build is None):
+            raise InputError(f"the method {self.name} needs either fit or build; give one of the two")
+        known = self.Config.names()
+        named = [*self.needs.columns, *(each.setting for each in self.needs.fitted)]
+        for name in [*named, *(self.needs.users if isinstance(self.needs.users, Mapping) else ())]:
+            if name not in known:
+                raise InputError(f"the method {self.name} needs '{name}', which is none of its settings")
+
+    def configured(self, config: Any) -> Settings:
+        """Its own settings, of None or a mapping too. Errors: `InputError` on unknown keys and wrong values."""
+        return configured(self.Config, config)
+
+    def fitted(self, split: Split, config: Any = None, **options: Any) -> Retriever:
+        """Fit it on a split; `options` are those of `TrainOptions`, and its own.
+
+        Errors: `InputError` on settings and options that it lacks, users that it cannot know, a log without times.
+        """
+        check_split(split)
+        config = self.configured(config)
+        given = checked_options(self, options)
+        self._check_needs(split, config)
+        if self.fit is not None:
+            retriever = self.fit(split, config, **given)
+        else:
+            assert self.build is not None
+            seed = given.get("seed", 0)
+            built = self.build(split, config, seed)
+            searcher, facts = built if isinstance(built, tuple) else (built, {})
+            retriever = build_retriever(
+                searcher, split, method=self.name, config=config, seed=seed, training=dict(facts)
+            )
+        about: dict[str, Any] = {"method": self.name}
+        if self.file is not None:
+            about["method_file"] = {"path": self.file.path, "sha256": self.file.sha256}
+        return replace(retriever, metadata=retriever.metadata | about)
+
+    def _check_needs(self, split: Split, config: Settings) -> None:
+        if self.needs.knows_users(config) and split.name == "users":
+            by = self.needs.users_by(config)
+            who = self.name if by is None else f"{by}={config.flat()[by]}"
+            raise InputError(
+                f"{who} knows the users of training only, but --split users tests on others; use --split "
+                f"leave-one-out, time or boundary, or another {'method' if by is None else by}"
+            )
+        if self.needs.time and split.dataset.times is None:
+            raise InputError(f"{self.name} needs times; give a log with them (--time-column)")

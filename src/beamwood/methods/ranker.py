@@ -1,0 +1,42 @@
+"""A ranker of users' lists, by any ranking loss or by GuidedRec's learned NDCG; it searches the whole catalogue.
+
+Source: "GuidedRec" (Rashed et al. 2021), sections 4-5; the rivals' losses as in `losses.ranking`.
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from beamwood.data.split import Split
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.ranking.settings import RankerConfig
+from beamwood.methods.method import Method, Needs
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["METHOD", "Config"]
+
+
+class Config(RankerConfig):
+    """A ranker; the defaults are GuidedRec's own for ML-100K."""
+
+
+def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+    """As `fit_ranker`."""
+    from beamwood.fitting.ranking.lists import fit_ranker
+
+    return fit_ranker(split, config, **options)
+
+
+METHOD = Method(
+    name="ranker",
+    summary="GraphRec, NeuMF or DIN scoring pairs, by GuidedRec's learned NDCG or a ranking loss; alone it ranks the "
+    "whole catalogue (GraphRec, the default, and NeuMF know users: `--split leave-one-out`, `time` or `boundary`; DIN, "
+    "`--set model.kind=din`, any)",
+    Config=Config,
+    fit=fit,
+    needs=Needs(
+        steps=True,
+        users={"model.kind": ("graphrec", "neumf")},
+        columns={"model.item_columns": "items", "model.user_columns": "users"},
+    ),
+)

@@ -1,0 +1,30 @@
+"""The searchers that a saved folder needs of the method that it was fitted with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+from beamwood.artefact import read_manifest
+from beamwood.errors import InputError
+from beamwood.methods import load_method
+from beamwood.methods.method import Method
+from beamwood.retrieval.load import files_of
+
+__all__ = ["searchers_of"]
+
+
+def searchers_of(method: str | PathLike[str] | Method, folder: Any) -> Mapping[str, type[Any]]:
+    """The searcher classes by kind of a method for a folder. Errors: a file that is none of those of the fit."""
+    given = load_method(method)
+    if isinstance(method, Method) or given.file is None:
+        return given.searchers
+    known = files_of(read_manifest(folder, kind="retriever"))
+    if given.file.sha256 not in [file.get("sha256") for file in known]:
+        named = ", ".join(f"{file.get('path')} (sha256 {str(file.get('sha256'))[:12]})" for file in known) or "none"
+        raise InputError(
+            f"{folder} was fitted with the method file {named}, and {given.file.path} has sha256 "
+            f"{given.file.sha256[:12]}; give the file as it was, or its METHOD where that still fits"
+        )
+    return given.searchers

@@ -1,0 +1,36 @@
+"""SASRec trained by softmax over the catalogue; see `models.sasrec`.
+
+Source: Kang and McAuley, "Self-Attentive Sequential Recommendation".
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from beamwood.data.split import Split
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.vectors.settings import SequenceConfig
+from beamwood.methods.method import Method, Needs
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["METHOD", "Config"]
+
+
+class Config(SequenceConfig):
+    """SASRec; the defaults were chosen on validation data of `ml1m`."""
+
+
+def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+    """As `fit_sequence`."""
+    from beamwood.fitting.vectors.sequence import fit_sequence
+
+    return fit_sequence(split, config, "sasrec", **options)
+
+
+METHOD = Method(
+    name="sasrec",
+    summary="self-attention over the latest items, softmax over the whole catalogue",
+    Config=Config,
+    fit=fit,
+    needs=Needs(steps=True),
+)
