@@ -38,8 +38,32 @@ import safetensors.numpy
 from benchmarks.golden_cases import CASES, REFUSED_CALLS, REFUSED_FITS, Case, Log, planted_log, real_log
 
 # What the code under test calls otherwise than the tables here; a setting may also be named "method:setting".
-RENAMED_METHODS: dict[str, str] = {}
-RENAMED_SETTINGS: dict[str, str] = {}
+RENAMED_METHODS: dict[str, str] = {"two-stage": "two_stage"}
+RENAMED_SETTINGS: dict[str, str] = {
+    "attention": "model.attention",
+    "attention_start": "start.attention",
+    "beta": "loss.beta",
+    "embedding_optimizer": "optimiser.embeddings",
+    "embeddings": "tree.embeddings",
+    "examples": "examples.of",
+    "item_start": "start.items",
+    "loss": "loss.kind",
+    "model": "model.kind",
+    "node_start": "start.scores",
+    "normalised_labels": "loss.normalised",
+    "ranker:beta": "loss.logistic_weight",
+    "repeat_start": "start.seen",
+    "repeat_weight": "choose.seen_weight",
+    "repeats": "model.seen",
+    "start": "start.folder",
+    "surrogate": "loss.surrogate",
+    "surrogate_start": "start.surrogate",
+    "targets": "examples.num_targets",
+    "training": "examples.pairs",
+    "tree": "tree.start",
+    "tree_updates": "tree.updates",
+    "validation": "choose.protocol",
+}
 # Parts of the names of metrics and of what a training says, as "all": "seen kept".
 RENAMED_METRICS: dict[str, str] = {}
 

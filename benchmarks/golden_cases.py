@@ -47,7 +47,7 @@ OTHER: Settings = {
     "depth_alpha": 0.5,
 }
 ENCODER: Settings = LOOP | WIDE | {"num_heads": 2, "hidden": 16, "num_vertical": 2, "num_horizontal": 4}
-SAMPLED: Settings = {"sampled_negatives": 20, "prior_power": 0.5, "embedding_optimizer": "lazy-adam"}
+SAMPLED: Settings = {"sampled_negatives": 20, "embedding_optimizer": "lazy-adam"}
 TOWERS: Settings = LOOP | WIDE | {"batch_size": 64, "hidden": 16, "item_start": "random"}
 MF: Settings = TOWERS | {"user_tower": "mf"}
 PAIRS: Settings = LOOP | {"width": 8, "length": 12, "attention": [8], "mlp": [16, 8]}
@@ -104,7 +104,6 @@ CASES: dict[str, Case] = {
     "two-stage": Case("two-stage", RANKED, BEHIND),
     "two-stage-alone": Case("two-stage", RANKED | {"item_start": "random", "retriever_weight": 0}, BEHIND),
     "two-stage-harmonised": Case("two-stage", RANKED | {"training": "harmonised", "negatives": "candidates"}, BEHIND),
-    "two-stage-weighted": Case("two-stage", RANKED | {"training": "weighted", "retriever_weight": 0}, BEHIND),
     "two-stage-context": Case("two-stage", RANKED | CONTEXT, BEHIND, "--context device=phone"),
     "two-stage-counted": Case("two-stage", {"num_candidates": 30}, f"{BEHIND} --ranker cooccurrence"),
     "two-stage-fitted": Case("two-stage", {"num_candidates": 30}, f"{BEHIND} --ranker {{ranker-din}}"),
