@@ -23,7 +23,7 @@ import torch
 
 from beamwood.data import ColumnNames, Dataset, disjoint_users, read_log
 from beamwood.data.split import by_boundary
-from beamwood.evaluation.protocol import evaluate, search_of
+from beamwood.evaluation.protocol import evaluate
 from beamwood.evaluation.significance import bootstrap_interval, compare
 from beamwood.fitting.vectors.towers import TwoTowerTask
 from beamwood.methods.two_tower import METHOD, Config
@@ -198,7 +198,7 @@ def quality(arguments: argparse.Namespace) -> None:
 
 def judged(searcher: Any, split: Any) -> dict[str, np.ndarray]:
     """NDCG and recall of every test user, training items taken out."""
-    result = evaluate(**search_of(searcher), queries=split.test, ks=CUTS, exclude_consumed=True)
+    result = evaluate(searcher, split.test, ks=CUTS, exclude_consumed=True)
     return {key: column for key, column in result.values.items() if key.split("@")[0] in ("ndcg", "recall")}
 
 

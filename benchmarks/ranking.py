@@ -57,11 +57,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def judged(searcher: Any, split: Any, lists: Any) -> dict[str, np.ndarray]:
     """Per-user metrics of both protocols on the test items."""
-    from beamwood.evaluation.protocol import evaluate, search_of
+    from beamwood.evaluation.protocol import evaluate
     from beamwood.evaluation.sampled import evaluate_sampled
 
     values = {f"sampled/{name}": column for name, column in evaluate_sampled(searcher, lists, ks=CUTS).items()}
-    whole = evaluate(**search_of(searcher), queries=split.test, ks=CUTS, exclude_consumed=True).values
+    whole = evaluate(searcher, split.test, ks=CUTS, exclude_consumed=True).values
     return values | {f"full/{name}": whole[name] for k in CUTS for name in (f"hit_rate@{k}", f"ndcg@{k}")}
 
 

@@ -19,7 +19,7 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import Market, MarketConfig, make_market
 from beamwood.methods.dtr import METHOD
 from beamwood.theory.planted import missed, missed_in_theory
-from beamwood.types import ItemLists
+from beamwood.types import Query, SearchOptions
 
 MARKET = MarketConfig(
     num_users=3000, num_items=64, num_groups=1, categories_per_group=1, num_tastes=3, min_events=10, max_events=30,
@@ -47,8 +47,8 @@ class NextItem:
     def num_items(self) -> int:
         return int(self.market.emission.shape[1])
 
-    def score(self, histories: ItemLists, items_BM: Any) -> Any:
-        return np.take_along_axis(self.market.next_probabilities(histories), np.asarray(items_BM), axis=1)
+    def score(self, query: Query, items_BM: Any) -> Any:
+        return np.take_along_axis(self.market.next_probabilities(query.histories), np.asarray(items_BM), axis=1)
 
 
 def hard_categories(market: Market) -> Any:
@@ -72,9 +72,10 @@ def one(seed: int, steps: int, k: int) -> dict[str, Any]:
         if labels == "summed":
             for name, loss in missed_in_theory(searcher.tree, eta, k).items():
                 result[f"theory, {name}"] = [loss.items, loss.probability]
+        query = Query.of(histories)
         for name, items in (
-            ("beam", searcher.search(histories, k, beam_width=k).items),
-            ("all leaves", searcher.exact(histories, k).items),
+            ("beam", searcher.search(query, k, SearchOptions(beam_width=k)).items),
+            ("all leaves", searcher.exact(query, k).items),
         ):
             loss = missed(eta, items)
             result[f"{labels}, {name}"] = [loss.items, loss.probability]

@@ -146,14 +146,14 @@ def measured(retriever: Any, split: Any, rule: Any) -> tuple[dict[str, np.ndarra
     from beamwood.evaluation.protocol import evaluate, evaluate_both
 
     rare = rule.tail(split.train)
-    search = retriever.searcher.search
-    views = evaluate_both(search, split.test, ks=CUTS, tail=rare, batch_size=1024)
+    searcher = retriever.searcher
+    views = evaluate_both(searcher, split.test, ks=CUTS, tail=rare, batch_size=1024)
     names = [f"{metric}@{cut}" for metric in METRICS for cut in CUTS]
     values = {f"{view}/{name}": result.values[name] for view, result in views.items() for name in names}
     values["is_tail"] = rare.mask[split.test.labels.items]
     rows = np.unique(np.linspace(0, len(split.test) - 1, 2000).astype(np.int64))
-    gap = tail_gap(retriever.searcher, split.test.take(rows).askers, rare.mask)
-    valid = evaluate(search, split.valid, ks=CUTS, exclude_consumed=False, batch_size=1024).values
+    gap = tail_gap(searcher, split.test.take(rows).query(searcher.needs), rare.mask)
+    valid = evaluate(searcher, split.valid, ks=CUTS, exclude_consumed=False, batch_size=1024).values
     of_tail = rare.mask[split.valid.labels.items]
     facts = {
         "tail_rule": rare.rule,

@@ -10,7 +10,6 @@ stopped and started anew. The split is that of disjoint users with seed 2026, wh
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import time
@@ -63,6 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
     from beamwood.fitting.tree.start import fit_estimator
     from beamwood.methods import every, load_method
     from beamwood.training.run_folder import RunFolder
+    from beamwood.types import SearchOptions
 
     if arguments.clock == "processor":
         processor_clock()
@@ -96,14 +96,15 @@ def run(arguments: argparse.Namespace) -> None:
             retriever = module.fitted(split, config, seed=seed, **options)
             seconds = time.perf_counter() - began
             rare = TailRule().tail(split.train)
-            views = evaluate_both(retriever.searcher.search, split.test, ks=CUTS, tail=rare)
+            views = evaluate_both(retriever.searcher, split.test, ks=CUTS, tail=rare)
             values = {
                 f"{view}/{key}": column for view, result in views.items() for key, column in result.values.items()
             }
             for width in [int(part) for part in arguments.beams.split(",") if part]:
                 if name in TRAINED and name != "din":
-                    search = functools.partial(retriever.searcher.search, beam_width=width)
-                    for view, result in evaluate_both(search, split.test, ks=CUTS[:1], tail=rare).items():
+                    wide = SearchOptions(beam_width=width)
+                    found = evaluate_both(retriever.searcher, split.test, ks=CUTS[:1], tail=rare, options=wide)
+                    for view, result in found.items():
                         values |= {f"{view}/{key}, beam {width}": column for key, column in result.values.items()}
             np.savez_compressed(target.with_suffix(".npz"), **values)
             document = {

@@ -35,9 +35,9 @@ KEYS = ("precision@1", "f@20", "ndcg@20")
 
 
 def judged(searcher: Any, split: Any) -> dict[str, np.ndarray]:
-    from beamwood.evaluation.protocol import evaluate_both, search_of
+    from beamwood.evaluation.protocol import evaluate_both
 
-    views = evaluate_both(**search_of(searcher), queries=split.test, ks=(1, 20))
+    views = evaluate_both(searcher, split.test, ks=(1, 20))
     return {f"{view}/{key}": result.values[key] for view, result in views.items() for key in KEYS}
 
 
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> None:
                     weight=config.choose.retriever_weight,
                     repeat_weight=config.choose.seen_weight,
                 )
-                weights, _ = sought.best(fitted.searcher.score_askers)
+                weights, _ = sought.best(fitted.searcher.ranker)
                 for target, given in zip(targets, ({}, weights), strict=True):
                     searcher = TwoStageSearcher(retriever.searcher, scorer, num_candidates=width, **given)
                     document = {

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beamwood.errors import InputError, nearest
-from beamwood.types import ItemLists, among
+from beamwood.types import ItemLists, Needs, Query, SearchOptions, among
 
 rows_of_items = st.lists(st.lists(st.integers(0, 20), max_size=7), max_size=8)
 
@@ -48,3 +48,50 @@ def test_wrong_arrays_are_refused():
 def test_nearest_names_the_closest():
     assert nearest("drt", ["dtr", "tdm"]) == "; did you mean 'dtr'?"
     assert nearest("xyz", ["dtr", "tdm"]) == "; known: dtr, tdm"
+
+
+def test_a_query_is_taken_apart_with_all_that_it_holds():
+    query = Query(np.array([4, -1, 2]), ItemLists.from_lists([[1], [], [2, 3]]), {"device": np.array([[1], [0], [2]])})
+    part = query.take([2, 0])
+    assert part.users.tolist() == [2, 4]
+    assert [list(row) for row in part.histories] == [[2, 3], [1]]
+    assert part.context["device"].tolist() == [[2], [1]]
+    assert Query.of(query.histories).users.tolist() == [-1, -1, -1]
+    with pytest.raises(InputError, match="2 users and 3 histories"):
+        Query(np.array([1, 2]), query.histories)
+    with pytest.raises(InputError, match="the context 'device' has 1 rows for 3 users"):
+        Query(query.users, query.histories, {"device": np.zeros((1, 2))})
+
+
+def test_what_an_owner_makes_of_a_query_is_made_once():
+    query, made = Query.of(ItemLists.empty(2)), []
+
+    def make():
+        made.append(len(made))
+        return made[-1]
+
+    owners = [object(), object()]
+    assert [query.once(owner, make) for owner in (*owners, *owners)] == [0, 1, 0, 1]
+    assert query.take([0]).once(owners[0], make) == 2
+    # An owner that nobody else holds is not taken for the next one.
+    assert len({query.once(object(), make) for _ in range(50)}) == 50
+
+
+def test_options_of_some_rows():
+    options = SearchOptions(ItemLists.from_lists([[1], [2, 3]]), np.ones(4, bool), 7, explain=True)
+    part = options.take(np.array([1]))
+    assert [list(row) for row in part.excluded] == [[2, 3]]
+    assert (part.allowed is options.allowed, part.beam_width, part.explain) == (True, 7, True)
+    assert SearchOptions(beam_width=3).take(np.array([0])) == SearchOptions(beam_width=3)
+
+
+def test_needs_of_several_parts():
+    class Column:
+        def __init__(self, name, key):
+            self.name, self.key = name, key
+
+    one, other, again = Column("device", "device#1"), Column("device", "device#2"), Column("device", "device#1")
+    both = Needs.joined([Needs(True, 5, (one,)), Needs(context=(other, again))])
+    assert (both.users, both.num_users, both.names) == (True, 5, ("device",))
+    assert [column.key for column in both.context] == ["device#1", "device#2"]
+    assert Needs.joined([]) == Needs()

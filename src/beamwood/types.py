@@ -5,9 +5,9 @@ Shape legend: B rows of a batch, L history length, N items, k results asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,22 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 
 __all__ = [
-    "Askers",
     "BoolArray",
+    "ContextColumn",
     "Estimator",
     "FloatArray",
     "Hits",
     "IndexArray",
     "ItemLists",
-    "PersonalSearcher",
+    "Needs",
+    "PartHits",
+    "Query",
+    "SearchOptions",
     "Searcher",
     "among",
-    "context_columns",
-    "is_personal",
-    "needs_users",
 ]
 
+_T = TypeVar("_T")
 IndexArray = NDArray[np.integer[Any]]
 FloatArray = NDArray[np.floating[Any]]
 BoolArray = NDArray[np.bool_]
@@ -159,33 +160,126 @@ def among(items_BM: IndexArray, lists: ItemLists) -> BoolArray:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Askers:
-    """B askers: `users` int64[B] by index (-1 for an unknown one), `histories` one row each.
+class ContextColumn(Protocol):
+    """A column of the context that encodes itself: what it is called in a frame, and how its values become numbers."""
 
-    `context`: a polars frame of one row each, the circumstances in which they ask, or None where nothing is known.
+    @property
+    def name(self) -> str:
+        """The column of a frame."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """What its encoded values are called: two parts may read one column in different ways."""
+        ...
+
+    def encode(self, values: Any | None, num_rows: int) -> NDArray[Any]:
+        """[num_rows, ..], a row each of a polars series; None: missing throughout. Errors: values that do not fit."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Query:
+    """B rows that are asked for: `users` int64[B] by index (-1 for an unknown one), `histories` one row each.
+
+    `context`: by the key of a column what it encodes, one row each; None, like a key that is not there, is missing.
     """
 
     users: NDArray[np.int64]
     histories: ItemLists
-    context: Any = None
+    context: Mapping[str, NDArray[Any]] | None = None
+    _made: dict[int, tuple[object, Any]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.users) != len(self.histories):
             raise InputError(f"{len(self.users)} users and {len(self.histories)} histories; give one history a user")
-        if self.context is not None and len(self.context) != len(self.users):
-            raise InputError(
-                f"the context has {len(self.context)} rows for {len(self.users)} askers; give one row each"
-            )
+        for key, values in (self.context or {}).items():
+            if len(values) != len(self.users):
+                raise InputError(
+                    f"the context '{key}' has {len(values)} rows for {len(self.users)} users; give one row each"
+                )
+
+    @classmethod
+    def of(cls, histories: ItemLists) -> Self:
+        """A query of histories alone: nobody known asks."""
+        return cls(np.full(len(histories), -1, np.int64), histories)
 
     def __len__(self) -> int:
         return len(self.users)
 
     def take(self, rows: IndexArray) -> Self:
-        """The askers of the given rows."""
+        """The query of the given rows."""
         rows = np.asarray(rows, np.int64)
-        context = None if self.context is None else self.context[rows]
+        context = None if self.context is None else {key: values[rows] for key, values in self.context.items()}
         return type(self)(self.users[rows], self.histories.take(rows), context)
+
+    def once(self, owner: object, make: Callable[[], _T]) -> _T:
+        """What `make` gives, made once for this query and this owner: a searcher encodes a query once.
+
+        An owner must not change between two calls.
+        """
+        # The owner is kept, so that its identity is not given to another object meanwhile.
+        kept = self._made.get(id(owner))
+        if kept is None:
+            kept = self._made[id(owner)] = owner, make()
+        made: _T = kept[1]
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What a search leaves out, what it may show, its effort, and whether it says how it came to its answer.
+
+    `excluded`: one list of items a row; `allowed` bool[N], for all rows; `beam_width`: of a tree, in place of its own;
+    `explain`: `Hits.parts` is filled by a searcher of several parts.
+    """
+
+    excluded: ItemLists | None = None
+    allowed: BoolArray | None = None
+    beam_width: int | None = None
+    explain: bool = False
+
+    def take(self, rows: IndexArray) -> Self:
+        """The options of the given rows."""
+        return self if self.excluded is None else replace(self, excluded=self.excluded.take(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a searcher looks at besides histories.
+
+    `users`: it must know who asks, by an index below `num_users` (0: it knows none), or -1 for an unknown user;
+    `context`: the columns that it looks at.
+    """
+
+    users: bool = False
+    num_users: int = 0
+    context: tuple[ContextColumn, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, each once."""
+        return tuple(dict.fromkeys(column.name for column in self.context))
+
+    @classmethod
+    def joined(cls, parts: Iterable[Needs]) -> Self:
+        """The needs of all parts together."""
+        needs = list(parts)
+        columns = {column.key: column for each in needs for column in each.context}
+        return cls(
+            any(each.users for each in needs),
+            max((each.num_users for each in needs), default=0),
+            tuple(columns.values()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartHits:
+    """What one part of a searcher gave: its `kind`, its `hits` in its own order, and the seconds that it took."""
+
+    kind: str
+    hits: Hits
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +287,14 @@ class Hits:
     """What a search found, best first: score descending, ties by item index ascending.
 
     `items` int32[B, k], -1 where fewer than k items were allowed; `scores` float32[B, k], -inf there.
-    `scored` int64[B], how many nodes or items were scored for each row.
+    `scored` int64[B], how many nodes or items were scored for each row. `parts`: what each part of the searcher gave,
+    the one that brings candidates first, where `SearchOptions.explain` asked for it; else empty.
     """
 
     items: NDArray[np.int32]
     scores: NDArray[np.float32]
     scored: NDArray[np.int64]
+    parts: tuple[PartHits, ...] = ()
 
 
 @runtime_checkable
@@ -208,7 +304,7 @@ class Estimator(Protocol):
     @property
     def num_items(self) -> int: ...
 
-    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
         ...
 
@@ -226,63 +322,16 @@ class Searcher(Estimator, Protocol):
     @property
     def num_items(self) -> int: ...
 
-    def search(
-        self,
-        histories: ItemLists,
-        k: int,
-        *,
-        excluded: ItemLists | None = None,
-        allowed: BoolArray | None = None,
-    ) -> Hits:
-        """The k best items of each row, none of its `excluded` row, all with `allowed[item]` (bool[N])."""
+    @property
+    def needs(self) -> Needs:
+        """What it looks at besides histories."""
+        ...
+
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best items of each row, none of its `options.excluded` row, all with `options.allowed`."""
         ...
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]: ...
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self: ...
-
-
-@runtime_checkable
-class PersonalSearcher(Searcher, Protocol):
-    """A searcher that may have to know who asks: if `needs_users`, only `search_askers` and `score_askers` answer.
-
-    `context_columns`: the columns of the askers' circumstances that it looks at, others are no matter to it.
-    """
-
-    @property
-    def needs_users(self) -> bool: ...
-
-    @property
-    def context_columns(self) -> tuple[str, ...]: ...
-
-    def search_askers(
-        self,
-        askers: Askers,
-        k: int,
-        *,
-        excluded: ItemLists | None = None,
-        allowed: BoolArray | None = None,
-    ) -> Hits:
-        """As `search`, for users and their histories."""
-        ...
-
-    def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
-        """As `score`."""
-        ...
-
-
-def is_personal(searcher: Searcher) -> bool:
-    """Is this searcher to be asked with `Askers`, for who they are or for their circumstances?"""
-    return needs_users(searcher) or bool(context_columns(searcher))
-
-
-def context_columns(searcher: Estimator) -> tuple[str, ...]:
-    """The columns of the askers' circumstances that this searcher looks at."""
-    columns: tuple[str, ...] = getattr(searcher, "context_columns", ())
-    return columns
-
-
-def needs_users(searcher: Estimator) -> bool:
-    """Must this searcher know who asks?"""
-    return bool(getattr(searcher, "needs_users", False))

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from beamwood.data.features import encode_columns, fit_columns
+from beamwood.data.features import encode_columns, encode_context, fit_columns
 from beamwood.errors import InputError
 
 FRAME = pl.DataFrame(
@@ -209,3 +209,19 @@ def test_a_name_that_looks_like_a_pattern_is_a_name(name, cells):
 def test_arrays_are_lists_whatever_their_name():
     frame = pl.DataFrame({"^a.*$": pl.Series([[1, 2], None], dtype=pl.Array(pl.Int64, 2))})
     assert encode_columns(fit_columns(frame, ["^a.*$"]), frame).arrays["^a.*$"].tolist() == [[1, 2, 0], [0, 0, 1]]
+
+
+def test_a_context_is_encoded_by_the_columns_that_are_looked_at():
+    frame = pl.DataFrame({"device": ["tv", None, "phone"], "hour": [3.0, 5.0, None], "other": [1, 2, 3]})
+    columns = fit_columns(frame, ["device", "hour"])
+    given = encode_context(columns, frame, 3)
+    for column in columns:
+        assert np.array_equal(given[column.key], encode_columns(columns, frame).arrays[column.name])
+    # What is not there is missing, as a null is.
+    nothing = encode_context(columns, None, 2)
+    nulls = encode_columns(columns, frame.with_columns(pl.lit(None).alias(name) for name in ("device", "hour")))
+    for column in columns:
+        assert np.array_equal(nothing[column.key], nulls.arrays[column.name][:2])
+    assert encode_context((), frame, 3) is None
+    # The same column, learned from other rows, is another.
+    assert fit_columns(frame[:1], ["device"])[0].key != columns[0].key == fit_columns(frame, ["device"])[0].key

@@ -6,7 +6,7 @@ import pytest
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import BayesSearcher, MarketConfig, make_market
 from beamwood.errors import InputError
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Query, SearchOptions
 
 TINY = MarketConfig(
     num_users=40_000,
@@ -61,7 +61,7 @@ def test_bayes_beats_popularity_by_far():
     data = Dataset.from_log(read_log(market.log), market.item_frame)
     split = disjoint_users(data)
     popular = np.argsort(-split.train.item_counts)[:20]
-    hits = BayesSearcher(market).search(split.test.histories, 20)
+    hits = BayesSearcher(market).search(Query.of(split.test.histories), 20)
     bayes = np.mean([np.isin(row, labels).mean() for row, labels in zip(hits.items, split.test.labels, strict=True)])
     base = np.mean([np.isin(popular, labels).mean() for labels in split.test.labels])
     assert bayes > 1.5 * base
@@ -79,7 +79,7 @@ def test_bayes_beats_cooccurrence_clearly():
     recent = split.test.histories.last(10)
     np.add.at(asked, (recent.rows, recent.items), 1)
     rival = np.argsort(-(asked @ cosine), axis=1)[:, :20]
-    bayes = BayesSearcher(market).search(split.test.histories, 20).items
+    bayes = BayesSearcher(market).search(Query.of(split.test.histories), 20).items
 
     def precision(items_BK):
         return np.mean([np.isin(row, labels).mean() for row, labels in zip(items_BK, split.test.labels, strict=True)])
@@ -113,9 +113,11 @@ def test_searcher_masks_and_pads():
     searcher = BayesSearcher(market)
     allowed = np.zeros(30, bool)
     allowed[[3, 4]] = True
-    hits = searcher.search(ItemLists.from_lists([[1, 2]]), 3, excluded=ItemLists.from_lists([[3]]), allowed=allowed)
+    hits = searcher.search(
+        Query.of(ItemLists.from_lists([[1, 2]])), 3, SearchOptions(ItemLists.from_lists([[3]]), allowed)
+    )
     assert hits.items.tolist() == [[4, -1, -1]]
-    assert searcher.score(ItemLists.from_lists([[1]]), np.array([[4, -1]]))[0, 1] == -np.inf
+    assert searcher.score(Query.of(ItemLists.from_lists([[1]])), np.array([[4, -1]]))[0, 1] == -np.inf
 
 
 def test_wrong_configuration():

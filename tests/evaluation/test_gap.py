@@ -13,7 +13,7 @@ from beamwood.evaluation.page import histogram, page
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
 from beamwood.retrieval.two_tower import TwoTowerSearcher
-from beamwood.types import Askers, ItemLists
+from beamwood.types import ItemLists, Query
 
 
 class Table:
@@ -22,14 +22,14 @@ class Table:
     def __init__(self, table, kind="sequence"):
         self.table, self.kind, (self.num_users, self.num_items) = table.astype(np.float32), kind, table.shape
 
-    def score(self, histories, items):
-        return np.take_along_axis(self.table[histories.items], items, axis=1)
+    def score(self, query, items):
+        return np.take_along_axis(self.table[query.histories.items], items, axis=1)
 
 
 class UserTable(Table):
     """A ranker's scorer that looks the scores of a user up."""
 
-    needs_users, width = True, 3
+    needs_users, width, config = True, 3, {}
 
     def score(self, users, histories, items, context=None):
         return np.take_along_axis(self.table[users], items, axis=1)
@@ -37,7 +37,7 @@ class UserTable(Table):
 
 def asking(num_rows):
     """Users in another order than their histories, so that a mix-up of rows shows."""
-    return Askers(np.arange(num_rows)[::-1], ItemLists.from_lists([[row] for row in range(num_rows)]))
+    return Query(np.arange(num_rows)[::-1], ItemLists.from_lists([[row] for row in range(num_rows)]))
 
 
 def plain_gaps(weights, tail):

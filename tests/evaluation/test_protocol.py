@@ -1,28 +1,21 @@
 """The protocol: streaming equals whole, queries without labels are counted, a dishonest search is found out."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beamwood.data.split import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation import Tail, evaluate, evaluate_both
 from beamwood.evaluation.metrics import METRICS
 from beamwood.retrieval.top_k import top_k
-from beamwood.types import Hits, ItemLists
+from beamwood.types import Hits, ItemLists, Needs, Query, SearchOptions
 
 NUM_ITEMS = 25
 RARE = Tail(np.arange(NUM_ITEMS) >= NUM_ITEMS - 5, "tail = the last five")
-
-
-@dataclass
-class Queries:
-    users: np.ndarray
-    histories: ItemLists
-    labels: ItemLists
-    consumed: ItemLists
 
 
 def make_queries(seed, num_queries=17):
@@ -32,10 +25,17 @@ def make_queries(seed, num_queries=17):
     return Queries(np.arange(num_queries) * 3, histories, labels, histories.distinct())
 
 
-def search(histories, k, *, excluded=None, allowed=None):
+class Sines:
     """Scores that depend on the history, so that a mix-up of rows shows."""
-    scores = np.array([np.sin(np.arange(NUM_ITEMS) * (1 + row.sum())) for row in histories])
-    return top_k(scores.reshape(len(histories), NUM_ITEMS), k, excluded=excluded, allowed=allowed)
+
+    needs = Needs()
+
+    def search(self, query, k, options=SearchOptions()):
+        scores = np.array([np.sin(np.arange(NUM_ITEMS) * (1 + row.sum())) for row in query.histories])
+        return top_k(scores.reshape(len(query), NUM_ITEMS), k, excluded=options.excluded, allowed=options.allowed)
+
+
+SINES = Sines()
 
 
 @settings(max_examples=30, deadline=None)
@@ -44,7 +44,7 @@ def test_streaming_equals_plain_loops(seed, batch_size, exclude_consumed):
     queries = make_queries(seed)
     judged = [q for q in range(17) if len(queries.labels[q])]
     measured = evaluate(
-        search,
+        SINES,
         queries,
         ks=(3, 8),
         exclude_consumed=exclude_consumed,
@@ -57,7 +57,7 @@ def test_streaming_equals_plain_loops(seed, batch_size, exclude_consumed):
     shown = np.zeros(NUM_ITEMS)
     for place, q in enumerate(judged):
         row = ItemLists.from_lists([queries.histories[q]])
-        best = search(row, 8, excluded=row if exclude_consumed else None).items[0]
+        best = SINES.search(Query.of(row), 8, SearchOptions(row if exclude_consumed else None)).items[0]
         wanted = set(queries.labels[q].tolist())
         hits = len(wanted & set(best.tolist()))
         assert measured.values["f@8"][place] == pytest.approx(2 * hits / (8 + len(wanted)))
@@ -70,7 +70,7 @@ def test_streaming_equals_plain_loops(seed, batch_size, exclude_consumed):
 
 
 def test_both_views_in_one_call_and_as_dict():
-    both = evaluate_both(search, make_queries(0), ks=(5,), tail=RARE)
+    both = evaluate_both(SINES, make_queries(0), ks=(5,), tail=RARE)
     assert list(both) == ["all", "new"]
     document = both["new"].as_dict()
     assert document["protocol"]["consumed"] == "consumed items taken out"
@@ -82,43 +82,47 @@ def test_both_views_in_one_call_and_as_dict():
 def test_allowed_reaches_the_search():
     allowed = np.zeros(NUM_ITEMS, bool)
     allowed[[2, 7]] = True
-    measured = evaluate(search, make_queries(1), ks=(4,), exclude_consumed=False, allowed=allowed, tail=RARE)
+    options = SearchOptions(allowed=allowed)
+    measured = evaluate(SINES, make_queries(1), ks=(4,), exclude_consumed=False, options=options, tail=RARE)
     assert measured.overall["gini@4"] == pytest.approx(1 - 2 / NUM_ITEMS)
     assert measured.overall["coverage@4"] == pytest.approx(2 / NUM_ITEMS)
 
 
 def test_a_search_that_ignores_exclusions_is_refused():
-    def dishonest(histories, k, *, excluded=None, allowed=None):
-        return search(histories, k, allowed=allowed)
+    class Dishonest(Sines):
+        def search(self, query, k, options=SearchOptions()):
+            return super().search(query, k, replace(options, excluded=None))
 
     with pytest.raises(InputError, match="excluded items"):
-        evaluate(dishonest, make_queries(2), ks=(20,), exclude_consumed=True)
+        evaluate(Dishonest(), make_queries(2), ks=(20,), exclude_consumed=True)
 
 
 def test_an_answer_of_the_wrong_shape_or_range_is_refused():
-    def short(histories, k, *, excluded=None, allowed=None):
-        return search(histories, k - 1)
+    class Short(Sines):
+        def search(self, query, k, options=SearchOptions()):
+            return super().search(query, k - 1)
 
-    def beyond(histories, k, *, excluded=None, allowed=None):
-        hits = search(histories, k)
-        return Hits(hits.items + NUM_ITEMS, hits.scores, hits.scored)
+    class Beyond(Sines):
+        def search(self, query, k, options=SearchOptions()):
+            hits = super().search(query, k)
+            return Hits(hits.items + NUM_ITEMS, hits.scores, hits.scored)
 
     with pytest.raises(InputError, match="answered with shape"):
-        evaluate(short, make_queries(2), ks=(5,), exclude_consumed=False)
+        evaluate(Short(), make_queries(2), ks=(5,), exclude_consumed=False)
     with pytest.raises(InputError, match="catalogue ends at 24"):
-        evaluate(beyond, make_queries(2), ks=(5,), exclude_consumed=False, tail=RARE)
+        evaluate(Beyond(), make_queries(2), ks=(5,), exclude_consumed=False, tail=RARE)
 
 
 def test_wrong_arguments_are_refused():
     queries = make_queries(3)
     with pytest.raises(InputError, match="k=0 is below 1"):
-        evaluate(search, queries, ks=(0, 5), exclude_consumed=False)
+        evaluate(SINES, queries, ks=(0, 5), exclude_consumed=False)
     with pytest.raises(InputError, match="k=26 is above the 25 items"):
-        evaluate(search, queries, ks=(26,), exclude_consumed=False, tail=RARE)
+        evaluate(SINES, queries, ks=(26,), exclude_consumed=False, tail=RARE)
     with pytest.raises(InputError, match="ks is empty"):
-        evaluate(search, queries, ks=(), exclude_consumed=False)
+        evaluate(SINES, queries, ks=(), exclude_consumed=False)
     with pytest.raises(InputError, match="batch_size=0"):
-        evaluate(search, queries, exclude_consumed=False, batch_size=0)
-    queries.labels = ItemLists.empty(17)
+        evaluate(SINES, queries, exclude_consumed=False, batch_size=0)
+    queries = replace(queries, labels=ItemLists.empty(17))
     with pytest.raises(InputError, match="none of the 17 queries has a label"):
-        evaluate(search, queries, ks=(5,), exclude_consumed=False)
+        evaluate(SINES, queries, ks=(5,), exclude_consumed=False)

@@ -8,7 +8,7 @@ import pytest
 from beamwood.data.split import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_validation
-from beamwood.types import Askers, ItemLists
+from beamwood.types import ItemLists, Needs, Query
 
 NUM_ITEMS = 30
 QUERIES = Queries(
@@ -23,22 +23,19 @@ class Table:
     """Scores by user and item; by history, where it is not asked with users."""
 
     kind = "table"
-    num_items, context_columns = NUM_ITEMS, ()
+    num_items = NUM_ITEMS
 
     def __init__(self, needs_users=True, constant=False):
-        self.needs_users, self.constant = needs_users, constant
+        self.needs, self.constant = Needs(users=needs_users), constant
 
-    def score_askers(self, askers, items):
-        assert isinstance(askers, Askers)
-        values = np.sin(askers.users[:, None] * 31.0 + items * 7.0)
+    def score(self, query, items):
+        assert isinstance(query, Query)
+        if not self.needs.users:
+            return np.cos(query.histories.lengths[:, None] * 3.0 + items).astype(np.float32)
+        values = np.sin(query.users[:, None] * 31.0 + items * 7.0)
         return np.zeros(items.shape, np.float32) if self.constant else values.astype(np.float32)
 
-    def score(self, histories, items):
-        assert not self.needs_users
-        return np.cos(histories.lengths[:, None] * 3.0 + items).astype(np.float32)
-
     def search(self): ...
-    def search_askers(self): ...
     def export(self): ...
     @classmethod
     def restore(cls): ...
@@ -66,10 +63,8 @@ def test_values_equal_a_loop(needs_users):
             gains = {"hit_rate": [], "ndcg": [], "mrr": []}
             for row in np.flatnonzero(lists.rows_P == query):
                 items = lists.items_PM[row][None, :]
-                asked = Askers(QUERIES.users[[query]], QUERIES.histories.take([query]))
-                scores = (
-                    searcher.score_askers(asked, items) if needs_users else searcher.score(asked.histories, items)
-                )[0]
+                asked = Query(QUERIES.users[[query]], QUERIES.histories.take([query]))
+                scores = searcher.score(asked, items)[0]
                 rank = 1 + sum(s >= scores[0] for s in scores[1:])
                 gains["hit_rate"].append(rank <= k)
                 gains["ndcg"].append((rank <= k) / np.log2(1 + rank))

@@ -13,26 +13,24 @@ from beamwood.evaluation import stages
 from beamwood.evaluation.stages import decompose
 from beamwood.retrieval.ranked import TwoStageSearcher
 from beamwood.retrieval.top_k import top_k
-from beamwood.types import Askers, ItemLists
+from beamwood.types import ItemLists, Needs, Query, SearchOptions
 
 NUM_ITEMS = 20
 
 
 class Random:
-    """A retriever and a ranker whose scores are fixed noise by user."""
+    """A retriever and a ranker's scorer of fixed noise by user."""
 
     kind = "random"
-    needs_users, context_columns = True, ()
+    needs_users, needs, config = True, Needs(users=True, num_users=50), {}
     num_items, num_users, width = NUM_ITEMS, 50, 1
 
     def __init__(self, seed):
         self.table = np.random.default_rng(seed).random((50, NUM_ITEMS)).astype(np.float32)
 
-    def search_askers(self, askers, k, *, excluded=None, allowed=None):
-        return top_k(self.table[askers.users], k, excluded=excluded, allowed=allowed)
+    def search(self, query, k, options):
+        return top_k(self.table[query.users], k, excluded=options.excluded, allowed=options.allowed)
 
-    def score_askers(self, askers, items): ...
-    def search(self): ...
     def export(self): ...
     @classmethod
     def restore(cls): ...
@@ -135,8 +133,8 @@ def test_one_stage_is_bounded_in_queries_and_in_memory(monkeypatch):
 def test_a_ranker_behind_everything_is_the_ranker():
     queries, retriever, ranker = case(5)
     searcher = TwoStageSearcher(retriever, ranker, num_candidates=NUM_ITEMS)
-    askers = Askers(queries.users, queries.histories)
-    hits = searcher.search_askers(askers, 5, excluded=queries.consumed)
+    query = Query(queries.users, queries.histories)
+    hits = searcher.search(query, 5, SearchOptions(queries.consumed))
     best = top_k(ranker.table[queries.users], 5, excluded=queries.consumed)
     assert np.array_equal(hits.items, best.items)
     report = decompose(searcher, queries, ks=[1], one_stage_queries=100)
@@ -147,8 +145,8 @@ def test_a_ranker_behind_everything_is_the_ranker():
 def test_more_candidates_than_items_are_not_asked_for(monkeypatch):
     queries, retriever, ranker = case(4)
     searcher, asked = TwoStageSearcher(retriever, ranker, num_candidates=3 * NUM_ITEMS), []
-    stages_of = searcher.stages
-    monkeypatch.setattr(searcher, "stages", lambda askers, k, **rest: asked.append(k) or stages_of(askers, k, **rest))
+    search = searcher.search
+    monkeypatch.setattr(searcher, "search", lambda query, k, options: asked.append(k) or search(query, k, options))
     assert decompose(searcher, queries, ks=(1, 5)).miss == 0
     assert set(asked) == {NUM_ITEMS}
 

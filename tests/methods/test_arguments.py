@@ -123,7 +123,7 @@ def test_evaluate_judges_the_split_of_the_fit(split, tmp_path):
     fitted = beamwood.fit(split, "popularity")
     fitted.save(tmp_path / "popular")
     views = beamwood.evaluate(beamwood.load(tmp_path / "popular"), split, ks=(5, 10))
-    direct = evaluate_both(fitted.searcher.search, split.test, ks=(5, 10))
+    direct = evaluate_both(fitted.searcher, split.test, ks=(5, 10))
     assert list(views) == ["all", "new"]
     for view, result in views.items():
         assert result.means()["f@10"] == direct[view].means()["f@10"]

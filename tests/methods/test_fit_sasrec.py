@@ -11,6 +11,7 @@ from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.methods.sasrec import METHOD, Config
 from beamwood.training.run_folder import RunFolder
+from beamwood.types import Query
 
 fit = METHOD.fitted
 SMALL = {"model.width": 16, "model.length": 15, "model.num_blocks": 1, "model.num_heads": 2, "loop.batch_size": 16}
@@ -34,8 +35,7 @@ def test_learns_the_market(split):
     )
     popular = load_method("popularity").fitted(split)
     f20 = [
-        evaluate(r.searcher.search, split.test, ks=(20,), exclude_consumed=True).means()["f@20"]
-        for r in (retriever, popular)
+        evaluate(r.searcher, split.test, ks=(20,), exclude_consumed=True).means()["f@20"] for r in (retriever, popular)
     ]
     assert f20[0] > f20[1] + 0.01
 
@@ -78,5 +78,5 @@ def test_resume_equals_uninterrupted_and_loads(split, tmp_path):
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
     whole.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")
-    histories = split.test.histories
-    assert np.array_equal(loaded.searcher.search(histories, 9).items, whole.searcher.search(histories, 9).items)
+    query = Query.of(split.test.histories)
+    assert np.array_equal(loaded.searcher.search(query, 9).items, whole.searcher.search(query, 9).items)

@@ -20,7 +20,7 @@ from beamwood.fitting.vectors.towers import TwoTowerTask, masked_candidates
 from beamwood.methods import load_method
 from beamwood.methods.two_tower import METHOD, Config
 from beamwood.training.run_folder import RunFolder
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Query
 
 fit = METHOD.fitted
 SMALL = {
@@ -81,8 +81,7 @@ def test_learns_the_market(negatives):
     retriever = fit(split, config, progress=False)
     popular = load_method("popularity").fitted(split)
     f20 = [
-        evaluate(r.searcher.search, split.test, ks=(20,), exclude_consumed=True).means()["f@20"]
-        for r in (retriever, popular)
+        evaluate(r.searcher, split.test, ks=(20,), exclude_consumed=True).means()["f@20"] for r in (retriever, popular)
     ]
     # Uncorrected negatives push popular items down; so does G-Tower where every batch holds every item, so that all
     # gaps are 1. On a market this small that costs more than the rest learns.
@@ -261,8 +260,9 @@ def test_answers_of_an_encoder_equal_its_model_s(dataset, tower):
         expected = task.model.user_vectors(torch.zeros(5, dtype=torch.int64), padded).numpy()
     expected[4] = 0
     searcher = task.searcher()
-    np.testing.assert_allclose(searcher.encode(histories), expected, atol=1e-4)
-    np.testing.assert_allclose(type(searcher).restore(*searcher.export()).encode(histories), searcher.encode(histories))
+    query = Query.of(histories)
+    np.testing.assert_allclose(searcher.encode(query), expected, atol=1e-4)
+    np.testing.assert_allclose(type(searcher).restore(*searcher.export()).encode(query), searcher.encode(query))
 
 
 @pytest.mark.parametrize("tower", ["mean", *ENCODERS])
@@ -306,7 +306,7 @@ def test_a_started_mean_is_right_before_it_has_learned(groups):
     for start in ("transitions", "random"):
         config = Config(**SMALL, **{"start.items": start, "loop.max_steps": 1, "optimiser.learning_rate": 1e-9})
         retriever = fit(groups, config, progress=False)
-        found[start] = evaluate(retriever.searcher.search, groups.test, ks=(5,), exclude_consumed=True).means()
+        found[start] = evaluate(retriever.searcher, groups.test, ks=(5,), exclude_consumed=True).means()
     # Five of the group's other items, of which the labels are some.
     assert found["transitions"]["precision@5"] > 2 * found["random"]["precision@5"]
 
@@ -329,9 +329,10 @@ def test_what_was_had_is_weighed(groups, tower, tmp_path):
     loaded = beamwood.load(tmp_path / "saved").searcher
     assert loaded.repeat_weight == searcher.repeat_weight
     every = np.tile(np.arange(60), (len(queries), 1))
-    weighed, hits = loaded.score_askers(queries.askers, every), loaded.search_askers(queries.askers, 9)
+    query = queries.query(loaded.needs)
+    weighed, hits = loaded.score(query, every), loaded.search(query, 9)
     loaded.repeat_weight = 0.0
-    plain = loaded.score_askers(queries.askers, every)
+    plain = loaded.score(query, every)
     had = np.zeros(plain.shape, bool)
     had[queries.histories.rows, queries.histories.items] = True
     assert np.allclose(weighed - plain, np.where(had, searcher.repeat_weight, 0), atol=1e-4)

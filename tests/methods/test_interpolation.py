@@ -46,10 +46,10 @@ def test_what_is_measured_is_what_two_stages_answer(split, retriever, num_candid
     scorer = scorer_of(np.random.default_rng(0).random(len(split.dataset.items)))
     sought = interpolation(split, retriever, num_candidates)
     searcher = TwoStageSearcher(retriever, scorer, num_candidates=num_candidates)
-    weights, metrics = sought.best(searcher.score_askers)
+    weights, metrics = sought.best(searcher.ranker)
     values = []
     for given in sought.weights:
-        alone, measured = interpolation(split, retriever, num_candidates, given).best(searcher.score_askers)
+        alone, measured = interpolation(split, retriever, num_candidates, given).best(searcher.ranker)
         served = TwoStageSearcher(retriever, scorer, num_candidates=num_candidates, retriever_weight=given)
         assert alone == {"retriever_weight": given, "repeat_weight": 0}
         assert measured == pytest.approx(validation(lambda s=served: s, split.valid, 10**6, seed=0)())
@@ -61,9 +61,9 @@ def test_what_is_measured_is_what_two_stages_answer(split, retriever, num_candid
 def test_a_ranker_that_knows_nothing_leaves_the_retrievers_order(split, retriever):
     noise = scorer_of(np.random.default_rng(1).random(len(split.dataset.items)))
     searcher = TwoStageSearcher(retriever, noise, num_candidates=40)
-    weights, metrics = interpolation(split, retriever, 40).best(searcher.score_askers)
+    weights, metrics = interpolation(split, retriever, 40).best(searcher.ranker)
     own = validation(lambda: retriever, split.valid, 10**6, seed=0)()
-    alone = interpolation(split, retriever, 40, 0.0).best(searcher.score_askers)[1]
+    alone = interpolation(split, retriever, 40, 0.0).best(searcher.ranker)[1]
     assert weights["retriever_weight"] > 0
     assert metrics[MONITOR] >= own[MONITOR] - 1e-9
     assert metrics[MONITOR] > alone[MONITOR] + 0.02
@@ -73,13 +73,13 @@ def test_a_ranker_that_knows_nothing_leaves_the_retrievers_order(split, retrieve
 def test_what_was_had_gets_the_best_of_its_weights(split, retriever, weight):
     scorer = scorer_of(np.random.default_rng(0).random(len(split.dataset.items)))
     plain = TwoStageSearcher(retriever, scorer, num_candidates=40)
-    weights, metrics = interpolation(split, retriever, 40, weight, None).best(plain.score_askers)
+    weights, metrics = interpolation(split, retriever, 40, weight, None).best(plain.ranker)
     values = {}
     for given in REPEAT_WEIGHTS:
         options = {"retriever_weight": weight, "repeat_weight": given}
         served = TwoStageSearcher(retriever, scorer, num_candidates=40, **options)
         values[given] = validation(lambda s=served: s, split.valid, 10**6, seed=0)()
-        fixed = interpolation(split, retriever, 40, weight, given).best(plain.score_askers)
+        fixed = interpolation(split, retriever, 40, weight, given).best(plain.ranker)
         assert fixed == (options, pytest.approx(values[given]))
     assert values[weights["repeat_weight"]]["all/ndcg@20"] == max(each["all/ndcg@20"] for each in values.values())
     assert metrics == pytest.approx(values[weights["repeat_weight"]])
@@ -91,17 +91,17 @@ def test_the_scale_of_a_fitted_models_scores_says_nothing(split, retriever):
     scores = np.random.default_rng(0).random(len(split.dataset.items))
     chosen = {}
     for scale in (1e-3, 1.0, 1e3):
-        score = TwoStageSearcher(retriever, scorer_of(scale * scores), num_candidates=40).score_askers
+        ranker = TwoStageSearcher(retriever, scorer_of(scale * scores), num_candidates=40).ranker
         options = {"num_candidates": 40, "monitor": MONITOR, "weight": None, "repeat_weight": None}
-        weights, metrics = Interpolation(retriever, split.valid, **options, fitted=score).best(score)
+        weights, metrics = Interpolation(retriever, split.valid, **options, fitted=ranker).best(ranker)
         chosen[scale] = [*(weight / scale for weight in weights.values()), *metrics.values()]
     assert chosen[1.0][0] > 0
     assert chosen[1e-3] == pytest.approx(chosen[1.0], rel=1e-4)
     assert chosen[1e3] == pytest.approx(chosen[1.0], rel=1e-4)
     huge = TwoStageSearcher(retriever, scorer_of(1e12 * scores), num_candidates=40)
-    weights, _ = Interpolation(retriever, split.valid, **options, fitted=huge.score_askers).best(huge.score_askers)
+    weights, _ = Interpolation(retriever, split.valid, **options, fitted=huge.ranker).best(huge.ranker)
     TwoStageSearcher(retriever, huge.scorer, **weights)
-    flat = TwoStageSearcher(retriever, scorer_of(0 * scores), num_candidates=40).score_askers
+    flat = TwoStageSearcher(retriever, scorer_of(0 * scores), num_candidates=40).ranker
     own = validation(lambda: retriever, split.valid, 10**6, seed=0)()
     weights, metrics = Interpolation(retriever, split.valid, **(options | {"repeat_weight": 0.0}), fitted=flat).best(
         flat

@@ -25,6 +25,7 @@ from beamwood.models.din import LevelNodes
 from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, Histories
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import random_tree
+from beamwood.types import Query
 
 SMALL = {
     "tree.branching": 4,
@@ -63,7 +64,7 @@ def right(split, task):
     """The share of ten answers that are of the asker's group, before any training."""
     group = np.array([int(i) // 16 for i in split.train.items.ids])
     histories = split.test.histories
-    answers = searcher_of(task).search(histories, 10).items
+    answers = searcher_of(task).search(Query.of(histories), 10).items
     own = group[histories.items[histories.indptr[:-1]]]
     return float((group[answers] == own[:, None]).mean())
 
@@ -218,8 +219,8 @@ def test_what_is_fixed_answers_alike_when_saved(split, tmp_path):
     assert retriever.searcher.weights.similarity is not None
     assert retriever.searcher.weights.neighbours is not None
     retriever.save(tmp_path / "saved")
-    again = load(tmp_path / "saved").searcher.search(split.test.histories, 5)
-    expected = retriever.searcher.search(split.test.histories, 5)
+    again = load(tmp_path / "saved").searcher.search(Query.of(split.test.histories), 5)
+    expected = retriever.searcher.search(Query.of(split.test.histories), 5)
     assert np.array_equal(again.items, expected.items)
     assert np.array_equal(again.scores, expected.scores)
 
@@ -241,7 +242,7 @@ def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
         },
     )
     searcher = load_method("dtr").fitted(split, config, progress=False).searcher
-    answers = searcher.search(split.test.histories, 2).items
+    answers = searcher.search(Query.of(split.test.histories), 2).items
     had = [np.isin(row, history).mean() for row, history in zip(answers, split.test.histories, strict=True)]
     assert np.mean(had) > 0.9 if again else np.mean(had) < 0.1
 
@@ -254,7 +255,7 @@ def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
 def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, parts):
     task = started(split, "transitions", parts=parts)
     histories = split.test.histories
-    answers = searcher_of(task).search(histories, 10)
+    answers = searcher_of(task).search(Query.of(histories), 10)
 
     def loss(shift):
         task.generator.manual_seed(1)
@@ -270,7 +271,7 @@ def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, par
     assert after < before / 2
     assert after < min(loss(-0.5), loss(0.5))
     # It moves every score of a level alike, but for what the drawn layers, which weigh little, say of it.
-    moved = searcher_of(task).search(histories, 10)
+    moved = searcher_of(task).search(Query.of(histories), 10)
     shifts = moved.scores - answers.scores
     np.testing.assert_allclose(shifts, shifts[0, 0], atol=0.25)
 
@@ -341,5 +342,6 @@ def test_what_a_training_would_spoil_is_kept(split, tmp_path):
     for line in measured:
         assert line["valid/both/f@20"] == pytest.approx((line["valid/all/f@20"] + line["valid/new/f@20"]) / 2)
     assert retriever.metadata["training"]["valid/both/f@20"] == measured[0]["valid/both/f@20"]
-    answers = retriever.searcher.search(split.test.histories, 10)
-    assert np.array_equal(answers.items, searcher_of(started(split, config)).search(split.test.histories, 10).items)
+    query = Query.of(split.test.histories)
+    answers = retriever.searcher.search(query, 10)
+    assert np.array_equal(answers.items, searcher_of(started(split, config)).search(query, 10).items)

@@ -22,7 +22,7 @@ from beamwood.fitting.ranking import two_stage
 from beamwood.fitting.ranking.lists import GuidedTask
 from beamwood.methods import load_method
 from beamwood.training.run_folder import RunFolder
-from beamwood.types import Askers, ItemLists
+from beamwood.types import ItemLists, Query, SearchOptions
 
 RANKER, STAGES_OF = load_method("ranker"), load_method("two_stage")
 LOSSES = (
@@ -169,8 +169,9 @@ def retrieved(task, searcher):
     source = task.examples.source
     for row, (user, stop) in enumerate(zip(task.examples.users, task.examples.stop, strict=True)):
         past, target = source.items[source.indptr[user] : stop], task.targets(np.array([row]))[0]
-        asked = ItemLists.from_lists([past])
-        new, whole = searcher.search(asked, 30, excluded=asked).items[0], searcher.search(asked, 30).items[0]
+        query = Query.of(ItemLists.from_lists([past]))
+        new = searcher.search(query, 30, SearchOptions(query.histories)).items[0]
+        whole = searcher.search(query, 30).items[0]
         yield target, new, np.where(np.isin(target, past), np.isin(target, whole), np.isin(target, new))
 
 
@@ -402,11 +403,12 @@ def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
     assert STAGES_OF.fitted(split, config).searcher.retriever_weight > 0
     both = STAGES_OF.fitted(split, config.changed({"choose.retriever_weight": 0, "choose.seen_weight": 0}))
     part = split.test.take(np.arange(20))
-    askers = Askers(part.users, part.histories)
-    found = both.searcher.stages(askers, 10, excluded=part.consumed)
-    scores = model.searcher.score_askers(askers, found.candidates.items)
-    best = np.take_along_axis(found.candidates.items, np.argsort(-scores, axis=1, kind="stable")[:, :10], axis=1)
-    assert [set(a) for a in best.tolist()] == [set(a) for a in found.hits.items.tolist()]
+    query = Query(part.users, part.histories)
+    found = both.searcher.search(query, 10, SearchOptions(part.consumed, explain=True))
+    candidates = found.parts[0].hits
+    scores = model.searcher.score(query, candidates.items)
+    best = np.take_along_axis(candidates.items, np.argsort(-scores, axis=1, kind="stable")[:, :10], axis=1)
+    assert [set(a) for a in best.tolist()] == [set(a) for a in found.items.tolist()]
     with pytest.raises(InputError, match="the ranker is two stages itself; give the folder of a ranker or of one"):
         two_stage.two_stage(beamwood.load(first["leave-one-out"]), both)
     other = load_method("popularity").fitted(
@@ -442,14 +444,13 @@ def test_any_fitted_retriever_goes_behind_another(dataset, first, tmp_path, name
     )
     both = STAGES_OF.fitted(split, config)
     part, searcher = split.test.take(np.arange(20)), both.searcher
-    askers = Askers(part.users, part.histories)
-    found = searcher.stages(askers, 10, excluded=part.consumed)
-    by_user = name.endswith("by id")
-    items = found.candidates.items
-    scores = fitted.searcher.score_askers(askers, items) if by_user else fitted.searcher.score(part.histories, items)
-    total = scores + np.float32(searcher.retriever_weight) * found.candidates.scores
-    assert np.allclose(-np.sort(-total, axis=1)[:, :10], found.hits.scores, rtol=1e-5)
-    assert searcher.needs_users == by_user
+    query = Query(part.users, part.histories)
+    found = searcher.search(query, 10, SearchOptions(part.consumed, explain=True))
+    candidates = found.parts[0].hits
+    scores = fitted.searcher.score(query, candidates.items)
+    total = scores + np.float32(searcher.retriever_weight) * candidates.scores
+    assert np.allclose(-np.sort(-total, axis=1)[:, :10], found.scores, rtol=1e-5)
+    assert searcher.needs.users == name.endswith("by id")
     both.save(tmp_path / "both")
     loaded, asked = beamwood.load(tmp_path / "both"), {"users": split.dataset.users.decode([0, 3])}
     assert loaded.recommend(**asked, k=9) == both.recommend(**asked, k=9)
@@ -477,11 +478,11 @@ def test_two_stages_go_before_a_third(dataset, first, tmp_path):
     }
     three = STAGES_OF.fitted(split, config.changed(settings | {"choose.seen_weight": 0}))
     three.save(tmp_path / "three")
-    histories = split.test.histories.take(np.arange(20))
-    hits = beamwood.load(tmp_path / "three").searcher.search(histories, 9)
-    assert np.array_equal(hits.items, three.searcher.search(histories, 9).items)
-    before = beamwood.load(tmp_path / "both").searcher.search(histories, 25)
-    total = 0.5 * before.scores + counted.searcher.score(histories, before.items)
+    query = Query.of(split.test.histories.take(np.arange(20)))
+    hits = beamwood.load(tmp_path / "three").searcher.search(query, 9)
+    assert np.array_equal(hits.items, three.searcher.search(query, 9).items)
+    before = beamwood.load(tmp_path / "both").searcher.search(query, 25)
+    total = 0.5 * before.scores + counted.searcher.score(query, before.items)
     assert np.allclose(hits.scores, -np.sort(-total, axis=1)[:, :9], rtol=1e-5)
 
 
@@ -666,7 +667,7 @@ def test_a_stage_before_another_looks_at_the_circumstances_too(by_device, tmp_pa
     assert rates[0] == rates[1] > 0.95
     both = beamwood.load(outer)
     for device, rest in (("phone", 0), ("tv", 1)):
-        found = both.recommend(users=[1], k=15, exclude_seen=False, context={"device": [device]}).item_ids[0]
+        found = both.recommend(users=[1], k=15, seen="keep", context={"device": [device]}).item_ids[0]
         assert np.mean([item % 2 == rest for item in found]) > 0.9
     # More than it looks at is no matter to a stage; less is said, as are names that no stage knows.
     split = leave_one_out(Dataset.from_log(read_log(by_device / "log.parquet")))

@@ -14,6 +14,7 @@ from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.repeats import REPEAT_WEIGHTS
 from beamwood.methods import cooccurrence, dtr, plt, tdm, transitions
 from beamwood.models.similarity import PACE
+from beamwood.types import Query, SearchOptions
 
 SMALL = {
     "model.width": 16,
@@ -44,7 +45,7 @@ def case(request):
 
 
 def left_in(retriever, queries):
-    return evaluate(retriever.searcher.search, queries, ks=(20,), exclude_consumed=False).means()["f@20"]
+    return evaluate(retriever.searcher, queries, ks=(20,), exclude_consumed=False).means()["f@20"]
 
 
 @pytest.mark.parametrize("method", [dtr, tdm])
@@ -96,7 +97,7 @@ def test_at_the_end_they_get_what_validation_users_like_best(case, method):
     assert values[kept] == max(values.values()) > values[0.0]
     assert np.allclose(chosen.searcher.weights.similarity.repeats, kept, atol=PACE * 1e-5)
     others = [
-        each.searcher.search(split.test.histories, 9, excluded=split.test.histories)
+        each.searcher.search(Query.of(split.test.histories), 9, SearchOptions(split.test.histories))
         for each in (chosen, without_a_start(method, split, **{"choose.seen_weight": 0}))
     ]
     assert np.array_equal(others[0].items, others[1].items)
@@ -139,5 +140,8 @@ def test_counting_chooses_where_what_was_had_stands(case, method):
     assert chosen.searcher.repeats == chosen.metadata["training"]["repeats"] == ("first" if again else "last")
     assert plain.searcher.repeats == "counted"
     assert left_in(chosen, split.test) > left_in(plain, split.test)
-    others = [each.searcher.search(split.test.histories, 9, excluded=split.test.histories) for each in (chosen, plain)]
+    others = [
+        each.searcher.search(Query.of(split.test.histories), 9, SearchOptions(split.test.histories))
+        for each in (chosen, plain)
+    ]
     assert np.array_equal(others[0].items, others[1].items)

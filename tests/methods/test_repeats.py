@@ -10,6 +10,7 @@ from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting import repeats
 from beamwood.fitting.repeats import best_repeat_weight
 from beamwood.methods import load_method
+from beamwood.types import SearchOptions
 
 SMALL = {
     "model.width": 8,
@@ -48,7 +49,7 @@ def test_the_weight_is_the_best_there_is(case, monkeypatch):
     values = {}
     for weight in repeats.REPEAT_WEIGHTS:
         searcher.repeat_weight = weight
-        values[weight] = evaluate(searcher.search, split.valid, ks=(20,), exclude_consumed=False).means()["f@20"]
+        values[weight] = evaluate(searcher, split.valid, ks=(20,), exclude_consumed=False).means()["f@20"]
     searcher.repeat_weight = kept
     assert values[kept] == max(values.values())
     assert values[kept] > values[0.0]
@@ -62,9 +63,9 @@ def test_answers_without_what_was_had_do_not_change(case, tmp_path):
     loaded = beamwood.load(tmp_path / "saved").searcher
     assert loaded.repeat_weight == retriever.searcher.repeat_weight
     test = split.test
-    ours = loaded.search(test.histories, 20, excluded=test.consumed)
+    ours = loaded.search(test.query(loaded.needs), 20, SearchOptions(test.consumed))
     loaded.repeat_weight = 0.0
-    plain = loaded.search(test.histories, 20, excluded=test.consumed)
+    plain = loaded.search(test.query(loaded.needs), 20, SearchOptions(test.consumed))
     assert np.array_equal(ours.items, plain.items)
     assert np.allclose(ours.scores, plain.scores, rtol=1e-5, atol=1e-6)
 

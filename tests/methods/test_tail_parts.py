@@ -17,7 +17,7 @@ from beamwood.fitting.vectors.item_contexts import Occurrences, encoded
 from beamwood.fitting.vectors.melt import MeltTask, curriculum
 from beamwood.methods import load_method
 from beamwood.training.run_folder import RunFolder
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Query
 
 SMALL = {"model.width": 8, "model.length": 10, "model.num_blocks": 1, "model.num_heads": 2, "model.hidden": 6}
 LOOP = {"loop.max_steps": 6, "loop.evaluate_every": 3, "choose.validation_users": 20}
@@ -100,11 +100,11 @@ def test_melt_says_what_the_contexts_say(split, start):
     histories, encoder = split.train.histories, beamwood.load(start).searcher
     for item in task.tail[:5]:
         before = [h[:i] for h in histories for i in range(1, len(h)) if h[i] == item]
-        mean = encoder.encode(ItemLists.from_lists(before)).mean(axis=0)
+        mean = encoder.encode(Query.of(ItemLists.from_lists(before))).mean(axis=0)
         assert np.allclose(searcher.encoder.vectors[item], mean, atol=1e-5)
     assert searcher.user_branch.longest == task.shortest < 10  # who fills the encoder's length is no rare user
     longer = ItemLists.from_lists([np.arange(task.shortest + 1), np.arange(task.shortest)])
-    same = (searcher.encode(longer) == searcher.encoder.encode(longer.padded(10))).all(axis=1)
+    same = (searcher.encode(Query.of(longer)) == searcher.encoder.encode(longer.padded(10))).all(axis=1)
     assert same.tolist() == [True, False]
 
 
@@ -205,7 +205,7 @@ def test_encoded_windows_are_those_histories(split, start):
     encoder = beamwood.load(start).searcher
     indptr = split.train.histories.indptr
     vectors = encoded(encoder.encoder, split.train.histories, indptr[:-1], indptr[1:])
-    assert np.allclose(vectors, encoder.encode(split.train.histories), atol=1e-5)
+    assert np.allclose(vectors, encoder.encode(Query.of(split.train.histories)), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["melt", "cities"])

@@ -22,7 +22,7 @@ from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder
-from beamwood.types import ItemLists
+from beamwood.types import Needs, Query
 
 SMALL = {
     "model.width": 8,
@@ -87,7 +87,7 @@ def configured(method, changes, **more):
 
 
 def f20(retriever, queries):
-    return evaluate(retriever.searcher.search, queries, ks=(20,), exclude_consumed=True).means()["f@20"]
+    return evaluate(retriever.searcher, queries, ks=(20,), exclude_consumed=True).means()["f@20"]
 
 
 @pytest.mark.parametrize(("method", "changes"), VARIANTS)
@@ -99,10 +99,10 @@ def test_a_short_training_is_whole(split, tmp_path, method, changes):
     assert whole.metadata["training"].get("tree_updates", 0) == updates.get("tree.updates", 0)
     whole.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")
-    histories = split.test.histories
-    assert np.array_equal(loaded.searcher.search(histories, 9).items, whole.searcher.search(histories, 9).items)
-    one = loaded.searcher.search(ItemLists.from_lists([histories[3]]), 9).items
-    assert np.array_equal(one[0], loaded.searcher.search(histories, 9).items[3])
+    query = Query.of(split.test.histories)
+    assert np.array_equal(loaded.searcher.search(query, 9).items, whole.searcher.search(query, 9).items)
+    one = loaded.searcher.search(query.take([3]), 9).items
+    assert np.array_equal(one[0], loaded.searcher.search(query, 9).items[3])
 
 
 @pytest.mark.parametrize(("method", "changes"), VARIANTS)
@@ -317,7 +317,7 @@ def test_labels_and_updates_leave_out_ones_own_steps(split, monkeypatch, method,
 
 def test_an_estimator_must_look_at_histories(split):
     class KnowsUsers(PopularitySearcher):
-        needs_users = True
+        needs = Needs(users=True)
 
     estimator = KnowsUsers(np.ones(split.train.num_items))
     with pytest.raises(InputError, match="the estimator knows users, not histories alone; give another"):

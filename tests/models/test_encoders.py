@@ -8,7 +8,7 @@ from beamwood.errors import ArtefactError
 from beamwood.models.encoders import build_encoder
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.sequence import ENCODERS, SequenceSearcher, UserBranch
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Query
 
 LENGTH, NUM_ITEMS = 9, 40
 SIZES = {"width": 12, "length": LENGTH, "dropout": 0.3, "num_blocks": 2, "num_heads": 3, "hidden": 10}
@@ -54,19 +54,19 @@ def test_the_searcher_gives_the_models_scores_and_survives_saving(name, tied, fe
     given = None if features is None else np.random.default_rng(3).normal(size=(NUM_ITEMS, features))
     model = build(name, tied=tied, features_NF=given)
     items = histories(0)
-    lists = ItemLists.from_lists([row[row >= 0] for row in items])
+    query = Query.of(ItemLists.from_lists([row[row >= 0] for row in items]))
     searcher = searcher_of(model)
-    real = lists.lengths > 0
+    real = query.histories.lengths > 0
     expected = last(model, items) @ model.output_weight.detach().numpy().T
     every = np.broadcast_to(np.arange(NUM_ITEMS), (len(items), NUM_ITEMS))
-    assert np.allclose(searcher.score(lists, every)[real], expected[real], atol=1e-4)
-    assert not searcher.encode(lists)[~real].any()
-    one = np.concatenate([searcher.encode(lists.take(np.array([row]))) for row in range(len(lists))])
-    assert np.allclose(one, searcher.encode(lists), atol=1e-5)
+    assert np.allclose(searcher.score(query, every)[real], expected[real], atol=1e-4)
+    assert not searcher.encode(query)[~real].any()
+    one = np.concatenate([searcher.encode(query.take(np.array([row]))) for row in range(len(query))])
+    assert np.allclose(one, searcher.encode(query), atol=1e-5)
     config, arrays = searcher.export()
     assert np.array_equal(arrays["vectors"], model.output_weight.detach().numpy())
     again = restore_searcher("sequence", config, arrays)
-    assert np.array_equal(again.search(lists, 7).items, searcher.search(lists, 7).items)
+    assert np.array_equal(again.search(query, 7).items, searcher.search(query, 7).items)
 
 
 def test_padding_does_not_matter(model):
@@ -84,7 +84,7 @@ def test_order_matters(model):
 
 def test_only_the_latest_items_count(model):
     lists = ItemLists.from_lists([np.arange(LENGTH + 3), np.arange(3, LENGTH + 3)])
-    vectors = searcher_of(model).encode(lists)
+    vectors = searcher_of(model).encode(Query.of(lists))
     assert np.allclose(vectors[0], vectors[1], atol=1e-6)
 
 
@@ -116,8 +116,8 @@ def test_artefacts_from_before_there_were_encoders_load():
     searcher = searcher_of(build("sasrec"))
     config, arrays = searcher.export()
     old = restore_searcher("sasrec", {"num_heads": config["num_heads"]}, arrays)
-    lists = ItemLists.from_lists([[1, 2, 3]])
-    assert np.array_equal(old.encode(lists), searcher.encode(lists))
+    query = Query.of(ItemLists.from_lists([[1, 2, 3]]))
+    assert np.array_equal(old.encode(query), searcher.encode(query))
     with pytest.raises(ArtefactError, match="did you mean 'caser'"):
         restore_searcher("sequence", config | {"encoder": "casr"}, arrays)
     with pytest.raises(ArtefactError, match="'positions' is missing"):
@@ -131,7 +131,7 @@ def test_the_user_branch_is_for_short_histories(model):
     config, arrays = SequenceSearcher(plain.encoder, branch).export()
     searcher = restore_searcher("sequence", config, arrays)
     lists = ItemLists.from_lists([[], [1], [2, 3], [4, 5, 6]])
-    before, after = plain.encode(lists), searcher.encode(lists)
+    before, after = plain.encode(Query.of(lists)), searcher.encode(Query.of(lists))
     expected = before[1:3] + before[1:3] @ branch.weight.T + branch.bias
     assert np.allclose(after[1:3], expected, atol=1e-5)
     assert np.array_equal(after[[0, 3]], before[[0, 3]])

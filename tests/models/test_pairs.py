@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import torch
 
-from beamwood.data.features import encode_columns, fit_columns
+from beamwood.data.features import encode_columns, encode_context, fit_columns
 from beamwood.errors import ArtefactError
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.features import FeatureEncoder
@@ -207,9 +207,9 @@ def test_context_adds_to_the_asker():
         assert scorer.width == context.shape[1]
         np.testing.assert_allclose(scorer.score(users, histories, items, context), expected, rtol=1e-4, atol=1e-6)
         encoder = context_of(scorer)
-        np.testing.assert_allclose(encoder.encode(frame, 3), context, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(encoder.encode(encode_context(columns, frame, 3), 3), context, rtol=1e-5, atol=1e-7)
         nothing = pl.DataFrame({"hour": [None], "device": [None]}, schema={"hour": pl.Int64, "device": pl.String})
-        np.testing.assert_allclose(encoder.encode(None, 1), encoder.encode(nothing, 1))
+        np.testing.assert_allclose(encoder.encode(None, 1), encoder.encode(encode_context(columns, nothing, 1), 1))
 
 
 def test_encoder_in_loops():

@@ -7,7 +7,7 @@ from scipy import sparse
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.neighbours import NeighbourSearcher
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Query, SearchOptions
 
 ROWS, ITEMS, LENGTH = 12, 30, 6
 
@@ -31,9 +31,9 @@ def case():
 def test_the_lists_put_together_by_hand(case, repeats, filters):
     histories, excluded, allowed = case
     chosen = {name: part for name, part in {"excluded": excluded, "allowed": allowed}.items() if name in filters}
-    found = searcher(repeats).search(histories, ITEMS, **chosen)
+    found = searcher(repeats).search(Query.of(histories), ITEMS, SearchOptions(**chosen))
     plain = searcher("counted")
-    every = plain.search(histories, ITEMS, **chosen)
+    every = plain.search(Query.of(histories), ITEMS, SearchOptions(**chosen))
     for row, history in enumerate(histories):
         had = list(dict.fromkeys(history[::-1][:LENGTH].tolist()))
         known = every.items[row][every.items[row] >= 0].tolist()
@@ -46,7 +46,7 @@ def test_the_lists_put_together_by_hand(case, repeats, filters):
     assert (found.scores[:, 1:] <= found.scores[:, :-1]).all()
     assert np.array_equal(found.scored, every.scored)
     given = np.where(found.items < 0, 0, found.items)
-    scores = searcher(repeats).score(histories, given)
+    scores = searcher(repeats).score(Query.of(histories), given)
     assert np.allclose(np.where(found.items < 0, 0, scores), np.where(found.items < 0, 0, found.scores), rtol=1e-5)
 
 

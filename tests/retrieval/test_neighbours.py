@@ -7,7 +7,7 @@ from scipy import sparse
 from beamwood.errors import InputError
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.top_k import top_k
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Query, SearchOptions
 
 
 def lists(rng, num_rows, num_items, longest):
@@ -39,20 +39,20 @@ def test_equals_the_best_of_all_scores(num_items, share, filtered, least):
     scores = np.where(scores != 0, scores, -1 / (1 + ours.popularity)).astype(np.float32)
     for k in (1, 5, num_items, num_items + 3):
         expected = top_k(scores, k, excluded=excluded, allowed=allowed)
-        hits = ours.search(histories, k, excluded=excluded, allowed=allowed)
+        hits = ours.search(Query.of(histories), k, SearchOptions(excluded, allowed))
         np.testing.assert_array_equal(hits.items, expected.items)
         np.testing.assert_allclose(hits.scores, expected.scores, rtol=1e-6)
         np.testing.assert_array_equal(hits.scored, expected.scored)
     asked = np.tile(np.arange(-1, num_items), (300, 1))
-    given = ours.score(histories, asked)
+    given = ours.score(Query.of(histories), asked)
     assert (given[:, 0] == -np.inf).all()
     np.testing.assert_allclose(given[:, 1:], scores, rtol=1e-6)
 
 
 def test_no_histories_have_no_answers():
     ours, _ = searcher(np.random.default_rng(0), 5, 0.5)
-    assert ours.search(ItemLists.empty(0), 3).items.shape == (0, 3)
-    assert ours.score(ItemLists.empty(0), np.empty((0, 3), np.int64)).shape == (0, 3)
+    assert ours.search(Query.of(ItemLists.empty(0)), 3).items.shape == (0, 3)
+    assert ours.score(Query.of(ItemLists.empty(0)), np.empty((0, 3), np.int64)).shape == (0, 3)
 
 
 def test_numbers_that_are_none():

@@ -6,7 +6,7 @@ import pytest
 from beamwood.errors import InputError
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
 from beamwood.retrieval.scorers import restore_scorer
-from beamwood.types import Askers, ItemLists
+from beamwood.types import ItemLists, Query, SearchOptions
 
 USERS, ITEMS, CANDIDATES = 12, 60, 10
 
@@ -20,21 +20,21 @@ def scorer(seed):
 @pytest.fixture
 def case():
     rng = np.random.default_rng(0)
-    askers = Askers(np.arange(USERS), ItemLists.empty(USERS))
+    query = Query(np.arange(USERS), ItemLists.empty(USERS))
     excluded = ItemLists.from_lists([rng.permutation(ITEMS)[:5] for _ in range(USERS)])
     allowed = rng.random(ITEMS) < 0.7
-    return TwoStageSearcher(RankingSearcher(scorer(1)), scorer(2), num_candidates=CANDIDATES), askers, excluded, allowed
+    return TwoStageSearcher(RankingSearcher(scorer(1)), scorer(2), num_candidates=CANDIDATES), query, excluded, allowed
 
 
 @pytest.mark.parametrize("k", [3, CANDIDATES, CANDIDATES + 1, 30, ITEMS])
 def test_the_ranker_orders_the_candidates_whatever_k_is(case, k):
-    searcher, askers, excluded, allowed = case
-    best = searcher.search_askers(askers, CANDIDATES, excluded=excluded, allowed=allowed)
-    found = searcher.search_askers(askers, k, excluded=excluded, allowed=allowed)
+    searcher, query, excluded, allowed = case
+    best = searcher.search(query, CANDIDATES, SearchOptions(excluded, allowed))
+    found = searcher.search(query, k, SearchOptions(excluded, allowed))
     both = min(k, CANDIDATES)
     assert np.array_equal(found.items[:, :both], best.items[:, :both])
-    assert np.array_equal(found.scores[:, :both], searcher.score_askers(askers, best.items[:, :both]))
-    own = searcher.retriever.search_askers(askers, max(k, CANDIDATES), excluded=excluded, allowed=allowed)
+    assert np.array_equal(found.scores[:, :both], searcher.score(query, best.items[:, :both]))
+    own = searcher.retriever.search(query, max(k, CANDIDATES), SearchOptions(excluded, allowed))
     assert np.array_equal(found.items[:, both:], own.items[:, CANDIDATES : max(k, CANDIDATES)])
     assert np.array_equal(found.scored, own.scored + CANDIDATES)
     real = found.items >= 0
@@ -46,9 +46,9 @@ def test_the_ranker_orders_the_candidates_whatever_k_is(case, k):
 
 
 def test_fewer_allowed_than_candidates(case):
-    searcher, askers, _, _ = case
+    searcher, query, _, _ = case
     allowed = np.arange(ITEMS) < 4
-    found = searcher.search_askers(askers, 25, allowed=allowed)
+    found = searcher.search(query, 25, SearchOptions(allowed=allowed))
     assert (np.sort(found.items[:, :4], axis=1) == np.arange(4)).all()
     assert (found.items[:, 4:] == -1).all()
     assert np.isneginf(found.scores[:, 4:]).all()
@@ -56,12 +56,12 @@ def test_fewer_allowed_than_candidates(case):
 
 @pytest.mark.parametrize("weight", [0.5, 3.0, 1e6])
 def test_the_retrievers_score_counts_beside_the_rankers(case, weight):
-    plain, askers, excluded, _ = case
+    plain, query, excluded, _ = case
     searcher = TwoStageSearcher(plain.retriever, plain.scorer, num_candidates=CANDIDATES, retriever_weight=weight)
-    brought = plain.retriever.search_askers(askers, 2 * CANDIDATES, excluded=excluded)
-    found = searcher.search_askers(askers, 2 * CANDIDATES, excluded=excluded)
+    brought = plain.retriever.search(query, 2 * CANDIDATES, SearchOptions(excluded))
+    found = searcher.search(query, 2 * CANDIDATES, SearchOptions(excluded))
     first = brought.items[:, :CANDIDATES]
-    scores = plain.score_askers(askers, first).astype(float) + weight * brought.scores[:, :CANDIDATES]
+    scores = plain.score(query, first).astype(float) + weight * brought.scores[:, :CANDIDATES]
     for row in range(USERS):
         expected = first[row][np.argsort(-scores[row], kind="stable")]
         assert found.items[row, :CANDIDATES].tolist() == expected.tolist()
@@ -70,21 +70,21 @@ def test_the_retrievers_score_counts_beside_the_rankers(case, weight):
     if weight == 1e6:
         assert np.array_equal(found.items, brought.items)
     again = TwoStageSearcher.restore(*searcher.export())
-    assert np.array_equal(again.search_askers(askers, 7, excluded=excluded).items, found.items[:, :7])
+    assert np.array_equal(again.search(query, 7, SearchOptions(excluded)).items, found.items[:, :7])
 
 
 @pytest.mark.parametrize("weight", [-50.0, -0.3, 50.0])
 def test_a_weight_for_what_the_history_holds(case, weight):
-    plain, askers, excluded, _ = case
-    histories = plain.retriever.search_askers(askers, CANDIDATES).items[:, ::3]
-    askers = Askers(askers.users, ItemLists.from_lists(list(histories)))
+    plain, query, excluded, _ = case
+    histories = plain.retriever.search(query, CANDIDATES).items[:, ::3]
+    query = Query(query.users, ItemLists.from_lists(list(histories)))
     searcher = TwoStageSearcher(plain.retriever, plain.scorer, num_candidates=CANDIDATES, repeat_weight=weight)
-    found = searcher.search_askers(askers, CANDIDATES, excluded=excluded)
+    found = searcher.search(query, CANDIDATES, SearchOptions(excluded))
     had = np.array([np.isin(items, history) for items, history in zip(found.items, histories, strict=True)])
-    expected = plain.score_askers(askers, found.items) + np.float32(weight) * had
+    expected = plain.score(query, found.items) + np.float32(weight) * had
     assert np.allclose(found.scores, expected, rtol=1e-5)
     assert (found.scores[:, 1:] <= found.scores[:, :-1]).all()
-    brought = plain.retriever.search_askers(askers, CANDIDATES, excluded=excluded).items
+    brought = plain.retriever.search(query, CANDIDATES, SearchOptions(excluded)).items
     assert np.array_equal(np.sort(found.items, axis=1), np.sort(brought, axis=1))
     assert TwoStageSearcher.restore(*searcher.export()).repeat_weight == weight
 

@@ -8,7 +8,7 @@ from beamwood.kernels.gru import GruEncoder
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.retrieval.top_k import top_k
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Query, SearchOptions
 
 ROWS, ITEMS, WIDTH, HIDDEN = 9, 50, 6, 5
 
@@ -43,15 +43,16 @@ def test_the_search_equals_dense_scores(case, k, weight, filters):
     histories, excluded, allowed = case
     chosen = {name: part for name, part in {"excluded": excluded, "allowed": allowed}.items() if name in filters}
     ours = searcher(weight)
-    dense = ours.encode(histories) @ ours.encoder.vectors.T
+    query = Query.of(histories)
+    dense = ours.encode(query) @ ours.encoder.vectors.T
     for row, history in enumerate(histories):
         dense[row, np.unique(history)] += np.float32(weight)
-    expected, found = top_k(dense, k, **chosen), ours.search(histories, k, **chosen)
+    expected, found = top_k(dense, k, **chosen), ours.search(query, k, SearchOptions(**chosen))
     assert np.array_equal(found.items, expected.items)
     assert np.allclose(found.scores, expected.scores, rtol=1e-4, atol=1e-4)
     assert np.array_equal(found.scored, expected.scored)
     every = np.tile(np.arange(-1, ITEMS), (ROWS, 1))
-    scores = ours.score(histories, every)
+    scores = ours.score(query, every)
     assert np.allclose(scores[:, 1:], dense, rtol=1e-4, atol=1e-4)
     assert np.isneginf(scores[:, 0]).all()
 

@@ -9,6 +9,7 @@ import pytest
 from scipy import sparse
 
 from beamwood.data import Vocabulary
+from beamwood.data.features import fit_columns
 from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.din import DinWeights, Layer
 from beamwood.kernels.transformer import TransformerEncoder
@@ -20,7 +21,7 @@ from beamwood.retrieval.searcher_scorer import SearcherScorer
 from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import random_tree
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Needs, Query, SearchOptions
 
 NUM_ITEMS = 60
 
@@ -111,10 +112,10 @@ def test_contract_of_a_retriever(retriever, tmp_path):
 @pytest.mark.parametrize("num_allowed", [1, 3, 9, 30, 59])
 def test_filters_give_k_whenever_k_are_allowed(retriever, num_allowed):
     allowed = [f"i{n:02d}" for n in np.random.default_rng(num_allowed).permutation(NUM_ITEMS)[:num_allowed]]
-    for exclude in (True, False):
-        found = retriever.recommend(HISTORIES, 5, allowed=allowed, exclude_seen=exclude)
+    for seen in ("remove", "keep"):
+        found = retriever.recommend(HISTORIES, 5, allowed=allowed, seen=seen)
         for row, history in zip(found.item_ids, HISTORIES, strict=True):
-            possible = set(allowed) - (set(history) if exclude else set())
+            possible = set(allowed) - (set(history) if seen == "remove" else set())
             assert len(row) == min(5, len(possible))
             assert set(row) <= possible
 
@@ -186,12 +187,12 @@ def test_wrong_kinds_of_arguments(retriever, ask, message):
 
 def test_a_wide_tree_search_is_exact():
     searcher = tree_searcher()
-    histories = ItemLists.from_lists([[1, 2], [], [5] * 6])
-    exact = searcher.exact(histories, 10)
-    wide = searcher.search(histories, 10, beam_width=64)
+    query = Query.of(ItemLists.from_lists([[1, 2], [], [5] * 6]))
+    exact = searcher.exact(query, 10)
+    wide = searcher.search(query, 10, SearchOptions(beam_width=64))
     assert np.array_equal(wide.items, exact.items)
     assert np.allclose(wide.scores, exact.scores, rtol=1e-5)
-    assert np.all(searcher.search(histories, 10).scored < exact.scored * 4)
+    assert np.all(searcher.search(query, 10).scored < exact.scored * 4)
 
 
 def test_permuting_items_permutes_results():
@@ -201,9 +202,8 @@ def test_permuting_items_permutes_results():
     moved = NeighbourSearcher(
         searcher.similarity[order][:, order], searcher.popularity[order], decay=searcher.decay, length=searcher.length
     )
-    lists = ItemLists.from_lists([[4, 9, 30]])
-    expected = searcher.search(lists, 8)
-    got = moved.search(ItemLists.from_lists([inverse[[4, 9, 30]]]), 8)
+    expected = searcher.search(Query.of(ItemLists.from_lists([[4, 9, 30]])), 8)
+    got = moved.search(Query.of(ItemLists.from_lists([inverse[[4, 9, 30]]])), 8)
     assert np.allclose(got.scores, expected.scores)
     distinct = np.unique(expected.scores[0], return_counts=True)[1].max() == 1
     assert not distinct or np.array_equal(order[got.items[0]], expected.items[0])
@@ -252,7 +252,7 @@ def test_who_is_new_gets_what_most_had_where_the_model_says_nothing():
 
 def test_who_is_new_gets_what_most_had_from_stages_that_look_at_circumstances_too():
     class WithContext(TwoStageSearcher):
-        context_columns = ("device",)
+        needs = Needs(context=fit_columns(pl.DataFrame({"device": ["tv", "phone"]}), ["device"]))
 
     ids = Vocabulary(pl.Series([f"item {index:02d}" for index in range(NUM_ITEMS)]))
     known = ItemLists(np.array([0, 2, 3, 6]), np.array([7, 9, 7, 7, 9, 4], np.int32))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.types import Askers, ItemLists
+from beamwood.types import ItemLists, Query, SearchOptions
 from din_cases import random_case
 
 
@@ -18,7 +18,7 @@ def case(repeat, *, by_path=False, beam_width=4):
     weights = replace(weights, similarity=replace(weights.similarity, repeats=repeats))
     rng = np.random.default_rng(1)
     rows = [rng.integers(0, 300, size) for size in (0, 1, 2, 7, 10, 30)] + [np.array([5, 5, 9, 5])]
-    return TreeSearcher(weights, tree, beam_width=beam_width, by_path=by_path), ItemLists.from_lists(rows)
+    return TreeSearcher(weights, tree, beam_width=beam_width, by_path=by_path), Query.of(ItemLists.from_lists(rows))
 
 
 def latest(searcher, histories, row):
@@ -27,73 +27,71 @@ def latest(searcher, histories, row):
 
 @pytest.mark.parametrize("by_path", [False, True])
 def test_what_was_had_is_found_though_the_beam_misses_it(by_path):
-    searcher, histories = case(1000.0, by_path=by_path)
-    hits, beam, missed = searcher.search(histories, 12), searcher.beam(histories, 12), 0
-    for row in range(len(histories)):
-        had, found = latest(searcher, histories, row), set(beam.items[row].tolist())
+    searcher, query = case(1000.0, by_path=by_path)
+    hits, beam, missed = searcher.search(query, 12), searcher.beam(query, 12), 0
+    for row in range(len(query)):
+        had, found = latest(searcher, query.histories, row), set(beam.items[row].tolist())
         candidates = np.array(sorted(had | found))
-        scores = searcher.score(histories.take(np.array([row])), candidates[None])[0]
+        scores = searcher.score(query.take(np.array([row])), candidates[None])[0]
         assert hits.items[row].tolist() == candidates[np.argsort(-scores, kind="stable")][:12].tolist()
         assert hits.scored[row] == beam.scored[row] + len(had - found)
         missed += len((had - found) & set(hits.items[row].tolist()))
     assert missed > 1, "the beam reached everything: the case shows nothing"
-    assert np.allclose(hits.scores, searcher.score(histories, hits.items), rtol=1e-5)
+    assert np.allclose(hits.scores, searcher.score(query, hits.items), rtol=1e-5)
 
 
 def test_what_may_not_be_shown_does_not_come_back():
-    searcher, histories = case(1000.0)
+    searcher, query = case(1000.0)
     allowed = np.ones(300, bool)
-    gone = histories[4][-3:]
+    gone = query.histories[4][-3:]
     allowed[gone] = False
-    assert not np.isin(searcher.search(histories, 12, allowed=allowed).items, gone).any()
-    some = ItemLists.from_lists([row[::2] for row in histories])
-    answers = searcher.search(histories, 12, excluded=some)
-    for row in range(len(histories)):
-        had = latest(searcher, histories, row) - set(some[row].tolist())
+    assert not np.isin(searcher.search(query, 12, SearchOptions(allowed=allowed)).items, gone).any()
+    some = ItemLists.from_lists([row[::2] for row in query.histories])
+    answers = searcher.search(query, 12, SearchOptions(some))
+    for row in range(len(query)):
+        had = latest(searcher, query.histories, row) - set(some[row].tolist())
         assert not set(some[row].tolist()) & set(answers.items[row].tolist())
         assert set(answers.items[row, : len(had)].tolist()) == had
-    without = searcher.search(histories, 12, excluded=histories)
-    assert not any(set(histories[row].tolist()) & set(without.items[row].tolist()) for row in range(len(histories)))
+    without = searcher.search(query, 12, SearchOptions(query.histories))
+    assert not any(set(query.histories[row].tolist()) & set(without.items[row].tolist()) for row in range(len(query)))
 
 
 def test_where_it_does_not_come_again_the_beam_is_all():
-    searcher, histories = case(-1.0)
-    beam, hits = searcher.beam(histories, 12), searcher.search(histories, 12)
+    searcher, query = case(-1.0)
+    beam, hits = searcher.beam(query, 12), searcher.search(query, 12)
     assert np.array_equal(hits.items, beam.items)
     assert np.array_equal(hits.scored, beam.scored)
 
 
 def test_what_the_beam_has_found_is_scored_once():
-    searcher, histories = case(1000.0, beam_width=300)
-    hits = searcher.search(histories, 300)
-    assert np.array_equal(hits.scored, searcher.beam(histories, 300).scored)
-    assert np.array_equal(np.sort(hits.items, axis=1), np.tile(np.arange(300), (len(histories), 1)))
+    searcher, query = case(1000.0, beam_width=300)
+    hits = searcher.search(query, 300)
+    assert np.array_equal(hits.scored, searcher.beam(query, 300).scored)
+    assert np.array_equal(np.sort(hits.items, axis=1), np.tile(np.arange(300), (len(query), 1)))
 
 
 def test_a_searcher_can_be_copied_and_sent():
     """As a worker of another process needs it."""
-    searcher, histories = case(1000.0)
-    expected = searcher.search(histories, 12)
+    searcher, query = case(1000.0)
+    expected = searcher.search(query, 12)
     for other in (pickle.loads(pickle.dumps(searcher)), copy.deepcopy(searcher)):
-        found = other.search(histories, 12)
+        found = other.search(query, 12)
         assert np.array_equal(found.items, expected.items)
         assert np.array_equal(found.scores, expected.scores)
 
 
 @pytest.mark.parametrize("added", [-1000.0, -2.0, 0.0, 2.0])
 def test_a_weight_of_repeats_may_be_added_to_what_is_found_apart(added):
-    searcher, histories = case(0.5, beam_width=300)
+    searcher, query = case(0.5, beam_width=300)
     similarity = searcher.weights.similarity
     weights = replace(searcher.weights, similarity=replace(similarity, repeats=similarity.repeats + np.float32(added)))
-    expected = TreeSearcher(weights, searcher.tree, beam_width=300).search(histories, 12)
-    found = searcher.apart(Askers(np.zeros(len(histories), np.int64), histories), 12).joined(added, 12)
+    expected = TreeSearcher(weights, searcher.tree, beam_width=300).search(query, 12)
+    found = searcher.apart(query, 12).joined(added, 12)
     assert np.array_equal(found.items, expected.items)
     assert np.allclose(found.scores, expected.scores, rtol=1e-4)
 
 
 def test_apart_of_no_history_at_all():
     searcher, _ = case(0.5)
-    nobody = ItemLists.from_lists([np.array([], int)] * 3)
-    assert np.array_equal(
-        searcher.apart(Askers(np.zeros(3, np.int64), nobody), 5).joined(8.0, 5).items, searcher.search(nobody, 5).items
-    )
+    nobody = Query.of(ItemLists.from_lists([np.array([], int)] * 3))
+    assert np.array_equal(searcher.apart(nobody, 5).joined(8.0, 5).items, searcher.search(nobody, 5).items)

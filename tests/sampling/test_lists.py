@@ -18,8 +18,8 @@ def test_lists_of_users():
     lists = sampler.sample(np.arange(8), torch.Generator().manual_seed(0))
     assert lists.items_BK.shape == (8, 7)
     assert lists.labels_BK.tolist() == [[1, 1, 1, 0, 0, 0, 0]] * 8
-    assert lists.askers.users.tolist() == [0, 2, 3, 0, 2, 3, 0, 2]
-    for user, row in zip(lists.askers.users, lists.items_BK, strict=True):
+    assert lists.query.users.tolist() == [0, 2, 3, 0, 2, 3, 0, 2]
+    for user, row in zip(lists.query.users, lists.items_BK, strict=True):
         assert set(row[:3]) <= set(HISTORIES[user].tolist())
         assert not set(row[3:]) & set(HISTORIES[user].tolist())
 
@@ -36,9 +36,9 @@ def test_lists_at_positions():
     lists = sampler.sample(np.arange(len(sampler)), torch.Generator().manual_seed(0))
     assert len(sampler) == 4 + 5
     stops = sampler.examples.stop
-    for row, (user, stop) in enumerate(zip(lists.askers.users, stops, strict=True)):
+    for row, (user, stop) in enumerate(zip(lists.query.users, stops, strict=True)):
         start, end = HISTORIES.indptr[user], HISTORIES.indptr[user + 1]
-        assert lists.askers.histories[row].tolist() == HISTORIES.items[max(start, stop - 2) : stop].tolist()
+        assert lists.query.histories[row].tolist() == HISTORIES.items[max(start, stop - 2) : stop].tolist()
         assert set(lists.items_BK[row, :3]) <= set(HISTORIES.items[stop : min(end, stop + 2)].tolist())
         assert not set(lists.items_BK[row, 3:]) & set(HISTORIES[user].tolist())
 

@@ -10,7 +10,7 @@ from beamwood.errors import InputError
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.theory import bounds
 from beamwood.tree.tree import Shape
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Query
 from din_cases import random_case
 
 NORMS = bounds.Norms(nodes=2.0, history=3.0, layers=1.5, attention=0.5, num_layers=2, length=4, lipschitz=2.0)
@@ -100,7 +100,7 @@ def test_no_score_is_above_the_capacity_of_its_network():
         weights = without_biases(weights)
         rng = np.random.default_rng(seed)
         histories = ItemLists.from_lists([rng.integers(0, 60, size) for size in (1, 5, 30)])
-        scores = TreeSearcher(weights, tree).score(histories, np.broadcast_to(np.arange(60), (3, 60)))
+        scores = TreeSearcher(weights, tree).score(Query.of(histories), np.broadcast_to(np.arange(60), (3, 60)))
         capacity = bounds.attention_capacity(bounds.norms_of(weights))
         largest = max(largest, np.abs(scores).max() / capacity)
     assert 0 < largest <= 1

@@ -8,7 +8,7 @@ import pytest
 from beamwood.errors import InputError
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.theory.diagnostics import calibration, diagnose, heap, labels_below, recall_of, whole_level
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Query, SearchOptions
 from din_cases import random_case
 
 
@@ -45,10 +45,11 @@ def test_the_beam_is_judged_without_the_historys_own_items(case):
     weights = replace(weights, similarity=replace(weights.similarity, repeats=repeats))
     searcher = TreeSearcher(weights, tree, beam_width=6)
     report = diagnose(searcher, histories, labels, k=5, widths=(5,))
-    beam, exact = searcher.beam(histories, 5, beam_width=5), searcher.exact(histories, 5)
+    query, narrow = Query.of(histories), SearchOptions(beam_width=5)
+    beam, exact = searcher.beam(query, 5, narrow), searcher.exact(query, 5)
     shared = [np.isin(exact.items[row], beam.items[row]).mean() for row in range(len(histories))]
     assert np.isclose(report.beams[0].overlap, np.mean(shared))
-    assert not np.array_equal(beam.items, searcher.search(histories, 5, beam_width=5).items)
+    assert not np.array_equal(beam.items, searcher.search(query, 5, narrow).items)
 
 
 def test_recall_by_level_in_loops(case):

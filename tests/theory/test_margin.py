@@ -9,7 +9,7 @@ from beamwood.errors import InputError
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.theory.diagnostics import diagnose
 from beamwood.theory.margin import margin_report, target_margins
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Query, SearchOptions
 from din_cases import random_case
 
 
@@ -27,7 +27,7 @@ def case(request):
 def test_a_target_is_found_where_its_margin_is_not_negative(case):
     searcher, histories, labels = case
     margins = target_margins(searcher, histories, labels)
-    beam = searcher.beam(histories, 7)
+    beam = searcher.beam(Query.of(histories), 7)
     found = (beam.items[labels.rows] == labels.items[:, None]).any(axis=1)
     assert found.any()
     assert not found.all()
@@ -59,7 +59,7 @@ def test_a_search_for_k_without_excluded_items(case, k):
     subtree = searcher.tree.item_of_leaf[:20]  # nothing is left of it
     excluded = ItemLists.from_lists([np.append(rng.permutation(150)[:40], subtree[subtree >= 0]) for _ in range(40)])
     margins = target_margins(searcher, histories, labels, k=k, excluded=excluded)
-    hits = searcher.beam(histories, k, excluded=excluded)
+    hits = searcher.beam(Query.of(histories), k, SearchOptions(excluded))
     found = (hits.items[labels.rows] == labels.items[:, None]).any(axis=1)
     assert found.any()
     assert np.array_equal(margins.found, found)

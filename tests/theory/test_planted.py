@@ -11,6 +11,7 @@ from beamwood.methods.dtr import METHOD, Config
 from beamwood.theory.heap import bayes_regret
 from beamwood.theory.planted import missed, missed_in_theory
 from beamwood.tree import Shape, Tree, random_tree
+from beamwood.types import Query, SearchOptions
 
 NUM_ITEMS, K = 32, 4
 
@@ -21,8 +22,8 @@ class NextItem:
     def __init__(self, market):
         self.market, self.num_items = market, market.emission.shape[1]
 
-    def score(self, histories, items_BM):
-        return np.take_along_axis(self.market.next_probabilities(histories), np.asarray(items_BM), axis=1)
+    def score(self, query, items_BM):
+        return np.take_along_axis(self.market.next_probabilities(query.histories), np.asarray(items_BM), axis=1)
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +83,8 @@ def test_training_with_summed_labels_misses_what_rectified_labels_find(market):
         )
         estimator = NextItem(market) if labels == "rectified" else None
         searcher = METHOD.fitted(split, config, seed=0, progress=False, estimator=estimator).searcher
-        misses[labels] = missed(eta, searcher.search(histories, K, beam_width=K).items)
-        misses[f"{labels}, exact"] = missed(eta, searcher.exact(histories, K).items)
+        misses[labels] = missed(eta, searcher.search(Query.of(histories), K, SearchOptions(beam_width=K)).items)
+        misses[f"{labels}, exact"] = missed(eta, searcher.exact(Query.of(histories), K).items)
         theory = missed_in_theory(searcher.tree, eta, K)
     assert theory["rectified"].items == 0
     assert theory["summed"].items > 0.3

@@ -21,8 +21,8 @@ class Fixed:
     def num_items(self):
         return self.scores.shape[1]
 
-    def score(self, histories, items_BM):
-        return np.take_along_axis(self.scores[: len(histories)], np.asarray(items_BM), axis=1).astype(np.float32)
+    def score(self, query, items_BM):
+        return np.take_along_axis(self.scores[: len(query)], np.asarray(items_BM), axis=1).astype(np.float32)
 
 
 @pytest.mark.parametrize("branching", [2, 3, 5])
@@ -104,11 +104,11 @@ class Encoded(Fixed):
         super().__init__(queries @ vectors.T)
         self.queries, self.vectors, self.encoded = queries, vectors, 0
 
-    def encode(self, histories):
-        self.encoded += len(histories)
-        return self.queries[histories.items[histories.indptr[1:] - 1]]
+    def encode(self, query):
+        self.encoded += len(query)
+        return self.queries[query.histories.items[query.histories.indptr[1:] - 1]]
 
-    def score(self, histories, items_BM):
+    def score(self, query, items_BM):
         raise AssertionError("what has vectors is asked for them")
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from beamwood.evaluation.gap import TailGap
     from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import PerQuery
+    from beamwood.types import Searcher
 
 __all__ = ["evaluate", "tail_rule", "with_tail_label"]
 
@@ -68,6 +69,7 @@ def evaluate(
 ) -> None:
     """Measure on the test part of the log that the retriever was fitted on, which training never saw."""
     from beamwood.cli.origin import split_of
+    from beamwood.retrieval.ranked import TwoStageSearcher
     from beamwood.retrieval.retriever import Retriever
 
     if html is not None:
@@ -77,7 +79,7 @@ def evaluate(
     cuts = parse_cuts(k, len(retriever.items), (20, 40))
     split = split_of(folder, retriever, log, items)
     searcher = retriever.searcher
-    if one_stage_queries is not None and not hasattr(searcher, "stages"):
+    if one_stage_queries is not None and not isinstance(searcher, TwoStageSearcher):
         raise InputError(f"--one-stage-queries is for two stages; {folder} holds a {searcher.kind} retriever")
     measured = Measured(
         folder,
@@ -164,12 +166,14 @@ def with_tail_label(count: int) -> str:
     return f"on the {count} test users with a tail label" if count else "no test user has a tail label: raise --tail"
 
 
-def measure_gap(searcher: Any, split: Split, rule: TailRule) -> TailGap:
+def measure_gap(searcher: Searcher, split: Split, rule: TailRule) -> TailGap:
     """What the tail is left by the retriever, for test users drawn evenly."""
     from beamwood.evaluation.gap import tail_gap
+    from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
 
-    rows = evenly(len(split.test), _DEAR_GAP_QUERIES if hasattr(searcher, "scorer") else _GAP_QUERIES)
-    return tail_gap(searcher, split.test.take(rows).askers, rule.tail(split.train).mask)
+    dear = isinstance(searcher, RankingSearcher | TwoStageSearcher)
+    rows = evenly(len(split.test), _DEAR_GAP_QUERIES if dear else _GAP_QUERIES)
+    return tail_gap(searcher, split.test.take(rows).query(searcher.needs), rule.tail(split.train).mask)
 
 
 def write_report(path: str, document: dict[str, Any], rule: str, measured: Measured) -> None:

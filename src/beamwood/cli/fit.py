@@ -158,13 +158,12 @@ def _context_columns(method: Method, config: Settings) -> tuple[str, ...]:
     """The columns of the log that a method, or a fitted stage that it builds on, looks at."""
     from beamwood.data.features import name_and_kind
     from beamwood.retrieval.retriever import Retriever
-    from beamwood.types import context_columns
 
     names = [name_and_kind(name)[0] for name in method.needs.named_columns(config, "context")]
     values = config.flat()
     for folder in (values[each.setting] for each in method.needs.fitted):
         if folder is not None and os.path.isdir(folder):
-            names += context_columns(Retriever.load(folder).searcher)
+            names += Retriever.load(folder).searcher.needs.names
     return tuple(dict.fromkeys(names))
 
 

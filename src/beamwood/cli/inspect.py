@@ -36,6 +36,7 @@ def inspect(
     json: o.Json = False,
 ) -> None:
     """Verify a folder's hashes, show what it holds, and diagnose its tree on validation users."""
+    from beamwood.retrieval.ranked import TwoStageSearcher
     from beamwood.retrieval.retriever import Retriever
     from beamwood.retrieval.tree import TreeSearcher
 
@@ -46,12 +47,12 @@ def inspect(
     document = description(folder, retriever)
     report = None
     # Of two stages the first may have a tree.
-    searcher = getattr(retriever.searcher, "retriever", retriever.searcher)
+    searcher = retriever.searcher
+    if isinstance(searcher, TwoStageSearcher):
+        searcher = searcher.retriever
     if isinstance(searcher, TreeSearcher) and users > 0:
         from beamwood.theory.diagnostics import diagnose
 
-        if retriever.metadata.get("method") in ("tdm", "jtm", "otm"):
-            searcher.loss = "binary"  # folders from before the searcher itself said so
         histories, labels, words = queries(folder, retriever, users, log, items)
         document["queries"] = words
         report = diagnose(searcher, histories, labels, widths=beam_widths)
@@ -68,6 +69,8 @@ def inspect(
 
 def description(folder: str, retriever: Retriever) -> dict[str, Any]:
     """What the artefact says of itself."""
+    from beamwood.retrieval.tree import TreeSearcher
+
     document: dict[str, Any] = {
         "folder": folder,
         "searcher": retriever.searcher.kind,
@@ -76,9 +79,9 @@ def description(folder: str, retriever: Retriever) -> dict[str, Any]:
         "item_id_type": str(retriever.items.ids.dtype),
         "categories": retriever.categories is not None,
     } | retriever.metadata
-    tree = getattr(retriever.searcher, "tree", None)
-    if tree is not None:
-        shape = tree.shape
+    searcher = retriever.searcher
+    if isinstance(searcher, TreeSearcher):
+        tree, shape = searcher.tree, searcher.tree.shape
         document["tree"] = {
             "root_fanout": shape.root_fanout,
             "branching": shape.branching,
@@ -86,7 +89,7 @@ def description(folder: str, retriever: Retriever) -> dict[str, Any]:
             "leaves": shape.capacity,
             "empty_leaves": shape.capacity - tree.num_items,
             "nodes": shape.num_nodes,
-            "beam_width": retriever.searcher.beam_width,  # type: ignore[attr-defined]
+            "beam_width": searcher.beam_width,
         }
     return document
 

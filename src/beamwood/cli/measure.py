@@ -57,14 +57,14 @@ def measure_tail(
 
     No view where no query has a tail label.
     """
-    from beamwood.evaluation.protocol import evaluate_both, search_of
+    from beamwood.evaluation.protocol import evaluate_both
     from beamwood.evaluation.tail import tail_queries
 
     rare = rule.tail(split.train)
     if not rare.mask[split.test.labels.items].any():
         return rare.rule, 0, {}
     queries = tail_queries(split.test, rare)
-    views = evaluate_both(**search_of(searcher), queries=queries, ks=cuts, tail=rare)
+    views = evaluate_both(searcher, queries, ks=cuts, tail=rare)
     return queries.rule, len(queries), views
 
 
@@ -75,6 +75,7 @@ def measure_sampled(
     from beamwood.errors import InputError
     from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_rule
     from beamwood.evaluation.significance import bootstrap_interval
+    from beamwood.retrieval.ranked import TwoStageSearcher
 
     kept = [k for k in cuts if k <= num_negatives + 1]
     if not kept:
@@ -84,7 +85,7 @@ def measure_sampled(
     intervals = {name: bootstrap_interval(column, np.random.default_rng(seed)) for name, column in values.items()}
     rule = sampled_rule(num_negatives, seed)
     return {
-        "rule": f"{rule}; of two stages the ranker's score alone" if hasattr(searcher, "stages") else rule,
+        "rule": f"{rule}; of two stages the ranker's score alone" if isinstance(searcher, TwoStageSearcher) else rule,
         "metrics": {name: float(column.mean()) for name, column in values.items()},
         "interval_95": {name: [interval.low, interval.high] for name, interval in intervals.items()},
     }

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json as documents
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json
 from beamwood.errors import InputError
-from beamwood.types import context_columns
+
+if TYPE_CHECKING:
+    from beamwood.retrieval.request import Allowed
+    from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["recommend"]
 
@@ -36,40 +39,32 @@ def recommend(
     json: o.Json = False,
 ) -> None:
     """Recommend items to users of the log or to given histories; filters act inside the search."""
+    from beamwood.retrieval.request import Request
     from beamwood.retrieval.retriever import Retriever
 
     retriever = Retriever.load(folder)
-    k = min(10, len(retriever.items)) if k is None else k
     names = [*(user or []), *(read_lines(users_file) if users_file else [])]
     if users_file and not names:
         raise InputError(f"--users-file {users_file} holds no ids; write one a line")
     if bool(names) == bool(history):
         raise InputError("give either --user (or --users-file) or --history")
-    allowed: Any = None
-    if category and allowed_items:
-        raise InputError("give either --category or --allowed-items")
-    if category:
-        allowed = {"category": category}
-    elif allowed_items:
-        allowed = retriever.items.parse_all(read_lines(allowed_items), on_unknown=on_unknown)
-    if history:
-        queries = [retriever.items.parse_all(parse_history(row), on_unknown=on_unknown) for row in history]
-        asked: dict[str, Any] = {"histories": queries}
-        labels = history
-    else:
-        if retriever.users is None:
-            raise InputError(f"{folder} keeps no users; give --history")
-        asked = {"users": retriever.users.parse_all(names, on_unknown=on_unknown)}
-        labels = names
-    if context:
-        known = context_columns(retriever.searcher)
-        pairs = [parse_pair(text, known) for text in context]
-        twice = [name for name in {name for name, _ in pairs} if sum(name == other for other, _ in pairs) > 1]
-        if twice:
-            raise InputError(f"--context gives '{twice[0]}' more than once; give one value for each column")
-        asked["context"] = {name: [value] * len(labels) for name, value in pairs}
+    allowed = allowed_of(retriever, category, allowed_items, on_unknown)
+    labels = history or names
+    if names and retriever.users is None:
+        raise InputError(f"{folder} keeps no users; give --history")
+    request = Request(
+        histories=[retriever.items.parse_all(parse_history(row), on_unknown=on_unknown) for row in history]
+        if history
+        else None,
+        k=min(10, len(retriever.items)) if k is None else k,
+        users=retriever.users.parse_all(names, on_unknown=on_unknown) if names and retriever.users else None,
+        allowed=allowed,
+        context=context_of(context, retriever.searcher.needs.names, len(labels)),
+        seen="keep" if include_seen else "remove",
+        on_unknown=on_unknown,
+    )
     try:
-        found = retriever.recommend(k=k, exclude_seen=not include_seen, allowed=allowed, on_unknown=on_unknown, **asked)
+        found = retriever.answer(request)
     except InputError as error:
         raise InputError(str(error).replace("on_unknown='ignore'", "--on-unknown ignore")) from error
     if json:
@@ -80,6 +75,28 @@ def recommend(
         print(label)
         for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1):
             print(f"  {rank:>3}  {item}  {score:.4f}")
+
+
+def allowed_of(
+    retriever: Retriever, category: list[str] | None, allowed_items: str | None, on_unknown: str
+) -> Allowed | None:
+    """The filter of --category or --allowed-items."""
+    if category and allowed_items:
+        raise InputError("give either --category or --allowed-items")
+    if category:
+        return {"category": category}
+    return retriever.items.parse_all(read_lines(allowed_items), on_unknown=on_unknown) if allowed_items else None
+
+
+def context_of(texts: list[str] | None, known: Sequence[str], num_rows: int) -> dict[str, list[str]] | None:
+    """The context of --context, the same for every row."""
+    if not texts:
+        return None
+    pairs = [parse_pair(text, known) for text in texts]
+    twice = [name for name in {name for name, _ in pairs} if sum(name == other for other, _ in pairs) > 1]
+    if twice:
+        raise InputError(f"--context gives '{twice[0]}' more than once; give one value for each column")
+    return {name: [value] * num_rows for name, value in pairs}
 
 
 def parse_history(text: str) -> list[str]:

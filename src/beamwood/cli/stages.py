@@ -13,7 +13,9 @@ from beamwood.cli.measure import evenly
 if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.stages import StageReport, StagesAtCut
+    from beamwood.retrieval.ranked import TwoStageSearcher
     from beamwood.theory.margin import MarginReport
+    from beamwood.types import Searcher
 
 __all__ = ["TwoStages", "measure_stages"]
 
@@ -82,22 +84,23 @@ class TwoStages:
 
 
 def measure_stages(
-    searcher: Any, split: Split, cuts: Sequence[int], one_stage_queries: int | None = None
+    searcher: Searcher, split: Split, cuts: Sequence[int], one_stage_queries: int | None = None
 ) -> TwoStages | None:
     """The decomposition of a two-stage searcher's errors on the test queries, None for any other searcher.
 
     `one_stage_queries` as of `evaluation.stages.decompose`.
     """
     from beamwood.evaluation.stages import decompose
+    from beamwood.retrieval.ranked import TwoStageSearcher
 
-    if not hasattr(searcher, "stages"):
+    if not isinstance(searcher, TwoStageSearcher):
         return None
     kept = sorted({k for k in (1, *cuts) if k <= searcher.num_candidates})
     report = decompose(searcher, split.test, ks=kept, one_stage_queries=one_stage_queries)
     return TwoStages(report, measure_margins(searcher, split))
 
 
-def measure_margins(searcher: Any, split: Split) -> MarginReport | None:
+def measure_margins(searcher: TwoStageSearcher, split: Split) -> MarginReport | None:
     """The margins of a tree that comes first, asked as the decomposition asks it, for test users drawn evenly."""
     from beamwood.retrieval.tree import TreeSearcher
 

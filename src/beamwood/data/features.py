@@ -5,9 +5,11 @@ Shape legend: R rows, S values a cell, V width of a given vector.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -19,9 +21,9 @@ from pydantic import BaseModel, ConfigDict
 
 from beamwood.data.labels import as_lists, inner_type, label_lists, unnamed
 from beamwood.errors import InputError, nearest
-from beamwood.types import IndexArray
+from beamwood.types import ContextColumn, IndexArray
 
-__all__ = ["FeatureColumn", "FeatureTable", "encode_columns", "fit_columns", "name_and_kind"]
+__all__ = ["FeatureColumn", "FeatureTable", "encode_columns", "encode_context", "fit_columns", "name_and_kind"]
 
 Kind = Literal["category", "number", "vector"]
 Written = Literal["number", "truth", "date", "datetime"]
@@ -64,6 +66,22 @@ class FeatureColumn(BaseModel):
     def size(self) -> int:
         """Rows of the weights that a linear map of this column has."""
         return {"category": len(self.values) + 1, "number": 2, "vector": self.width + 1}[self.kind]
+
+    @functools.cached_property
+    def key(self) -> str:
+        """What its encoded values are called in a query: the name, and a digest of how they are encoded."""
+        return f"{self.name}#{hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]}"
+
+    def encode(self, values: pl.Series | None, num_rows: int) -> NDArray[Any]:
+        """[num_rows, ..], as `encode_columns`; None: missing throughout. Errors: as there."""
+        if values is not None:
+            encoded: NDArray[Any] = _ENCODE[self.kind](self, values)
+            return encoded
+        if self.kind == "category":
+            return np.zeros((num_rows, 1), np.int32)
+        missing = np.zeros((num_rows, self.size), np.float32)
+        missing[:, -1] = 1
+        return missing
 
 
 @dataclass(frozen=True)
@@ -132,10 +150,21 @@ def encode_columns(columns: Sequence[FeatureColumn], frame: pl.DataFrame | Mappi
     for column in columns:
         if column.name not in table.columns:
             raise InputError(f"the rows have no column '{column.name}'{nearest(column.name, table.columns)}")
-        series = table[column.name]
-        encode = {"category": _categories, "number": _numbers, "vector": _vectors}[column.kind]
-        arrays[column.name] = encode(column, series)
+        arrays[column.name] = column.encode(table[column.name], len(table))
     return FeatureTable(tuple(columns), arrays)
+
+
+def encode_context(
+    columns: Sequence[ContextColumn], frame: pl.DataFrame | None, num_rows: int
+) -> dict[str, NDArray[Any]] | None:
+    """What a `types.Query` holds of a frame of `num_rows` rows: by key, what each column encodes; None without columns.
+
+    A column that the frame lacks, or all without a frame, are missing throughout. Errors: values that do not fit.
+    """
+    if not columns:
+        return None
+    given = {} if frame is None else {name: frame[name] for name in frame.columns}
+    return {column.key: column.encode(given.get(column.name), num_rows) for column in columns}
 
 
 def _kind(dtype: pl.DataType) -> str:
@@ -276,3 +305,10 @@ def _of_json(text: str) -> list[float] | None:
         return [float(value) for value in found] if numbers else None
     except (ValueError, OverflowError, RecursionError):
         return None
+
+
+_ENCODE: dict[Kind, Callable[[FeatureColumn, pl.Series], NDArray[Any]]] = {
+    "category": _categories,
+    "number": _numbers,
+    "vector": _vectors,
+}

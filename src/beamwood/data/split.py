@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,8 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.dataset import Dataset
+from beamwood.data.features import encode_context
 from beamwood.errors import InputError
-from beamwood.types import Askers, IndexArray, ItemLists
+from beamwood.types import IndexArray, ItemLists, Needs, Query
 
 __all__ = ["SPLITS", "Queries", "Split", "by_boundary", "by_time", "disjoint_users", "leave_one_out"]
 
@@ -21,8 +22,8 @@ __all__ = ["SPLITS", "Queries", "Split", "by_boundary", "by_time", "disjoint_use
 class Queries:
     """What a retriever is asked: who (`users` int64[Q]), with what `histories`, to find which distinct `labels`.
 
-    `consumed` is what "consumed items taken out" takes out. `context`: one row a query, the circumstances of its first
-    label, where the log has such columns.
+    `consumed` is what "consumed items taken out" takes out. `context`: one row a query, that of its first label, where
+    the log has such columns.
     """
 
     users: NDArray[np.int64]
@@ -34,17 +35,21 @@ class Queries:
     def __len__(self) -> int:
         return len(self.users)
 
-    @property
-    def askers(self) -> Askers:
-        """Who asks, with what history, in which circumstances."""
-        return Askers(self.users, self.histories, self.context)
+    def query(self, needs: Needs) -> Query:
+        """What a searcher with these needs is asked, its columns of the context encoded."""
+        return Query(self.users, self.histories, encode_context(needs.context, self.context, len(self)))
 
     def take(self, rows: IndexArray) -> Self:
         """The queries of the given rows."""
         rows = np.asarray(rows, np.int64)
-        context = None if self.context is None else self.context[rows]
-        histories, labels, consumed = (part.take(rows) for part in (self.histories, self.labels, self.consumed))
-        return type(self)(self.users[rows], histories, labels, consumed, context)
+        return replace(
+            self,
+            users=self.users[rows],
+            histories=self.histories.take(rows),
+            labels=self.labels.take(rows),
+            consumed=self.consumed.take(rows),
+            context=None if self.context is None else self.context[rows],
+        )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ Shape legend: S tastes, N items, B rows, H steps ahead.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.errors import InputError
-from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
+from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
 __all__ = ["BayesSearcher", "Market", "MarketConfig", "make_market"]
 
@@ -166,6 +167,9 @@ class BayesSearcher:
     the history finds more labels among k in expectation.
     """
 
+    kind: ClassVar[str] = "bayes"
+    needs: ClassVar[Needs] = Needs()
+
     def __init__(self, market: Market) -> None:
         self.market = market
 
@@ -173,15 +177,13 @@ class BayesSearcher:
     def num_items(self) -> int:
         return int(self.market.emission.shape[1])
 
-    def search(
-        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k likeliest items of each row, by brute force; see `types.Searcher`."""
-        scores = self._scores(histories)
-        if allowed is not None:
-            scores[:, ~allowed] = -np.inf
-        if excluded is not None:
-            scores[excluded.rows, excluded.items] = -np.inf
+        scores = self._scores(query.histories)
+        if options.allowed is not None:
+            scores[:, ~options.allowed] = -np.inf
+        if options.excluded is not None:
+            scores[options.excluded.rows, options.excluded.items] = -np.inf
         items = np.argsort(-scores, axis=1, kind="stable")[:, :k].astype(np.int32)
         best = np.take_along_axis(scores, items, axis=1).astype(np.float32)
         items = np.where(np.isfinite(best), items, np.int32(-1))
@@ -189,12 +191,12 @@ class BayesSearcher:
         return Hits(
             np.pad(items, padding, constant_values=-1),
             np.pad(best, padding, constant_values=-np.inf),
-            np.full(len(histories), self.num_items, np.int64),
+            np.full(len(query), self.num_items, np.int64),
         )
 
-    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the probability of each given item; -inf where the item index is -1."""
-        picked = np.take_along_axis(self._scores(histories), np.maximum(items_BM, 0), axis=1)
+        picked = np.take_along_axis(self._scores(query.histories), np.maximum(items_BM, 0), axis=1)
         return np.where(items_BM >= 0, picked, -np.inf).astype(np.float32)
 
     def _scores(self, histories: ItemLists) -> FloatArray:

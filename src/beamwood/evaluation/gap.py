@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.evaluation.page import histogram
-from beamwood.evaluation.sampled import scores_of
-from beamwood.types import Askers, BoolArray, Searcher
+from beamwood.types import BoolArray, Query, Searcher
 
 __all__ = ["TailGap", "tail_gap"]
 
@@ -64,10 +63,10 @@ class TailGap:
         return np.histogram(self.gaps, bins=_BINS, range=(low, high))
 
 
-def tail_gap(searcher: Searcher, askers: Askers, tail_N: BoolArray) -> TailGap:
-    """The gap of each asker, all items scored: by softmax, or where scores are counts by scores over their sum.
+def tail_gap(searcher: Searcher, query: Query, tail_N: BoolArray) -> TailGap:
+    """The gap of each row, all items scored: by softmax, or where scores are counts by scores over their sum.
 
-    Memory does not depend on the number of askers. Errors: no tail item, or nothing but tail.
+    Memory does not depend on the number of rows. Errors: no tail item, or nothing but tail.
     """
     num_items = len(tail_N)
     num_rare = int(tail_N.sum())
@@ -75,13 +74,11 @@ def tail_gap(searcher: Searcher, askers: Askers, tail_N: BoolArray) -> TailGap:
         fix = "raise" if num_rare == 0 else "lower"
         raise InputError(f"the tail has {num_rare} of {num_items} items, so there is no gap to others; {fix} --tail")
     logits, parts = searcher.kind not in _COUNTING, [np.empty(0)]
-    # A ranker may hold a vector for each pair that it scores.
-    width = getattr(getattr(searcher, "scorer", None), "width", 1)
-    height = max(1, _BLOCK_CELLS // (num_items * width))
-    for start in range(0, len(askers), height):
-        rows = np.arange(start, min(start + height, len(askers)))
+    height = max(1, _BLOCK_CELLS // num_items)
+    for start in range(0, len(query), height):
+        rows = np.arange(start, min(start + height, len(query)))
         every = np.broadcast_to(np.arange(num_items), (len(rows), num_items))
-        scores = scores_of(searcher, askers.take(rows), every).astype(np.float64)
+        scores = searcher.score(query.take(rows), every).astype(np.float64)
         if logits:
             scores = np.exp(scores - scores.max(axis=1, keepdims=True))
         else:

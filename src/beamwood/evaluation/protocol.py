@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from beamwood.evaluation.metrics import (
     relevance,
     share_of,
 )
-from beamwood.types import Askers, BoolArray, Hits, ItemLists, is_personal
+from beamwood.types import Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
 if TYPE_CHECKING:
     from beamwood.data.split import Split
@@ -32,47 +32,21 @@ __all__ = [
     "VIEWS",
     "LabelledQueries",
     "PerQuery",
-    "PersonalSearch",
-    "Search",
+    "Searches",
     "evaluate",
     "evaluate_both",
     "evaluate_split",
-    "search_of",
 ]
 
 VIEWS = {"all": "consumed items left in", "new": "consumed items taken out"}
 
 
-class Search(Protocol):
-    """The `search` method of a `types.Searcher`."""
+class Searches(Protocol):
+    """What is judged: of a `types.Searcher` no more than this."""
 
-    def __call__(
-        self,
-        histories: ItemLists,
-        k: int,
-        *,
-        excluded: ItemLists | None = None,
-        allowed: BoolArray | None = None,
-    ) -> Hits: ...
-
-
-class PersonalSearch(Protocol):
-    """The `search_askers` method of a `types.PersonalSearcher`."""
-
-    def __call__(
-        self,
-        askers: Askers,
-        k: int,
-        *,
-        excluded: ItemLists | None = None,
-        allowed: BoolArray | None = None,
-    ) -> Hits: ...
-
-
-def search_of(searcher: Any) -> dict[str, Any]:
-    """The arguments `search` and `with_users` of `evaluate` for a searcher of either sort."""
-    with_users = is_personal(searcher)
-    return {"search": searcher.search_askers if with_users else searcher.search, "with_users": with_users}
+    @property
+    def needs(self) -> Needs: ...
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits: ...
 
 
 class LabelledQueries(Protocol):
@@ -81,11 +55,11 @@ class LabelledQueries(Protocol):
     @property
     def users(self) -> NDArray[np.int64]: ...
     @property
-    def histories(self) -> ItemLists: ...
-    @property
     def labels(self) -> ItemLists: ...
     @property
     def consumed(self) -> ItemLists: ...
+    def query(self, needs: Needs) -> Query: ...
+    def take(self, rows: IndexArray) -> Self: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,23 +130,21 @@ class _Running:
 
 
 def evaluate(
-    search: Search | PersonalSearch,
+    searcher: Searches,
     queries: LabelledQueries,
     *,
     ks: Sequence[int] = (20, 40),
     exclude_consumed: bool,
-    with_users: bool = False,
-    allowed: BoolArray | None = None,
+    options: SearchOptions = SearchOptions(),
     batch_size: int = 256,
     tail: Tail | None = None,
 ) -> PerQuery:
     """Rank the whole catalogue for every query that has labels and measure every metric at every k.
 
-    `with_users`: the search is asked with `Askers`, users and histories. With `exclude_consumed` the search must leave
-    out the query's consumed items; labels stay as they are, so a label consumed before counts as a miss.
-    `tail`, as of `TailRule.tail`, adds coverage, the Gini index of exposure, and the share of the tail. Queries without
-    labels are left out and counted. Errors: a k outside 1..N, no query with labels, a search that answers with consumed
-    or unknown items.
+    With `exclude_consumed` the search must leave out the query's consumed items; labels stay as they are, so a label
+    consumed before counts as a miss. `tail`, as of `TailRule.tail`, adds coverage, the Gini index of exposure, and the
+    share of the tail. `options`: those of each search. Queries without labels are left out and counted. Errors: a k
+    outside 1..N, no query with labels, a search that answers with consumed or unknown items.
     """
     cuts = _checked_ks(ks, None if tail is None else len(tail.mask))
     if batch_size < 1:
@@ -184,38 +156,33 @@ def evaluate(
     running = _Running(cuts, None if tail is None else len(tail.mask))
     for start in range(0, len(judged), batch_size):
         rows = judged[start : start + batch_size]
-        asked: Any = queries.histories.take(rows)
-        if with_users:
-            context = getattr(queries, "context", None)
-            asked = Askers(queries.users[rows], asked, None if context is None else context[rows])
-        consumed = queries.consumed.take(rows)
+        part = queries.take(rows)
+        query, excluded = part.query(searcher.needs), part.consumed if exclude_consumed else None
         began = time.perf_counter()
-        hits = search(asked, cuts[-1], excluded=consumed if exclude_consumed else None, allowed=allowed)
+        hits = searcher.search(query, cuts[-1], replace(options, excluded=excluded))
         running.seconds += time.perf_counter() - began
-        _check_hits(hits, len(rows), cuts[-1], running.num_items, consumed if exclude_consumed else None)
+        _check_hits(hits, len(rows), cuts[-1], running.num_items, excluded)
         running.add(hits, labels.take(rows))
     return _finished(running, queries.users[judged], len(labels) - len(judged), exclude_consumed, tail)
 
 
 def evaluate_both(
-    search: Search | PersonalSearch,
+    searcher: Searches,
     queries: LabelledQueries,
     *,
-    with_users: bool = False,
     ks: Sequence[int] = (20, 40),
-    allowed: BoolArray | None = None,
+    options: SearchOptions = SearchOptions(),
     batch_size: int = 256,
     tail: Tail | None = None,
 ) -> dict[str, PerQuery]:
     """`evaluate` twice: {"all": consumed items left in, "new": consumed items taken out}."""
     return {
         view: evaluate(
-            search,
+            searcher,
             queries,
             ks=ks,
             exclude_consumed=view == "new",
-            with_users=with_users,
-            allowed=allowed,
+            options=options,
             batch_size=batch_size,
             tail=tail,
         )
@@ -224,11 +191,11 @@ def evaluate_both(
 
 
 def evaluate_split(
-    searcher: Any, split: Split, *, ks: Sequence[int] = (20,), rule: TailRule | None = None
+    searcher: Searches, split: Split, *, ks: Sequence[int] = (20,), rule: TailRule | None = None
 ) -> dict[str, PerQuery]:
-    """`evaluate_both` of a searcher of either sort on the test queries; the tail is by `rule` on the training part."""
+    """`evaluate_both` of a searcher on the test queries; the tail is by `rule` on the training part."""
     tail = (rule or TailRule()).tail(split.train)
-    return evaluate_both(**search_of(searcher), queries=split.test, ks=ks, tail=tail)
+    return evaluate_both(searcher, split.test, ks=ks, tail=tail)
 
 
 def _checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:

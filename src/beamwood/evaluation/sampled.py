@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from beamwood.data.split import Queries
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError, nearest
-from beamwood.types import Askers, ItemLists, PersonalSearcher, Searcher, is_personal
+from beamwood.types import ItemLists, Searcher
 
-__all__ = ["Sampled", "evaluate_sampled", "sampled_rule", "sampled_validation", "scores_of"]
+__all__ = ["Sampled", "evaluate_sampled", "sampled_rule", "sampled_validation"]
 
 METRICS = ("hit_rate", "ndcg", "mrr")
 # Scores held at a time.
@@ -51,19 +51,11 @@ class Sampled:
         for start in range(0, len(ranks), block):
             part = slice(start, start + block)
             rows, items = self.rows_P[part], self.items_PM[part]
-            scores = scores_of(searcher, self.queries.take(rows).askers, items)
+            scores = searcher.score(self.queries.take(rows).query(searcher.needs), items)
             if np.isnan(scores).any():
                 raise InputError("a score is NaN; items can only be ordered by numbers")
             ranks[part] = 1 + (scores[:, 1:] >= scores[:, :1]).sum(axis=1)
         return ranks
-
-
-def scores_of(searcher: Searcher, askers: Askers, items_BM: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The scores that a searcher of either sort gives."""
-    if is_personal(searcher):
-        assert isinstance(searcher, PersonalSearcher)
-        return searcher.score_askers(askers, items_BM)
-    return searcher.score(askers.histories, items_BM)
 
 
 def evaluate_sampled(

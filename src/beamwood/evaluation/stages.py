@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from beamwood.data.split import Queries
 from beamwood.errors import InputError
-from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists
+from beamwood.types import BoolArray, Estimator, Hits, ItemLists, Needs, Query, SearchOptions
 
 __all__ = ["StageReport", "StagesAtCut", "decompose"]
 
@@ -28,29 +28,17 @@ _BLOCK_CELLS = 2**22
 
 
 class Staged(Protocol):
-    """What `stages` of a two-stage searcher gives."""
-
-    @property
-    def candidates(self) -> Hits: ...
-    @property
-    def hits(self) -> Hits: ...
-    @property
-    def retrieval_seconds(self) -> float: ...
-    @property
-    def ranking_seconds(self) -> float: ...
-
-
-class Stages(Protocol):
-    """A two-stage searcher."""
+    """A searcher of two stages: the second orders the candidates of the first, and can be asked alone."""
 
     @property
     def num_items(self) -> int: ...
     @property
     def num_candidates(self) -> int: ...
-    def stages(
-        self, askers: Askers, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Staged: ...
-    def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]: ...
+    @property
+    def ranker(self) -> Estimator: ...
+    @property
+    def needs(self) -> Needs: ...
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +87,7 @@ class StageReport:
 
 
 def decompose(
-    searcher: Stages,
+    searcher: Staged,
     queries: Queries,
     *,
     ks: Sequence[int] = (1, 10, 20),
@@ -132,12 +120,13 @@ def decompose(
         rows = np.arange(start, min(start + batch_size, len(judged)))
         part = judged.take(rows)
         excluded = part.consumed if exclude_consumed else None
-        found = searcher.stages(part.askers, min(searcher.num_candidates, searcher.num_items), excluded=excluded)
-        ranked.append(places(found.hits.items, part.labels))
-        retrieved.append(places(found.candidates.items, part.labels))
-        candidates = found.candidates.scored.sum()
-        scored += [candidates, found.hits.scored.sum() - candidates]
-        seconds += [found.retrieval_seconds, found.ranking_seconds]
+        k = min(searcher.num_candidates, searcher.num_items)
+        found = searcher.search(part.query(searcher.needs), k, SearchOptions(excluded, explain=True))
+        first, second = found.parts
+        ranked.append(places(found.items, part.labels))
+        retrieved.append(places(first.hits.items, part.labels))
+        scored += [first.hits.scored.sum(), second.hits.scored.sum()]
+        seconds += [first.seconds, second.seconds]
         sampled = part.take(np.flatnonzero(in_sample[rows]))
         if len(sampled):
             one_stage.append(catalogue_places(searcher, sampled, exclude_consumed))
@@ -164,14 +153,14 @@ def places(items_BK: NDArray[np.int32], labels: ItemLists) -> NDArray[np.int64]:
     return np.where(same.any(axis=1), same.argmax(axis=1) + 1, 0)
 
 
-def catalogue_places(searcher: Stages, queries: Queries, exclude_consumed: bool) -> NDArray[np.int64]:
+def catalogue_places(searcher: Staged, queries: Queries, exclude_consumed: bool) -> NDArray[np.int64]:
     """int64[P], the place of each label where the ranker orders every item that is not excluded; 0 for an excluded."""
     num_items, parts = searcher.num_items, [np.empty(0, np.int64)]
     block = max(1, _BLOCK_CELLS // num_items)
     for start in range(0, len(queries), block):
         part = queries.take(np.arange(start, min(start + block, len(queries))))
         every = np.broadcast_to(np.arange(num_items, dtype=np.int64), (len(part), num_items))
-        scores = searcher.score_askers(part.askers, every).copy()
+        scores = searcher.ranker.score(part.query(searcher.needs), every).copy()
         if exclude_consumed:
             scores[part.consumed.rows, part.consumed.items] = -np.inf
         # A stable order: of equal scores the lower item comes first.

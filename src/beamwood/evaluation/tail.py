@@ -5,38 +5,27 @@ Shape legend: Q queries, N items.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
-from numpy.typing import NDArray
 
+from beamwood.data.split import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import Tail
-from beamwood.evaluation.protocol import LabelledQueries
 from beamwood.types import ItemLists
 
 __all__ = ["TailQueries", "tail_queries"]
 
 
 @dataclass(frozen=True)
-class TailQueries:
+class TailQueries(Queries):
     """The queries that have a tail label, with those labels alone; `rule` says in words what the tail is."""
 
-    users: NDArray[np.int64]
-    histories: ItemLists
-    labels: ItemLists
-    consumed: ItemLists
-    rule: str
-    of_queries: int = field(default=0)
-    context: pl.DataFrame | None = None
-
-    def __len__(self) -> int:
-        return len(self.users)
+    rule: str = ""
+    of_queries: int = 0
 
 
-def tail_queries(queries: LabelledQueries, rare: Tail) -> TailQueries:
+def tail_queries(queries: Queries, rare: Tail) -> TailQueries:
     """The part of the queries whose labels are tail items. Errors: none has any."""
     labels = queries.labels
     kept = rare.mask[labels.items]
@@ -45,13 +34,7 @@ def tail_queries(queries: LabelledQueries, rare: Tail) -> TailQueries:
     rows = np.flatnonzero(lengths > 0)
     if len(rows) == 0:
         raise InputError(f"no query has a tail label ({rare.rule}); raise the share of the tail")
-    parts: dict[str, Any] = {name: getattr(queries, name).take(rows) for name in ("histories", "consumed")}
-    context = getattr(queries, "context", None)
+    part = queries.take(rows)
     return TailQueries(
-        queries.users[rows],
-        labels=tail.take(rows),
-        rule=rare.rule,
-        of_queries=len(labels),
-        context=None if context is None else context[rows],
-        **parts,
+        part.users, part.histories, tail.take(rows), part.consumed, part.context, rare.rule, of_queries=len(labels)
     )

@@ -10,7 +10,7 @@ import numpy as np
 from beamwood.data.split import Queries
 from beamwood.errors import InputError, nearest
 from beamwood.evaluation.metrics import METRICS
-from beamwood.evaluation.protocol import VIEWS, evaluate, search_of
+from beamwood.evaluation.protocol import VIEWS, evaluate
 
 __all__ = ["CUT", "MEASURED", "check_monitor", "drawn", "named", "validation"]
 
@@ -43,10 +43,9 @@ def validation(
     subset = drawn(queries, num_users, seed=seed)
 
     def measure() -> dict[str, float]:
-        asked = search_of(searcher())
-        views = {}
+        measured, views = searcher(), {}
         for view in VIEWS:
-            result = evaluate(**asked, queries=subset, ks=(CUT,), exclude_consumed=view == "new", batch_size=1024)
+            result = evaluate(measured, subset, ks=(CUT,), exclude_consumed=view == "new", batch_size=1024)
             views[view] = result.means()
         return named(views)
 

@@ -133,6 +133,6 @@ def _better(best: _Tried | None, settings: dict[str, Any], build: _Build, querie
     """What is better on the queries: the best so far, or the given settings."""
     searcher = build(settings)
     cut = min(20, searcher.num_items)
-    views = evaluate_both(searcher.search, queries, ks=(cut,))
+    views = evaluate_both(searcher, queries, ks=(cut,))
     value = float(np.mean([view.means()[f"f@{cut}"] for view in views.values()]))
     return (value, searcher, settings) if best is None or value > best[0] else best

@@ -12,7 +12,6 @@ from beamwood.artefact import read_manifest
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
-from beamwood.types import context_columns
 
 __all__ = ["check_alike", "fitted_alike", "folder_digests", "training_seconds"]
 
@@ -26,7 +25,7 @@ def fitted_alike(folder: str, split: Split) -> Retriever:
 
 def check_alike(fitted: Retriever, name: str, split: Split) -> None:
     """Errors: other data or another split than it was fitted on, which may have taught it from the test users, or a log
-    without the circumstances that it looks at.
+    without the context that it looks at.
     """
     data = fitted.metadata.get("data")
     if not isinstance(data, dict):
@@ -44,7 +43,7 @@ def check_alike(fitted: Retriever, name: str, split: Split) -> None:
             "users; fit it with the same --split and --seed"
         )
     given = () if split.dataset.context is None else split.dataset.context.columns
-    lacking = [column for column in context_columns(fitted.searcher) if column not in given]
+    lacking = [column for column in fitted.searcher.needs.names if column not in given]
     if lacking:
         raise InputError(
             f"{name} looks at {lacking[0]!r} of the log, which was read without it; read it with "

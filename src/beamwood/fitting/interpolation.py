@@ -5,8 +5,6 @@ Shape legend: Q queries, K candidates.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,15 +14,12 @@ from beamwood.evaluation.metrics import metrics_at, relevance
 from beamwood.evaluation.protocol import VIEWS
 from beamwood.fitting.choose import CUT, named
 from beamwood.fitting.repeats import REPEAT_WEIGHTS
-from beamwood.retrieval.ranked import interpolated, retrieve, with_repeats
+from beamwood.retrieval.ranked import interpolated, with_repeats
 from beamwood.retrieval.stored import MOST
 from beamwood.retrieval.top_k import join_hits
-from beamwood.types import Askers, Hits, IndexArray, Searcher, among
+from beamwood.types import Hits, Searcher, SearchOptions, among
 
-__all__ = ["Interpolation", "Score"]
-
-Score = Callable[[Askers, IndexArray], NDArray[np.float32]]
-"""What scores [Q, K] items for askers, as `score_askers` of a searcher does."""
+__all__ = ["Interpolation"]
 
 # Of the retriever's score over its standard deviation among a query's candidates, as a ranker's scores are log-odds.
 # The last leaves the retriever's order as it is.
@@ -53,7 +48,7 @@ class Interpolation:
         monitor: str,
         weight: float | None,
         repeat_weight: float | None,
-        fitted: Score | None = None,
+        fitted: Searcher | None = None,
     ) -> None:
         self.queries = queries.take(np.flatnonzero(queries.labels.lengths > 0))
         if len(self.queries) == 0:
@@ -68,16 +63,18 @@ class Interpolation:
         # What was had may stand far from the others.
         unit, unseen = 1.0, self.candidates["new"]
         if fitted is not None:
-            unit = _spread(fitted(self.queries.askers, unseen.items[:, : self.num_candidates])) or 1.0
+            unit = (
+                _spread(fitted.score(self.queries.query(fitted.needs), unseen.items[:, : self.num_candidates])) or 1.0
+            )
         self.weights = (weight,) if weight is not None else _weights(unseen.scores, unit)
         tried = tuple(float(np.clip(unit * one, -MOST, MOST)) for one in REPEAT_WEIGHTS)
         self.repeat_weights = tried if repeat_weight is None else (repeat_weight,)
 
-    def best(self, score: Score) -> tuple[dict[str, float], dict[str, float]]:
-        """Both weights for a ranker's `score_askers`, by the names that `TwoStageSearcher` gives them, and what
+    def best(self, ranker: Searcher) -> tuple[dict[str, float], dict[str, float]]:
+        """Both weights for the scores of `ranker`, by the names that `TwoStageSearcher` gives them, and what
         validation says of them, named as `validation` does."""
-        askers, num_ranked = self.queries.askers, self.num_candidates
-        scores = {view: score(askers, hits.items[:, :num_ranked]) for view, hits in self.candidates.items()}
+        query, num_ranked = self.queries.query(ranker.needs), self.num_candidates
+        scores = {view: ranker.score(query, hits.items[:, :num_ranked]) for view, hits in self.candidates.items()}
         first = self.repeat_weights[0]
         tried = [
             (weight, {view: self._means(view, scores[view], weight, first) for view in VIEWS})
@@ -105,7 +102,7 @@ class Interpolation:
         for start in range(0, len(self.queries), _QUERIES_AT_A_TIME):
             part = self.queries.take(np.arange(start, min(start + _QUERIES_AT_A_TIME, len(self.queries))))
             excluded = part.consumed if exclude_consumed else None
-            parts.append(retrieve(retriever, part.askers, k, excluded=excluded))
+            parts.append(retriever.search(part.query(retriever.needs), k, SearchOptions(excluded)))
         return join_hits(parts, k)
 
 

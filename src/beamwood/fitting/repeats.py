@@ -21,7 +21,7 @@ from beamwood.fitting.vectors.settings import VectorConfig
 from beamwood.retrieval.apart import Apart
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.task import Task
-from beamwood.types import Askers, Searcher
+from beamwood.types import Query, Searcher
 
 __all__ = ["REPEAT_WEIGHTS", "SearchedTask", "best_repeat_weight", "fit_vectors"]
 
@@ -31,13 +31,13 @@ REPEAT_WEIGHTS = (0.0, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0, -8.0, 8.0, -16.0, 16.0, 
 _QUERIES_AT_A_TIME = 1024
 
 
-class ApartSearcher(Protocol):
+class ApartSearcher(Searcher, Protocol):
     """A searcher that can tell what a history holds from all else."""
 
-    def apart(self, askers: Askers, k: int) -> Apart: ...
+    def apart(self, query: Query, k: int) -> Apart: ...
 
 
-class RepeatSearcher(Searcher, ApartSearcher, Protocol):
+class RepeatSearcher(ApartSearcher, Protocol):
     """A searcher that adds a number to the scores of what a history holds."""
 
     repeat_weight: float
@@ -84,7 +84,7 @@ def best_repeat_weight(searcher: ApartSearcher, queries: Queries, monitor: str) 
     sums = np.zeros(len(REPEAT_WEIGHTS))
     for start in range(0, len(judged), _QUERIES_AT_A_TIME):
         part = judged.take(np.arange(start, min(start + _QUERIES_AT_A_TIME, len(judged))))
-        apart, labels = searcher.apart(part.askers, CUT), part.labels.distinct()
+        apart, labels = searcher.apart(part.query(searcher.needs), CUT), part.labels.distinct()
         for place, weight in enumerate(REPEAT_WEIGHTS):
             relevant = relevance(apart.joined(weight, CUT).items, labels)
             sums[place] += metrics_at(relevant, labels.lengths, CUT)[name].sum()

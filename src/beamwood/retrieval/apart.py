@@ -5,7 +5,7 @@ Shape legend: B rows, N items, D width, H items that a history holds at most, k 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ from beamwood.errors import InputError
 from beamwood.retrieval.stored import MOST
 from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.retrieval.vector import products
-from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists, among
+from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, SearchOptions, among
 
 __all__ = ["Apart", "candidates", "check_repeat_weight", "find_apart", "scores_with_repeats", "search_with_repeats"]
 
@@ -42,9 +42,7 @@ class Apart:
 
 
 class _Best(Protocol):
-    def __call__(
-        self, queries_BD: FloatArray, k: int, /, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits: ...
+    def __call__(self, queries_BD: FloatArray, k: int, options: SearchOptions, /) -> Hits: ...
 
 
 def find_apart(
@@ -53,14 +51,16 @@ def find_apart(
     vectors_ND: FloatArray,
     histories: ItemLists,
     k: int,
-    *,
-    excluded: ItemLists | None = None,
-    allowed: BoolArray | None = None,
+    options: SearchOptions = SearchOptions(),
 ) -> Apart:
     """The k best of what a history does not hold, by `best`, and all that it does and that may be shown."""
     had = histories.distinct()
-    others = best(queries_BD, k, excluded=had if excluded is None else had.union(excluded), allowed=allowed)
-    had_BH = candidates(had.padded(int(had.lengths.max(initial=0))), excluded, allowed)
+    others = best(
+        queries_BD,
+        k,
+        replace(options, excluded=had if options.excluded is None else had.union(options.excluded)),
+    )
+    had_BH = candidates(had.padded(int(had.lengths.max(initial=0))), options)
     return Apart(others, had_BH, products(queries_BD, vectors_ND, had_BH))
 
 
@@ -70,16 +70,15 @@ def search_with_repeats(
     vectors_ND: FloatArray,
     histories: ItemLists,
     k: int,
+    options: SearchOptions,
     *,
     repeat_weight: float,
-    excluded: ItemLists | None = None,
-    allowed: BoolArray | None = None,
 ) -> Hits:
     """The k best by `best`, `repeat_weight` added to the scores of what a history holds."""
-    check_search(len(histories), len(vectors_ND), k, excluded=excluded, allowed=allowed)
+    check_search(len(histories), len(vectors_ND), k, excluded=options.excluded, allowed=options.allowed)
     if repeat_weight == 0:
-        return best(queries_BD, k, excluded=excluded, allowed=allowed)
-    parts = find_apart(best, queries_BD, vectors_ND, histories, k, excluded=excluded, allowed=allowed)
+        return best(queries_BD, k, options)
+    parts = find_apart(best, queries_BD, vectors_ND, histories, k, options)
     return parts.joined(repeat_weight, k)
 
 
@@ -100,10 +99,10 @@ def check_repeat_weight(repeat_weight: float) -> float:
     return float(repeat_weight)
 
 
-def candidates(had_BH: NDArray[np.int32], excluded: ItemLists | None, allowed: BoolArray | None) -> NDArray[np.int32]:
+def candidates(had_BH: NDArray[np.int32], options: SearchOptions) -> NDArray[np.int32]:
     """`had_BH` with -1 for what may not be shown; without a column where nothing may, as in answers of new items."""
-    if excluded is not None:
-        had_BH[among(had_BH, excluded)] = -1
-    if allowed is not None:
-        had_BH[~allowed[had_BH]] = -1
+    if options.excluded is not None:
+        had_BH[among(had_BH, options.excluded)] = -1
+    if options.allowed is not None:
+        had_BH[~options.allowed[had_BH]] = -1
     return had_BH if (had_BH >= 0).any() else had_BH[:, :0]

@@ -16,7 +16,7 @@ from beamwood.errors import InputError, nearest
 from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, join_hits
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
 __all__ = ["NeighbourSearcher", "Repeats"]
 
@@ -42,6 +42,7 @@ class NeighbourSearcher:
     """
 
     kind: ClassVar[str] = "neighbours"
+    needs: ClassVar[Needs] = Needs()
 
     def __init__(
         self,
@@ -80,13 +81,12 @@ class NeighbourSearcher:
     def num_items(self) -> int:
         return len(self.popularity)
 
-    def search(
-        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items of each row: of the history's neighbours and the most popular; see `types.Searcher`.
 
         No item is scored that is not a neighbour; a filter is a pass over the catalogue.
         """
+        histories, excluded, allowed = query.histories, options.excluded, options.allowed
         check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
         free = np.ones(self.num_items, bool) if allowed is None else allowed.copy()
         fillers = self._by_filler if allowed is None else self._by_filler[allowed[self._by_filler]]
@@ -134,13 +134,13 @@ class NeighbourSearcher:
         order = np.lexsort((items, -sums))[:k]
         return items[order], sums[order]
 
-    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
         columns = np.maximum(items_BM, 0)
         if not columns.size:  # of which scipy's fancy index makes a matrix
             return np.zeros(columns.shape, np.float32)
-        rows = np.repeat(np.arange(len(histories))[:, None], columns.shape[1], axis=1)
-        sums = np.asarray(self._sums(histories)[rows.ravel(), columns.ravel()], np.float32).reshape(columns.shape)
+        rows = np.repeat(np.arange(len(query))[:, None], columns.shape[1], axis=1)
+        sums = np.asarray(self._sums(query.histories)[rows.ravel(), columns.ravel()], np.float32).reshape(columns.shape)
         return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums != 0, sums, self._filler[columns]))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

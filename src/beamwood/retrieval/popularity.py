@@ -11,7 +11,7 @@ from beamwood.errors import InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.retrieval.top_k import check_search, top_k
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists
+from beamwood.types import Hits, IndexArray, Needs, Query, SearchOptions
 
 __all__ = ["PopularitySearcher"]
 
@@ -20,6 +20,7 @@ class PopularitySearcher:
     """Scores each item by its training interactions; `counts` [N], 0 or more."""
 
     kind: ClassVar[str] = "popularity"
+    needs: ClassVar[Needs] = Needs()
 
     def __init__(self, counts: NDArray[Any]) -> None:
         self.counts = np.ascontiguousarray(counts, dtype=np.float32)
@@ -30,15 +31,13 @@ class PopularitySearcher:
     def num_items(self) -> int:
         return len(self.counts)
 
-    def search(
-        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k most popular items that are allowed; see `types.Searcher`."""
-        check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
-        scores = np.broadcast_to(self.counts, (len(histories), self.num_items))
-        return top_k(scores, k, excluded=excluded, allowed=allowed)
+        check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
+        scores = np.broadcast_to(self.counts, (len(query), self.num_items))
+        return top_k(scores, k, excluded=options.excluded, allowed=options.allowed)
 
-    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:  # noqa: ARG002
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:  # noqa: ARG002
         """float32[B, M], the count of each given item; -inf where the item index is -1."""
         return np.where(items_BM < 0, np.float32(-np.inf), self.counts[items_BM])
 

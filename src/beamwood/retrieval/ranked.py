@@ -6,7 +6,7 @@ Shape legend: B rows, M items a row, N items, k results.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,20 +20,19 @@ from beamwood.retrieval.searcher_scorer import SearcherScorer, StoredStage
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates, top_k
 from beamwood.types import (
-    Askers,
     BoolArray,
     Hits,
     IndexArray,
     ItemLists,
-    PersonalSearcher,
+    Needs,
+    PartHits,
+    Query,
     Searcher,
+    SearchOptions,
     among,
-    context_columns,
-    is_personal,
-    needs_users,
 )
 
-__all__ = ["RankingSearcher", "StagedHits", "TwoStageSearcher", "interpolated", "retrieve", "with_repeats"]
+__all__ = ["RankingSearcher", "TwoStageSearcher", "interpolated", "with_repeats"]
 
 # Numbers held at a time for the whole catalogue (16 MiB).
 _BLOCK_CELLS = 2**22
@@ -53,47 +52,40 @@ class RankingSearcher:
         return self.scorer.num_items
 
     @property
-    def context_columns(self) -> tuple[str, ...]:
-        """The columns of the askers' circumstances that the ranker looks at."""
-        return () if self._context is None else self._context.names
+    def needs(self) -> Needs:
+        """Users where the ranker knows them, and the columns of the context that it looks at."""
+        return _needs(self.scorer, self._context)
 
-    @property
-    def needs_users(self) -> bool:
-        """Does the ranker know users by a vector each?"""
-        return self.scorer.needs_users
-
-    def search(
-        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items of each row; see `types.Searcher`."""
-        return self.search_askers(_nobody(self, histories), k, excluded=excluded, allowed=allowed)
-
-    def search_askers(
-        self, askers: Askers, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
-        """The k best items of each asker; see `types.PersonalSearcher`."""
-        check_search(len(askers), self.num_items, k, excluded=excluded, allowed=allowed)
-        _check_histories(askers.histories, self.num_items)
-        items_N = np.arange(self.num_items) if allowed is None else np.flatnonzero(allowed)
-        # A ranker may hold a vector for each pair that it scores.
-        block, parts = max(1, _BLOCK_CELLS // max(1, self.num_items * self.scorer.width)), []
-        for start in range(0, len(askers), block):
-            rows = np.arange(start, min(start + block, len(askers)))
+        check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
+        _check_histories(query.histories, self.num_items)
+        items_N = np.arange(self.num_items) if options.allowed is None else np.flatnonzero(options.allowed)
+        parts = []
+        for rows in self._blocks(len(query), self.num_items):
             scores = np.full((len(rows), self.num_items), -np.inf, np.float32)
             scores[:, items_N] = _score(
-                self.scorer, self._context, askers.take(rows), np.broadcast_to(items_N, (len(rows), len(items_N)))
+                self.scorer, self._context, query.take(rows), np.broadcast_to(items_N, (len(rows), len(items_N)))
             )
-            parts.append(top_k(scores, k, excluded=None if excluded is None else excluded.take(rows)))
+            parts.append(top_k(scores, k, excluded=options.take(rows).excluded))
         return join_hits(parts, k)
 
-    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
-        return self.score_askers(_nobody(self, histories), items_BM)
+        _check_histories(query.histories, self.num_items)
+        pairs = np.asarray(items_BM, np.int64)
+        check_pairs(self.scorer, query, pairs)
+        blocks = self._blocks(len(query), pairs.shape[1])
+        if len(blocks) <= 1:
+            return _score(self.scorer, self._context, query, pairs)
+        # Slices: a row of items for all stays one row.
+        parts = [(query.take(rows), pairs[rows[0] : rows[-1] + 1]) for rows in blocks]
+        return np.concatenate([_score(self.scorer, self._context, part, items) for part, items in parts])
 
-    def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
-        """As `score`, for users and their histories."""
-        _check_histories(askers.histories, self.num_items)
-        return _score(self.scorer, self._context, askers, items_BM)
+    def _blocks(self, num_rows: int, num_items: int) -> list[NDArray[np.int64]]:
+        """Rows to score at a time: a ranker may hold a vector for each pair."""
+        size = max(1, _BLOCK_CELLS // max(1, num_items * self.scorer.width))
+        return [np.arange(start, min(start + size, num_rows)) for start in range(0, num_rows, size)]
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return self.scorer.export()
@@ -109,16 +101,6 @@ class _Stored(StoredConfig):
     repeat_weight: float = Field(0.0, ge=-MOST, le=MOST)
     retriever: StoredStage
     ranker: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class StagedHits:
-    """Both stages of a search: `candidates` in the retriever's order, `hits` in the ranker's, seconds of each."""
-
-    candidates: Hits
-    hits: Hits
-    retrieval_seconds: float
-    ranking_seconds: float
 
 
 class TwoStageSearcher:
@@ -159,60 +141,44 @@ class TwoStageSearcher:
         self._context = context_of(scorer)
 
     @property
-    def context_columns(self) -> tuple[str, ...]:
-        """The columns of the askers' circumstances that either stage looks at."""
-        own = () if self._context is None else self._context.names
-        return tuple(dict.fromkeys((*context_columns(self.retriever), *own)))
-
-    @property
     def num_items(self) -> int:
         return self.retriever.num_items
 
     @property
-    def needs_users(self) -> bool:
-        """Does either stage know users by a vector each?"""
-        return needs_users(self.retriever) or self.scorer.needs_users
+    def ranker(self) -> RankingSearcher:
+        """The second stage alone, over whatever items."""
+        return RankingSearcher(self.scorer)
 
-    def stages(
-        self,
-        askers: Askers,
-        k: int,
-        *,
-        excluded: ItemLists | None = None,
-        allowed: BoolArray | None = None,
-    ) -> StagedHits:
-        """What each stage found."""
+    @property
+    def needs(self) -> Needs:
+        """What either stage looks at."""
+        return Needs.joined([self.retriever.needs, _needs(self.scorer, self._context)])
+
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best items of each row; see `types.Searcher`."""
         began = time.perf_counter()
         wanted = min(max(k, self.num_candidates), self.num_items)
-        candidates = retrieve(self.retriever, askers, wanted, excluded=excluded, allowed=allowed)
+        candidates = self.retriever.search(query, wanted, options)
         between = time.perf_counter()
         first = candidates.items[:, : self.num_candidates]
-        scores = _score(self.scorer, self._context, askers, first)
+        scores = _score(self.scorer, self._context, query, first)
+        ranked = scores
         if self.repeat_weight != 0:
-            scores = with_repeats(scores, among(first, askers.histories), self.repeat_weight)
-        hits = interpolated(candidates, scores, self.retriever_weight, k)
-        return StagedHits(candidates, hits, between - began, time.perf_counter() - between)
+            ranked = with_repeats(scores, among(first, query.histories), self.repeat_weight)
+        hits = interpolated(candidates, ranked, self.retriever_weight, k)
+        if not options.explain:
+            return hits
+        second = Hits(first, scores, hits.scored - candidates.scored)
+        parts = (
+            PartHits(self.retriever.kind, candidates, between - began),
+            PartHits(self.scorer.kind, second, time.perf_counter() - between),
+        )
+        return replace(hits, parts=parts)
 
-    def search(
-        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
-        """The k best items of each row; see `types.Searcher`."""
-        return self.stages(_nobody(self, histories), k, excluded=excluded, allowed=allowed).hits
-
-    def search_askers(
-        self, askers: Askers, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
-        """The k best items of each asker; see `types.PersonalSearcher`."""
-        return self.stages(askers, k, excluded=excluded, allowed=allowed).hits
-
-    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the ranker's score of each given item, retrieved or not; -inf where the index is -1."""
-        return self.score_askers(_nobody(self, histories), items_BM)
-
-    def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
-        """As `score`, for users and their histories."""
-        _check_histories(askers.histories, self.num_items)
-        return _score(self.scorer, self._context, askers, items_BM)
+        _check_histories(query.histories, self.num_items)
+        return _score(self.scorer, self._context, query, items_BM)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Both stages' own exports, told apart by a prefix."""
@@ -244,16 +210,6 @@ class TwoStageSearcher:
         )
 
 
-def retrieve(
-    searcher: Searcher, askers: Askers, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-) -> Hits:
-    """What a searcher of either sort finds for the askers."""
-    if is_personal(searcher):
-        assert isinstance(searcher, PersonalSearcher)
-        return searcher.search_askers(askers, k, excluded=excluded, allowed=allowed)
-    return searcher.search(askers.histories, k, excluded=excluded, allowed=allowed)
-
-
 def with_repeats(ranked_BK: NDArray[np.float32], had_BK: BoolArray, repeat_weight: float) -> NDArray[np.float32]:
     """float32[B, K], the ranker's scores with the weight added where the history holds the candidate; -inf stays."""
     return ranked_BK + np.float32(repeat_weight) * had_BK.astype(np.float32)
@@ -282,10 +238,8 @@ def _of_stage(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def _nobody(searcher: Any, histories: ItemLists) -> Askers:
-    if searcher.needs_users:
-        raise InputError("this ranker knows users, not histories alone; ask with users")
-    return Askers(np.full(len(histories), -1, np.int64), histories)
+def _needs(scorer: PairScorer, encoder: ContextEncoder | None) -> Needs:
+    return Needs(scorer.needs_users, scorer.num_users, () if encoder is None else encoder.columns)
 
 
 def _check_histories(histories: ItemLists, num_items: int) -> None:
@@ -294,13 +248,13 @@ def _check_histories(histories: ItemLists, num_items: int) -> None:
 
 
 def _score(
-    scorer: PairScorer, encoder: ContextEncoder | None, askers: Askers, items_BM: IndexArray
+    scorer: PairScorer, encoder: ContextEncoder | None, query: Query, items_BM: IndexArray
 ) -> NDArray[np.float32]:
     items = np.asarray(items_BM, np.int64)
-    check_pairs(scorer, askers, items)
-    context_BD = None if encoder is None else encoder.encode(askers.context, len(askers))
+    check_pairs(scorer, query, items)
+    context_BD = None if encoder is None else query.once(encoder, lambda: encoder.encode(query.context, len(query)))
     missing = items < 0
     # Without a missing place the items go through as they are: a row for all stays one row.
     known = np.where(missing, 0, items) if missing.any() else items
-    scores = scorer.score(askers.users, askers.histories, known, context_BD)
+    scores = scorer.score(query.users, query.histories, known, context_BD)
     return np.where(missing, np.float32(-np.inf), scores)

@@ -5,20 +5,19 @@ Shape legend: B rows, L history length, M items a row, D width, A attention widt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 from pydantic import Field
 
-from beamwood.data.features import FeatureColumn, encode_columns
+from beamwood.data.features import FeatureColumn
 from beamwood.errors import ArtefactError, InputError, nearest
 from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.types import Askers, ItemLists
+from beamwood.types import ItemLists, Query
 
 __all__ = ["SCORERS", "ContextEncoder", "PairScorer", "check_pairs", "context_of", "restore_scorer"]
 
@@ -44,7 +43,7 @@ class _StoredDin(_StoredNeuMf):
 
 
 class PairScorer(Protocol):
-    """Scores of items for askers; `needs_users`: it looks at who asks, not only at the history."""
+    """Scores of items for who asks; `needs_users`: it looks at the user, not only at the history."""
 
     kind: ClassVar[str]
 
@@ -291,7 +290,7 @@ class DinRankScorer:
 
 
 class ContextEncoder:
-    """What the columns of the circumstances add, [B, D]; the twin of `models.features.FeatureEncoder`."""
+    """What the columns of the context add, [B, D]; the twin of `models.features.FeatureEncoder`."""
 
     def __init__(self, columns: list[dict[str, Any]], arrays: Arrays) -> None:
         self.columns = tuple(FeatureColumn(**column) for column in columns)
@@ -299,20 +298,14 @@ class ContextEncoder:
         check_floats(arrays, {f"context.{column.name}": (column.size, width) for column in self.columns})
         self.weights = [arrays[f"context.{column.name}"] for column in self.columns]
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the columns."""
-        return tuple(column.name for column in self.columns)
-
-    def encode(self, frame: pl.DataFrame | None, num_rows: int) -> Array:
-        """float32[B, D]; None, and a column that the frame lacks, are missing throughout; others are left aside."""
-        given = pl.DataFrame() if frame is None else frame
+    def encode(self, context: Mapping[str, NDArray[Any]] | None, num_rows: int) -> Array:
+        """float32[B, D] of a query's context; a column that it lacks is missing throughout, others are left aside."""
         total = np.zeros((num_rows, self.weights[0].shape[1]), np.float32)
         for column, weight in zip(self.columns, self.weights, strict=True):
-            if column.name not in given.columns:
+            if context is None or column.key not in context:
                 total += weight[0 if column.kind == "category" else -1]
                 continue
-            cells = encode_columns([column], given).arrays[column.name]
+            cells = context[column.key]
             if column.kind != "category":
                 total += cells @ weight
                 continue
@@ -366,11 +359,11 @@ def _prelu(x: Array, slope: Array) -> Array:
     return np.where(x >= 0, x, x * slope)
 
 
-def check_pairs(scorer: PairScorer, askers: Askers, items_BM: NDArray[np.int64]) -> None:
+def check_pairs(scorer: PairScorer, query: Query, items_BM: NDArray[np.int64]) -> None:
     """Errors: items of another number of rows, an item index outside -1 .. N - 1, a user outside -1 .. U - 1."""
-    if items_BM.ndim != 2 or len(items_BM) != len(askers):
-        raise InputError(f"items has shape {items_BM.shape}; give one row for each of {len(askers)} askers")
-    users = askers.users
+    if items_BM.ndim != 2 or len(items_BM) != len(query):
+        raise InputError(f"items has shape {items_BM.shape}; give one row for each of the {len(query)} of the query")
+    users = query.users
     if len(users) and (users.min() < -1 or (scorer.needs_users and users.max() >= scorer.num_users)):
         raise InputError(f"users holds an index outside -1..{scorer.num_users - 1}")
     if items_BM.size and (items_BM.max() >= scorer.num_items or items_BM.min() < -1):
@@ -378,6 +371,6 @@ def check_pairs(scorer: PairScorer, askers: Askers, items_BM: NDArray[np.int64])
 
 
 def context_of(scorer: PairScorer) -> ContextEncoder | None:
-    """The encoder of the circumstances that the scorer looks at, None where it looks at none."""
-    columns = getattr(scorer, "config", {}).get("context")
+    """The encoder of the context that the scorer looks at, None where it looks at none."""
+    columns = scorer.config.get("context")
     return ContextEncoder(columns, scorer.arrays) if columns else None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.stored import StoredConfig
-from beamwood.types import Askers, ItemLists, PersonalSearcher, Searcher, needs_users
+from beamwood.types import ItemLists, Query, Searcher
 
 __all__ = ["SearcherScorer", "StoredStage"]
 
@@ -30,7 +30,7 @@ class _Stored(StoredConfig):
 
 
 class SearcherScorer:
-    """The scores of a searcher, as a `scorers.PairScorer`; it looks at no circumstances."""
+    """The scores of a searcher, as a `scorers.PairScorer`; it looks at no context."""
 
     kind: ClassVar[str] = "searcher"
     width: ClassVar[int] = 1
@@ -42,7 +42,7 @@ class SearcherScorer:
 
     @property
     def needs_users(self) -> bool:
-        return needs_users(self.searcher)
+        return self.searcher.needs.users
 
     @property
     def num_items(self) -> int:
@@ -51,7 +51,7 @@ class SearcherScorer:
     @property
     def num_users(self) -> int:
         """U, 0 where the searcher knows no users."""
-        return int(getattr(self.searcher, "num_users", 0))
+        return self.searcher.needs.num_users
 
     def score(
         self,
@@ -62,10 +62,7 @@ class SearcherScorer:
     ) -> NDArray[np.float32]:
         """See `scorers.PairScorer`."""
         del context_BD
-        if not self.needs_users:
-            return self.searcher.score(histories, items_BM)
-        assert isinstance(self.searcher, PersonalSearcher)
-        return self.searcher.score_askers(Askers(users_B, histories), items_BM)
+        return self.searcher.score(Query(users_B, histories), items_BM)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         config, arrays = self.searcher.export()

@@ -29,7 +29,7 @@ from beamwood.retrieval.apart import (
 )
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.vector import best_products
-from beamwood.types import Askers, BoolArray, FloatArray, Hits, IndexArray, ItemLists
+from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
 __all__ = ["ENCODERS", "SequenceSearcher", "UserBranch"]
 
@@ -65,6 +65,7 @@ class SequenceSearcher:
     """
 
     kind: ClassVar[str] = "sequence"
+    needs: ClassVar[Needs] = Needs()
 
     def __init__(
         self, encoder: PlainEncoder, user_branch: UserBranch | None = None, *, repeat_weight: float = 0.0
@@ -81,8 +82,11 @@ class SequenceSearcher:
         """float32[N, D], what a history's vector is multiplied with."""
         return self.encoder.vectors
 
-    def encode(self, histories: ItemLists) -> NDArray[np.float32]:
+    def encode(self, query: Query) -> NDArray[np.float32]:
         """float32[B, D], the vector of each history; zeros for an empty one."""
+        return query.once(self, lambda: self._encode(query.histories))
+
+    def _encode(self, histories: ItemLists) -> NDArray[np.float32]:
         if len(histories.items) and int(histories.items.max()) >= self.num_items:
             raise InputError(f"a history holds item index {int(histories.items.max())} of {self.num_items} items")
         vectors = self.encoder.encode(histories.padded(self.encoder.length))
@@ -92,35 +96,29 @@ class SequenceSearcher:
             vectors[short] += vectors[short] @ branch.weight.T + branch.bias
         return vectors
 
-    def search(
-        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items of each row by brute force; see `types.Searcher`."""
         return search_with_repeats(
             self._best,
-            self.encode(histories),
+            self.encode(query),
             self.encoder.vectors,
-            histories,
+            query.histories,
             k,
+            options,
             repeat_weight=self.repeat_weight,
-            excluded=excluded,
-            allowed=allowed,
         )
 
-    def apart(self, askers: Askers, k: int) -> Apart:
+    def apart(self, query: Query, k: int) -> Apart:
         """The k best of what a history does not hold, and all that it does, without `repeat_weight`."""
-        return find_apart(self._best, self.encode(askers.histories), self.encoder.vectors, askers.histories, k)
+        return find_apart(self._best, self.encode(query), self.encoder.vectors, query.histories, k)
 
-    def _best(
-        self, queries_BD: FloatArray, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
-        return best_products(queries_BD, self.encoder.vectors, k, excluded=excluded, allowed=allowed)
+    def _best(self, queries_BD: FloatArray, k: int, options: SearchOptions) -> Hits:
+        return best_products(queries_BD, self.encoder.vectors, k, excluded=options.excluded, allowed=options.allowed)
 
-    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
-        queries_BD = self.encode(histories)
         return scores_with_repeats(
-            queries_BD, self.encoder.vectors, histories, items_BM, repeat_weight=self.repeat_weight
+            self.encode(query), self.encoder.vectors, query.histories, items_BM, repeat_weight=self.repeat_weight
         )
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -20,7 +20,7 @@ from beamwood.retrieval.apart import Apart, candidates
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.tree.tree import Shape, Tree
-from beamwood.types import Askers, BoolArray, Hits, IndexArray, ItemLists
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
 __all__ = ["TreeSearcher"]
 
@@ -51,6 +51,7 @@ class TreeSearcher:
     """
 
     kind: ClassVar[str] = "tree-din"
+    needs: ClassVar[Needs] = Needs()
 
     def __init__(
         self,
@@ -81,73 +82,56 @@ class TreeSearcher:
     def num_items(self) -> int:
         return self.tree.num_items
 
-    def search(
-        self,
-        histories: ItemLists,
-        k: int,
-        *,
-        excluded: ItemLists | None = None,
-        allowed: BoolArray | None = None,
-        beam_width: int | None = None,
-    ) -> Hits:
-        """The k best items found for each row; see `types.Searcher`. `beam_width` overrides the searcher's own."""
-        hits = self.beam(histories, k, excluded=excluded, allowed=allowed, beam_width=beam_width)
-        if not self._come_again or self._scores_all(allowed, max(k, beam_width or self.beam_width)):
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best items found for each row; see `types.Searcher`. `options.beam_width` overrides its own."""
+        hits = self.beam(query, k, options)
+        if not self._come_again or self._scores_all(options.allowed, self._width(k, options)):
             return hits
-        return self._with_history(hits, histories, k, excluded, allowed)
+        return self._with_history(hits, query, k, options)
 
-    def beam(
-        self,
-        histories: ItemLists,
-        k: int,
-        *,
-        excluded: ItemLists | None = None,
-        allowed: BoolArray | None = None,
-        beam_width: int | None = None,
-    ) -> Hits:
+    def beam(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """What the beam alone finds: `search` without the history's items as candidates."""
-        check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
-        width = max(k, beam_width or self.beam_width)
-        if self._scores_all(allowed, width):
-            return self.exact(histories, k, excluded=excluded, allowed=allowed)
+        check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
+        width = self._width(k, options)
+        if self._scores_all(options.allowed, width):
+            return self.exact(query, k, options)
         found = self._search.beam(
-            self._leaves(histories),
+            self._leaves(query),
             beam_width=width,
             k=k,
-            live=self._live(allowed),
-            excluded=self._excluded(excluded, allowed),
+            live=self._live(options.allowed),
+            excluded=self._excluded(options),
         )
         return self._hits(found, k)
 
-    def apart(self, askers: Askers, k: int) -> Apart:
+    def apart(self, query: Query, k: int) -> Apart:
         """The k best of what the latest items are not, by the beam, and all that they are; a weight of repeats counts
         for each place that holds an item."""
-        latest = askers.histories.last(self.weights.history_length)
+        latest = query.histories.last(self.weights.history_length)
+        asked = Query(query.users, latest)
         had, latest_BL = latest.distinct(), latest.padded(self.weights.history_length)
         had_BH = had.padded(int(had.lengths.max(initial=0)))
         times_BH = np.zeros(had_BH.shape, np.float32)
         for place_B in latest_BL.T:
             times_BH += had_BH == place_B[:, None]
-        return Apart(self.beam(latest, k, excluded=had), had_BH, self.score(latest, had_BH), times_BH)
+        return Apart(self.beam(asked, k, SearchOptions(had)), had_BH, self.score(asked, had_BH), times_BH)
 
-    def exact(
-        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
+    def exact(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best of all allowed items by brute force over the leaves: what the beam approximates."""
-        check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
+        check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         found = self._search.exact(
-            self._leaves(histories), k=k, live=self._live(allowed), excluded=self._excluded(excluded, allowed)
+            self._leaves(query), k=k, live=self._live(options.allowed), excluded=self._excluded(options)
         )
         return self._hits(found, k)
 
-    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
         items_BM = np.asarray(items_BM)
-        if items_BM.ndim != 2 or len(items_BM) != len(histories):
-            raise InputError(f"items has shape {items_BM.shape}; give one row for each of {len(histories)} histories")
+        if items_BM.ndim != 2 or len(items_BM) != len(query):
+            raise InputError(f"items has shape {items_BM.shape}; give one row for each of {len(query)} histories")
         if items_BM.size and (items_BM.max() >= self.num_items or items_BM.min() < -1):
             raise InputError(f"items holds an index outside -1..{self.num_items - 1}")
-        return self._search.score(self._leaves(histories), self.tree.leaves_of(items_BM))
+        return self._search.score(self._leaves(query), self.tree.leaves_of(items_BM))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         shape = self.tree.shape
@@ -169,8 +153,11 @@ class TreeSearcher:
         weights = DinWeights.from_arrays({name: array for name, array in arrays.items() if name != "item_of_leaf"})
         return cls(weights, tree, beam_width=stored.beam_width, by_path=stored.by_path, loss=stored.loss)
 
-    def _leaves(self, histories: ItemLists) -> NDArray[np.int32]:
+    def _leaves(self, query: Query) -> NDArray[np.int32]:
         """int32[B, L], the leaves of the latest items, -1 padding on the left."""
+        return query.once(self, lambda: self._leaves_of(query.histories))
+
+    def _leaves_of(self, histories: ItemLists) -> NDArray[np.int32]:
         if len(histories.items) and int(histories.items.max()) >= self.num_items:
             raise InputError(f"a history holds item index {int(histories.items.max())} of {self.num_items} items")
         return self.tree.leaves_of(histories.padded(self.weights.history_length))
@@ -182,29 +169,28 @@ class TreeSearcher:
         mask[self.tree.leaf_of_item[allowed]] = True
         return self.tree.counts_below(mask)
 
-    def _excluded(
-        self, excluded: ItemLists | None, allowed: BoolArray | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
+    def _excluded(self, options: SearchOptions) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
         """Each row's leaves to leave out, sorted, distinct, and only those that are live at all."""
-        if excluded is None:
+        if options.excluded is None:
             return None
-        distinct = excluded.distinct()
+        distinct = options.excluded.distinct()
         rows, items = distinct.rows, distinct.items
-        if allowed is not None:
-            rows, items = rows[allowed[items]], items[allowed[items]]
+        if options.allowed is not None:
+            rows, items = rows[options.allowed[items]], items[options.allowed[items]]
         leaves = self.tree.leaf_of_item[items]
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(excluded)))]).astype(np.int64)
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(distinct)))]).astype(np.int64)
         return indptr, leaves[np.lexsort((leaves, rows))]
+
+    def _width(self, k: int, options: SearchOptions) -> int:
+        return max(k, options.beam_width or self.beam_width)
 
     def _scores_all(self, allowed: BoolArray | None, width: int) -> bool:
         return allowed is not None and bool(np.count_nonzero(allowed) <= _EXACT_FACTOR * width)
 
-    def _with_history(
-        self, hits: Hits, histories: ItemLists, k: int, excluded: ItemLists | None, allowed: BoolArray | None
-    ) -> Hits:
+    def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of the history's items that may be shown and are not among them."""
-        had_BL = histories.padded(self.weights.history_length)
-        had_BL = candidates(had_BL[:, (had_BL >= 0).any(axis=0)], excluded, allowed)
+        had_BL = query.histories.padded(self.weights.history_length)
+        had_BL = candidates(had_BL[:, (had_BL >= 0).any(axis=0)], options)
         if had_BL.shape[1] == 0:
             return hits
         both = np.concatenate([hits.items, had_BL], axis=1)
@@ -214,7 +200,7 @@ class TreeSearcher:
         again = np.zeros(both.shape, bool)
         np.put_along_axis(again, order[:, 1:], ascending[:, 1:] == ascending[:, :-1], axis=1)
         had_BL[again[:, k:]] = -1
-        scores = np.concatenate([hits.scores, self.score(histories, had_BL)], axis=1)
+        scores = np.concatenate([hits.scores, self.score(query, had_BL)], axis=1)
         joined = sort_candidates(np.concatenate([hits.items, had_BL], axis=1), scores, k)
         return Hits(joined.items, joined.scores, hits.scored + (had_BL >= 0).sum(axis=1))
 

@@ -25,7 +25,7 @@ from beamwood.retrieval.apart import (
 from beamwood.retrieval.sequence import ENCODERS
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.vector import best_products
-from beamwood.types import Askers, BoolArray, FloatArray, Hits, IndexArray, ItemLists
+from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
 __all__ = ["TwoTowerSearcher"]
 
@@ -45,7 +45,7 @@ class _Stored(StoredConfig):
 class TwoTowerSearcher:
     """The k items of the largest inner product with the user's vector, all items scored, or found by faiss.
 
-    `vectors` [N, D]. The user's vector by `tower`: "mf": `arrays["users"]` [U, D], asked with `search_askers`; "mean":
+    `vectors` [N, D]. The user's vector by `tower`: "mf": `arrays["users"]` [U, D], by who asks; "mean":
     the mean of the history's rows of `arrays["history"]` [N, D]; a sequence encoder's name: that encoder's. It is
     divided by `temperature`, and with `normalise` made of length 1 before. `repeat_weight` is added to the score of
     what the history holds, as in `SequenceSearcher`.
@@ -90,24 +90,25 @@ class TwoTowerSearcher:
         return len(self.vectors)
 
     @property
-    def needs_users(self) -> bool:
-        """Is this searcher asked with users (matrix factorisation)?"""
-        return self.tower == "mf"
+    def needs(self) -> Needs:
+        """Users, of matrix factorisation; else nothing."""
+        return Needs(users=True, num_users=len(self.arrays["users"])) if self.tower == "mf" else Needs()
 
-    @property
-    def num_users(self) -> int:
-        """U, 0 where histories are read."""
-        return len(self.arrays["users"]) if self.needs_users else 0
+    def encode(self, query: Query) -> NDArray[np.float32]:
+        """float32[B, D], the vector of each user, or of each history; an unknown user has the mean of all users'."""
+        if self.tower == "mf":
+            return query.once(self, lambda: self._of_users(query.users))
+        return query.once(self, lambda: self._of_histories(query.histories))
 
-    @property
-    def context_columns(self) -> tuple[str, ...]:
-        """None: the towers know ids, histories and item columns."""
-        return ()
+    def _of_users(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
+        table = self.arrays["users"]
+        users = np.asarray(users, np.int64)
+        if users.size and (users.max() >= len(table) or users.min() < -1):
+            raise InputError(f"users holds an index outside -1..{len(table) - 1}")
+        raw = np.where((users < 0)[:, None], table.mean(axis=0, keepdims=True), table[np.maximum(users, 0)])
+        return self._scaled(raw)
 
-    def encode(self, histories: ItemLists) -> NDArray[np.float32]:
-        """float32[B, D], the vector of each history."""
-        if self.needs_users:
-            raise InputError("matrix factorisation has no vector for a history; ask with users")
+    def _of_histories(self, histories: ItemLists) -> NDArray[np.float32]:
         if len(histories.items) and int(histories.items.max()) >= self.num_items:
             raise InputError(f"a history holds item index {int(histories.items.max())} of {self.num_items} items")
         if self.encoder is not None:
@@ -123,70 +124,32 @@ class TwoTowerSearcher:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return (vectors / np.float32(self.temperature)).astype(np.float32)
 
-    def search(
-        self, histories: ItemLists, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items of each row; see `types.Searcher`."""
-        return self._found(self.encode(histories), histories, k, excluded, allowed)
-
-    def _found(
-        self,
-        queries_BD: NDArray[np.float32],
-        histories: ItemLists,
-        k: int,
-        excluded: ItemLists | None,
-        allowed: BoolArray | None,
-    ) -> Hits:
         return search_with_repeats(
             self._best,
-            queries_BD,
+            self.encode(query),
             self.vectors,
-            histories,
+            query.histories,
             k,
+            options,
             repeat_weight=self.repeat_weight,
-            excluded=excluded,
-            allowed=allowed,
         )
 
-    def apart(self, askers: Askers, k: int) -> Apart:
+    def apart(self, query: Query, k: int) -> Apart:
         """The k best of what a history does not hold, and all that it does, without `repeat_weight`."""
-        return find_apart(self._best, self._vectors(askers), self.vectors, askers.histories, k)
+        return find_apart(self._best, self.encode(query), self.vectors, query.histories, k)
 
-    def _best(
-        self, queries_BD: FloatArray, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
+    def _best(self, queries_BD: FloatArray, k: int, options: SearchOptions) -> Hits:
         if self._ann is not None:
-            return self._ann.search(queries_BD, k, excluded=excluded, allowed=allowed)
-        return best_products(queries_BD, self.vectors, k, excluded=excluded, allowed=allowed)
+            return self._ann.search(queries_BD, k, excluded=options.excluded, allowed=options.allowed)
+        return best_products(queries_BD, self.vectors, k, excluded=options.excluded, allowed=options.allowed)
 
-    def search_askers(
-        self, askers: Askers, k: int, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None
-    ) -> Hits:
-        """The k best items of each user, or of each history; an unknown user has the mean of all users' vectors."""
-        return self._found(self._vectors(askers), askers.histories, k, excluded, allowed)
-
-    def _vectors(self, askers: Askers) -> NDArray[np.float32]:
-        if not self.needs_users:
-            return self.encode(askers.histories)
-        table = self.arrays["users"]
-        users = np.asarray(askers.users, np.int64)
-        if users.size and (users.max() >= len(table) or users.min() < -1):
-            raise InputError(f"users holds an index outside -1..{len(table) - 1}")
-        raw = np.where((users < 0)[:, None], table.mean(axis=0, keepdims=True), table[np.maximum(users, 0)])
-        return self._scaled(raw)
-
-    def score_askers(self, askers: Askers, items_BM: IndexArray) -> NDArray[np.float32]:
-        """As `score`, for users."""
-        return self._scores(self._vectors(askers), askers.histories, items_BM)
-
-    def score(self, histories: ItemLists, items_BM: IndexArray) -> NDArray[np.float32]:
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
-        return self._scores(self.encode(histories), histories, items_BM)
-
-    def _scores(
-        self, queries_BD: NDArray[np.float32], histories: ItemLists, items_BM: IndexArray
-    ) -> NDArray[np.float32]:
-        return scores_with_repeats(queries_BD, self.vectors, histories, items_BM, repeat_weight=self.repeat_weight)
+        return scores_with_repeats(
+            self.encode(query), self.vectors, query.histories, items_BM, repeat_weight=self.repeat_weight
+        )
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         config = {

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from beamwood.data.examples import Examples, windows
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
-from beamwood.types import Askers, IndexArray, ItemLists
+from beamwood.types import IndexArray, ItemLists, Query
 
 __all__ = ["FutureListSampler", "ListSampler", "Lists"]
 
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """Who asks, `items_BK` int64 (the positives first) and `labels_BK` float32."""
+    """Who is asked for, `items_BK` int64 (the positives first) and `labels_BK` float32."""
 
-    askers: Askers
+    query: Query
     items_BK: NDArray[np.int64]
     labels_BK: NDArray[np.float32]
 
@@ -53,15 +53,15 @@ class ListSampler:
         """A list of each given row's user; nobody's history is shown."""
         users = self.users[np.asarray(rows_B) % len(self.users)]
         start, length = self.histories.indptr[users], self.histories.lengths[users]
-        askers = Askers(users, ItemLists.empty(len(users)))
-        return drawn(self, askers, self.histories.items, start, length, generator)
+        query = Query(users, ItemLists.empty(len(users)))
+        return drawn(self, query, self.histories.items, start, length, generator)
 
 
 class FutureListSampler:
     """For each position of each history `num_positives` of the next `horizon` items (0: of all) and `num_negatives`
     others.
 
-    The asker's history is the `length` items before the position; the negatives are none of the user's items.
+    The query's history is the `length` items before the position; the negatives are none of the user's items.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class FutureListSampler:
         ahead = self.histories.indptr[users + 1] - stop
         if self.horizon:
             ahead = np.minimum(ahead, self.horizon)
-        askers = Askers(users, self.examples.histories(rows_B))
-        return drawn(self, askers, self.histories.items, stop, ahead, generator)
+        query = Query(users, self.examples.histories(rows_B))
+        return drawn(self, query, self.histories.items, stop, ahead, generator)
 
 
 def drawn(
     sampler: ListSampler | FutureListSampler,
-    askers: Askers,
+    query: Query,
     items: NDArray[np.int32],
     start: NDArray[np.int64],
     length: NDArray[np.int64],
@@ -107,10 +107,10 @@ def drawn(
     """Lists whose positives are among `items[start:start + length]`."""
     num_positives, num_negatives = sampler.num_positives, sampler.num_negatives
     # Of float32 only 2^24 numbers can be drawn: of 20 million items a sixth would never be.
-    shape = (len(askers), num_positives + num_negatives)
+    shape = (len(query), num_positives + num_negatives)
     draws = torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
     place = np.minimum((draws[:, :num_positives] * length[:, None]).astype(np.int64), length[:, None] - 1)
     positives = items[start[:, None] + place].astype(np.int64)
-    negatives = sampler.untouched.draw(askers.users, draws[:, num_positives:])
+    negatives = sampler.untouched.draw(query.users, draws[:, num_positives:])
     labels = np.repeat(np.array([1, 0], np.float32), [num_positives, num_negatives])
-    return Lists(askers, np.concatenate([positives, negatives], axis=1), np.tile(labels, (len(askers), 1)))
+    return Lists(query, np.concatenate([positives, negatives], axis=1), np.tile(labels, (len(query), 1)))

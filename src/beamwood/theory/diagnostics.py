@@ -18,7 +18,7 @@ from beamwood.retrieval.tree import TreeSearcher
 from beamwood.theory.margin import cut_at, margin_report
 from beamwood.theory.sampling import kl_divergence, level_log_softmax, path_log_q
 from beamwood.tree import Shape
-from beamwood.types import FloatArray, ItemLists
+from beamwood.types import FloatArray, ItemLists, Query, SearchOptions
 
 __all__ = ["BeamReport", "CalibrationBin", "LevelReport", "Probability", "TreeReport", "diagnose"]
 
@@ -119,10 +119,11 @@ def diagnose(
         raise InputError(f"{len(histories)} histories and {len(labels)} rows of labels; give as many, with labels each")
     k, labels = min(k, searcher.num_items), labels.distinct()
     rng = np.random.default_rng(seed)
-    exact = searcher.exact(histories, k)
+    query = Query.of(histories)
+    exact = searcher.exact(query, k)
     beams = []
     for width in sorted({max(k, width) for width in widths}):
-        hits = searcher.beam(histories, k, beam_width=width)
+        hits = searcher.beam(query, k, SearchOptions(beam_width=width))
         beams.append(compared(width, hits.items, hits.scores, hits.scored, exact.items, exact.scores, labels))
     whole = compared(searcher.num_items, exact.items, exact.scores, exact.scored, exact.items, exact.scores, labels)
     levels = level_reports(searcher, histories, labels, heap_tolerance, rng)

@@ -18,7 +18,7 @@ from beamwood.errors import InputError
 from beamwood.kernels.labels import level_masses, one_step_labels, rectified_levels
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.tree import Tree
-from beamwood.types import Estimator, IndexArray, ItemLists
+from beamwood.types import Estimator, IndexArray, ItemLists, Query
 
 __all__ = ["Encoding", "estimated_labels", "pseudo_targets"]
 
@@ -37,8 +37,8 @@ class Encoding(Protocol):
         """float32[N, D], the items'."""
         ...
 
-    def encode(self, histories: ItemLists) -> NDArray[np.float32]:
-        """float32[B, D], each history's."""
+    def encode(self, query: Query) -> NDArray[np.float32]:
+        """float32[B, D], each row's."""
         ...
 
 
@@ -91,10 +91,11 @@ def _labels_of_block(
 
 def all_scores(estimator: Estimator, histories: ItemLists) -> NDArray[np.float32]:
     """float32[B, N], an estimator's score of every item; by products of whole tables where it has vectors."""
+    query = Query.of(histories)
     if not isinstance(estimator, Encoding):
         every = np.arange(estimator.num_items, dtype=np.int32)
-        return estimator.score(histories, np.broadcast_to(every, (len(histories), len(every))))
-    scores: NDArray[np.float32] = estimator.encode(histories) @ estimator.vectors.T
+        return estimator.score(query, np.broadcast_to(every, (len(query), len(every))))
+    scores: NDArray[np.float32] = estimator.encode(query) @ estimator.vectors.T
     if estimator.repeat_weight:
         seen = histories.distinct()
         scores[seen.rows, seen.items] += np.float32(estimator.repeat_weight)

@@ -87,7 +87,7 @@ class ListTask:
         """A fresh list of each of the given examples."""
         lists: Lists = self.sampler.sample(rows, self.generator)
         items, labels = torch.from_numpy(lists.items_BK), torch.from_numpy(lists.labels_BK)
-        return Batch(asked(lists.askers, self.config), items, labels)
+        return Batch(asked(lists.query, self.config), items, labels)
 
     def loss(self, batch: Batch) -> Tensor:
         """[B], the loss of each list."""

@@ -25,7 +25,7 @@ from beamwood.models.neumf import NeuMf
 from beamwood.models.pairs import Asked
 from beamwood.retrieval.scorers import PairScorer, restore_scorer
 from beamwood.training.lazy_adam import sparse_gradients
-from beamwood.types import Askers
+from beamwood.types import Query
 
 __all__ = ["AnyPairModel", "asked", "build_pair_model", "pair_scorer"]
 
@@ -69,11 +69,11 @@ def build_pair_model(
     return model
 
 
-def asked(askers: Askers, config: PairConfig, context: Mapping[str, Tensor] | None = None) -> Asked:
-    """The askers as tensors, `context` encoded; models that look at no history get none."""
+def asked(query: Query, config: PairConfig, context: Mapping[str, Tensor] | None = None) -> Asked:
+    """The query as tensors, `context` encoded; models that look at no history get none."""
     length = config.model.length if config.model.kind == "din" else 0
-    histories = np.empty((len(askers), 0), np.int64) if length == 0 else askers.histories.padded(length)
-    return Asked(torch.from_numpy(askers.users), torch.from_numpy(histories.astype(np.int64)), dict(context or {}))
+    histories = np.empty((len(query), 0), np.int64) if length == 0 else query.histories.padded(length)
+    return Asked(torch.from_numpy(query.users), torch.from_numpy(histories.astype(np.int64)), dict(context or {}))
 
 
 def pair_scorer(model: AnyPairModel, config: PairConfig) -> PairScorer:

@@ -22,6 +22,7 @@ from torch.nn.functional import softplus
 
 from beamwood.data.dataset import Dataset
 from beamwood.data.examples import Examples, windows
+from beamwood.data.features import encode_context
 from beamwood.data.split import Split
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError, nearest
@@ -29,18 +30,18 @@ from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import check_monitor, drawn
 from beamwood.fitting.columns import context_features, tensors
 from beamwood.fitting.fitted import fitted_alike
-from beamwood.fitting.interpolation import Interpolation, Score
+from beamwood.fitting.interpolation import Interpolation
 from beamwood.fitting.options import Fit, TrainOptions, with_less_time
 from beamwood.fitting.ranking.pair_models import asked, build_pair_model, pair_scorer
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.run import train
 from beamwood.models.pairs import Asked
-from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher, retrieve
+from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
 from beamwood.retrieval.searcher_scorer import SearcherScorer
 from beamwood.training.lazy_adam import LazyAdam
-from beamwood.types import Askers, BoolArray, IndexArray, Searcher, among
+from beamwood.types import BoolArray, IndexArray, Query, Searcher, SearchOptions, among
 
 __all__ = ["RetrievedTask", "fit_stages", "put_behind", "two_stage"]
 
@@ -127,15 +128,15 @@ class RetrievedTask:
         k = min(config.model.num_candidates, self.num_items)
         for rows in _blocks(examples.stop - begin):
             past = examples.source.slices(begin[rows], examples.stop[rows])
-            # Circumstances are the next event's.
-            context = None if logged is None else logged[examples.stop[rows]]
-            askers, targets = Askers(examples.users[rows], past, context), self.targets(rows)
-            items = retrieve(retriever, askers, k, excluded=past).items
+            # The context is the next event's.
+            frame = None if logged is None else logged[examples.stop[rows]]
+            query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
+            targets, items = self.targets(rows), retriever.search(query, k, SearchOptions(past)).items
             hit = brought(targets, items)
             # A target that was had comes back only where what was had is left in.
             again = np.flatnonzero(among(targets, past).any(axis=1))
             if len(again):
-                hit[again] |= brought(targets[again], retrieve(retriever, askers.take(again), k).items)
+                hit[again] |= brought(targets[again], retriever.search(query.take(again), k).items)
             found.append(items)
             hits.append(hit)
         candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)
@@ -163,7 +164,7 @@ class RetrievedTask:
         negatives, log_weight = self.negatives(rows, targets)
         context = None if self.context is None else tensors(self.context.take(self.examples.stop[rows]))
         return Batch(
-            asked(Askers(users, self.examples.histories(rows)), self.config, context),
+            asked(Query(users, self.examples.histories(rows)), self.config, context),
             torch.from_numpy(np.concatenate([targets, negatives], axis=1)),
             torch.from_numpy(log_weight.astype(np.float32)),
             torch.from_numpy(self.weights_ET[rows]),
@@ -256,7 +257,7 @@ def two_stage(
         retriever_weight=retriever_weight,
         repeat_weight=repeat_weight,
     )
-    if searcher.needs_users and not same_users:
+    if searcher.needs.users and not same_users:
         raise InputError("retriever and ranker were fitted on other users; fit both on the same log")
     stages = {"retriever": retriever.metadata, "ranker": ranker.metadata}
     return Retriever(
@@ -292,9 +293,9 @@ def put_behind(
     if choose.retriever_weight == 0 and choose.seen_weight == 0:
         return both
     assert isinstance(both.searcher, TwoStageSearcher)
-    score = both.searcher.score_askers
-    fitted = None if isinstance(second.searcher, RankingSearcher) else score
-    weights, metrics = _interpolation(first, split, config, seed, fitted).best(score)
+    ranker = both.searcher.ranker
+    fitted = None if isinstance(second.searcher, RankingSearcher) else ranker
+    weights, metrics = _interpolation(first, split, config, seed, fitted).best(ranker)
     both = two_stage(first, second, num_candidates=num_candidates, **weights)
     both.metadata["training"] |= weights | {f"valid/{choose.monitor}": metrics[choose.monitor]}
     return both
@@ -358,10 +359,10 @@ def _trained(
         return TwoStageSearcher(first.searcher, task.scorer(), num_candidates=config.model.num_candidates, **weights)
 
     def measure() -> dict[str, float]:
-        return interpolation.best(searcher().score_askers)[1]
+        return interpolation.best(searcher().ranker)[1]
 
     training = train(task, split, config, searcher, method="two_stage", measure=measure, evaluate_start=True, **options)
-    weights, _ = interpolation.best(searcher().score_askers)
+    weights, _ = interpolation.best(searcher().ranker)
     training |= weights
     if task.recall is not None:
         training["retrieved_share_of_training_pairs"] = task.recall
@@ -370,7 +371,7 @@ def _trained(
 
 
 def _interpolation(
-    first: Retriever, split: Split, config: StagesConfig, seed: int, fitted: Score | None = None
+    first: Retriever, split: Split, config: StagesConfig, seed: int, fitted: Searcher | None = None
 ) -> Interpolation:
     """The retriever's candidates for the validation users. Errors: a `monitor` that is not measured."""
     choose = config.choose

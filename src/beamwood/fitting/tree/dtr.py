@@ -18,7 +18,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.levels import LevelSampler, TreeNegativesByLevel, UniformByLevel
 from beamwood.sampling.uniform import adaptive_counts
 from beamwood.tree import Tree
-from beamwood.types import Estimator, needs_users
+from beamwood.types import Estimator, Searcher
 
 __all__ = ["fit_dtr", "make_parts"]
 
@@ -73,6 +73,6 @@ def fit_dtr(
 
 
 def _fit(split: Split, config: DtrConfig, estimator: Estimator | None, **options: Unpack[TrainOptions]) -> Retriever:
-    if estimator is not None and needs_users(estimator):
+    if isinstance(estimator, Searcher) and estimator.needs.users:
         raise InputError("the estimator knows users, not histories alone; give another, such as loss.estimator=sasrec")
     return fit_tree(split, config, lambda tree: make_parts(config, tree, estimator), method="dtr", **options)

@@ -36,7 +36,7 @@ def best_repeat_start(
 
     def measured(weight: float) -> float:
         similarity.start_repeats(weight)
-        values = evaluate(searcher().search, judged, ks=(CUT,), exclude_consumed=False, batch_size=1024).values
+        values = evaluate(searcher(), judged, ks=(CUT,), exclude_consumed=False, batch_size=1024).values
         return float(values[name].mean())
 
     best, value = 0.0, measured(0.0)

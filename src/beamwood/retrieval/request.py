@@ -1,0 +1,74 @@
+"""What a retriever is asked and what it answers, by id: the same for Python, the command line and a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError, nearest
+from beamwood.types import BoolArray, ItemLists
+
+__all__ = ["Allowed", "Ids", "Recommendations", "Request", "Seen"]
+
+Ids = Sequence[Any] | NDArray[Any] | pl.Series
+Allowed = BoolArray | Ids | Mapping[str, Any]
+Seen = Literal["remove", "keep"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """The k best items for each history (item ids, oldest first) or each known user: one of the two.
+
+    Ids come as lists, arrays or series. `allowed`: item ids, {"category": name or names}, or N truth values by item
+    index; the filter acts inside the search. `context`: by column a value a row, where the retriever looks at it; what
+    is left out counts as missing. `seen`: "remove" leaves the history's own items out, "keep" may answer with them.
+    `on_unknown`: "error" refuses unknown ids, "ignore" drops unknown items and answers unknown users as if they had no
+    history. What does not fit the retriever, `Retriever.answer` refuses.
+    """
+
+    histories: ItemLists | Sequence[Ids] | None = None
+    k: int = 20
+    users: Ids | None = None
+    allowed: Allowed | None = None
+    context: Mapping[str, Sequence[Any]] | None = None
+    seen: Seen = "remove"
+    on_unknown: str = "error"
+
+    def __post_init__(self) -> None:
+        if (self.histories is None) == (self.users is None):
+            raise InputError("give either histories or users")
+        if self.seen not in get_args(Seen):
+            raise InputError(f"seen={self.seen!r} is unknown{nearest(str(self.seen), get_args(Seen))}")
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendations:
+    """For each row the item ids found, best first, and their scores; `rank` counts from 1.
+
+    A row is shorter than k only where fewer items were allowed.
+    """
+
+    item_ids: list[list[Any]]
+    scores: list[list[float]]
+
+    @property
+    def rank(self) -> list[list[int]]:
+        return [list(range(1, len(row) + 1)) for row in self.item_ids]
+
+    def as_frame(self) -> pl.DataFrame:
+        """One line a recommendation: row, rank, item, score."""
+        lengths = [len(row) for row in self.item_ids]
+        return pl.DataFrame(
+            {
+                "row": np.repeat(np.arange(len(lengths)), lengths),
+                "rank": pl.Series([rank for row in self.rank for rank in row], dtype=pl.Int64),
+                "item": [item for row in self.item_ids for item in row],
+                "score": pl.Series([score for row in self.scores for score in row], dtype=pl.Float64),
+            },
+            strict=False,
+        )

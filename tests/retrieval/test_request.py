@@ -1,0 +1,47 @@
+"""A request says what is asked, whoever asks: Python, the command line or a server."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.data import Vocabulary
+from beamwood.errors import InputError
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.request import Request
+from beamwood.retrieval.retriever import Retriever
+from beamwood.types import ItemLists
+
+
+@pytest.fixture
+def retriever():
+    users, histories = Vocabulary(pl.Series(["u", "v"])), ItemLists.from_lists([[0, 3], [1]])
+    return Retriever(PopularitySearcher(np.arange(5)), Vocabulary(pl.Series(list("abcde"))), users, histories)
+
+
+@pytest.mark.parametrize("seen", ["remove", "keep"])
+def test_recommend_asks_by_a_request(retriever, seen):
+    rest = {"seen": seen, "allowed": ["d", "e", "a"], "on_unknown": "ignore"}
+    answer = retriever.answer(Request(users=["u", "nobody"], k=2, **rest))
+    assert answer == retriever.recommend(users=["u", "nobody"], k=2, **rest)
+    assert answer.item_ids == [["e"] if seen == "remove" else ["e", "d"], ["e", "d"]]
+    asked = Request([["a", "d"], []], 2, **rest)
+    assert retriever.answer(asked) == answer
+
+
+def test_what_fits_no_retriever():
+    for wrong in ({}, {"histories": [[]], "users": ["u"]}):
+        with pytest.raises(InputError, match="give either histories or users"):
+            Request(**wrong)
+    with pytest.raises(InputError, match="seen='keeps' is unknown; did you mean 'keep'"):
+        Request([[]], seen="keeps")
+
+
+def test_what_does_not_fit_this_one(retriever):
+    for request, message in (
+        (Request([[]], 6), r"k=6 is outside 1\.\.5"),
+        (Request([["z"]]), "1 of 1 ids are unknown, such as 'z'"),
+        (Request([[]], 2, context={"device": ["tv"]}), "looks at no context"),
+        (Request([[]], 2, allowed={"category": "x"}), "has no categories"),
+    ):
+        with pytest.raises(InputError, match=message):
+            retriever.answer(request)
