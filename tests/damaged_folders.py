@@ -23,20 +23,18 @@ from beamwood.data import Vocabulary
 from beamwood.data.features import FeatureColumn
 from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.din import DinWeights, Layer, Neighbours, Similarity
-from beamwood.models.caser import Caser
 from beamwood.models.din_ranker import DinRanker
-from beamwood.models.fmlp import FmlpRec
+from beamwood.models.encoders import ENCODERS
 from beamwood.models.graphrec import GraphRec
-from beamwood.models.gru4rec import Gru4Rec
 from beamwood.models.neumf import NeuMf
-from beamwood.models.sasrec import SasRec
+from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import restore_scorer
 from beamwood.retrieval.searcher_scorer import SearcherScorer
-from beamwood.retrieval.sequence import ENCODERS, SequenceSearcher, UserBranch
+from beamwood.retrieval.sequence import SequenceSearcher, UserBranch
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.two_tower import TwoTowerSearcher
 from beamwood.tree import random_tree
@@ -69,20 +67,27 @@ def neighbours():
     return NeighbourSearcher(matrix, np.arange(NUM_ITEMS), decay=0.9, length=5)
 
 
+def encoder(name, length=5, *, tied=True, **sizes):
+    given = ENCODERS[name].sizes(**sizes)
+    return SequenceModel(ENCODERS[name], NUM_ITEMS, width=WIDTH, length=length, sizes=given, tied=tied)
+
+
 def sequence(model, branch=None):
-    return SequenceSearcher(ENCODERS[model.name](model.export(), **model.sizes), branch)
+    return SequenceSearcher(model.plain(), branch)
 
 
 def sasrec():
     branch = UserBranch(numbers(WIDTH, WIDTH), numbers(WIDTH), 2)
-    return sequence(SasRec(NUM_ITEMS, width=WIDTH, length=5, num_blocks=1, tied=False), branch)
+    return sequence(encoder("sasrec", num_blocks=1, tied=False), branch)
 
 
 def two_tower(tower):
     arrays = {"mf": {"users": numbers(NUM_USERS, WIDTH)}, "mean": {"history": numbers(NUM_ITEMS, WIDTH)}}
-    encoders = {"sasrec": SasRec, "gru4rec": Gru4Rec}
-    given = arrays.get(tower) or encoders[tower](NUM_ITEMS, width=WIDTH, length=5).export()
-    return TwoTowerSearcher(numbers(NUM_ITEMS, WIDTH, seed=1), given, tower=tower, length=5, num_heads=2)
+    vectors = numbers(NUM_ITEMS, WIDTH, seed=1)
+    if tower in arrays:
+        return TwoTowerSearcher(vectors, arrays[tower], tower=tower, length=5)
+    model = encoder(tower)
+    return TwoTowerSearcher(vectors, model.export(), tower=tower, length=5, sizes=model.sizes)
 
 
 def ranking(model, **settings):
@@ -104,9 +109,9 @@ KINDS = {
     "neighbours": neighbours,
     "popularity": lambda: PopularitySearcher(np.arange(NUM_ITEMS)),
     "sasrec": sasrec,
-    "gru4rec": lambda: sequence(Gru4Rec(NUM_ITEMS, width=WIDTH, length=5, hidden=3)),
-    "caser": lambda: sequence(Caser(NUM_ITEMS, width=WIDTH, length=3, num_vertical=2, num_horizontal=3)),
-    "fmlp": lambda: sequence(FmlpRec(NUM_ITEMS, width=WIDTH, length=5, num_blocks=1)),
+    "gru4rec": lambda: sequence(encoder("gru4rec", hidden=3)),
+    "caser": lambda: sequence(encoder("caser", length=3, num_vertical=2, num_horizontal=3)),
+    "fmlp": lambda: sequence(encoder("fmlp", num_blocks=1)),
     "tower-mf": lambda: two_tower("mf"),
     "tower-mean": lambda: two_tower("mean"),
     "tower-sasrec": lambda: two_tower("sasrec"),

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 def test_every_import_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = project["dependencies"] + project["optional-dependencies"]["ann"]
-    names = {re.split(r"[^A-Za-z0-9_-]", line)[0].replace("faiss-cpu", "faiss") for line in declared}
+    names = {re.split(r"[^A-Za-z0-9_-]", line)[0].replace("faiss-cpu", "faiss").replace("-", "_") for line in declared}
     imported = {}
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

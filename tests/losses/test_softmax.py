@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from beamwood.losses.softmax import full_softmax, sampled_softmax, weighted_softmax
+from beamwood.losses import softmax
+from beamwood.losses.softmax import catalogue_softmax, full_softmax, sampled_softmax, weighted_softmax
 from beamwood.sampling.uniform import adaptive_counts, uniform_negatives
 
 
@@ -134,3 +135,27 @@ def test_weighted_softmax_with_counts_and_far_scores_that_do_not_count(far):
     assert torch.allclose(losses.detach(), expected, atol=1e-5)
     assert torch.isfinite(scores.grad).all()
     assert not scores.grad[:, :2].any()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("cells", [1, 10, 50, 2**20])
+def test_chunked_softmax_equals_the_whole_one(monkeypatch, cells, masked):
+    monkeypatch.setattr(softmax, "BLOCK_CELLS", cells)
+    generator = torch.Generator().manual_seed(1)
+    queries, vectors = (torch.randn(n, 5, generator=generator, dtype=torch.float64) for n in (11, 23))
+    targets = torch.randint(23, (11,), generator=generator)
+    none = torch.rand((11, 23), generator=generator) < (0.4 if masked else 0)
+    none[2] = masked  # the whole row: what is left is the target, and the loss 0
+    dropped = none.clone()
+    dropped[torch.arange(11), targets] = False
+    results = []
+    for loss in (
+        lambda q, v: catalogue_softmax(q, v, targets, none.nonzero().T if masked else None),
+        lambda q, v: full_softmax((q @ v.T).masked_fill(dropped, -torch.inf), targets[:, None])[:, 0],
+    ):
+        q, v = queries.clone().requires_grad_(), vectors.clone().requires_grad_()
+        values = loss(q, v)
+        (values * torch.linspace(0.5, 2, len(values))).sum().backward()
+        results.append((values.detach().double(), q.grad, v.grad))
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-5)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from beamwood.errors import InputError
-from beamwood.kernels.gru import GruEncoder
+from beamwood.models.encoders import ENCODERS
+from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.retrieval.top_k import top_k
@@ -25,7 +26,8 @@ def searcher(weight):
         "output.bias": (WIDTH,),
     }
     arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    return SequenceSearcher(GruEncoder(arrays, length=8), repeat_weight=weight)
+    encoder = PlainEncoder(ENCODERS["gru4rec"], arrays, {"hidden": HIDDEN}, length=8)
+    return SequenceSearcher(encoder, repeat_weight=weight)
 
 
 @pytest.fixture

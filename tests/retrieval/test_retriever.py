@@ -12,7 +12,8 @@ from beamwood.data import Vocabulary
 from beamwood.data.features import fit_columns
 from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.din import DinWeights, Layer
-from beamwood.kernels.transformer import TransformerEncoder
+from beamwood.models.encoders import ENCODERS
+from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.ranked import TwoStageSearcher
@@ -60,7 +61,7 @@ def sequence_searcher(seed=0):
         arrays[f"blocks.0.{name}.weight"] = rng.normal(size=shape)
         arrays[f"blocks.0.{name}.bias"] = rng.normal(size=shape[0])
     arrays |= {"final_norm.weight": np.ones(4), "final_norm.bias": np.zeros(4)}
-    return SequenceSearcher(TransformerEncoder(arrays, num_heads=2))
+    return SequenceSearcher(PlainEncoder(ENCODERS["sasrec"], arrays, {"num_blocks": 1, "num_heads": 2}, length=6))
 
 
 SEARCHERS = {

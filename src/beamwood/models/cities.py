@@ -6,14 +6,22 @@ Source: Jang et al., "CITIES: Contextual Inference of Tail-Item Embeddings for S
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from beamwood.models.sasrec import Block
+from beamwood.models.encoders.sasrec import attended, block_parameters
+from beamwood.models.ops import linear
+from beamwood.models.parameters import Parameter, linear_parameters
+from beamwood.models.weights import declare
 from beamwood.types import FloatArray
 
 __all__ = ["ContextModel"]
+
+# Of attention, inside a context and across an item's.
+_LAYERS = 2
 
 
 class ContextModel(nn.Module):
@@ -36,17 +44,8 @@ class ContextModel(nn.Module):
         self.register_buffer("vectors", torch.from_numpy(np.array(vectors_ND, np.float32)), persistent=False)
         width = self.vectors.shape[1]
         self.reach = reach
-        self.unknown = nn.Parameter(torch.empty(width))
-        self.positions = nn.Parameter(torch.empty(2 * reach + 1, width))
-        self.inside = nn.ModuleList(Block(width, num_heads, dropout) for _ in range(2))
-        self.across = nn.ModuleList(Block(width, num_heads, dropout) for _ in range(2))
-        self.output = nn.Linear(width, width)
-        for parameter in (self.unknown, self.positions):
-            nn.init.normal_(parameter, std=0.02, generator=generator)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight, generator=generator)
-                nn.init.zeros_(module.bias)
+        self.num_heads, self.dropout = num_heads, dropout
+        self._declared = declare(self, _parameters(width, reach), generator)
 
     def forward(self, rows: Tensor, contexts_PW: Tensor, num_items: int) -> Tensor:
         """[B, D] for P contexts: the item `rows` int64[P] (ascending, every item has one) stands in `contexts_PW`.
@@ -60,20 +59,32 @@ class ContextModel(nn.Module):
         columns = slice(int(used[0]), int(used[-1]) + 1)
         real, middle = real[:, columns], middle[columns]
         scale = self.vectors.shape[1] ** 0.5
-        x = torch.where(middle[:, None], self.unknown, self.vectors[contexts_PW[:, columns].clamp(min=0)]) * scale
-        of_contexts = _attended(x + self.positions[columns], real, self.inside)
+        p = self._declared
+        x = torch.where(middle[:, None], p["unknown"], self.vectors[contexts_PW[:, columns].clamp(min=0)]) * scale
+        of_contexts = self._mean(x + p["positions"][columns], real, "inside")
         counts = torch.bincount(rows, minlength=num_items)
         place = torch.arange(len(rows)) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
         there = torch.arange(int(counts.max())) < counts[:, None]
         grid = of_contexts.new_zeros((*there.shape, of_contexts.shape[1])).index_put((rows, place), of_contexts)
-        result: Tensor = self.output(_attended(grid, there, self.across))
+        result: Tensor = linear(self._mean(grid, there, "across"), p, "output")
         return result
 
+    def _mean(self, x_BLD: Tensor, real_BL: Tensor, name: str) -> Tensor:
+        """[B, D], the mean of the real positions after the layers of that name, in which each sees all real ones."""
+        visible = real_BL[:, None, :] | torch.eye(real_BL.shape[1], dtype=torch.bool)
+        dropout = self.dropout if self.training else 0.0
+        for layer in range(_LAYERS):
+            place = f"{name}.{layer}"
+            x_BLD = attended(self._declared, place, x_BLD, visible, num_heads=self.num_heads, dropout=dropout)
+        weights = real_BL / real_BL.sum(dim=1, keepdim=True)
+        return torch.einsum("bl,bld->bd", weights, x_BLD)
 
-def _attended(x_BLD: Tensor, real_BL: Tensor, blocks: nn.ModuleList) -> Tensor:
-    """[B, D], the mean of the real positions after the blocks, in which each sees all real ones."""
-    visible = real_BL[:, None, :] | torch.eye(real_BL.shape[1], dtype=torch.bool)
-    for block in blocks:
-        x_BLD = block(x_BLD, visible)
-    weights = real_BL / real_BL.sum(dim=1, keepdim=True)
-    return torch.einsum("bl,bld->bd", weights, x_BLD)
+
+def _parameters(width: int, reach: int) -> Iterator[Parameter]:
+    """What stands for the item itself and for the places around it N(0, 0.02), linear maps by Xavier."""
+    yield Parameter("unknown", (width,), "normal", 0.02)
+    yield Parameter("positions", (2 * reach + 1, width), "normal", 0.02)
+    for name in ("inside", "across"):
+        for layer in range(_LAYERS):
+            yield from block_parameters(f"{name}.{layer}", width)
+    yield from linear_parameters("output", width, width)

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from beamwood.data.features import FeatureColumn, FeatureTable
+from beamwood.models.columns import column_vectors
 
 __all__ = ["FeatureEncoder", "FeatureRows", "exported"]
 
 
 class FeatureEncoder(nn.Module):
-    """[R, D]: the sum over columns of the mean of a cell's category vectors, or of a linear map of its numbers.
+    """[R, D] of encoded columns; see `column_vectors`.
 
     What is unknown has a category vector of its own, and what is missing a mark with a weight; both start at 0.
     """
@@ -37,18 +38,8 @@ class FeatureEncoder(nn.Module):
 
     def forward(self, arrays: Mapping[str, Tensor]) -> Tensor:
         """[.., D] of arrays [.., S] by column name."""
-        total: Tensor | None = None
-        for column, weight in zip(self.columns, self.weights, strict=True):
-            cells = arrays[column.name]
-            if column.kind == "category":
-                real = (cells >= 0).to(weight.dtype)
-                vectors = weight[cells.clamp(min=0)] * real[..., None]
-                part = vectors.sum(dim=-2) / real.sum(dim=-1, keepdim=True).clamp(min=1)
-            else:
-                part = cells @ weight
-            total = part if total is None else total + part
-        assert total is not None, "an encoder has columns"
-        return total
+        vectors: Tensor = column_vectors(self.columns, self.weights, [arrays[column.name] for column in self.columns])
+        return vectors
 
 
 def exported(encoder: FeatureEncoder | None) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
@@ -76,6 +67,6 @@ class FeatureRows(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """[.., D] of int64[..]."""
-        cells = {name: getattr(self, f"cells_{place}")[rows] for place, name in enumerate(self.names)}
+        cells = {name: self.get_buffer(f"cells_{place}")[rows] for place, name in enumerate(self.names)}
         vectors: Tensor = self.encoder(cells)
         return vectors

@@ -17,6 +17,9 @@ from torch.nn import functional
 from beamwood.data.features import FeatureColumn, FeatureTable
 from beamwood.models.features import FeatureEncoder, exported
 from beamwood.models.pairs import Asked, IdTable
+from beamwood.models.parameters import Sizes
+from beamwood.models.scorer import Rows
+from beamwood.models.scorers import graphrec
 from beamwood.types import ItemLists
 
 __all__ = ["GraphRec"]
@@ -43,6 +46,7 @@ class GraphRec(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        self.sizes = Sizes()
         self.users = IdTable(num_users, width, user_features, generator=generator)
         self.items = IdTable(num_items, width, item_features, generator=generator)
         self.user_bias = nn.Parameter(torch.zeros(width))
@@ -60,7 +64,9 @@ class GraphRec(nn.Module):
         a_BD = self.user_vectors(asked.users_B)
         if self.context is not None:
             a_BD = a_BD + self.context(asked.context)
-        return functional.relu(a_BD[:, None, :] * self.item_vectors(items_BM)).sum(dim=2)
+        rows = Rows({"users": a_BD}, {"items": self.item_vectors(items_BM)})
+        scores: Tensor = graphrec.SCORE.forward({}, rows, self.sizes)
+        return scores
 
     def user_vectors(self, users: Tensor) -> Tensor:
         """a [.., D], without the context."""

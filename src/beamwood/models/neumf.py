@@ -5,7 +5,6 @@ Shape legend: B rows, M items a row, F factors of the product, D first MLP width
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from beamwood.data.features import FeatureColumn, FeatureTable
 from beamwood.models.features import FeatureEncoder, exported
 from beamwood.models.pairs import Asked, IdTable
+from beamwood.models.scorer import Rows
+from beamwood.models.scorers import neumf
+from beamwood.models.weights import declare
 
 __all__ = ["NeuMf"]
 
@@ -47,24 +48,16 @@ class NeuMf(nn.Module):
         self.mlp_users = IdTable(num_users, width, user_features, generator=generator)
         self.mlp_items = IdTable(num_items, width, item_features, generator=generator)
         self.context = FeatureEncoder(context_columns, width, generator=generator) if context_columns else None
-        sizes = [2 * width, *layers[1:]]
-        self.hidden = nn.ModuleList(nn.Linear(i, o) for i, o in itertools.pairwise(sizes))
-        self.output = nn.Linear(factors + sizes[-1], 1)
-        for layer in [*self.hidden, self.output]:
-            nn.init.xavier_uniform_(layer.weight, generator=generator)
-            nn.init.zeros_(layer.bias)
+        self.sizes = neumf.Sizes(factors=factors, layers=tuple(layers[1:]))
+        self._declared = declare(self, neumf.SCORE.parameters(width, self.sizes, True), generator)
 
     def forward(self, asked: Asked, items_BM: Tensor) -> Tensor:
         """Scores [B, M]."""
-        product = self.product_users(asked.users_B)[:, None, :] * self.product_items(items_BM)
-        users = self.mlp_users(asked.users_B)
+        users = {"users": self.mlp_users(asked.users_B), "product_users": self.product_users(asked.users_B)}
         if self.context is not None:
-            users = users + self.context(asked.context)
-        items = self.mlp_items(items_BM)
-        x = torch.cat([users[:, None, :].expand(-1, items.shape[1], -1), items], dim=2)
-        for layer in self.hidden:
-            x = functional.relu(layer(x))
-        scores: Tensor = self.output(torch.cat([product, x], dim=2)).squeeze(2)
+            users["users"] = users["users"] + self.context(asked.context)
+        items = {"items": self.mlp_items(items_BM), "product_items": self.product_items(items_BM)}
+        scores: Tensor = neumf.SCORE.forward(self._declared, Rows(users, items), self.sizes)
         return scores
 
     @torch.no_grad()
@@ -75,12 +68,8 @@ class NeuMf(nn.Module):
             "product_items": self.product_items.all()[:-1],
             "users": self.mlp_users.all(),
             "items": self.mlp_items.all()[:-1],
-            "output.weight": self.output.weight,
-            "output.bias": self.output.bias,
-        }
-        for place, layer in enumerate(self.hidden):
-            assert isinstance(layer, nn.Linear)
-            arrays |= {f"hidden.{place}.weight": layer.weight, f"hidden.{place}.bias": layer.bias}
+        } | self._declared
         columns, weights = exported(self.context)
-        plain = {name: part.numpy() for name, part in arrays.items()}
-        return {"kind": "neumf", "layers": len(self.hidden)} | columns, plain | weights
+        plain = {name: part.detach().numpy() for name, part in arrays.items()}
+        config = {"kind": "neumf", "sizes": self.sizes.model_dump(mode="json")}
+        return config | columns, plain | weights

@@ -1,4 +1,4 @@
-"""What all sequence encoders share: item vectors in and out, and how a history's vector is scored.
+"""A sequence encoder for training: item vectors in and out around its forward pass.
 
 Shape legend: B rows, L history length, D width, N items, F features of an item.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from beamwood.models.encoder import Encoder
+from beamwood.models.parameters import Sizes
+from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.models.weights import declare
 from beamwood.types import FloatArray
 
 __all__ = ["ProjectedItems", "SequenceModel"]
@@ -49,34 +52,57 @@ class ProjectedItems(nn.Module):
 
 
 class SequenceModel(nn.Module):
-    """An encoder of histories: `forward(items_BL)` gives [B, L, D], or [B, 1, D] where `causal` is false.
+    """An encoder of histories with the vectors of N items: `forward(items_BL)` gives [B, L, D], or [B, 1, D].
 
-    Items int64[B, L'], -1 padding on the left, L' at most `length`. A causal encoder's vector at a position has seen
-    the items up to it, so that each position is an example; another's one vector has seen the whole window. The score
-    of item n is the inner product with `output_weight[n]`: the item's own vector, or with `tied=False` one of a table
-    of its own. `features_NF`: item vectors come from these by a linear map instead of a table.
+    Items int64[B, L'], -1 padding on the left, L' at most `length`; see `Encoder` for what the vectors have seen.
+    `sizes`: the encoder's own, by default its defaults. The score of item n is the inner product with
+    `output_weight[n]`: the item's own vector, or with `tied=False` one of a table of its own. `features_NF`: item
+    vectors come from these by a linear map instead of a table. Drawn from `generator`: item vectors N(0, 1 / sqrt(D)),
+    then the encoder's parameters, then the output table. Errors: `InputError` on sizes that do not fit together.
     """
 
-    name: ClassVar[str]
-    causal: ClassVar[bool]
-    length: int
-
     def __init__(
-        self, num_items: int, *, width: int, dropout: float, tied: bool, features_NF: FloatArray | None
+        self,
+        encoder: Encoder,
+        num_items: int,
+        *,
+        width: int,
+        length: int,
+        dropout: float = 0.0,
+        sizes: Sizes | None = None,
+        tied: bool = True,
+        features_NF: FloatArray | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        self.encoder, self.length, self.dropout = encoder, length, dropout
+        self._sizes = encoder.sizes() if sizes is None else sizes
         self.items: nn.Embedding | ProjectedItems
         if features_NF is None:
             self.items = nn.Embedding(num_items, width)
+            nn.init.normal_(self.items.weight, std=width**-0.5, generator=generator)
         else:
             self.items = ProjectedItems(features_NF, width)
+            self.items.reset_parameters(generator)
         self.outputs = None if tied else nn.Embedding(num_items, width)
-        self.dropout = nn.Dropout(dropout)
+        self._declared = declare(self, encoder.parameters(width, length, self._sizes), generator)
+        if self.outputs is not None:
+            nn.init.normal_(self.outputs.weight, std=width**-0.5, generator=generator)
+
+    @property
+    def name(self) -> str:
+        """The encoder's."""
+        return self.encoder.name
+
+    @property
+    def causal(self) -> bool:
+        """Is each position an example, or only the last?"""
+        return self.encoder.causal
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What the twin in `kernels` has to be told, since the parameters do not say it."""
-        return {}
+        """The encoder's own."""
+        return self._sizes.model_dump()
 
     @property
     def output_weight(self) -> Tensor:
@@ -94,34 +120,21 @@ class SequenceModel(nn.Module):
         if self.outputs is not None:
             yield from self.outputs.parameters()
 
-    def embedded(self, items_BL: Tensor) -> Tensor:
-        """[B, L, D], the items' vectors at length sqrt(D); zeros at padding."""
-        vectors: Tensor = self.items(items_BL.clamp(min=0)) * math.sqrt(self.items.embedding_dim)
-        return vectors * (items_BL >= 0)[:, :, None]
-
-    def widened(self, items_BL: Tensor) -> Tensor:
-        """[B, length], padded further on the left: for encoders whose positions are not interchangeable."""
-        missing = self.length - items_BL.shape[1]
-        return nn.functional.pad(items_BL, (missing, 0), value=-1)
-
-    def reset_items(self, generator: torch.Generator | None) -> None:
-        """Item vectors N(0, 1 / sqrt(D)) from `generator`."""
-        if isinstance(self.items, ProjectedItems):
-            self.items.reset_parameters(generator)
-        else:
-            nn.init.normal_(self.items.weight, std=self.items.embedding_dim**-0.5, generator=generator)
-
-    def reset_linear(self, generator: torch.Generator | None) -> None:
-        """Linear maps by Xavier with zero bias, then the output table; all from `generator`."""
-        own = self.items.linear if isinstance(self.items, ProjectedItems) else None
-        for module in self.modules():
-            if isinstance(module, nn.Linear) and module is not own:
-                nn.init.xavier_uniform_(module.weight, generator=generator)
-                nn.init.zeros_(module.bias)
-        if self.outputs is not None:
-            nn.init.normal_(self.outputs.weight, std=self.items.embedding_dim**-0.5, generator=generator)
+    def forward(self, items_BL: Tensor) -> Tensor:
+        """[B, L, D] of a causal encoder, [B, 1, D] of another."""
+        if self.encoder.whole_window:
+            items_BL = nn.functional.pad(items_BL, (self.length - items_BL.shape[1], 0), value=-1)
+        real_BL = items_BL >= 0
+        x_BLD = self.items(items_BL.clamp(min=0)) * math.sqrt(self.items.embedding_dim) * real_BL[:, :, None]
+        dropout = self.dropout if self.training else 0.0
+        vectors: Tensor = self.encoder.forward(self._declared, x_BLD, real_BL, self._sizes, dropout, False)
+        return vectors
 
     def export(self) -> dict[str, NDArray[np.float32]]:
-        """Plain float32 arrays by parameter name, for the twin in `kernels`; `items.weight` is always [N, D]."""
+        """Plain float32 arrays by parameter name, for `PlainEncoder`; `items.weight` is always [N, D]."""
         values = self.state_dict() | {"items.weight": self.items.weight}
         return {name: value.detach().cpu().numpy().astype(np.float32) for name, value in values.items()}
+
+    def plain(self) -> PlainEncoder:
+        """The encoder of the weights as they are now, without torch."""
+        return PlainEncoder(self.encoder, self.export(), self.sizes, length=self.length)

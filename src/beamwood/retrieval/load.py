@@ -20,8 +20,6 @@ SEARCHERS = {
     "tree-din": ("beamwood.retrieval.tree", "TreeSearcher"),
     "popularity": ("beamwood.retrieval.popularity", "PopularitySearcher"),
     "sequence": ("beamwood.retrieval.sequence", "SequenceSearcher"),
-    # Written before there were other encoders.
-    "sasrec": ("beamwood.retrieval.sequence", "SequenceSearcher"),
     "two-tower": ("beamwood.retrieval.two_tower", "TwoTowerSearcher"),
     "ranking": ("beamwood.retrieval.ranked", "RankingSearcher"),
     "two-stage": ("beamwood.retrieval.ranked", "TwoStageSearcher"),

@@ -1,12 +1,13 @@
-"""Trained rankers as plain arrays: their scores in numpy.
+"""Trained rankers as plain arrays: scores without torch.
 
-Shape legend: B rows, L history length, M items a row, D width, A attention width, U users.
+Shape legend: B rows, L history length, M items a row, D width, U users.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,16 @@ from pydantic import Field
 
 from beamwood.data.features import FeatureColumn
 from beamwood.errors import ArtefactError, InputError, nearest
-from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
+from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.kernels.din import MAX_HISTORY
-from beamwood.retrieval.stored import MOST, StoredConfig
+from beamwood.models.columns import column_vectors
+from beamwood.models.parameters import check_declared
+from beamwood.models.scorer import PairScore, Rows
+from beamwood.models.scorers import SCORERS
+from beamwood.retrieval.stored import StoredConfig
 from beamwood.types import ItemLists, Query
 
-__all__ = ["SCORERS", "ContextEncoder", "PairScorer", "check_pairs", "context_of", "restore_scorer"]
+__all__ = ["ContextEncoder", "PairScorer", "PlainScorer", "check_pairs", "context_of", "restore_scorer"]
 
 Array = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
@@ -29,26 +34,20 @@ _BLOCK_CELLS = 2**21
 
 class _Stored(StoredConfig):
     kind: str
+    sizes: dict[str, Any] = Field(default_factory=dict)
     context: tuple[dict[str, Any], ...] = Field((), strict=False)
     # Of a ranker that looks at histories.
     history_length: int = Field(1, ge=1, le=MAX_HISTORY)
 
 
-class _StoredNeuMf(_Stored):
-    layers: int = Field(ge=0, le=MOST)
-
-
-class _StoredDin(_StoredNeuMf):
-    attention: int = Field(ge=1, le=MOST)
-
-
 class PairScorer(Protocol):
     """Scores of items for who asks; `needs_users`: it looks at the user, not only at the history."""
 
-    kind: ClassVar[str]
-
     config: dict[str, Any]
     arrays: Arrays
+
+    @property
+    def kind(self) -> str: ...
 
     @property
     def needs_users(self) -> bool: ...
@@ -79,32 +78,34 @@ class PairScorer(Protocol):
     def export(self) -> tuple[dict[str, Any], Arrays]: ...
 
 
-class GraphRecScorer:
-    """`sum_d relu(a_d b_d)`; see `models.graphrec`. `users` [U + 1, D], the last for the unknown, `items` [N, D]."""
+class PlainScorer:
+    """A fitted score of plain arrays: the tables of users and items, and the parameters by name.
 
-    kind: ClassVar[str] = "graphrec"
-    needs_users: ClassVar[bool] = True
+    Raises `ArtefactError` where an array is missing, one too many, of another shape than the others demand, or not
+    finite, and `ValueError` on a configuration that the score does not have.
+    """
 
-    def __init__(self, config: dict[str, Any], arrays: Arrays) -> None:
-        _Stored.model_validate(config)
-        num_items, width = shape_of(arrays, "items", 2)
-        num_users = shape_of(arrays, "users", 2)[0]
-        check_floats(arrays, {"items": (num_items, width), "users": (num_users, width)})
+    def __init__(self, score: PairScore, config: dict[str, Any], arrays: Arrays) -> None:
+        stored = _Stored.model_validate(config)
+        self.kind, self.history_length = score.kind, stored.history_length
+        self._score, self._sizes = score, score.sizes.model_validate(stored.sizes)
+        self.num_items, self.width = shape_of(arrays, "items", 2)
+        self.needs_users = score.needs_users or "users" in arrays
+        rows = {"items": self.num_items, "users": shape_of(arrays, "users", 2)[0] if self.needs_users else 0}
+        self.num_users = max(0, rows["users"] - 1)
+        self._tables: dict[str, list[str]] = {"users": [], "items": []}
+        shapes = {}
+        for name, width in score.tables(self.width, self._sizes).items():
+            what = "users" if name.endswith("users") else "items"
+            if rows[what]:
+                self._tables[what].append(name)
+                shapes[name] = rows[what], width
+        check_floats(arrays, shapes)
+        about = self.needs_users or bool(stored.context)
+        context = [name for name in arrays if name.startswith("context.")]
+        check_declared(arrays, score.parameters(self.width, self._sizes, about), [*shapes, *context])
         self.config, self.arrays = config, arrays
-        self.users, self.items = arrays["users"], arrays["items"]
-
-    @property
-    def num_items(self) -> int:
-        return len(self.items)
-
-    @property
-    def num_users(self) -> int:
-        """U, without the row of the unknown."""
-        return len(self.users) - 1
-
-    @property
-    def width(self) -> int:
-        return int(self.items.shape[1])
+        self._held = score.held(self.width, self._sizes, self.history_length)
 
     def score(
         self,
@@ -114,183 +115,30 @@ class GraphRecScorer:
         context_BD: Array | None = None,
     ) -> Array:
         """See `PairScorer`."""
-        del histories
-        a_BD = self.users[users_B]
+        score, arrays = self._score, self.arrays
+        users = {name: arrays[name][users_B] for name in self._tables["users"]}
         if context_BD is not None:
-            a_BD = a_BD + context_BD
-        if len(items_BM) and items_BM.strides[0] == 0 and 4 * items_BM.shape[1] >= self.num_items:
-            # The same items for all: `relu(a b) = relu(a) relu(b) + relu(-a) relu(-b)`, an inner product.
-            b_MD = self.items[items_BM[0]]
-            both: Array = np.maximum(a_BD, 0) @ np.maximum(b_MD, 0).T + np.minimum(a_BD, 0) @ np.minimum(b_MD, 0).T
-            return both
-        product: Array = np.maximum(a_BD[:, None, :] * self.items[items_BM], 0).sum(axis=2)
-        return product
-
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        return self.config, self.arrays
-
-
-class NeuMfScorer:
-    """See `models.neumf`."""
-
-    kind: ClassVar[str] = "neumf"
-    needs_users: ClassVar[bool] = True
-
-    def __init__(self, config: dict[str, Any], arrays: Arrays) -> None:
-        layers = _StoredNeuMf.model_validate(config).layers
-        (num_items, width), num_users = shape_of(arrays, "items", 2), shape_of(arrays, "users", 2)[0]
-        factors = shape_of(arrays, "product_items", 2)[1]
-        shapes = {"items": (num_items, width), "users": (num_users, width)}
-        shapes |= {"product_items": (num_items, factors), "product_users": (num_users, factors)}
-        chain, last = _chain(arrays, "hidden", layers, 2 * width)
-        check_floats(arrays, shapes | chain | linear_shapes("output", factors + last, 1))
-        self.config, self.arrays = config, arrays
-        self.hidden = [(arrays[f"hidden.{i}.weight"], arrays[f"hidden.{i}.bias"]) for i in range(layers)]
-        self.output = arrays["output.weight"], arrays["output.bias"]
-
-    @property
-    def num_items(self) -> int:
-        return len(self.arrays["items"])
-
-    @property
-    def num_users(self) -> int:
-        """U, without the row of the unknown."""
-        return len(self.arrays["users"]) - 1
-
-    @property
-    def width(self) -> int:
-        return int(self.arrays["items"].shape[1])
-
-    def score(
-        self,
-        users_B: NDArray[np.int64],
-        histories: ItemLists,
-        items_BM: NDArray[np.int64],
-        context_BD: Array | None = None,
-    ) -> Array:
-        """See `PairScorer`."""
-        del histories
-        arrays = self.arrays
-        users_BD = arrays["users"][users_B]
-        if context_BD is not None:
-            users_BD = users_BD + context_BD
+            users["users"] = users["users"] + context_BD if "users" in users else context_BD
+        if score.catalogue is not None and _is_one_row(items_BM) and 4 * items_BM.shape[1] >= self.num_items:
+            same = {name: arrays[name][items_BM[0]] for name in self._tables["items"]}
+            every: Array = score.catalogue(Rows(users, same), self._sizes)
+            return every
+        history_BL = histories.padded(self.history_length) if score.reads_history else None
         scores = np.empty(items_BM.shape, np.float32)
-        widest = max(weight.shape[1] for weight, _ in (*self.hidden, self.output))
-        for rows, columns in _blocks(items_BM.shape, widest):
-            scores[rows, columns] = self._block(users_B[rows], users_BD[rows], items_BM[rows, columns])
+        for rows, columns in _blocks(items_BM.shape, self._held):
+            items = {name: arrays[name][items_BM[rows, columns]] for name in self._tables["items"]}
+            some = Rows({name: vectors[rows] for name, vectors in users.items()}, items)
+            if history_BL is not None:
+                some = replace(some, history_BLD=arrays["items"][history_BL[rows]], real_BL=history_BL[rows] >= 0)
+            scores[rows, columns] = score.forward(arrays, some, self._sizes)
         return scores
-
-    def _block(self, users_B: NDArray[np.int64], users_BD: Array, items_BM: NDArray[np.int64]) -> Array:
-        arrays = self.arrays
-        product = arrays["product_users"][users_B][:, None, :] * arrays["product_items"][items_BM]
-        items = arrays["items"][items_BM]
-        x = np.concatenate([np.broadcast_to(users_BD[:, None, :], items.shape), items], axis=2)
-        for weight, bias in self.hidden:
-            x = np.maximum(x @ weight.T + bias, 0)
-        weight, bias = self.output
-        scores: Array = (np.concatenate([product, x], axis=2) @ weight.T + bias)[:, :, 0]
-        return scores
-
-    def export(self) -> tuple[dict[str, Any], Arrays]:
-        return self.config, self.arrays
-
-
-class DinRankScorer:
-    """See `models.din_ranker`."""
-
-    kind: ClassVar[str] = "din"
-
-    def __init__(self, config: dict[str, Any], arrays: Arrays) -> None:
-        stored = _StoredDin.model_validate(config)
-        num_items, width = shape_of(arrays, "items", 2)
-        shapes: dict[str, tuple[int, ...]] = {"items": (num_items, width)}
-        if "users" in arrays:
-            shapes["users"] = (shape_of(arrays, "users", 2)[0], width)
-        attention, last = _chain(arrays, "attention", stored.attention, 3 * width, slopes=True)
-        shapes |= attention | linear_shapes("attention_out", last, 1)
-        parts = 4 if "users" in arrays or stored.context else 3
-        hidden, last = _chain(arrays, "hidden", stored.layers, parts * width, slopes=True)
-        check_floats(arrays, shapes | hidden | linear_shapes("output", last, 1))
-        self.config, self.arrays = config, arrays
-        self.items = arrays["items"]
-        self.history_length = stored.history_length
-        self.attention = self._layers("attention", stored.attention)
-        self.hidden = self._layers("hidden", stored.layers)
-
-    def _layers(self, name: str, count: int) -> list[tuple[Array, Array, Array]]:
-        parts = ("weight", "bias", "slope")
-        return [tuple(self.arrays[f"{name}.{i}.{part}"] for part in parts) for i in range(count)]  # type: ignore[misc]
-
-    @property
-    def num_items(self) -> int:
-        return len(self.items)
-
-    @property
-    def width(self) -> int:
-        return int(self.items.shape[1])
-
-    @property
-    def needs_users(self) -> bool:
-        """Do users have columns?"""
-        return "users" in self.arrays
-
-    @property
-    def num_users(self) -> int:
-        """U where users have columns, else 0."""
-        return len(self.arrays["users"]) - 1 if "users" in self.arrays else 0
-
-    def score(
-        self,
-        users_B: NDArray[np.int64],
-        histories: ItemLists,
-        items_BM: NDArray[np.int64],
-        context_BD: Array | None = None,
-    ) -> Array:
-        """See `PairScorer`."""
-        history_BL = histories.padded(self.history_length)
-        about_BD = self.arrays["users"][users_B] if "users" in self.arrays else None
-        if context_BD is not None:
-            about_BD = context_BD if about_BD is None else about_BD + context_BD
-        scores = np.empty(items_BM.shape, np.float32)
-        # A candidate's own matrix of the first attention layer, and that layer at each history item.
-        held = len(self.attention[0][1]) * (self.width + history_BL.shape[1])
-        for rows, columns in _blocks(items_BM.shape, held):
-            about = None if about_BD is None else about_BD[rows]
-            scores[rows, columns] = self._block(history_BL[rows], items_BM[rows, columns], about)
-        return scores
-
-    def _block(self, history_BL: NDArray[np.int32], items_BM: NDArray[np.int64], about_BD: Array | None) -> Array:
-        a_BLD = np.where(history_BL[:, :, None] >= 0, self.items[history_BL], np.float32(0))
-        w_BMD = self.items[items_BM]
-        z_BMD = self._weights(a_BLD, w_BMD, history_BL >= 0) @ a_BLD
-        parts = [z_BMD, w_BMD, z_BMD * w_BMD]
-        if about_BD is not None:
-            parts.append(np.broadcast_to(about_BD[:, None, :], w_BMD.shape))
-        x = np.concatenate(parts, axis=2)
-        for weight, bias, slope in self.hidden:
-            x = _prelu(x @ weight.T + bias, slope)
-        scores: Array = (x @ self.arrays["output.weight"].T + self.arrays["output.bias"])[:, :, 0]
-        return scores
-
-    def _weights(self, a_BLD: Array, w_BMD: Array, present_BL: NDArray[np.bool_]) -> Array:
-        weight, bias, slope = self.attention[0]
-        by_a, by_product, by_w = np.split(weight, 3, axis=1)
-        folded_BMAD = by_product * w_BMD[:, :, None, :] + by_a
-        size, num_items, hidden, width = folded_BMAD.shape
-        x = a_BLD @ folded_BMAD.reshape(size, num_items * hidden, width).transpose(0, 2, 1)
-        x = x.reshape(size, -1, num_items, hidden).transpose(0, 2, 1, 3) + (w_BMD @ by_w.T + bias)[:, :, None, :]
-        x = _prelu(x, slope)
-        for weight, bias, slope in self.attention[1:]:
-            x = _prelu(x @ weight.T + bias, slope)
-        weights: Array = (x @ self.arrays["attention_out.weight"].T + self.arrays["attention_out.bias"])[:, :, :, 0]
-        return weights * present_BL[:, None, :]
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         return self.config, self.arrays
 
 
 class ContextEncoder:
-    """What the columns of the context add, [B, D]; the twin of `models.features.FeatureEncoder`."""
+    """What the columns of the context add, [B, D]."""
 
     def __init__(self, columns: list[dict[str, Any]], arrays: Arrays) -> None:
         self.columns = tuple(FeatureColumn(**column) for column in columns)
@@ -300,49 +148,29 @@ class ContextEncoder:
 
     def encode(self, context: Mapping[str, NDArray[Any]] | None, num_rows: int) -> Array:
         """float32[B, D] of a query's context; a column that it lacks is missing throughout, others are left aside."""
-        total = np.zeros((num_rows, self.weights[0].shape[1]), np.float32)
-        for column, weight in zip(self.columns, self.weights, strict=True):
-            if context is None or column.key not in context:
-                total += weight[0 if column.kind == "category" else -1]
-                continue
-            cells = context[column.key]
-            if column.kind != "category":
-                total += cells @ weight
-                continue
-            real = cells >= 0
-            sums = (weight[np.maximum(cells, 0)] * real[:, :, None]).sum(axis=1)
-            total += sums / np.maximum(real.sum(axis=1), 1)[:, None]
-        return total
+        cells = []
+        for column in self.columns:
+            if context is not None and column.key in context:
+                cells.append(context[column.key])
+            elif column.kind == "category":
+                cells.append(np.zeros((num_rows, 1), np.int32))
+            else:
+                cells.append(np.repeat(np.eye(column.size, dtype=np.float32)[-1:], num_rows, axis=0))
+        vectors: Array = column_vectors(self.columns, self.weights, cells)
+        return vectors
 
 
-SCORERS: dict[str, Any] = {
-    "graphrec": GraphRecScorer,
-    "neumf": NeuMfScorer,
-    "din": DinRankScorer,
-}
-
-
-def restore_scorer(config: dict[str, Any], arrays: Arrays) -> PairScorer:
+def restore_scorer(config: dict[str, Any], arrays: Arrays, scores: Mapping[str, PairScore] = SCORERS) -> PairScorer:
     """The scorer of what `export` gave. Errors: an unknown kind, a configuration or arrays that do not fit."""
     kind = config.get("kind")
-    if not isinstance(kind, str) or kind not in SCORERS:
-        raise ArtefactError(f"scorer kind {kind!r} is unknown{nearest(str(kind), SCORERS)}")
-    scorer: PairScorer = SCORERS[kind](config, arrays)
-    return scorer
+    if not isinstance(kind, str) or kind not in scores:
+        raise ArtefactError(f"scorer kind {kind!r} is unknown{nearest(str(kind), scores)}")
+    return PlainScorer(scores[kind], config, arrays)
 
 
-def _chain(
-    arrays: Arrays, name: str, count: int, inputs: int, *, slopes: bool = False
-) -> tuple[dict[str, tuple[int, ...]], int]:
-    """The shapes of the layers `name.0`, `name.1`, .., each fed by the one before, and the last one's outputs."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for place in range(count):
-        outputs = shape_of(arrays, f"{name}.{place}.weight", 2)[0]
-        shapes |= linear_shapes(f"{name}.{place}", inputs, outputs)
-        if slopes:
-            shapes[f"{name}.{place}.slope"] = (outputs,)
-        inputs = outputs
-    return shapes, inputs
+def _is_one_row(items_BM: NDArray[np.int64]) -> bool:
+    """Are the same items asked for all rows, by a view of one row?"""
+    return len(items_BM) > 0 and items_BM.strides[0] == 0
 
 
 def _blocks(shape: tuple[int, ...], held: int) -> Iterator[tuple[slice, slice]]:
@@ -353,10 +181,6 @@ def _blocks(shape: tuple[int, ...], held: int) -> Iterator[tuple[slice, slice]]:
     for row in range(0, shape[0], height):
         for column in range(0, shape[1], width):
             yield slice(row, row + height), slice(column, column + width)
-
-
-def _prelu(x: Array, slope: Array) -> Array:
-    return np.where(x >= 0, x, x * slope)
 
 
 def check_pairs(scorer: PairScorer, query: Query, items_BM: NDArray[np.int64]) -> None:

@@ -5,6 +5,7 @@ Shape legend: B rows, N items, D width, M items a row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -14,12 +15,10 @@ from pydantic import Field
 
 from beamwood.errors import ArtefactError, InputError, nearest
 from beamwood.kernels.arrays import check_floats, linear_shapes
-from beamwood.kernels.caser import CaserEncoder
 from beamwood.kernels.din import MAX_HISTORY
-from beamwood.kernels.fmlp import FmlpEncoder
-from beamwood.kernels.gru import GruEncoder
-from beamwood.kernels.sequence import PlainEncoder
-from beamwood.kernels.transformer import TransformerEncoder
+from beamwood.models.encoder import Encoder
+from beamwood.models.encoders import ENCODERS
+from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.apart import (
     Apart,
     check_repeat_weight,
@@ -31,11 +30,7 @@ from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.vector import best_products
 from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
-__all__ = ["ENCODERS", "SequenceSearcher", "UserBranch"]
-
-ENCODERS: dict[str, type[PlainEncoder]] = {
-    encoder.name: encoder for encoder in (TransformerEncoder, GruEncoder, CaserEncoder, FmlpEncoder)
-}
+__all__ = ["SequenceSearcher", "UserBranch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +43,11 @@ class UserBranch:
 
 
 class _Stored(StoredConfig):
-    """A configuration without an encoder's name is of the time of SASRec alone."""
-
-    encoder: str = TransformerEncoder.name
+    encoder: str
     user_branch: int | None = Field(None, ge=0, le=MOST)
     repeat_weight: float = Field(0.0, ge=-MOST, le=MOST)
-    length: int | None = Field(None, ge=1, le=MAX_HISTORY)
-    num_heads: int | None = Field(None, ge=1, le=MOST)
+    length: int = Field(ge=1, le=MAX_HISTORY)
+    sizes: dict[str, int]
 
 
 class SequenceSearcher:
@@ -123,7 +116,8 @@ class SequenceSearcher:
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         arrays: dict[str, NDArray[Any]] = dict(self.encoder.arrays)
-        config: dict[str, Any] = {"encoder": self.encoder.name} | self.encoder.sizes
+        config: dict[str, Any] = {"encoder": self.encoder.name, "length": self.encoder.length}
+        config["sizes"] = self.encoder.sizes
         # `vectors` are those that are searched, whatever the encoder reads.
         arrays["vectors"] = arrays.pop("outputs.weight" if "outputs.weight" in arrays else "items.weight")
         config["repeat_weight"] = self.repeat_weight
@@ -133,16 +127,21 @@ class SequenceSearcher:
         return config, arrays
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+    def restore(
+        cls,
+        config: dict[str, Any],
+        arrays: dict[str, NDArray[Any]],
+        encoders: Mapping[str, Encoder] = ENCODERS,
+    ) -> Self:
         settings, named = _Stored.model_validate(config), dict(arrays)
         name, longest = settings.encoder, settings.user_branch
-        sizes = settings.model_dump(include={"length", "num_heads"}, exclude_none=True)
-        if name not in ENCODERS:
-            raise ArtefactError(f"encoder '{name}' is unknown{nearest(name, ENCODERS)}; a newer beamwood wrote it?")
+        if name not in encoders:
+            raise ArtefactError(f"encoder '{name}' is unknown{nearest(name, encoders)}; a newer beamwood wrote it?")
         named["outputs.weight" if "items.weight" in named else "items.weight"] = named.pop("vectors")
         branch = None
         if longest is not None:
             width = named["items.weight"].shape[1]
             check_floats(named, linear_shapes("user_branch", width, width))
             branch = UserBranch(named.pop("user_branch.weight"), named.pop("user_branch.bias"), longest)
-        return cls(ENCODERS[name](named, **sizes), branch, repeat_weight=settings.repeat_weight)
+        encoder = PlainEncoder(encoders[name], named, settings.sizes, length=settings.length)
+        return cls(encoder, branch, repeat_weight=settings.repeat_weight)

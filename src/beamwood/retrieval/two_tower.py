@@ -5,6 +5,7 @@ Shape legend: B rows, N items, U users, D width, M items a row, k results.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,6 +15,8 @@ from pydantic import Field
 from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.kernels.din import MAX_HISTORY
+from beamwood.models.encoders import ENCODERS
+from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.ann import FaissIndex
 from beamwood.retrieval.apart import (
     Apart,
@@ -22,7 +25,6 @@ from beamwood.retrieval.apart import (
     scores_with_repeats,
     search_with_repeats,
 )
-from beamwood.retrieval.sequence import ENCODERS
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.vector import best_products
 from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
@@ -37,7 +39,7 @@ class _Stored(StoredConfig):
     normalise: bool
     temperature: float = Field(gt=0)
     length: int = Field(ge=1, le=MAX_HISTORY)
-    num_heads: int = Field(ge=1, le=MOST)
+    sizes: dict[str, int]
     index: Literal["exact", "faiss"] = "exact"
     repeat_weight: float = Field(0.0, ge=-MOST, le=MOST)
 
@@ -62,7 +64,7 @@ class TwoTowerSearcher:
         normalise: bool = False,
         temperature: float = 1.0,
         length: int = 69,
-        num_heads: int = 1,
+        sizes: Mapping[str, int] | None = None,
         index: Literal["exact", "faiss"] = "exact",
         repeat_weight: float = 0.0,
     ) -> None:
@@ -74,10 +76,10 @@ class TwoTowerSearcher:
             check_floats(arrays, {"history": self.vectors.shape})
         self.arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
         self.tower, self.normalise, self.temperature = tower, normalise, temperature
-        self.length, self.num_heads, self.index = length, num_heads, index
-        # What an encoder's arrays do not say.
-        sizes = {"sasrec": {"num_heads": num_heads}, "gru4rec": {"length": length}}.get(tower, {})
-        self.encoder = ENCODERS[tower](self.arrays, **sizes) if tower in ENCODERS else None
+        self.length, self.index = length, index
+        self.encoder = None
+        if tower in ENCODERS:
+            self.encoder = PlainEncoder(ENCODERS[tower], self.arrays, sizes or {}, length=length)
         if self.encoder is not None and self.encoder.vectors.shape != self.vectors.shape:
             raise ArtefactError(
                 f"the encoder's items have shape {self.encoder.vectors.shape}, those searched {self.vectors.shape}"
@@ -112,7 +114,7 @@ class TwoTowerSearcher:
         if len(histories.items) and int(histories.items.max()) >= self.num_items:
             raise InputError(f"a history holds item index {int(histories.items.max())} of {self.num_items} items")
         if self.encoder is not None:
-            return self._scaled(self.encoder.encode(histories.padded(min(self.length, self.encoder.length))))
+            return self._scaled(self.encoder.encode(histories.padded(self.length)))
         recent = histories.last(self.length)
         sums = np.zeros((len(recent), self.vectors.shape[1]), np.float32)
         np.add.at(sums, recent.rows, self.arrays["history"][recent.items])
@@ -157,7 +159,7 @@ class TwoTowerSearcher:
             "normalise": self.normalise,
             "temperature": self.temperature,
             "length": self.length,
-            "num_heads": self.num_heads,
+            "sizes": {} if self.encoder is None else self.encoder.sizes,
             "index": self.index,
             "repeat_weight": self.repeat_weight,
         }

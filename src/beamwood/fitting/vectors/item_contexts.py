@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.kernels.sequence import PlainEncoder
+from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.sequence import SequenceSearcher, UserBranch
 from beamwood.types import IndexArray, ItemLists
 
@@ -85,5 +85,4 @@ def replaced_vectors(
         raise InputError("the fitted model has tied=false; fit it with tied=true, so that an item has one vector")
     arrays["items.weight"] = arrays["items.weight"].copy()
     arrays["items.weight"][items] = vectors
-    encoder = type(searcher.encoder)(arrays, **searcher.encoder.sizes)
-    return SequenceSearcher(encoder, searcher.user_branch if branch is None else branch)
+    return SequenceSearcher(searcher.encoder.replaced(arrays), searcher.user_branch if branch is None else branch)

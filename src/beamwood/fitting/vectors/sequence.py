@@ -25,10 +25,12 @@ from beamwood.fitting.settings import starts_from_transitions
 from beamwood.fitting.vectors.item_start import start_from_transitions
 from beamwood.fitting.vectors.settings import EncoderModel, EncoderName, SequenceConfig
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
-from beamwood.models.encoders import build_encoder
+from beamwood.models.encoder import Encoder
+from beamwood.models.encoders import ENCODERS
+from beamwood.models.parameters import Sizes
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.sequence import ENCODERS, SequenceSearcher
+from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
 
 __all__ = ["Batch", "SequenceTask", "fit_sequence", "sizes_of"]
@@ -154,12 +156,12 @@ class SequenceTask:
 
     def searcher(self) -> SequenceSearcher:
         """A searcher of the weights as they are now."""
-        return SequenceSearcher(ENCODERS[self.model.name](self.model.export(), **self.model.sizes))
+        return SequenceSearcher(self.model.plain())
 
 
-def sizes_of(model: EncoderModel) -> dict[str, Any]:
-    """What `build_encoder` takes of the settings of an encoder."""
-    return model.model_dump(include=set(EncoderModel.model_fields))
+def sizes_of(model: EncoderModel, encoder: Encoder) -> Sizes:
+    """An encoder's own sizes among the settings."""
+    return encoder.sizes(**model.model_dump(include=set(encoder.sizes.model_fields)))
 
 
 def build_model(
@@ -171,8 +173,18 @@ def build_model(
         if train.item_table is None:
             raise InputError(f"model.item_column='{column}' needs an item table; give one with --items")
         features = train.item_table.vectors(column)
-    sizes = sizes_of(config.model) | {"tied": config.model.tied}
-    return build_encoder(encoder, len(train.items), **sizes, features_NF=features, generator=generator)
+    model, record = config.model, ENCODERS[encoder]
+    return SequenceModel(
+        record,
+        len(train.items),
+        width=model.width,
+        length=model.length,
+        dropout=model.dropout,
+        sizes=sizes_of(model, record),
+        tied=model.tied,
+        features_NF=features,
+        generator=generator,
+    )
 
 
 def fit_sequence(

@@ -37,10 +37,11 @@ def load_start(model: SequenceModel, start: str, split: Split) -> None:
         raise InputError(
             f"start.folder='{start}' holds a {encoder.name}; set model.encoder={encoder.name}, or give a {model.name}"
         )
-    for name, theirs in encoder.sizes.items():
-        if theirs != model.sizes[name]:
+    sizes = model.sizes | {"length": model.length}
+    for name, theirs in (encoder.sizes | {"length": encoder.length}).items():
+        if theirs != sizes[name]:
             raise InputError(
-                f"start.folder='{start}' was fitted with {name}={theirs}, not {name}={model.sizes[name]}; set "
+                f"start.folder='{start}' was fitted with {name}={theirs}, not {name}={sizes[name]}; set "
                 f"model.{name}={theirs}"
             )
     weights = {name: torch.from_numpy(array.copy()) for name, array in encoder.arrays.items()}

@@ -27,7 +27,7 @@ from beamwood.fitting.vectors.item_start import transition_vectors
 from beamwood.fitting.vectors.sequence import sizes_of
 from beamwood.fitting.vectors.settings import TowerConfig
 from beamwood.losses.softmax import catalogue_softmax
-from beamwood.models.encoders import build_encoder
+from beamwood.models.encoders import ENCODERS
 from beamwood.models.pairs import IdTable
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
@@ -155,7 +155,7 @@ class TwoTowerTask:
             normalise=model.normalise,
             temperature=model.temperature,
             length=model.length,
-            num_heads=model.num_heads,
+            sizes=users.sizes if isinstance(users, SequenceModel) else None,
             index=index,
         )
 
@@ -192,7 +192,16 @@ def build_model(train: Dataset, config: TowerConfig, generator: torch.Generator)
     elif model.user_tower == "mean":
         users = MeanTower(num_items, model.width, generator)
     else:
-        users = build_encoder(model.user_tower, num_items, **sizes_of(model), generator=generator)
+        encoder = ENCODERS[model.user_tower]
+        users = SequenceModel(
+            encoder,
+            num_items,
+            width=model.width,
+            length=model.length,
+            dropout=model.dropout,
+            sizes=sizes_of(model, encoder),
+            generator=generator,
+        )
     columns = item_features(train, model.item_columns)
     items = IdTable(num_items, model.width, columns, std=0.1, generator=generator)
     return TwoTower(users, items, normalise=model.normalise, temperature=model.temperature)

@@ -1,0 +1,87 @@
+"""SASRec: causal self-attention over the latest items; every position predicts what comes after it.
+
+Shape legend: B rows, L history length, D width.
+Source: Kang and McAuley, "Self-Attentive Sequential Recommendation"; with the norms before each part, which trains
+without a long warm-up, and the item embeddings as output vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from beamwood.errors import InputError
+from beamwood.models import parameters as declared
+from beamwood.models.encoder import Encoder
+from beamwood.models.ops import Array, Parameters, attention, dropped, linear, namespace, norm, relu
+from beamwood.models.parameters import Parameter, linear_parameters, norm_parameters
+
+__all__ = ["ENCODER", "Sizes", "attended", "block_parameters"]
+
+
+class Sizes(declared.Sizes):
+    """Those of SASRec."""
+
+    num_blocks: int = Field(2, ge=1, description="blocks of attention and two linear maps")
+    num_heads: int = Field(2, ge=1, description="heads of attention; they divide the width")
+
+
+def parameters(width: int, length: int, sizes: Sizes) -> Iterator[Parameter]:
+    """Positions N(0, 0.02), linear maps by Xavier."""
+    if width % sizes.num_heads:
+        raise InputError(f"width={width} is not a multiple of num_heads={sizes.num_heads}")
+    yield Parameter("positions", (length, width), "normal", 0.02)
+    for block in range(sizes.num_blocks):
+        yield from block_parameters(f"blocks.{block}", width)
+    yield from norm_parameters("final_norm", width)
+
+
+def forward(p: Parameters, x_BLD: Array, real_BL: Array, sizes: Sizes, dropout: float, last: bool) -> Array:
+    """Position l counts from the window's end."""
+    xp, length = namespace(x_BLD), x_BLD.shape[1]
+    x = dropped(x_BLD + p["positions"][-length:, :], dropout) * real_BL[:, :, None]
+    ones = xp.ones((length, length), dtype=xp.bool, device=x_BLD.device)
+    # A padding position looks at itself, or its softmax would be of nothing.
+    visible_BLL = (xp.tril(ones) & real_BL[:, None, :]) | xp.eye(length, dtype=xp.bool, device=x_BLD.device)
+    for block in range(sizes.num_blocks):
+        only = last and block == sizes.num_blocks - 1
+        x = attended(p, f"blocks.{block}", x, visible_BLL, num_heads=sizes.num_heads, dropout=dropout, last=only)
+    return norm(x, p, "final_norm")
+
+
+def block_parameters(name: str, width: int) -> Iterator[Parameter]:
+    """Of `attended`."""
+    yield from norm_parameters(f"{name}.attention_norm", width)
+    yield from norm_parameters(f"{name}.feed_norm", width)
+    for part in ("query", "key", "value", "output"):
+        yield from linear_parameters(f"{name}.{part}", width, width)
+    yield from linear_parameters(f"{name}.inner", width, 4 * width)
+    yield from linear_parameters(f"{name}.outer", 4 * width, width)
+
+
+def attended(
+    p: Parameters, name: str, x_BLD: Array, visible_BLL: Array, *, num_heads: int, dropout: float, last: bool = False
+) -> Array:
+    """A layer of attention and one of two linear maps, each with its norm before and its residual around it.
+
+    [B, L, D], [B, 1, D] with `last`; `visible_BLL`: may the row's position look at the column's?
+    """
+    normed = norm(x_BLD, p, f"{name}.attention_norm")
+    looking = normed
+    if last:
+        x_BLD, looking, visible_BLL = x_BLD[:, -1:, :], normed[:, -1:, :], visible_BLL[:, -1:, :]
+    mixed = attention(
+        linear(looking, p, f"{name}.query"),
+        linear(normed, p, f"{name}.key"),
+        linear(normed, p, f"{name}.value"),
+        visible_BLL,
+        num_heads=num_heads,
+        dropout=dropout,
+    )
+    x = x_BLD + dropped(linear(mixed, p, f"{name}.output"), dropout)
+    hidden = relu(linear(norm(x, p, f"{name}.feed_norm"), p, f"{name}.inner"))
+    return x + dropped(linear(dropped(hidden, dropout), p, f"{name}.outer"), dropout)
+
+
+ENCODER = Encoder("sasrec", causal=True, sizes=Sizes, parameters=parameters, forward=forward)

@@ -1,0 +1,65 @@
+"""What a model declares: its sizes, and of its parameters the names, shapes and how each is drawn; without torch.
+
+The order is that in which they are drawn from one generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from beamwood.errors import ArtefactError
+from beamwood.kernels.arrays import Arrays, check_floats
+
+__all__ = ["Draw", "Parameter", "Sizes", "check_declared", "linear_parameters", "norm_parameters"]
+
+Draw = Literal["constant", "normal", "uniform", "xavier", "kaiming"]
+
+
+class Sizes(BaseModel):
+    """The sizes that a model has beside the width of its vectors, each with a default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One array and where it starts: at the constant `scale`, N(0, scale^2), U(-scale, scale), or as its shape says.
+
+    "xavier": Glorot's uniform; "kaiming": He's uniform for PReLU layers of slope `scale`. A dot in a name parts the
+    names of modules.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    draw: Draw = "constant"
+    scale: float = 0.0
+
+
+def linear_parameters(
+    name: str, inputs: int, outputs: int, draw: Draw = "xavier", scale: float = 0.0
+) -> Iterator[Parameter]:
+    """A linear map's `name.weight` and `name.bias`, which starts at 0; see `ops.linear`."""
+    yield Parameter(f"{name}.weight", (outputs, inputs), draw, scale)
+    yield Parameter(f"{name}.bias", (outputs,))
+
+
+def norm_parameters(name: str, width: int) -> Iterator[Parameter]:
+    """A layer normalisation's `name.weight` and `name.bias`; see `ops.norm`."""
+    yield Parameter(f"{name}.weight", (width,), scale=1.0)
+    yield Parameter(f"{name}.bias", (width,))
+
+
+def check_declared(arrays: Arrays, declared: Iterable[Parameter], others: Iterable[str] = ()) -> None:
+    """Raise `ArtefactError` unless the arrays are those declared, each of its shape and finite, and of `others`."""
+    known = set(others)
+    # One by one: sizes beyond all bounds end at the first array that is not there.
+    for parameter in declared:
+        check_floats(arrays, {parameter.name: parameter.shape})
+        known.add(parameter.name)
+    strangers = sorted(set(arrays) - known)
+    if strangers:
+        raise ArtefactError(f"the array '{strangers[0]}' is of no use here; the sizes were others when it was written?")

@@ -1,0 +1,34 @@
+"""A running mean with a fading of its own for each column: an encoder in one file, which nothing in the package names.
+
+Shape legend: B rows, L history length, D width.
+"""
+
+from pydantic import Field
+
+from beamwood.models import parameters as declared
+from beamwood.models.encoder import Encoder
+from beamwood.models.ops import dropped, linear, namespace, relu
+from beamwood.models.parameters import Parameter, linear_parameters
+
+
+class Sizes(declared.Sizes):
+    hidden: int = Field(24, ge=1, description="values between the two maps")
+
+
+def parameters(width, length, sizes):
+    yield Parameter("fading", (width,), "normal", 1.0)
+    yield from linear_parameters("inner", width, sizes.hidden)
+    yield from linear_parameters("outer", sizes.hidden, width)
+
+
+def forward(p, x_BLD, real_BL, sizes, dropout, last):
+    xp, length = namespace(x_BLD), x_BLD.shape[1]
+    kept_D = 1 / (1 + xp.exp(-p["fading"]))
+    place = xp.arange(length, dtype=x_BLD.dtype, device=x_BLD.device)
+    steps_LL = place[:, None] - place
+    seen_LLD = (steps_LL >= 0)[:, :, None] * kept_D ** xp.abs(steps_LL)[:, :, None]
+    sums_BLD = xp.sum(seen_LLD * dropped(x_BLD, dropout)[:, None, :, :], axis=2)
+    return linear(relu(linear(sums_BLD, p, "inner")), p, "outer")
+
+
+ENCODER = Encoder("running-mean", causal=True, sizes=Sizes, parameters=parameters, forward=forward)
