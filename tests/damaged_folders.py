@@ -22,12 +22,14 @@ from beamwood.artefact import read_artefact
 from beamwood.data import Vocabulary
 from beamwood.data.features import FeatureColumn
 from beamwood.errors import ArtefactError, InputError
-from beamwood.kernels.din import DinWeights, Layer, Neighbours, Similarity
+from beamwood.kernels.din import DinWeights, Layer
+from beamwood.kernels.terms import TermArrays
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
 from beamwood.models.sequence import SequenceModel
+from beamwood.models.terms import TERMS
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
@@ -55,10 +57,13 @@ def tree():
     built = random_tree(NUM_ITEMS, np.random.default_rng(0))
     nodes = numbers(built.shape.num_nodes, WIDTH)
     mlp = layer(3 * WIDTH, 5), layer(5, 1)
-    similarity = Similarity(numbers(built.shape.num_nodes, 3), numbers(4), numbers(4))
+    terms = {"similarity": {"vectors": numbers(built.shape.num_nodes, 3), "places": numbers(4)}}
+    terms["seen"] = {"weights": numbers(4)}
     listed = np.arange(built.shape.num_nodes * 2, dtype=np.int32).reshape(-1, 2) % 4 - 1
-    near = Neighbours(listed, np.abs(numbers(*listed.shape)), np.abs(numbers(4)), numbers(1))
-    weights = DinWeights(nodes, layer(3 * WIDTH, 5), layer(5, 1), np.array([3, 1], np.int64), mlp, similarity, near)
+    lifts, places = np.abs(numbers(*listed.shape)), np.abs(numbers(4))
+    terms["neighbours"] = {"nodes": listed, "lifts": lifts, "places": places, "gain": numbers(1)}
+    held = {name: TermArrays(TERMS[name], arrays) for name, arrays in terms.items()}
+    weights = DinWeights(nodes, layer(3 * WIDTH, 5), layer(5, 1), np.array([3, 1], np.int64), mlp, held)
     return TreeSearcher(weights, built, beam_width=4)
 
 

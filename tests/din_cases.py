@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from beamwood.kernels.din import DinWeights, Layer, Neighbours, Similarity
+from beamwood.kernels.din import DinWeights, Layer
+from beamwood.kernels.terms import TermArrays
+from beamwood.models.terms import TERMS
 from beamwood.tree import Tree, random_tree
 
 WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
@@ -29,17 +33,18 @@ def random_weights(
     similarity: int = 0,
     neighbours: int = 0,
 ) -> DinWeights:
-    """`similarity`: its columns, `neighbours`: those of each node; 0 for none."""
+    """`similarity`: its columns, and weights of what was seen beside it, `neighbours`: those of each node; 0: none."""
     sizes = [(len(windows) + 1) * width, *mlp, 1]
-    own = None
+    terms = {}
     if similarity:
         vectors = rng.normal(0, similarity**-0.5, (num_nodes, similarity)).astype(np.float32)
-        own = Similarity(vectors, *(rng.normal(0, 1, sum(windows)).astype(np.float32) for _ in range(2)))
-    near = None
+        places, seen = (rng.normal(0, 1, sum(windows)).astype(np.float32) for _ in range(2))
+        terms |= {"similarity": {"vectors": vectors, "places": places}, "seen": {"weights": seen}}
     if neighbours:
         listed = rng.integers(-1, num_nodes, (num_nodes, neighbours)).astype(np.int32)
         lifts = 9 * rng.random((num_nodes, neighbours)).astype(np.float32) * (listed >= 0)
-        near = Neighbours(listed, lifts, rng.random(sum(windows)).astype(np.float32), np.full(1, 0.7, np.float32))
+        places, gain = rng.random(sum(windows)).astype(np.float32), np.full(1, 0.7, np.float32)
+        terms["neighbours"] = {"nodes": listed, "lifts": lifts, "places": places, "gain": gain}
     return DinWeights(
         nodes=rng.normal(0, 1, (num_nodes, width)).astype(np.float32),
         attention_in=random_layer(rng, 3 * width, hidden),
@@ -48,9 +53,19 @@ def random_weights(
         layers=tuple(
             random_layer(rng, sizes[i], sizes[i + 1], last=i == len(sizes) - 2) for i in range(len(sizes) - 1)
         ),
-        similarity=own,
-        neighbours=near,
+        terms={name: TermArrays(TERMS[name], arrays) for name, arrays in terms.items()},
     )
+
+
+def with_term(scorer: DinWeights, name: str, **arrays: np.ndarray) -> DinWeights:
+    """The scorer with other arrays of a term that it has."""
+    term = scorer.terms[name]
+    return replace(scorer, terms=scorer.terms | {name: replace(term, arrays=term.arrays | arrays)})
+
+
+def without_terms(weights: DinWeights, *names: str) -> DinWeights:
+    """The scorer without some of its terms."""
+    return replace(weights, terms={name: term for name, term in weights.terms.items() if name not in names})
 
 
 def random_histories(rng: np.random.Generator, tree: Tree, num_rows: int, length: int) -> np.ndarray:
@@ -68,9 +83,9 @@ def random_case(
     rng = np.random.default_rng(seed)
     tree = random_tree(num_items, rng, branching=branching)
     weights = random_weights(rng, tree.shape.num_nodes, **sizes)
-    if weights.neighbours is not None:
+    if "neighbours" in weights.terms:
         for level in range(1, tree.shape.depth + 1):
             first, size = tree.shape.level_offset(level), tree.shape.level_size(level)
-            listed = weights.neighbours.nodes[first : first + size]
+            listed = weights.terms["neighbours"].arrays["nodes"][first : first + size]
             listed[listed >= 0] %= size
     return tree, weights, random_histories(rng, tree, num_rows, weights.history_length)

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from beamwood.retrieval.retriever import Retriever
 from cli_cases import TINY, beamwood
 
 
@@ -60,12 +59,12 @@ def test_inspect_calibrates_what_a_method_trained(market, capsys, tmp_path, meth
     out = tmp_path / "new"
     settings = [part for setting in [*TINY, "tree.branching=16"] for part in ("--set", setting)]
     assert beamwood("fit", market / "log.parquet", "--method", method, "--out", out, *settings) == 0
-    assert Retriever.load(out).searcher.loss == "binary"
     capsys.readouterr()
     assert beamwood("inspect", out, "--users", "5", "--widths", "5", "--html", tmp_path / "page.html") == 0
     shown = capsys.readouterr().out
     assert words in shown
     assert "│ - " in shown
+    assert "searched_by: the native core" in shown
     drawn = (tmp_path / "page.html").read_text()
     assert drawn.count("<figcaption>heap violations") == 1  # of one level, above the leaves
     assert "KL of tree sampling from" not in drawn

@@ -19,7 +19,7 @@ from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.testing import EncoderContract
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Query
 
 FILE = Path(__file__).with_name("running_mean.py")
 NUM_ITEMS = 30
@@ -63,15 +63,15 @@ def trained():
 
 def test_it_trains_and_answers_and_loads_given_its_record(tmp_path):
     searcher = SequenceSearcher(trained().plain())
-    lists = ItemLists.from_lists([[3, 4, 5], [28, 29], [10]])
-    found = searcher.search(lists, 3)
+    query = Query.of(ItemLists.from_lists([[3, 4, 5], [28, 29], [10]]))
+    found = searcher.search(query, 3)
     assert found.items[:, 0].tolist() == [6, 0, 11]
     Retriever(searcher=searcher, items=Vocabulary(pl.Series(range(NUM_ITEMS)))).save(tmp_path / "model")
     with pytest.raises(ArtefactError, match="encoder 'running-mean' is unknown"):
         beamwood.load(tmp_path / "model")
     config, arrays = searcher.export()
     again = SequenceSearcher.restore(config, arrays, ENCODERS | {ENCODER.name: ENCODER})
-    assert np.array_equal(again.search(lists, 3).scores, found.scores)
+    assert np.array_equal(again.search(query, 3).scores, found.scores)
 
 
 def test_an_encoder_needs_no_torch_to_be_read():

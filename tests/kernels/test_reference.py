@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.din import DinWeights
-from beamwood.kernels.reference import beam_search, best_first, score_nodes, score_nodes_plain
-from din_cases import WINDOWS, random_case, random_weights
+from beamwood.kernels.reference import beam_search, best_first, score_level, score_level_plain
+from beamwood.models.terms import TERMS
+from din_cases import WINDOWS, random_case, random_weights, without_terms
 
 
 def every_leaf(tree, weights, history_L):
     """Float64 scores of all leaves by the plain equations."""
-    offset = tree.shape.level_offset(tree.shape.depth)
-    return score_nodes_plain(weights, offset, history_L[None], np.arange(tree.shape.capacity)[None])[0]
+    shape = tree.shape
+    return score_level_plain(weights, shape, shape.depth, history_L[None], np.arange(shape.capacity)[None])[0]
 
 
 def sparse_lists(rows):
@@ -32,10 +33,9 @@ def test_folded_scores_equal_the_equations(level, width, windows, similarity):
     tree, weights, histories = random_case(1, width=width, windows=windows, **fixed)
     level = tree.shape.depth if level < 0 else level
     nodes = np.arange(tree.shape.level_size(level))
-    offset = tree.shape.level_offset(level)
-    for history in tree.shape.ancestors(histories, level):
-        expected = score_nodes_plain(weights, offset, history[None], nodes[None])[0]
-        assert np.allclose(score_nodes(weights, offset, history, nodes), expected, rtol=1e-5, atol=1e-5)
+    for history in histories:
+        expected = score_level_plain(weights, tree.shape, level, history[None], nodes[None])[0]
+        assert np.allclose(score_level(weights, tree.shape, level, history, nodes), expected, rtol=1e-5, atol=1e-5)
 
 
 @settings(max_examples=25, deadline=None)
@@ -88,9 +88,7 @@ def test_a_narrow_beam_follows_the_layers():
             fanout = shape.root_fanout if level == 1 else shape.branching
             nodes = [p * fanout + c for p in beam for c in range(fanout)]
             nodes = [n for n in nodes if tree.live_counts[level][n] > 0]
-            scores = score_nodes_plain(
-                weights, shape.level_offset(level), shape.ancestors(history, level)[None], np.array([nodes])
-            )[0]
+            scores = score_level_plain(weights, shape, level, history[None], np.array([nodes]))[0]
             beam = [nodes[i] for i in np.argsort(-scores, kind="stable")[:width]]
         assert found.leaves[row].tolist() == beam
 
@@ -114,37 +112,44 @@ def test_a_score_that_overflowed_comes_last():
 
 def test_the_similarity_adds_a_weighted_sum_of_products():
     tree, weights, histories = random_case(3, similarity=5)
-    plain = dataclasses.replace(weights, similarity=None)
-    offset, nodes = tree.shape.level_offset(tree.shape.depth), np.arange(tree.num_items)
+    plain, level = without_terms(weights, "similarity"), tree.shape.depth
+    offset, nodes = tree.shape.level_offset(level), np.arange(tree.num_items)
+    vectors, places = (weights.terms["similarity"].arrays[name] for name in ("vectors", "places"))
     for history in histories:
-        more = score_nodes(weights, offset, history, nodes) - score_nodes(plain, offset, history, nodes)
-        own = weights.similarity
+        more = np.subtract(*(score_level(one, tree.shape, level, history, nodes) for one in (weights, plain)))
         expected = [
-            sum(
-                own.places[at] * own.vectors[offset + a] @ own.vectors[offset + n]
-                for at, a in enumerate(history)
-                if a >= 0
-            )
+            sum(places[at] * vectors[offset + a] @ vectors[offset + n] for at, a in enumerate(history) if a >= 0)
             for n in nodes
         ]
         assert np.allclose(more, expected, atol=1e-5)
 
 
+def test_what_was_seen_adds_the_weights_of_the_places_that_hold_a_leaf():
+    tree, weights, histories = random_case(3, num_items=20, similarity=5)
+    plain, seen = without_terms(weights, "seen"), weights.terms["seen"].arrays["weights"]
+    for level in range(1, tree.shape.depth + 1):
+        nodes = np.arange(tree.shape.level_size(level))
+        for history in histories:
+            more = np.subtract(*(score_level(one, tree.shape, level, history, nodes) for one in (weights, plain)))
+            held = [sum(seen[at] for at, leaf in enumerate(history) if leaf == node) for node in nodes]
+            assert np.allclose(more, held if level == tree.shape.depth else 0, atol=1e-5)
+
+
 def test_neighbours_add_the_logarithm_of_a_weighted_sum():
     tree, weights, histories = random_case(3, neighbours=3)
-    plain, near = dataclasses.replace(weights, neighbours=None), weights.neighbours
+    plain, near = without_terms(weights, "neighbours"), weights.terms["neighbours"].arrays
     some = 0
     for level in range(1, tree.shape.depth + 1):
         offset, nodes = tree.shape.level_offset(level), np.arange(tree.shape.level_size(level))
-        for history in tree.shape.ancestors(histories, level):
-            more = score_nodes(weights, offset, history, nodes) - score_nodes(plain, offset, history, nodes)
+        for leaves, history in zip(histories, tree.shape.ancestors(histories, level), strict=True):
+            more = np.subtract(*(score_level(one, tree.shape, level, leaves, nodes) for one in (weights, plain)))
             expected = np.zeros(len(nodes))
             for place, a in enumerate(history):
-                for node, lift in zip(near.nodes[offset + a], near.lifts[offset + a], strict=True):
+                for node, lift in zip(near["nodes"][offset + a], near["lifts"][offset + a], strict=True):
                     if a >= 0 and 0 <= node < len(nodes):
-                        expected[node] += near.places[place] * lift
+                        expected[node] += near["places"][place] * lift
             some += np.count_nonzero(expected)
-            assert np.allclose(more, near.gain * np.log(1 + expected), atol=1e-4)
+            assert np.allclose(more, near["gain"] * np.log(1 + expected), atol=1e-4)
     assert some > 100
 
 
@@ -152,16 +157,17 @@ def test_neighbours_add_the_logarithm_of_a_weighted_sum():
 def test_arrays_round_trip_and_are_checked(more):
     weights = random_weights(np.random.default_rng(0), 10, **more)
     arrays = weights.arrays()
-    again = DinWeights.from_arrays(arrays)
+    terms = {name: part.term for name, part in weights.terms.items()}
+    again = DinWeights.from_arrays(arrays, terms)
     assert all(np.array_equal(again.arrays()[name], array) for name, array in arrays.items())
     with pytest.raises(ArtefactError, match="lack 'nodes'"):
-        DinWeights.from_arrays({name: array for name, array in arrays.items() if name != "nodes"})
+        DinWeights.from_arrays({name: array for name, array in arrays.items() if name != "nodes"}, terms)
     with pytest.raises(ArtefactError, match=r"layers\.1\.weight has shape"):
-        DinWeights.from_arrays(arrays | {"layers.1.bias": np.zeros(3, np.float32)})
+        DinWeights.from_arrays(arrays | {"layers.1.bias": np.zeros(3, np.float32)}, terms)
     with pytest.raises(ArtefactError, match="NaN"):
-        DinWeights.from_arrays(arrays | {"nodes": np.full_like(weights.nodes, np.nan)})
+        DinWeights.from_arrays(arrays | {"nodes": np.full_like(weights.nodes, np.nan)}, terms)
     with pytest.raises(ArtefactError, match="float64"):
-        DinWeights.from_arrays(arrays | {"nodes": weights.nodes.astype(np.float64)})
+        DinWeights.from_arrays(arrays | {"nodes": weights.nodes.astype(np.float64)}, terms)
 
 
 @pytest.mark.parametrize(
@@ -173,8 +179,11 @@ def test_arrays_round_trip_and_are_checked(more):
         ({"similarity.vectors": np.zeros((10, 0), np.float32)}, "similarity.vectors is empty"),
         ({"similarity.vectors": None}, "lack 'similarity.vectors'"),
         ({"similarity.places": None}, "lack 'similarity.places'"),
-        ({"similarity.repeats": None}, "lack 'similarity.repeats'"),
-        ({"similarity.repeats": np.zeros(3, np.float32)}, "similarity.repeats has shape"),
+        ({"seen.weights": np.zeros(3, np.float32)}, "seen.weights has shape"),
+        ({"seen.weights": np.zeros(10)}, "seen.weights is float64; expected contiguous float32"),
+        ({"seen.weights": None}, "lack 'seen.weights'"),
+        ({"trend.weights": np.zeros(3, np.float32)}, "'trend.weights' is an array neither of the scorer nor of its"),
+        ({"similarity.weights": np.zeros(3, np.float32)}, "'similarity.weights' is an array neither of"),
         ({"neighbours.nodes": np.zeros((9, 3), np.int32)}, "neighbours.nodes has shape"),
         ({"neighbours.nodes": np.zeros((10, 3), np.int64)}, "neighbours.nodes is int64"),
         ({"neighbours.nodes": np.full((10, 3), -2, np.int32)}, "expected contiguous int32 of -1 or more"),
@@ -192,4 +201,4 @@ def test_arrays_round_trip_and_are_checked(more):
 def test_what_is_fixed_and_does_not_fit_is_named(changes, says):
     arrays = random_weights(np.random.default_rng(0), 10, similarity=3, neighbours=3).arrays() | changes
     with pytest.raises(ArtefactError, match=says):
-        DinWeights.from_arrays({name: array for name, array in arrays.items() if array is not None})
+        DinWeights.from_arrays({name: array for name, array in arrays.items() if array is not None}, TERMS)

@@ -21,15 +21,13 @@ VARIANTS = [("float32", level) for level in LIVE["levels"]] + ([("exact", "v4")]
 
 
 def float64_scores(tree, weights, histories, leaves):
-    offset = tree.shape.level_offset(tree.shape.depth)
-    scores = [
-        reference.score_nodes_plain(weights, offset, histories[i : i + 1], leaves[i : i + 1])
-        for i in range(len(histories))
-    ]
-    if weights.similarity is not None:
-        more = weights.similarity.repeats.astype(float)
-        scores = [s + (leaves[i][:, None] == histories[i]) @ more for i, s in enumerate(scores)]
-    return np.concatenate(scores)
+    shape = tree.shape
+    return np.concatenate(
+        [
+            reference.score_level_plain(weights, shape, shape.depth, histories[i : i + 1], leaves[i : i + 1])
+            for i in range(len(histories))
+        ]
+    )
 
 
 def assert_same_up_to_ties(tree, weights, histories, got, expected, tolerance=1e-5):

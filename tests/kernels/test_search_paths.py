@@ -20,8 +20,7 @@ def path_scores(tree, weights, histories):
     for level in range(1, shape.depth + 1):
         nodes = np.arange(shape.level_size(level))
         for row, history in enumerate(histories):
-            offset = shape.level_offset(level)
-            values = reference.score_nodes(weights, offset, shape.ancestors(history, level), nodes).astype(float)
+            values = reference.score_level(weights, shape, level, history, nodes).astype(float)
             total[row] += -np.logaddexp(0, -values)[shape.ancestors(np.arange(shape.capacity), level)]
     return total
 

@@ -19,6 +19,7 @@ from beamwood.methods import load_method
 from beamwood.methods.dtr import METHOD, Config
 from beamwood.models.din import LevelNodes
 from beamwood.training.run_folder import RunFolder
+from beamwood.tree import Shape
 
 fit = METHOD.fitted
 SMALL = {
@@ -117,6 +118,20 @@ def test_targets_stay_within_the_horizon_and_the_user(split):
         stop = task.examples.stop[row]
         end = min(stop + 3, histories.indptr[task.examples.users[row] + 1])
         assert set(drawn) <= set(histories.items[stop:end])
+
+
+def test_the_last_window_alone_has_the_users_last_item_as_its_target(split):
+    """DTR, section 6.1; on the papers' complete tree."""
+    config = Config(**SMALL, **{"tree.branching": 2, "examples.num_targets": 1, "examples.horizon": 1})
+    tree = start_tree(split, config, np.random.default_rng(0), shape="complete")
+    assert tree.shape == Shape(2, 2, 7)
+    task = TreeTask(split.train, tree, config, make_parts(config, tree, None), seed=0, window="last")
+    histories, rows = split.train.histories, np.arange(task.num_examples)
+    users = np.flatnonzero(histories.lengths > 2)
+    assert np.array_equal(task.examples.users, users)
+    last = histories.items[histories.indptr[users + 1] - 1]
+    assert np.array_equal(tree.item_of_leaf[task.batch(rows).targets_BT[:, 0].numpy()], last)
+    assert task.loss(task.batch(rows[:9])) > 0
 
 
 def test_sampled_loss_estimates_the_full_one(split):

@@ -12,6 +12,7 @@ from beamwood.fitting.tree.dtr import make_parts
 from beamwood.fitting.tree.task import Parts, TreeTask
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.towers import TwoTowerTask
+from beamwood.losses.levels import LEVEL_LOSSES
 from beamwood.methods import dtr, gru4rec, load_method, ranker, sasrec, tdm, two_stage, two_tower
 from beamwood.sampling.levels import DistinctNegatives
 from beamwood.training.step import train_step
@@ -68,7 +69,7 @@ def task_of(split, method, options):
     if method is dtr:
         parts = make_parts(config, tree, None)
     else:
-        parts = Parts(DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss="binary")
+        parts = Parts(DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"])
     return TreeTask(split.train, tree, config, parts, seed=0)
 
 

@@ -15,13 +15,16 @@ from beamwood.errors import InputError
 from beamwood.fitting import settings
 from beamwood.fitting.tree.dtr import make_parts
 from beamwood.fitting.tree.fit import searcher_of
-from beamwood.fitting.tree.node_start import ItemVectors
+from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts, start_scorer
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import Parts, TreeTask
 from beamwood.fitting.vectors import item_start
+from beamwood.kernels.terms import TermQuery
+from beamwood.losses.levels import LEVEL_LOSSES
 from beamwood.methods import load_method
 from beamwood.methods.dtr import Config
 from beamwood.models.din import LevelNodes
+from beamwood.models.terms.neighbours import every
 from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, Histories
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import random_tree
@@ -56,8 +59,13 @@ def started(split, start, seed=0, parts=None):
     tree = start_tree(split, config, np.random.default_rng(seed), vectors)
     task = TreeTask(split.train, tree, config, parts or make_parts(config, tree, None), seed=seed)
     if start != "random":
-        vectors.start(task.model.scorer, tree, task.folds)
+        start_scorer(task.model.scorer, TreeCounts(vectors, tree, task.folds))
     return task
+
+
+def lists_of(near):
+    """The lists that a term of neighbours holds, of all users first."""
+    return every({name: array.numpy() for name, array in near.held().items() if not array.requires_grad})
 
 
 def right(split, task):
@@ -99,28 +107,29 @@ def test_a_parent_lies_where_its_items_point(split):
 
 def test_the_similarity_goes_with_the_items_to_another_tree(split):
     task = started(split, "transitions")
-    similarity, before = task.model.scorer.similarity, task.tree
-    shape, leaves = before.shape, similarity.leaves().clone()
+    vectors, before = task.model.scorer.terms["similarity"].vectors, task.tree
+    shape = before.shape
+    leaves = vectors[-shape.capacity :].clone()
     after = random_tree(before.num_items, np.random.default_rng(5), branching=shape.branching)
     assert after.shape == shape
     task.model.replace_tree(after)
-    assert torch.equal(similarity.leaves()[after.leaf_of_item], leaves[before.leaf_of_item])
+    assert torch.equal(vectors[-shape.capacity :][after.leaf_of_item], leaves[before.leaf_of_item])
     empty = torch.ones(shape.capacity, dtype=torch.bool)
     empty[after.leaf_of_item] = False
-    assert not similarity.leaves()[empty].any()
-    sums = similarity.leaves().view(shape.level_size(1), -1, similarity.width).sum(dim=1)
-    torch.testing.assert_close(similarity.vectors[: shape.level_size(1)], torch.nn.functional.normalize(sums, dim=1))
+    assert not vectors[-shape.capacity :][empty].any()
+    sums = vectors[-shape.capacity :].view(shape.level_size(1), -1, vectors.shape[1]).sum(dim=1)
+    torch.testing.assert_close(vectors[: shape.level_size(1)], torch.nn.functional.normalize(sums, dim=1))
 
 
 def test_neighbours_go_with_the_items_to_another_tree(split):
     task = started(split, "transitions")
-    near, before = task.model.scorer.neighbours, task.tree
+    near, before = task.model.scorer.terms["neighbours"], task.tree
 
     def of_items(tree):
         first = tree.shape.level_offset(tree.shape.depth)
         return [
             {int(tree.item_of_leaf[n]): x for n, x in zip(lists[leaf], lifts[leaf], strict=True) if n >= 0}
-            for lists, lifts in ((own.nodes[first:].numpy(), own.lifts[first:].numpy()) for own in near.every())
+            for lists, lifts in ((own.nodes[first:], own.lifts[first:]) for own in lists_of(near))
             for leaf in tree.leaf_of_item
         ]
 
@@ -134,23 +143,24 @@ def test_neighbours_go_with_the_items_to_another_tree(split):
         assert got[item] == pytest.approx(lists, rel=1e-5)
     with torch.no_grad():
         near.gain.zero_()
-    assert not near(torch.from_numpy(after.leaf_of_item[None, :7].astype(np.int64)), 1, None).any()
+    leaves = torch.from_numpy(after.leaf_of_item[None, :7].astype(np.int64))
+    assert not near(TermQuery(after.shape, 1, leaves)).any()
 
 
 def test_who_is_trained_is_not_among_what_is_counted(split):
     task = started(split, "transitions")
-    near, tree, train = task.model.scorer.neighbours, task.tree, split.train
+    near, tree, train = task.model.scorer.terms["neighbours"], task.tree, split.train
     assert np.bincount(task.folds).min() > 40
     rows = np.arange(0, len(task.examples), 7)
     assert np.array_equal(task.batch_of(rows).folds_B, task.folds[task.examples.users[rows]])
-    first, frequencies = tree.shape.level_offset(tree.shape.depth), near.frequencies.numpy()
+    first, frequencies = tree.shape.level_offset(tree.shape.depth), near.shares.numpy()
     assert np.isclose(frequencies.sum(), 1)
-    for fold, own in enumerate(near.every()[1:]):
+    for fold, own in enumerate(lists_of(near)[1:]):
         others = train.histories.take(np.flatnonzero(task.folds != fold))
         counts = item_start.surroundings(replace(train, histories=others), power=0).toarray()
         shares = counts / counts.sum(axis=1, keepdims=True)
         for item, leaf in enumerate(tree.leaf_of_item):
-            lists, lifts = own.nodes[first + leaf].numpy(), own.lifts[first + leaf].numpy()
+            lists, lifts = own.nodes[first + leaf], own.lifts[first + leaf]
             kept = lists >= 0
             assert kept.sum() == np.count_nonzero(shares[item])
             expected = shares[item, tree.item_of_leaf[lists[kept]]] / frequencies[lists[kept]]
@@ -216,8 +226,7 @@ def test_what_similarity_width_means():
 def test_what_is_fixed_answers_alike_when_saved(split, tmp_path):
     config = Config(**SMALL, **{"loop.max_steps": 3, "loop.evaluate_every": 1, "model.num_neighbours": 32})
     retriever = load_method("dtr").fitted(split, config, progress=False)
-    assert retriever.searcher.weights.similarity is not None
-    assert retriever.searcher.weights.neighbours is not None
+    assert list(retriever.searcher.weights.terms) == ["similarity", "seen", "neighbours"]
     retriever.save(tmp_path / "saved")
     again = load(tmp_path / "saved").searcher.search(Query.of(split.test.histories), 5)
     expected = retriever.searcher.search(Query.of(split.test.histories), 5)
@@ -249,7 +258,10 @@ def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
 
 @pytest.mark.parametrize(
     "parts",
-    [Parts(DistinctNegatives([6, 6, 6]), loss="binary"), Parts(BeamCandidates(4), loss="binary", labels="pseudo")],
+    [
+        Parts(DistinctNegatives([6, 6, 6]), loss=LEVEL_LOSSES["binary"]),
+        Parts(BeamCandidates(4), loss=LEVEL_LOSSES["binary"], labels="pseudo"),
+    ],
     ids=["tdm", "otm"],
 )
 def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, parts):

@@ -13,7 +13,7 @@ from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.repeats import REPEAT_WEIGHTS
 from beamwood.methods import cooccurrence, dtr, plt, tdm, transitions
-from beamwood.models.similarity import PACE
+from beamwood.models.terms.pace import PACE
 from beamwood.types import Query, SearchOptions
 
 SMALL = {
@@ -44,6 +44,11 @@ def case(request):
     return request.param, disjoint_users(Dataset.from_log(log_of(request.param)))
 
 
+def seen(retriever):
+    """The weights of the places that hold an item."""
+    return retriever.searcher.weights.terms["seen"].arrays["weights"]
+
+
 def left_in(retriever, queries):
     return evaluate(retriever.searcher, queries, ks=(20,), exclude_consumed=False).means()["f@20"]
 
@@ -65,8 +70,7 @@ def test_the_start_is_better_than_from_zero(case, method):
 def test_what_is_given_is_where_they_start(case):
     _, split = case
     config = dtr.Config(**SMALL | {"optimiser.learning_rate": 1e-12, "start.seen": -2.5})
-    similarity = dtr.METHOD.fitted(split, config, progress=False).searcher.weights.similarity
-    assert np.allclose(similarity.repeats, -2.5, atol=PACE * 1e-6)
+    assert np.allclose(seen(dtr.METHOD.fitted(split, config, progress=False)), -2.5, atol=PACE * 1e-6)
 
 
 def test_a_scorer_that_is_drawn_has_none(case):
@@ -74,7 +78,7 @@ def test_a_scorer_that_is_drawn_has_none(case):
     config = dtr.Config(**SMALL | {"model.similarity_width": 0, "tree.start": "random", "start.scores": "random"})
     retriever = dtr.METHOD.fitted(split, config, progress=False)
     assert retriever.metadata["training"]["repeat_start"] == 0
-    assert retriever.searcher.weights.similarity is None
+    assert not retriever.searcher.weights.terms
 
 
 def without_a_start(method, split, **changes):
@@ -95,7 +99,7 @@ def test_at_the_end_they_get_what_validation_users_like_best(case, method):
     kept = chosen.metadata["training"]["repeat_weight"]
     assert (kept > 0) if again else (kept < 0)
     assert values[kept] == max(values.values()) > values[0.0]
-    assert np.allclose(chosen.searcher.weights.similarity.repeats, kept, atol=PACE * 1e-5)
+    assert np.allclose(seen(chosen), kept, atol=PACE * 1e-5)
     others = [
         each.searcher.search(Query.of(split.test.histories), 9, SearchOptions(split.test.histories))
         for each in (chosen, without_a_start(method, split, **{"choose.seen_weight": 0}))
@@ -107,7 +111,7 @@ def test_a_path_gets_what_is_given_alone(case):
     _, split = case
     assert without_a_start(plt, split, **{"choose.seen_weight": None}).metadata["training"]["repeat_weight"] == 0
     given = without_a_start(plt, split, **{"choose.seen_weight": -3})
-    assert np.allclose(given.searcher.weights.similarity.repeats, -3, atol=PACE * 1e-5)
+    assert np.allclose(seen(given), -3, atol=PACE * 1e-5)
 
 
 @pytest.mark.parametrize("name", ["start.seen", "choose.seen_weight"])

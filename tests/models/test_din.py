@@ -6,8 +6,11 @@ import torch
 from scipy import sparse
 from torch.nn import functional
 
-from beamwood.kernels.reference import beam_search, repeats, score_nodes_plain
+from beamwood.kernels.reference import beam_search, score_level_plain
 from beamwood.models.din import ATTENTION_START, DinScorer, LevelNodes
+from beamwood.models.terms import Neighbours, Seen, Similarity
+from beamwood.models.terms.neighbours import every, set_lists
+from beamwood.models.terms.similarity import set_leaves
 from beamwood.tree import random_tree
 
 SIZES = {"width": 6, "attention_hidden": 9, "windows": (4, 3, 2, 1), "mlp": (12, 7)}
@@ -17,13 +20,13 @@ def scorer_case(*, norm="none", activation="prelu", table_limit=20, num_items=15
     generator = torch.Generator().manual_seed(seed)
     tree = random_tree(num_items, np.random.default_rng(seed))
     options = {"norm": norm, "activation": activation, "table_limit": table_limit}
-    fixed = {"similarity_width": similarity, "num_neighbours": near}
-    model = DinScorer(tree.shape, dropout=0.0, generator=generator, **options, **fixed, **SIZES)
+    terms = ([Similarity(similarity), Seen()] if similarity else []) + ([Neighbours(near)] if near else [])
+    model = DinScorer(tree.shape, dropout=0.0, generator=generator, terms=terms, **options, **SIZES)
     if similarity:
-        model.similarity.set_leaves(torch.randn(tree.shape.capacity, similarity, generator=generator))
+        vectors = torch.randn(tree.shape.capacity, similarity, generator=generator).numpy()
+        model.terms["similarity"].change(lambda held: set_leaves(held["vectors"], vectors, tree.shape))
     if near:
-        counts = sparse.random_array(2 * (tree.shape.capacity,), density=0.1, rng=seed, format="csr")
-        model.neighbours.start([counts], np.full(tree.shape.capacity, 1 / tree.shape.capacity), torch.ones(10), 0.5)
+        model.terms["neighbours"].change(lambda held: start_neighbours(held, tree.shape, seed))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
@@ -35,6 +38,16 @@ def scorer_case(*, norm="none", activation="prelu", table_limit=20, num_items=15
     for level in range(2, shape.depth + 1):
         levels.append(LevelNodes(level, torch.randint(shape.level_size(level), (5, 8), generator=generator)))
     return tree, model, leaves, levels
+
+
+def start_neighbours(held, shape, seed):
+    """Counts drawn at random, places that weigh 1."""
+    counts = sparse.random_array(2 * (shape.capacity,), density=0.1, rng=seed, format="csr")
+    [lists] = every(held)
+    lists.totals[:] = counts.sum(axis=1)
+    set_lists(lists, counts, np.full(shape.capacity, 1 / shape.capacity), shape)
+    held["places"][:] = np.log(np.expm1(1)) / 20
+    held["gain"][:] = 0.5
 
 
 def plain_scores(model, leaves, entry):
@@ -57,18 +70,19 @@ def plain_scores(model, leaves, entry):
         x = layer(x)
         x = torch.where(x > 0, x, x * act.weight)
     scores = model.output(x)[..., 0]
-    if model.similarity is not None:
-        vectors = model.similarity.vectors[offset:]
-        places = model.similarity.places * (history >= 0)
+    terms = model.terms
+    if "similarity" in terms:
+        vectors = terms["similarity"].vectors[offset:]
+        places = terms["similarity"].places * (history >= 0)
         scores = scores + torch.einsum("bl,blr,bmr->bm", places, vectors[history.clamp(min=0)], vectors[nodes])
         if entry.level == shape.depth:
-            scores = scores + 20 * ((nodes[:, :, None] == leaves[:, None]) * model.similarity.repeats).sum(dim=2)
-    if model.neighbours is not None:
-        rows = offset + history.clamp(min=0)
-        same = nodes[:, :, None, None] == model.neighbours.lists.nodes[rows][:, None]
-        places = torch.log(1 + torch.exp(20 * model.neighbours.places)) * (history >= 0)
-        sums = torch.einsum("bmlk,blk,bl->bm", same.to(places.dtype), model.neighbours.lists.lifts[rows], places)
-        scores = scores + model.neighbours.gain * torch.log(1 + sums)
+            scores = scores + 20 * ((nodes[:, :, None] == leaves[:, None]) * terms["seen"].weights).sum(dim=2)
+    if "neighbours" in terms:
+        near, rows = terms["neighbours"], offset + history.clamp(min=0)
+        same = nodes[:, :, None, None] == near.nodes[rows][:, None]
+        places = torch.log(1 + torch.exp(20 * near.places)) * (history >= 0)
+        sums = torch.einsum("bmlk,blk,bl->bm", same.to(places.dtype), near.lifts[rows], places)
+        scores = scores + near.gain * torch.log(1 + sums)
     return scores
 
 
@@ -122,10 +136,7 @@ def test_export_searches_like_the_model(norm, activation, similarity, near):
     with torch.no_grad():
         expected = model(leaves, [LevelNodes(shape.depth, None)])[0].numpy()
     nodes = np.arange(shape.capacity)[None].repeat(len(leaves), 0)
-    offset = shape.level_offset(shape.depth)
-    plain = score_nodes_plain(weights, offset, leaves.numpy(), nodes)
-    if similarity:
-        plain += np.stack([repeats(weights.similarity, *row) for row in zip(leaves.numpy(), nodes, strict=True)])
+    plain = score_level_plain(weights, shape, shape.depth, leaves.numpy(), nodes)
     assert np.allclose(plain, expected, rtol=1e-4, atol=1e-5)
     found = beam_search(weights, shape, leaves.numpy(), beam_width=shape.capacity, k=5, live=tree.live_counts)
     live = np.where(tree.item_of_leaf >= 0, expected, -np.inf)

@@ -6,10 +6,32 @@ import torch
 from scipy import sparse
 
 from beamwood.models.din import DinScorer, LevelNodes
-from beamwood.models.din_start import shift_levels, start_as_similarity, start_neighbours
-from beamwood.tree.tree import Shape
+from beamwood.models.din_start import shift_levels, start_as_similarity
+from beamwood.models.terms import Neighbours, Similarity
+from beamwood.models.terms.similarity import WEIGHT_BESIDE
+from beamwood.tree.tree import Shape, Tree
 
 SHAPE = Shape(3, 4, 2)
+
+
+class Counts:
+    """What was counted, as a term asks for it."""
+
+    tree = Tree(SHAPE, np.arange(SHAPE.capacity))
+
+    def __init__(self, vectors=None, counts=(), shares=None):
+        self.vectors, self.counts, self.shares = vectors, counts, shares
+
+    def leaf_vectors(self, width):
+        assert width == self.vectors.shape[1]
+        return self.vectors
+
+    def surroundings(self, num_folds):
+        assert len(self.counts) == 1 + num_folds
+        return iter(self.counts)
+
+    def leaf_shares(self):
+        return self.shares
 
 
 def drawn(activation="relu", **changes):
@@ -54,17 +76,19 @@ def test_scores_are_faded_similarities_and_frequencies(activation):
         np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
-def test_a_similarity_stands_for_attention_at_first():
+@pytest.mark.parametrize("weight", [4.0, WEIGHT_BESIDE])
+def test_a_similarity_stands_for_attention_at_first(weight):
     """Scores are places times products of vectors, a parent's the direction of its leaves' sum, and frequencies."""
     rng = np.random.default_rng(0)
-    scorer = drawn(similarity_width=5)
+    scorer = drawn(terms=[Similarity(5, weight)])
     with torch.no_grad():
-        for weight in (scorer.output.weight, *(x.weight for x in scorer.hidden[1:])):
-            weight.zero_()
+        for layer in (scorer.output, *scorer.hidden[1:]):
+            layer.weight.zero_()
     leaf_vectors = rng.normal(size=(SHAPE.capacity, 5)).astype(np.float32)
     frequency = rng.normal(size=SHAPE.num_nodes).astype(np.float32) * 0.3
     directions = torch.from_numpy(rng.normal(size=(SHAPE.num_nodes, 6)).astype(np.float32))
-    start_as_similarity(scorer, directions, torch.from_numpy(frequency), torch.from_numpy(leaf_vectors))
+    start_as_similarity(scorer, directions, torch.from_numpy(frequency))
+    scorer.terms["similarity"].start(Counts(leaf_vectors))
 
     history = np.array([[-1, 0, 4, 11, 4, 7], [-1, -1, -1, -1, -1, -1]])
     for level in (1, 2):
@@ -73,7 +97,7 @@ def test_a_similarity_stands_for_attention_at_first():
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         expected = np.tile(2 + frequency[offset : offset + size], (2, 1)).astype(np.float64)
         for age, leaf in enumerate(history[0, :0:-1]):
-            expected[0] += 4 * 0.6**age * vectors @ vectors[leaf // SHAPE.leaves_below(level)]
+            expected[0] += weight * 0.6**age * vectors @ vectors[leaf // SHAPE.leaves_below(level)]
         for nodes in (None, torch.arange(size).expand(2, -1)):
             got = scorer.evaluate(torch.from_numpy(history), LevelNodes(level, nodes)).numpy()
             np.testing.assert_allclose(got, expected, atol=1e-4)
@@ -81,10 +105,10 @@ def test_a_similarity_stands_for_attention_at_first():
 
 def test_neighbours_add_the_logarithm_of_their_lifts_at_first():
     rng = np.random.default_rng(0)
-    scorer, plain = drawn(num_neighbours=SHAPE.capacity), drawn()
+    scorer, plain = drawn(terms=[Neighbours(SHAPE.capacity)]), drawn()
     counts = sparse.random_array(2 * (SHAPE.capacity,), density=0.3, rng=rng, format="csr")
     frequencies = rng.dirichlet(np.ones(SHAPE.capacity))
-    start_neighbours(scorer, [counts], frequencies)
+    scorer.terms["neighbours"].start(Counts(counts=[counts], shares=frequencies))
     lifts = counts.toarray() / np.maximum(counts.sum(axis=1), 1e-9)[:, None] / frequencies
     history, level = torch.tensor([[-1, 0, 4, 11, 4, 7]]), SHAPE.depth
     expected = np.log(1 + sum(0.3 * 0.9**age * lifts[leaf] for age, leaf in enumerate([7, 4, 11, 4, 0])))

@@ -2,32 +2,31 @@
 
 import copy
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from beamwood.kernels.links import LINKS
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import ItemLists, Query, SearchOptions
-from din_cases import random_case
+from din_cases import random_case, with_term
 
 
-def case(repeat, *, by_path=False, beam_width=4):
+def case(repeat, *, link="softmax", beam_width=4):
     tree, weights, _ = random_case(3, num_items=300, num_rows=1, similarity=4)
-    repeats = np.full_like(weights.similarity.repeats, repeat)
-    weights = replace(weights, similarity=replace(weights.similarity, repeats=repeats))
+    weights = with_term(weights, "seen", weights=np.full(weights.history_length, repeat, np.float32))
     rng = np.random.default_rng(1)
     rows = [rng.integers(0, 300, size) for size in (0, 1, 2, 7, 10, 30)] + [np.array([5, 5, 9, 5])]
-    return TreeSearcher(weights, tree, beam_width=beam_width, by_path=by_path), Query.of(ItemLists.from_lists(rows))
+    return TreeSearcher(weights, tree, beam_width=beam_width, link=LINKS[link]), Query.of(ItemLists.from_lists(rows))
 
 
 def latest(searcher, histories, row):
     return set(histories[row][-searcher.weights.history_length :].tolist())
 
 
-@pytest.mark.parametrize("by_path", [False, True])
-def test_what_was_had_is_found_though_the_beam_misses_it(by_path):
-    searcher, query = case(1000.0, by_path=by_path)
+@pytest.mark.parametrize("link", ["softmax", "path"])
+def test_what_was_had_is_found_though_the_beam_misses_it(link):
+    searcher, query = case(1000.0, link=link)
     hits, beam, missed = searcher.search(query, 12), searcher.beam(query, 12), 0
     for row in range(len(query)):
         had, found = latest(searcher, query.histories, row), set(beam.items[row].tolist())
@@ -72,7 +71,7 @@ def test_what_the_beam_has_found_is_scored_once():
 
 def test_a_searcher_can_be_copied_and_sent():
     """As a worker of another process needs it."""
-    searcher, query = case(1000.0)
+    searcher, query = case(1000.0, link="path")
     expected = searcher.search(query, 12)
     for other in (pickle.loads(pickle.dumps(searcher)), copy.deepcopy(searcher)):
         found = other.search(query, 12)
@@ -83,8 +82,8 @@ def test_a_searcher_can_be_copied_and_sent():
 @pytest.mark.parametrize("added", [-1000.0, -2.0, 0.0, 2.0])
 def test_a_weight_of_repeats_may_be_added_to_what_is_found_apart(added):
     searcher, query = case(0.5, beam_width=300)
-    similarity = searcher.weights.similarity
-    weights = replace(searcher.weights, similarity=replace(similarity, repeats=similarity.repeats + np.float32(added)))
+    seen = searcher.weights.terms["seen"].arrays["weights"]
+    weights = with_term(searcher.weights, "seen", weights=seen + np.float32(added))
     expected = TreeSearcher(weights, searcher.tree, beam_width=300).search(query, 12)
     found = searcher.apart(query, 12).joined(added, 12)
     assert np.array_equal(found.items, expected.items)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from beamwood.fitting.tree.task import binary_level
 from beamwood.kernels import reference
+from beamwood.losses.levels import binary_level
 from beamwood.models.din import DinScorer
 from beamwood.sampling.levels import (
     BeamCandidates,

@@ -1,15 +1,14 @@
 """Diagnostics against loops and known answers."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from beamwood.errors import InputError
+from beamwood.kernels.links import LINKS
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.theory.diagnostics import calibration, diagnose, heap, labels_below, recall_of, whole_level
 from beamwood.types import ItemLists, Query, SearchOptions
-from din_cases import random_case
+from din_cases import random_case, with_term
 
 
 @pytest.fixture(params=[2, 4, 16])
@@ -41,8 +40,7 @@ def test_the_beam_is_judged_without_the_historys_own_items(case):
     """A search brings them too where what was had comes again; the beam's losses are of the beam."""
     _, histories, labels = case
     tree, weights, _ = random_case(1, num_items=120, num_rows=1, similarity=4)
-    repeats = np.full_like(weights.similarity.repeats, 1000.0)
-    weights = replace(weights, similarity=replace(weights.similarity, repeats=repeats))
+    weights = with_term(weights, "seen", weights=np.full(weights.history_length, 1000, np.float32))
     searcher = TreeSearcher(weights, tree, beam_width=6)
     report = diagnose(searcher, histories, labels, k=5, widths=(5,))
     query, narrow = Query.of(histories), SearchOptions(beam_width=5)
@@ -77,17 +75,17 @@ def level_scores(searcher, histories):
 
 
 @pytest.mark.parametrize(
-    ("settings", "probability"),
+    ("link", "probability"),
     [
-        ({}, "softmax of the level"),
-        ({"loss": "binary"}, "sigmoid of the node"),
-        ({"by_path": True, "loss": "binary"}, "product along the path"),
+        ("softmax", "softmax of the level"),
+        ("sigmoid", "sigmoid of the node"),
+        ("path", "product along the path"),
     ],
 )
-def test_the_probability_is_the_one_that_was_trained(case, settings, probability):
+def test_the_probability_is_the_one_that_was_trained(case, link, probability):
     searcher, histories, labels = case
     logits = level_scores(searcher, histories)
-    other = TreeSearcher(searcher.weights, searcher.tree, beam_width=6, **settings)
+    other = TreeSearcher(searcher.weights, searcher.tree, beam_width=6, link=LINKS[link])
     report = diagnose(TreeSearcher.restore(*other.export()), histories, labels, k=5)
     assert report.probability == probability
     above = np.ones((4, 1))
@@ -110,16 +108,21 @@ def test_the_heap_of_a_path_tree_is_that_of_its_products(case):
     for values in level_scores(searcher, histories):
         above = np.repeat(above, values.shape[1] // above.shape[1], axis=1) / (1 + np.exp(-values))
         paths.append(np.log(above))
-    searcher = TreeSearcher(searcher.weights, searcher.tree, beam_width=6, by_path=True)
+    searcher = TreeSearcher(searcher.weights, searcher.tree, beam_width=6, link=LINKS["path"])
     report = diagnose(searcher, histories, labels, k=5, heap_tolerance=0.3)
     assert report.as_dict()["heap_tolerance"] == 0.3
     for level, own, below in zip(report.levels, paths, paths[1:], strict=False):
         assert level.heap_violations == heap(own, below, 0.3, np.random.default_rng(0))["heap_violations"]
 
 
-def test_a_folder_that_does_not_name_its_loss_is_a_softmax(case):
-    config, arrays = case[0].export()
-    assert TreeSearcher.restore({name: config[name] for name in config if name != "loss"}, arrays).loss == "softmax"
+def test_scores_that_say_an_order_alone_have_nothing_to_calibrate(case):
+    searcher, histories, labels = case
+    other = TreeSearcher(searcher.weights, searcher.tree, beam_width=6, link=LINKS["order"])
+    report = diagnose(TreeSearcher.restore(*other.export()), histories, labels, k=5)
+    assert report.probability is None
+    assert all(level.calibration is None and level.kl_tree is None for level in report.levels)
+    plain = diagnose(searcher, histories, labels, k=5)
+    assert [level.heap_violations for level in report.levels] == [level.heap_violations for level in plain.levels]
 
 
 def test_a_perfect_heap_has_no_violations_and_a_reversed_one_has_many():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from beamwood.errors import InputError
+from beamwood.kernels.links import LINKS
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.theory.diagnostics import diagnose
 from beamwood.theory.margin import margin_report, target_margins
@@ -13,15 +14,24 @@ from beamwood.types import ItemLists, Query, SearchOptions
 from din_cases import random_case
 
 
-@pytest.fixture(params=[(2, False, 0), (4, False, 0), (16, False, 0), (4, True, 0), (4, False, 9), (4, False, 4)])
+@pytest.fixture(
+    params=[
+        (2, "softmax", 0),
+        (4, "softmax", 0),
+        (16, "softmax", 0),
+        (4, "path", 0),
+        (4, "softmax", 9),
+        (4, "softmax", 4),
+    ]
+)
 def case(request):
-    branching, by_path, similarity = request.param
+    branching, link, similarity = request.param
     fixed = {"similarity": similarity, "neighbours": similarity // 3}
     tree, weights, _ = random_case(2, num_items=150, branching=branching, num_rows=1, **fixed)
     rng = np.random.default_rng(0)
     histories = ItemLists.from_lists([rng.integers(0, 150, n) for n in rng.integers(0, 14, 40)])
     labels = ItemLists.from_lists([np.sort(rng.permutation(150)[:12]) for _ in range(40)])
-    return TreeSearcher(weights, tree, beam_width=7, by_path=by_path), histories, labels
+    return TreeSearcher(weights, tree, beam_width=7, link=LINKS[link]), histories, labels
 
 
 def test_a_target_is_found_where_its_margin_is_not_negative(case):

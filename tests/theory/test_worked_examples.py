@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from beamwood.errors import InputError
 from beamwood.kernels.labels import rectified_levels
+from beamwood.kernels.links import level_log_softmax
 from beamwood.kernels.paths import sample_paths
 from beamwood.losses.softmax import full_softmax, sampled_softmax
 from beamwood.theory.heap import bayes_regret, beam_over, level_maxima, level_sums
 from beamwood.theory.sampling import (
     kl_divergence,
     largest_child_share,
-    level_log_softmax,
     path_bias_bound,
     path_kl_bound,
     path_log_q,

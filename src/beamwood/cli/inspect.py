@@ -90,6 +90,9 @@ def description(folder: str, retriever: Retriever) -> dict[str, Any]:
             "empty_leaves": shape.capacity - tree.num_items,
             "nodes": shape.num_nodes,
             "beam_width": searcher.beam_width,
+            "terms": [*searcher.weights.terms],
+            "scores": searcher.link.probability or "an order alone",
+            "searched_by": searcher.searched_by,
         }
     return document
 
@@ -158,10 +161,10 @@ def level_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
 
 def level_caption(report: TreeReport) -> str:
     """What the columns of the table of levels rest on."""
-    unit = "nats" if report.probability == "product along the path" else "logits"
+    calibrated = f"calibrated: the {report.probability}; " if report.probability else ""
     return (
-        f"calibrated: the {report.probability}; heap violation: a score more than {report.heap_tolerance:g} {unit} "
-        "from its best child's, up to a constant for each query"
+        f"{calibrated}heap violation: a score more than {report.heap_tolerance:g} {report.unit} from its best child's, "
+        "up to a constant for each query"
     )
 
 

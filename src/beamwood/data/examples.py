@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.types import IndexArray, ItemLists
 
-__all__ = ["Examples", "last_window", "prefixes", "windows"]
+__all__ = ["WINDOWS_OF_USERS", "Examples", "WindowsOfUsers", "last_window", "prefixes", "windows"]
+
+WindowsOfUsers = Literal["every", "last"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,10 @@ def last_window(histories: ItemLists, *, length: int = 70, min_history: int = 15
     every = windows(histories, length=length, min_history=min_history)
     last = np.flatnonzero(every.stop == histories.indptr[every.users + 1] - 1)
     return Examples(histories, every.users[last], every.start[last], every.stop[last])
+
+
+WINDOWS_OF_USERS = {"every": windows, "last": last_window}
+"""Which windows of a user's history are examples."""
 
 
 def prefixes(histories: ItemLists, *, min_length: int = 2, max_history: int = 50) -> Examples:

@@ -8,16 +8,15 @@ For a user with history nodes a_1..a_L (oldest first, each item's ancestor on th
     z_t      = sum of weight_l a_l over window t                      (an absent history entry contributes 0)
     f(u, n)  = MLP([z_1; ...; z_T; w])                                act(x) = x if x > 0 else slope * x
 
-Batch statistics are folded into weights and biases at export, so every layer is affine, then PReLU. Where a scorer has
-a `Similarity`, `f(u, n) += sum of place_l s(a_l) . s(n)`, s a wider vector of each node that no training changes, and
-on the last level `+= sum of repeat_l [a_l = n]`: whether what was had is wanted again. Where it has `Neighbours`,
-`f(u, n) += gain log(1 + sum of place_l lift(a_l, n))`, of the few n that each a_l has a lift for.
-Source: DTR, section 3.2.2, equations 1-5; the similarity and the neighbours are ours.
+Batch statistics are folded into weights and biases at export, so every layer is affine, then PReLU. To f(u, n) is added
+what each of the scorer's terms says of the node (`kernels.terms`).
+Source: DTR, section 3.2.2, equations 1-5; the terms are ours.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,16 +24,15 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_integers
+from beamwood.kernels.terms import Term, TermArrays
+from beamwood.tree.tree import Shape
 
-__all__ = ["MAX_HISTORY", "DinWeights", "Layer", "Neighbours", "Similarity"]
+__all__ = ["MAX_HISTORY", "DinWeights", "Layer", "above"]
 
 # Far above any use; below it a search's memory for one user stays small.
 MAX_HISTORY = 2**16
 
 Float32 = NDArray[np.float32]
-
-_OF_SIMILARITY = ("vectors", "places", "repeats")
-_OF_NEIGHBOURS = ("nodes", "lifts", "places", "gain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,34 +45,13 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Similarity:
-    """`vectors` float32[V, R] of the nodes; `places` float32[L], what each place of the history weighs; `repeats`
-    float32[L], what a leaf gets for each place of the history that holds it."""
-
-    vectors: Float32
-    places: Float32
-    repeats: Float32
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """`nodes` int32[V, K], of each node some others of its level, -1 none; `lifts` float32[V, K], theirs; `places`
-    float32[L], what each place of the history weighs, neither below 0; `gain` float32[1]."""
-
-    nodes: NDArray[np.int32]
-    lifts: Float32
-    places: Float32
-    gain: Float32
-
-
-@dataclass(frozen=True, slots=True)
 class DinWeights:
     """A DIN scorer as arrays; checked when built, every array float32, contiguous and finite.
 
     `nodes` [V, D], level-major, level 1 first. `attention_in` Layer [A, 3 D] on `[a; a * w; w]`;
     `attention_out` Layer [1, A]. `windows` int64[T], lengths from the oldest window to the newest, sum L.
-    `layers`: the MLP, first input width (T + 1) D, last output width 1. `similarity`, `neighbours`: None for a
-    plain DIN.
+    `layers`: the MLP, first input width (T + 1) D, last output width 1. `terms`: what is added to its score, by name in
+    the order of the sum; none for a plain DIN.
     Raises `ArtefactError` naming the array whose shape, type or values do not fit.
     """
 
@@ -83,8 +60,7 @@ class DinWeights:
     attention_out: Layer
     windows: NDArray[np.int64]
     layers: tuple[Layer, ...]
-    similarity: Similarity | None = None
-    neighbours: Neighbours | None = None
+    terms: dict[str, TermArrays] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.nodes.ndim != 2 or self.nodes.shape[1] == 0:
@@ -106,19 +82,8 @@ class DinWeights:
             inputs = len(layer.bias)
         if not self.layers:
             raise ArtefactError("layers is empty; expected at least one")
-        if self.similarity is not None:
-            vectors = self.similarity.vectors
-            if vectors.ndim != 2 or len(vectors) != len(self.nodes):
-                raise ArtefactError(
-                    f"similarity.vectors has shape {vectors.shape}; expected ({len(self.nodes)}, columns)"
-                )
-            for name, array in (("places", self.similarity.places), ("repeats", self.similarity.repeats)):
-                if array.shape != (self.history_length,):
-                    raise ArtefactError(f"similarity.{name} has shape {array.shape}; expected ({self.history_length},)")
-        if self.neighbours is not None:
-            self._check_neighbours(self.neighbours)
-        for name, array in self.arrays().items():
-            if name in ("windows", "neighbours.nodes"):
+        for name, array in self._network().items():
+            if name == "windows":
                 continue
             if array.size == 0:
                 raise ArtefactError(f"{name} is empty")
@@ -126,24 +91,8 @@ class DinWeights:
                 raise ArtefactError(f"{name} is {array.dtype}; expected contiguous float32")
             if not np.isfinite(array).all():
                 raise ArtefactError(f"{name} holds NaN or infinity; the model was not saved from a sound training")
-
-    def _check_neighbours(self, neighbours: Neighbours) -> None:
-        nodes, lifts, places = neighbours.nodes, neighbours.lifts, neighbours.places
-        if nodes.ndim != 2 or len(nodes) != len(self.nodes):
-            raise ArtefactError(f"neighbours.nodes has shape {nodes.shape}; expected ({len(self.nodes)}, neighbours)")
-        if nodes.dtype != np.int32 or not nodes.flags.c_contiguous or (nodes < -1).any():
-            raise ArtefactError(f"neighbours.nodes is {nodes.dtype}; expected contiguous int32 of -1 or more")
-        if lifts.shape != nodes.shape:
-            raise ArtefactError(f"neighbours.lifts has shape {lifts.shape}; expected {nodes.shape}")
-        if places.shape != (self.history_length,):
-            raise ArtefactError(f"neighbours.places has shape {places.shape}; expected ({self.history_length},)")
-        if neighbours.gain.shape != (1,):
-            raise ArtefactError(f"neighbours.gain has shape {neighbours.gain.shape}; expected (1,)")
-        for name, array in (("lifts", lifts), ("places", places)):
-            if (array < 0).any():
-                raise ArtefactError(
-                    f"neighbours.{name} holds values below 0; the model was not saved as it was trained"
-                )
+        for part in self.terms.values():
+            part.term.check(part.arrays, len(self.nodes), self.history_length)
 
     @property
     def width(self) -> int:
@@ -155,47 +104,67 @@ class DinWeights:
         """L, the number of history entries the windows cover."""
         return int(self.windows.sum())
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Every array by a flat name, the form in which an artefact holds them."""
+    def _network(self) -> dict[str, NDArray[Any]]:
+        """The arrays without those of terms, by a flat name."""
         named: dict[str, NDArray[Any]] = {"nodes": self.nodes, "windows": self.windows}
         parts = {"attention_in": self.attention_in, "attention_out": self.attention_out}
         parts |= {f"layers.{index}": layer for index, layer in enumerate(self.layers)}
         for name, layer in parts.items():
             named |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias, f"{name}.slope": layer.slope}
-        if self.similarity is not None:
-            named |= {f"similarity.{name}": getattr(self.similarity, name) for name in _OF_SIMILARITY}
-        if self.neighbours is not None:
-            named |= {f"neighbours.{name}": getattr(self.neighbours, name) for name in _OF_NEIGHBOURS}
+        return named
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Every array by a flat name, the form in which an artefact holds them."""
+        named = self._network()
+        for term, part in self.terms.items():
+            named |= {f"{term}.{name}": array for name, array in part.arrays.items()}
         return named
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> DinWeights:
-        """The inverse of `arrays`; a missing name is an `ArtefactError`."""
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], terms: Mapping[str, Term]) -> DinWeights:
+        """The inverse of `arrays`, of a scorer with these terms; a missing or foreign name is an `ArtefactError`."""
 
         def layer(name: str) -> Layer:
             return Layer(arrays[f"{name}.weight"], arrays[f"{name}.bias"], arrays[f"{name}.slope"])
 
         check_integers(arrays, {"windows": (np.int64, np.int32)})
         try:
-            similarity, neighbours = None, None
-            if any(f"similarity.{name}" in arrays for name in _OF_SIMILARITY):
-                similarity = Similarity(*(arrays[f"similarity.{name}"] for name in _OF_SIMILARITY))
-            if any(f"neighbours.{name}" in arrays for name in _OF_NEIGHBOURS):
-                neighbours = Neighbours(*(arrays[f"neighbours.{name}"] for name in _OF_NEIGHBOURS))
             count = sum(name.startswith("layers.") and name.endswith(".weight") for name in arrays)
-            return cls(
+            weights = cls(
                 nodes=arrays["nodes"],
                 attention_in=layer("attention_in"),
                 attention_out=layer("attention_out"),
                 windows=arrays["windows"].astype(np.int64),
                 layers=tuple(layer(f"layers.{index}") for index in range(count)),
-                similarity=similarity,
-                neighbours=neighbours,
+                terms={
+                    name: TermArrays(term, {kept: arrays[f"{name}.{kept}"] for kept in term.kept()})
+                    for name, term in terms.items()
+                },
             )
         except KeyError as missing:
             raise ArtefactError(
                 f"the scorer's arrays lack {missing}; the artefact is incomplete, save it again"
             ) from None
+        if foreign := sorted(arrays.keys() - weights.arrays().keys()):
+            raise ArtefactError(
+                f"'{foreign[0]}' is an array neither of the scorer nor of its terms ({', '.join(terms)})"
+            )
+        return weights
+
+    def cut(self, shape: Shape, level: int) -> DinWeights:
+        """The scorer of the nodes down to a level, for a tree that ends there: see `above`."""
+        count = above(shape, level).num_nodes
+        terms = {
+            name: part.cut(count)
+            for name, part in self.terms.items()
+            if level == shape.depth or not part.term.leaves_only
+        }
+        return replace(self, nodes=self.nodes[:count], terms=terms)
+
+
+def above(shape: Shape, level: int) -> Shape:
+    """The shape of a tree that ends on `level`."""
+    return Shape(shape.root_fanout, shape.branching, level)
 
 
 def check_layer(name: str, layer: Layer, inputs: int, outputs: int | None = None) -> None:

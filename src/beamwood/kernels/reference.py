@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.kernels.din import DinWeights, Layer, Similarity
+from beamwood.kernels.din import DinWeights, Layer
+from beamwood.kernels.terms import TermQuery
 from beamwood.tree.tree import Shape
 from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["Found", "beam_search", "exact_search", "repeats", "score_leaves", "score_nodes", "score_nodes_plain"]
+__all__ = ["Found", "beam_search", "exact_search", "score_leaves", "score_level", "score_level_plain"]
 
 Float32 = NDArray[np.float32]
 
@@ -41,14 +42,15 @@ def dense(layer: Layer, x: FloatArray) -> FloatArray:
     return act(layer, x @ weight.T + bias)
 
 
-def score_nodes_plain(
-    weights: DinWeights, offset: int, history_BL: IndexArray, nodes_BM: IndexArray, dtype: Any = np.float64
+def score_level_plain(
+    weights: DinWeights, shape: Shape, level: int, leaves_BL: IndexArray, nodes_BM: IndexArray, dtype: Any = np.float64
 ) -> FloatArray:
     """Scores [B, M] by the equations as they stand: every pair's `[a; a * w; w]` is built. Slow; the reference.
 
-    `history_BL`, `nodes_BM`: node numbers within the level that starts at row `offset` of `nodes`, -1 absent.
+    `leaves_BL` of the history, `nodes_BM` of the level; -1 absent.
     """
-    table = weights.nodes.astype(dtype)
+    table, offset = weights.nodes.astype(dtype), shape.level_offset(level)
+    history_BL = shape.ancestors(leaves_BL, level)
     a = table[offset + np.maximum(history_BL, 0)][:, None, :, :]
     w = table[offset + np.maximum(nodes_BM, 0)][:, :, None, :]
     a, w = np.broadcast_arrays(a, w)
@@ -63,23 +65,23 @@ def score_nodes_plain(
     x = np.concatenate([*z, w[:, :, 0]], axis=-1)
     for layer in weights.layers:
         x = dense(layer, x)
-    scores = x[..., 0]
-    if weights.similarity is not None:
-        vectors = weights.similarity.vectors.astype(dtype)
-        places_BL = np.where(history_BL >= 0, weights.similarity.places.astype(dtype), 0)
-        near_BLR, near_BMR = vectors[offset + np.maximum(history_BL, 0)], vectors[offset + np.maximum(nodes_BM, 0)]
-        scores = scores + np.einsum("bl,blr,bmr->bm", places_BL, near_BLR, near_BMR)
-    if weights.neighbours is not None:
-        near, rows_BL = weights.neighbours, offset + np.maximum(history_BL, 0)
-        places_BL = np.where(history_BL >= 0, near.places.astype(dtype), 0)
-        same_BMLK = nodes_BM[:, :, None, None] == near.nodes[rows_BL][:, None]
-        added_BLK = places_BL[:, :, None] * near.lifts[rows_BL].astype(dtype)
-        scores = scores + near.gain.astype(dtype) * np.log1p(np.einsum("bmlk,blk->bm", same_BMLK, added_BLK))
+    scores = x[..., 0] + added_by_terms(weights, shape, level, leaves_BL, np.maximum(nodes_BM, 0), dtype)
     return np.where(nodes_BM >= 0, scores, -np.inf)
 
 
+def added_by_terms(
+    weights: DinWeights, shape: Shape, level: int, leaves_BL: IndexArray, nodes_BM: IndexArray, dtype: Any = np.float32
+) -> FloatArray:
+    """[B, M], what the scorer's terms add to the scores."""
+    query, added = TermQuery(shape, level, leaves_BL, nodes_BM), np.zeros(nodes_BM.shape, dtype)
+    for part in weights.terms.values():
+        if level == shape.depth or not part.term.leaves_only:
+            added = added + part.of_type(dtype).score(query)
+    return added
+
+
 def score_nodes(weights: DinWeights, offset: int, history_L: IndexArray, nodes_M: IndexArray) -> Float32:
-    """Scores float32[M] of one user's nodes, with the user folded into one matrix (exact, one GEMM a user).
+    """Scores float32[M] of one user's nodes by the network alone, the user folded into one matrix: one GEMM a user.
 
     `attention_in [a; a*w; w] = (W_p diag(a) + W_w) w + W_a a`, and windows are summed before the MLP.
     """
@@ -101,32 +103,16 @@ def score_nodes(weights: DinWeights, offset: int, history_L: IndexArray, nodes_M
     x: FloatArray = np.concatenate([z_MTD.reshape(len(nodes_M), len(weights.windows) * width), w_MD], axis=1)
     for layer in weights.layers:
         x = dense(layer, x)
-    scores = x[:, 0]
-    if weights.similarity is not None and len(present):
-        vectors = weights.similarity.vectors
-        query_R = weights.similarity.places[present] @ vectors[offset + history_L[present]]
-        scores = scores + vectors[offset + nodes_M] @ query_R
-    if weights.neighbours is not None and len(present) and len(nodes_M):
-        near, rows = weights.neighbours, offset + history_L[present]
-        listed = near.nodes[rows] >= 0
-        added = (near.places[present][:, None] * near.lifts[rows])[listed]
-        total = np.bincount(near.nodes[rows][listed], added, minlength=int(nodes_M.max()) + 1)
-        scores = scores + near.gain * np.log1p(total[nodes_M])
-    return scores.astype(np.float32, copy=False)
-
-
-def score_level(weights: DinWeights, shape: Shape, level: int, leaves_L: IndexArray, nodes_M: IndexArray) -> Float32:
-    """Scores float32[M] of nodes of a level for a history given as leaves, repeats on the last level included."""
-    scores = score_nodes(weights, shape.level_offset(level), shape.ancestors(leaves_L, level), nodes_M)
-    if weights.similarity is not None and level == shape.depth:
-        scores = scores + repeats(weights.similarity, leaves_L, nodes_M)
+    scores: Float32 = x[:, 0].astype(np.float32, copy=False)
     return scores
 
 
-def repeats(similarity: Similarity, leaves_L: IndexArray, nodes_M: IndexArray) -> Float32:
-    """float32[M], what each leaf gets for the places of the history that hold it."""
-    result: Float32 = (nodes_M[:, None] == leaves_L).astype(np.float32) @ similarity.repeats
-    return result
+def score_level(weights: DinWeights, shape: Shape, level: int, leaves_L: IndexArray, nodes_M: IndexArray) -> Float32:
+    """Scores float32[M] of nodes of a level for a history given as leaves, with what the terms add."""
+    scores = score_nodes(weights, shape.level_offset(level), shape.ancestors(leaves_L, level), nodes_M)
+    if len(nodes_M) and weights.terms:
+        scores = scores + added_by_terms(weights, shape, level, leaves_L[None], nodes_M[None])[0]
+    return scores
 
 
 def beam_search(

@@ -5,6 +5,7 @@ Shape legend: B rows, M leaves a row, L history length, K results.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from beamwood.types import IndexArray
 __all__ = ["PRECISIONS", "DinSearch"]
 
 PRECISIONS = ("exact", "float32", "bf16")
+_NATIVE = ("similarity", "seen", "neighbours")
+"""The terms that the native core has a form of (native/search)."""
 Live = tuple[NDArray[np.int32], ...]
 Excluded = tuple[NDArray[np.int64], NDArray[np.int32]]
 
@@ -34,7 +37,8 @@ class DinSearch:
     an instruction set of the native core. `by_path`: the score of a leaf is the log-probability of the path to it, each
     step's probability the sigmoid of the scorer's value (PLT), always in float32. `table_nodes`: on levels of at most
     that many nodes the attention of each node to each is computed once and kept (4 bytes a pair; native only), which
-    changes no bit of a float32 score. Raises `InputError` for nodes that do not fit the shape or unknown choices.
+    changes no bit of a float32 score. A scorer with a term that has no native form is searched by the numpy twin, as
+    `why_numpy` and a warning say. Raises `InputError` for nodes that do not fit the shape or unknown choices.
     """
 
     def __init__(
@@ -64,10 +68,14 @@ class DinSearch:
         self._built = (threads, precision, level, by_path, table_nodes)
         self._core: Any = None
         module = native()
-        if module is not None:
+        self.why_numpy = "the native core is not in use" if module is None else _without_native_form(weights)
+        if not self.why_numpy:
             self._core = _core(module, weights, shape, native_level(level), precision, by_path, table_nodes)
         elif precision == "bf16":
-            raise InputError("precision='bf16' needs the native core; use 'exact'")
+            raise InputError(f"precision='bf16' needs the native core, but {self.why_numpy}; use 'exact'")
+        elif module is not None:
+            # Python shows a warning of one text once.
+            warnings.warn(f"{self.why_numpy}: the tree is searched by numpy, which is slow", stacklevel=2)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The native core is built anew where a copy is unpacked."""
@@ -206,17 +214,21 @@ def _rebuilt(
     )
 
 
+def _without_native_form(weights: DinWeights) -> str:
+    """Why the native core cannot search, or nothing where it can."""
+    foreign = [f"'{name}'" for name, part in weights.terms.items() if part.term.native not in _NATIVE]
+    return f"no native form is known of the term {', '.join(foreign)}" if foreign else ""
+
+
 def _core(
     module: Any, weights: DinWeights, shape: Shape, level: str, precision: str, by_path: bool, table_nodes: int
 ) -> Any:
     """The native searcher, which keeps the arrays of `weights` alive."""
-    if not hasattr(module, "Searcher"):
-        return None
     use_amx = precision != "float32" and level == "v4" and module.has_amx()
     if precision == "bf16" and not use_amx:
         raise InputError("precision='bf16' needs a processor with AMX; use 'exact'")
     layers = [weights.attention_in, weights.attention_out, *weights.layers]
-    similarity, neighbours = weights.similarity, weights.neighbours
+    terms = {part.term.native: part.arrays for part in weights.terms.values()}
     return module.Searcher(
         weights.nodes,
         [(layer.weight, layer.bias, layer.slope) for layer in layers],
@@ -226,8 +238,20 @@ def _core(
         precision if use_amx else "float32",
         by_path,
         table_nodes,
-        None if similarity is None else (similarity.vectors, similarity.places, similarity.repeats),
-        None
-        if neighbours is None
-        else (neighbours.nodes, neighbours.lifts, neighbours.places, float(neighbours.gain[0])),
+        _similarity(weights, terms),
+        _neighbours(terms),
     )
+
+
+def _similarity(weights: DinWeights, terms: dict[str, dict[str, NDArray[Any]]]) -> tuple[NDArray[Any], ...] | None:
+    """Similarity and what was seen, which the core has as one; what is not there is 0."""
+    if "similarity" not in terms and "seen" not in terms:
+        return None
+    nothing = np.zeros(weights.history_length, np.float32)
+    own = terms.get("similarity") or {"vectors": np.zeros((len(weights.nodes), 1), np.float32), "places": nothing}
+    return own["vectors"], own["places"], terms.get("seen", {"weights": nothing})["weights"]
+
+
+def _neighbours(terms: dict[str, dict[str, NDArray[Any]]]) -> tuple[Any, ...] | None:
+    own = terms.get("neighbours")
+    return None if own is None else (own["nodes"], own["lifts"], own["places"], float(own["gain"][0]))

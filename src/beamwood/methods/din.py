@@ -11,7 +11,7 @@ from typing import Self, Unpack
 from pydantic import model_validator
 
 from beamwood.data.split import Split
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.settings import DrawnLoss, TreeConfig, TreeSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -37,7 +37,7 @@ class Config(TreeConfig):
         return self
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
     """As `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
     from beamwood.fitting.tree.task import Parts

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.settings import DtrConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -27,7 +27,7 @@ def fit(
     config: Config,
     *,
     estimator: Estimator | Retriever | None = None,
-    **options: Unpack[TrainOptions],
+    **options: Unpack[TreeOptions],
 ) -> Retriever:
     """As `fit_dtr`; `loss.estimator` may name any other method."""
     from beamwood.fitting.tree.dtr import fit_dtr

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.settings import DrawnLoss, TreeConfig, TreeSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
+from beamwood.tree import Tree
 
 __all__ = ["METHOD", "Config"]
 
@@ -26,19 +27,17 @@ class Config(TreeConfig):
     loss: DrawnLoss = DrawnLoss(num_negatives=48)
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
     """As `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
     from beamwood.fitting.tree.task import Parts
+    from beamwood.losses.levels import LEVEL_LOSSES
     from beamwood.sampling.levels import DistinctNegatives
 
-    return fit_tree(
-        split,
-        config,
-        lambda tree: Parts(DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss="binary"),
-        method="jtm",
-        **options,
-    )
+    def parts(tree: Tree) -> Parts:
+        return Parts(DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"])
+
+    return fit_tree(split, config, parts, method="jtm", **options)
 
 
 METHOD = Method(

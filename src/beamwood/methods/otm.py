@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.settings import BeamLoss, TreeConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -23,15 +23,16 @@ class Config(TreeConfig):
     loss: BeamLoss = BeamLoss()
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
     """As `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
     from beamwood.fitting.tree.task import Parts
+    from beamwood.losses.levels import LEVEL_LOSSES
     from beamwood.sampling.levels import BeamCandidates
 
     def parts(tree: Tree) -> Parts:
         width = max(1, config.loss.num_candidates // tree.shape.branching)
-        return Parts(BeamCandidates(width), loss="binary", labels="pseudo")
+        return Parts(BeamCandidates(width), loss=LEVEL_LOSSES["binary"], labels="pseudo")
 
     return fit_tree(split, config, parts, method="otm", **options)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -21,13 +21,14 @@ class Config(TreeConfig):
     """PLT: nothing of its own to set. See `TreeConfig`."""
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
     """As `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
     from beamwood.fitting.tree.task import Parts
+    from beamwood.losses.levels import LEVEL_LOSSES
     from beamwood.sampling.levels import Siblings
 
-    return fit_tree(split, config, lambda _: Parts(Siblings(), loss="binary", by_path=True), method="plt", **options)
+    return fit_tree(split, config, lambda _: Parts(Siblings(), loss=LEVEL_LOSSES["path"]), method="plt", **options)
 
 
 METHOD = Method(

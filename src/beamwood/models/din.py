@@ -27,8 +27,8 @@ from beamwood.errors import InputError
 from beamwood.kernels.activation import prelu
 from beamwood.kernels.attention import attention_weights
 from beamwood.kernels.din import DinWeights, Layer
-from beamwood.models.neighbours import NodeNeighbours
-from beamwood.models.similarity import NodeSimilarity
+from beamwood.kernels.terms import Term, TermQuery, by_name
+from beamwood.models.term_module import TermModule
 from beamwood.tree.tree import Shape
 
 __all__ = ["WINDOWS", "DinScorer", "LevelNodes"]
@@ -55,11 +55,10 @@ class DinScorer(nn.Module):
     batch normalisation before each hidden activation of the MLP (folded away at export); the attention network has
     none. `unit_coordinate` fixes the first coordinate of every embedding at 1, so that a window sum carries the sum of
     its attention weights too: a similarity of history and node that the MLP can use as it is (the paper has none).
-    `similarity_width`: columns of a fixed similarity of history and node that is added to the score, `num_neighbours`:
-    whose lifts are (the paper has neither), `neighbour_folds`: of users, each to be trained with lists that leave its
-    own steps out, `moves`: may the tree change while it is trained? `table_limit`: levels with at most so many nodes
-    use the table of all pairs. `recompute`: while training, keep only the scores of each level and compute the rest
-    again in backward: a fraction of the memory, for more time.
+    `terms`: what is added to the network's score, in that order (the paper has none); `moves`: may the tree change
+    while it is trained? `table_limit`: levels with at most so many nodes use the table of all pairs. `recompute`: while
+    training, keep only the scores of each level and compute the rest again in backward: a fraction of the memory, for
+    more time.
     """
 
     def __init__(
@@ -75,9 +74,7 @@ class DinScorer(nn.Module):
         dropout: float = 0.0,
         unit_coordinate: bool = True,
         attention_start: float | None = ATTENTION_START,
-        similarity_width: int = 0,
-        num_neighbours: int = 0,
-        neighbour_folds: int = 0,
+        terms: Sequence[Term] = (),
         moves: bool = False,
         table_limit: int = 512,
         recompute: bool = False,
@@ -102,12 +99,9 @@ class DinScorer(nn.Module):
         self.output = nn.Linear(sizes[-1], 1)
         self.dropout = nn.Dropout(dropout)
         self.unit_coordinate, self.attention_start = unit_coordinate, attention_start
-        self.similarity = NodeSimilarity(shape, similarity_width, self.history_length) if similarity_width else None
-        self.neighbours: NodeNeighbours | None = None
-        if num_neighbours:
-            self.neighbours = NodeNeighbours(
-                shape, num_neighbours, self.history_length, folds=neighbour_folds, moves=moves
-            )
+        self.terms = nn.ModuleDict(
+            {name: TermModule(term, shape, self.history_length, moves=moves) for name, term in by_name(terms).items()}
+        )
         self.reset_parameters(generator)
         if unit_coordinate:
             self.nodes.weight.register_hook(without_first_column)  # type: ignore[no-untyped-call]
@@ -155,12 +149,12 @@ class DinScorer(nn.Module):
         first = [self.first_layer(leaves_BL, entry) for entry in levels]
         counts = [part.shape[1] for part in first]
         scores = torch.split(self.rest(torch.cat(first, dim=1)), counts, dim=1)
-        return [self.with_fixed(part, leaves_BL, entry, folds_B) for part, entry in zip(scores, levels, strict=True)]
+        return [self.with_terms(part, leaves_BL, entry, folds_B) for part, entry in zip(scores, levels, strict=True)]
 
     def level_scores(self, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None = None) -> Tensor:
         """Scores [B, M] of one level."""
         leaves_BL = self.reached(leaves_BL)
-        return self.with_fixed(self.rest(self.first_layer(leaves_BL, entry)), leaves_BL, entry, folds_B)
+        return self.with_terms(self.rest(self.first_layer(leaves_BL, entry)), leaves_BL, entry, folds_B)
 
     def reached(self, leaves_BL: Tensor) -> Tensor:
         """The histories from the first window on that any of them reaches: older ones, all empty, add nothing."""
@@ -174,13 +168,23 @@ class DinScorer(nn.Module):
         ends = np.cumsum(self.windows[::-1])
         return self.windows[-(int(np.searchsorted(ends, length)) + 1) :]
 
-    def with_fixed(self, scores_BM: Tensor, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None) -> Tensor:
-        """The scores, and what the similarity and the neighbours, where there are any, add to them."""
-        if self.similarity is not None:
-            scores_BM = scores_BM + self.similarity(leaves_BL, entry.level, entry.nodes)
-        if self.neighbours is not None:
-            scores_BM = scores_BM + self.neighbours(leaves_BL, entry.level, entry.nodes, folds_B)
-        return scores_BM
+    def held_terms(self) -> dict[str, TermModule]:
+        """The terms by name, in the order in which their parts are added."""
+        return {name: module for name, module in self.terms.items() if isinstance(module, TermModule)}
+
+    def with_terms(self, scores_BM: Tensor, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None) -> Tensor:
+        """The scores with what the terms, where there are any, add to them."""
+        query = TermQuery(self.shape, entry.level, leaves_BL, entry.nodes, folds_B)
+        parts: list[Tensor] = []
+        for module in self.held_terms().values():
+            if module.term.leaves_only and entry.level < self.shape.depth:
+                continue
+            added = module(query)
+            if module.term.joined and parts:
+                parts[-1] = parts[-1] + added
+            else:
+                parts.append(added)
+        return sum(parts, scores_BM)
 
     @torch.no_grad()
     def evaluate(self, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None = None) -> Tensor:
@@ -299,8 +303,7 @@ class DinScorer(nn.Module):
                 attention_out=folded(self.attention_out, None, self.attention_out_act.weight),
                 windows=np.array(self.windows, np.int64),
                 layers=tuple(layers),
-                similarity=None if self.similarity is None else self.similarity.export(),
-                neighbours=None if self.neighbours is None else self.neighbours.export(),
+                terms={name: module.export() for name, module in self.held_terms().items()},
             )
 
 

@@ -6,40 +6,32 @@ Shape legend: V nodes of the tree, D width.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
-from scipy import sparse
 from torch import Tensor, nn
 
 from beamwood.models.din import DinScorer
-from beamwood.types import FloatArray
 
-__all__ = ["FIRST_FREE", "shift_levels", "start_as_similarity", "start_neighbours"]
+__all__ = ["FIRST_FREE", "shift_levels", "start_as_similarity"]
 
 FIRST_FREE = 2
 """The first coordinates of a node: 1, and how frequent the node is; what lies near is told by the others."""
 
 # What attention says of the newest entry, how that fades with age, and the logarithm of the node's frequency weigh so
-# much; chosen on validation users of `amazon_games_sasrec`, `ml1m` and `mind_dtr`. So was what the similarity weighs.
-_GAIN, _FADE, _FREQUENCY, _SIMILARITY = 2.0, 0.6, 1.0, 4.0
-# The same of neighbours, a mixture as it stands, and of a similarity beside them; chosen on those of
-# `nowplaying_sessions`, `tmall_sessions` and `retailrocket_sessions`.
-_NEAR_GAIN, _NEAR_WEIGHT, _NEAR_FADE, _SIMILARITY_BESIDE = 1.0, 0.3, 0.9, 2.0
+# much; chosen on validation users of `amazon_games_sasrec`, `ml1m` and `mind_dtr`.
+_GAIN, _FADE, _FREQUENCY = 2.0, 0.6, 1.0
 # The coordinate of the frequency is kept in the range of embeddings, and the unit that carries the score above 0; what
 # the drawn weights add is made small.
 _SCALE, _LIFT, _QUIET = 0.1, 1.0, 0.1
 
 
 @torch.no_grad()
-def start_as_similarity(
-    scorer: DinScorer, directions_VD: Tensor, log_frequency_V: Tensor, leaf_vectors: Tensor | None = None
-) -> None:
+def start_as_similarity(scorer: DinScorer, directions_VD: Tensor, log_frequency_V: Tensor) -> None:
     """Make `score(node) = 2 sum_l .6^age(l) attention(a_l, node) + log_frequency(node)` + a constant + what is drawn.
 
-    With `leaf_vectors` float32[capacity, R], for a scorer that has a similarity of its own, `4 sum_l .6^age(l)
-    s(a_l) . s(node)` stands for the first of these terms, which the MLP then is left to learn; 2 instead of 4 where it
-    has neighbours too.
+    Where one of the scorer's terms says what lies near, it stands for the first of these, which the MLP then is left to
+    learn.
 
     Attention is `attention_start` plus 1.25 times the product of the two nodes' directions (a quarter of the sum where
     it is below 0: its PReLU); a window's entries count with the mean age of its places. `directions_VD` float32
@@ -63,12 +55,7 @@ def start_as_similarity(
     scorer.attention_out.weight[0, 2:] *= _QUIET
     scorer.centre_attention()
 
-    gain = _GAIN
-    if leaf_vectors is not None:
-        assert scorer.similarity is not None, "the scorer has no similarity"
-        weight = _SIMILARITY if scorer.neighbours is None else _SIMILARITY_BESIDE
-        scorer.similarity.start(leaf_vectors, weight * fading(scorer, _FADE))
-        gain = 0.0
+    gain = 0.0 if any(module.term.likens for module in scorer.held_terms().values()) else _GAIN
     first, *others = [layer for layer in scorer.hidden if isinstance(layer, nn.Linear)]
     first.weight[0] = 0
     ends = list(itertools.accumulate(scorer.windows))
@@ -82,22 +69,6 @@ def start_as_similarity(
         layer.weight[0, 0], layer.bias[0] = 1, 0
     scorer.output.weight[0, 1:] *= _QUIET
     scorer.output.weight[0, 0] = _GAIN
-
-
-def start_neighbours(scorer: DinScorer, counts: Iterable[sparse.csr_matrix], frequencies: FloatArray) -> None:
-    """Add `log(1 + .3 sum_l .9^age(l) lift(a_l, node))` to the scores, lifts from what surrounded each leaf.
-
-    `counts` [capacity, capacity], of all users and without each fold's, and `frequencies` [capacity]: see
-    `NodeNeighbours`.
-    """
-    assert scorer.neighbours is not None, "the scorer has no neighbours"
-    places = _NEAR_WEIGHT * fading(scorer, _NEAR_FADE)
-    scorer.neighbours.start(counts, frequencies, places, _NEAR_GAIN)
-
-
-def fading(scorer: DinScorer, fade: float) -> Tensor:
-    """[L], what each place of the history weighs at first, the newest 1."""
-    return torch.tensor(fade) ** torch.arange(scorer.history_length - 1, -1, -1)
 
 
 @torch.no_grad()

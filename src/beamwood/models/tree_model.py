@@ -33,16 +33,12 @@ class TreeModel(nn.Module):
 
     @torch.no_grad()
     def replace_tree(self, tree: Tree) -> None:
-        """Stand the items elsewhere; embeddings stay with their nodes, similarity and neighbours go with the items."""
+        """Stand the items elsewhere; embeddings stay with their nodes, what the terms hold goes with the items."""
         assert tree.shape == self.scorer.shape
-        old, new = (one.leaf_of_item.astype(np.int64) for one in (self.tree, tree))
-        if self.scorer.similarity is not None:
-            vectors = self.scorer.similarity.leaves()
-            moved = torch.zeros_like(vectors)
-            moved[torch.from_numpy(new)] = vectors[torch.from_numpy(old)]
-            self.scorer.similarity.set_leaves(moved)
-        if self.scorer.neighbours is not None:
-            self.scorer.neighbours.move(old, new)
+        place = np.full(tree.shape.capacity, -1)
+        place[self.tree.leaf_of_item] = tree.leaf_of_item
+        for term in self.scorer.held_terms().values():
+            term.move(place)
         self.item_of_leaf.copy_(torch.from_numpy(tree.item_of_leaf.copy()))
 
     def leaf_vectors(self) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:

@@ -5,24 +5,28 @@ Shape legend: B rows, M items a row, N items, K results.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from beamwood.errors import ArtefactError, InputError
+from beamwood.errors import ArtefactError, InputError, UnknownSearcherError, nearest
 from beamwood.kernels.arrays import check_integers
 from beamwood.kernels.din import DinWeights
+from beamwood.kernels.links import LINKS, Link
 from beamwood.kernels.reference import Found
 from beamwood.kernels.search import DinSearch
+from beamwood.kernels.terms import Term, by_name
+from beamwood.models.terms import TERMS
 from beamwood.retrieval.apart import Apart, candidates
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
-__all__ = ["TreeSearcher"]
+__all__ = ["TreeSearcher", "searcher_with"]
 
 # Where so few items are allowed, scoring each costs no more than a beam and is exact.
 _EXACT_FACTOR = 2
@@ -33,8 +37,8 @@ class _Stored(StoredConfig):
     root_fanout: int
     branching: int
     depth: int
-    by_path: bool = False
-    loss: Literal["softmax", "binary"] = "softmax"
+    terms: list[str]
+    link: Literal["softmax", "sigmoid", "path", "order"]
 
 
 class TreeSearcher:
@@ -43,15 +47,16 @@ class TreeSearcher:
     A filter acts inside the beam: a subtree without an allowed item is never opened, so k results come back whenever
     k items are allowed; where at most `2 * beam_width` are, all of them are scored and the result is exact. A search
     for k above `beam_width` widens the beam to k. Ties on a level go to the lower node, among results to the lower
-    item. Where the scorer has learned that what was had comes again (a weight of repeats above 0), the history's own
-    items are candidates too: a beam does not reach each of their leaves. `by_path`: a leaf's score is the
-    log-probability of the path to it, each step a sigmoid (PLT). `loss`: what trained the scorer, a softmax over nodes
-    or a sigmoid of each; it says what a score means and changes no answer.
+    item. Where the scorer has learned that what was seen comes again (a weight of it above 0), the history's own items
+    are candidates too: a beam does not reach each of their leaves. `link`: what a score means; by "path" that of a leaf
+    is the log-probability of the path to it, each step a sigmoid (PLT), the others change no answer.
     Source: DTR, algorithm 1.
     """
 
     kind: ClassVar[str] = "tree-din"
     needs: ClassVar[Needs] = Needs()
+    own_terms: ClassVar[Sequence[Term]] = ()
+    """Those that a folder may have beside the package's."""
 
     def __init__(
         self,
@@ -60,23 +65,23 @@ class TreeSearcher:
         *,
         beam_width: int = 150,
         threads: int = 1,
-        by_path: bool = False,
-        loss: Literal["softmax", "binary"] = "softmax",
+        link: Link = LINKS["softmax"],
     ) -> None:
         if beam_width < 1:
             raise InputError(f"beam_width={beam_width} is below 1; DTR uses 150")
         if len(weights.nodes) != tree.shape.num_nodes:
             raise ArtefactError(f"the scorer has {len(weights.nodes)} nodes, the tree {tree.shape.num_nodes}")
-        if weights.neighbours is not None:
-            for level in range(1, tree.shape.depth + 1):
-                first, size = tree.shape.level_offset(level), tree.shape.level_size(level)
-                highest = int(weights.neighbours.nodes[first : first + size].max())
-                if highest >= size:
-                    raise ArtefactError(f"neighbours.nodes lists node {highest} of level {level}, which has {size}")
+        for part in weights.terms.values():
+            part.term.check_tree(part.arrays, tree.shape)
         self.weights, self.tree, self.beam_width = weights, tree, beam_width
-        self.by_path, self.loss = by_path, loss
-        self._search = DinSearch(weights, tree.shape, threads=threads, by_path=by_path)
-        self._come_again = weights.similarity is not None and bool((weights.similarity.repeats > 0).any())
+        self.link = link
+        self._search = DinSearch(weights, tree.shape, threads=threads, by_path=link.along_path)
+        self._come_again = any(part.term.seen_again(part.arrays) for part in weights.terms.values())
+
+    @property
+    def searched_by(self) -> str:
+        """What answers: the native core, or numpy and why."""
+        return f"numpy: {self._search.why_numpy}" if self._search.why_numpy else "the native core"
 
     @property
     def num_items(self) -> int:
@@ -140,18 +145,20 @@ class TreeSearcher:
             "root_fanout": shape.root_fanout,
             "branching": shape.branching,
             "depth": shape.depth,
-            "by_path": self.by_path,
-            "loss": self.loss,
+            "terms": [*self.weights.terms],
+            "link": self.link.name,
         }
         return config, self.weights.arrays() | {"item_of_leaf": self.tree.item_of_leaf}
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TreeSearcher:
         stored = _Stored.model_validate(config)
         check_integers(arrays, {"item_of_leaf": (np.int32,)})
         tree = Tree(Shape(stored.root_fanout, stored.branching, stored.depth), arrays["item_of_leaf"])
-        weights = DinWeights.from_arrays({name: array for name, array in arrays.items() if name != "item_of_leaf"})
-        return cls(weights, tree, beam_width=stored.beam_width, by_path=stored.by_path, loss=stored.loss)
+        own = {name: array for name, array in arrays.items() if name != "item_of_leaf"}
+        weights = DinWeights.from_arrays(own, terms_named(stored.terms, cls.own_terms))
+        # Not of `cls`, which no other process would find where it is sent.
+        return TreeSearcher(weights, tree, beam_width=stored.beam_width, link=LINKS[stored.link])
 
     def _leaves(self, query: Query) -> NDArray[np.int32]:
         """int32[B, L], the leaves of the latest items, -1 padding on the left."""
@@ -208,3 +215,17 @@ class TreeSearcher:
         items = np.where(found.leaves >= 0, self.tree.item_of_leaf[found.leaves], np.int32(-1))
         hits = sort_candidates(items, found.scores, k)
         return Hits(hits.items, hits.scores, found.scored)
+
+
+def searcher_with(*terms: Term) -> type[TreeSearcher]:
+    """A kind of `TreeSearcher` whose folders may have these terms too: what `Method.searchers` takes by its `kind`."""
+    return type("TreeSearcher", (TreeSearcher,), {"own_terms": terms})
+
+
+def terms_named(names: Sequence[str], more: Sequence[Term] = ()) -> dict[str, Term]:
+    """The terms of these names, of the package's and of `more`. Errors: `UnknownSearcherError` on another name."""
+    known = TERMS | by_name(more)
+    for name in names:
+        if name not in known:
+            raise UnknownSearcherError(f"the scorer has a term '{name}', which is unknown{nearest(name, known)}")
+    return {name: known[name] for name in names}

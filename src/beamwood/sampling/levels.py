@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from beamwood.losses.levels import LevelDraw
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.sampling.tree import tree_negatives
 from beamwood.sampling.uniform import uniform_negatives
@@ -24,7 +25,6 @@ __all__ = [
     "BeamCandidates",
     "DistinctNegatives",
     "Histories",
-    "LevelDraw",
     "LevelSampler",
     "Siblings",
     "TreeNegativesByLevel",
@@ -38,25 +38,6 @@ class Histories:
 
     leaves: Tensor
     folds: Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LevelDraw:
-    """Nodes of one level: `nodes` int64[B, M], or None for the whole level in order.
-
-    `log_q` float32[B, M] and `log_q_targets` float32[B, T]: log-probability of drawing each, None where no softmax
-    needs it. `real` bool[B, M]: entries that count, None for all. `targets_included`: the targets are to be scored
-    only where they are among `nodes`. `targets_apart`: each target is an example of its own, for which the nodes of the
-    others are negatives too.
-    """
-
-    level: int
-    nodes: Tensor | None
-    log_q: Tensor | None = None
-    log_q_targets: Tensor | None = None
-    real: Tensor | None = None
-    targets_included: bool = False
-    targets_apart: bool = False
 
 
 class LevelSampler(Protocol):

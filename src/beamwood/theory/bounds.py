@@ -53,9 +53,9 @@ class Norms:
 def norms_of(weights: DinWeights) -> Norms:
     """The norms of a DIN scorer. Biases have no place in the theorems, and are left out.
 
-    Errors: a scorer to whose score a similarity or neighbours are added, which no theorem speaks of.
+    Errors: a scorer to whose score terms are added, which no theorem speaks of.
     """
-    if weights.similarity is not None or weights.neighbours is not None:
+    if weights.terms:
         raise InputError("the bounds are of the network alone; fit with node_start=random, which adds nothing to it")
     largest = float(np.linalg.norm(weights.nodes, axis=1).max())
     attention = [weights.attention_in, weights.attention_out]

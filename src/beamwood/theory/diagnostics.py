@@ -7,23 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
+from beamwood.kernels.links import level_log_softmax
 from beamwood.kernels.search import DinSearch
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.theory.margin import cut_at, margin_report
-from beamwood.theory.sampling import kl_divergence, level_log_softmax, path_log_q
+from beamwood.theory.sampling import kl_divergence, path_log_q
 from beamwood.tree import Shape
 from beamwood.types import FloatArray, ItemLists, Query, SearchOptions
 
-__all__ = ["BeamReport", "CalibrationBin", "LevelReport", "Probability", "TreeReport", "diagnose"]
-
-Probability = Literal["softmax of the level", "sigmoid of the node", "product along the path"]
-"""What the scores of a level say: each node's probability, by how the scorer was trained and is searched."""
+__all__ = ["BeamReport", "CalibrationBin", "LevelReport", "TreeReport", "diagnose"]
 
 # Levels with more nodes than this are not scored whole: the diagnostics that need that leave them out.
 MOST_NODES = 16384
@@ -82,7 +80,8 @@ class BeamReport:
 class TreeReport:
     """The diagnostics of one tree on some queries; `exact` is brute force over all leaves.
 
-    `probability` is the one that was calibrated; `heap_tolerance` defines a heap violation, in units of the score.
+    `probability` is the one that was calibrated, None where scores say an order alone; `heap_tolerance` defines a heap
+    violation, in the `unit` of scores.
     `margin`: quantiles over labels of the margin g_f in the beam, "q05" to "q95", and "found", the share at 0 or above.
     """
 
@@ -90,7 +89,8 @@ class TreeReport:
     k: int
     beam_width: int
     heap_tolerance: float
-    probability: Probability
+    probability: str | None
+    unit: str
     levels: tuple[LevelReport, ...]
     margin: dict[str, float]
     beams: tuple[BeamReport, ...]
@@ -133,7 +133,8 @@ def diagnose(
         k=k,
         beam_width=searcher.beam_width,
         heap_tolerance=heap_tolerance,
-        probability=probability_of(searcher),
+        probability=searcher.link.probability,
+        unit=searcher.link.unit,
         levels=tuple(levels),
         margin={"found": margins.found} | margins.quantiles,
         beams=tuple(beams),
@@ -170,15 +171,15 @@ def level_reports(
     for level in range(1, shape.depth + 1):
         if shape.level_size(level) <= MOST_NODES:
             scores.append(whole_level(searcher, leaves, level))
-    probability = probability_of(searcher)
-    log_q = path_log_q(shape, scores) if probability == "softmax of the level" else []
+    link = searcher.link
+    log_q = path_log_q(shape, scores) if link.sum_to_one else []
     reports, recall_above = [], 1.0
     for level in range(1, shape.depth + 1):
         recall = recall_of(searcher, leaves, labels, label_leaves, level)
         facts: dict[str, Any] = {}
-        if level <= len(scores):
+        if level <= len(scores) and link.log_probabilities is not None:
             values, observed = scores[level - 1], labels_below(shape, labels, label_leaves, level)
-            bins, error = calibration(probabilities(values, probability), observed, np.isfinite(values))
+            bins, error = calibration(np.exp(link.log_probabilities(values)), observed, np.isfinite(values))
             facts = {"calibration": bins, "calibration_error": error}
         if level <= len(log_q):
             facts |= divergences(scores[level - 1], log_q[level - 1])
@@ -194,26 +195,9 @@ def whole_level(searcher: TreeSearcher, leaves_BL: NDArray[np.int32], level: int
     weights, above = cut_at(searcher, level)
     history = np.ascontiguousarray(searcher.tree.shape.ancestors(leaves_BL, level), np.int32)
     nodes = np.broadcast_to(np.arange(above.capacity, dtype=np.int32), (len(history), above.capacity))
-    scores = DinSearch(weights, above, by_path=searcher.by_path).score(history, nodes).astype(float)
+    scores = DinSearch(weights, above, by_path=searcher.link.along_path).score(history, nodes).astype(float)
     scores[:, searcher.tree.live_counts[level] == 0] = -np.inf
     return scores
-
-
-def probability_of(searcher: TreeSearcher) -> Probability:
-    """What a node's score says of it."""
-    if searcher.by_path:
-        return "product along the path"
-    return "sigmoid of the node" if searcher.loss == "binary" else "softmax of the level"
-
-
-def probabilities(scores_Bn: FloatArray, probability: Probability) -> FloatArray:
-    """[B, n] probabilities of a level's nodes; 0 where the score is -inf."""
-    if probability == "softmax of the level":
-        scores_Bn = level_log_softmax(scores_Bn)
-    elif probability == "sigmoid of the node":
-        scores_Bn = -np.logaddexp(0, -scores_Bn)
-    result: FloatArray = np.exp(scores_Bn)
-    return result
 
 
 def divergences(scores_Bn: FloatArray, log_q_Bn: FloatArray) -> dict[str, float]:
@@ -233,7 +217,7 @@ def recall_of(
     weights, above = cut_at(searcher, level)
     history = np.ascontiguousarray(searcher.tree.shape.ancestors(leaves_BL, level), np.int32)
     width = min(searcher.beam_width, above.capacity)
-    search = DinSearch(weights, above, by_path=searcher.by_path)
+    search = DinSearch(weights, above, by_path=searcher.link.along_path)
     beam = search.beam(history, beam_width=width, k=width, live=searcher.tree.live_counts[: level + 1]).leaves
     nodes, rows = searcher.tree.shape.ancestors(label_leaves, level), labels.rows
     held = np.zeros((len(history), above.capacity + 1), bool)

@@ -6,14 +6,14 @@ Source: two-stage bounds, equation 5 and proposition 4.3.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.kernels.din import DinWeights
+from beamwood.kernels.din import DinWeights, above
 from beamwood.kernels.search import DinSearch
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import Shape, Tree
@@ -133,7 +133,7 @@ def on_level(
     weights, above = cut_at(searcher, level)
     size, place = above.capacity, min(kept, above.capacity)
     history = np.ascontiguousarray(searcher.tree.shape.ancestors(leaves_BL, level), np.int32)
-    search = DinSearch(weights, above, by_path=searcher.by_path)
+    search = DinSearch(weights, above, by_path=searcher.link.along_path)
     closed = closed_nodes(searcher.tree, excluded, level)
     lists = closed.indptr, closed.items
     beam = search.beam(history, beam_width=width, k=place, live=live_nodes(searcher.tree, level), excluded=lists)
@@ -169,15 +169,4 @@ def closed_nodes(tree: Tree, excluded: ItemLists, level: int) -> ItemLists:
 def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:
     """The scorer and the shape of a tree that ends on `level`."""
     shape = searcher.tree.shape
-    above = Shape(shape.root_fanout, shape.branching, level)
-    weights = searcher.weights
-    similarity = weights.similarity
-    if similarity is not None:
-        repeats = similarity.repeats if level == shape.depth else np.zeros_like(similarity.repeats)
-        similarity = replace(similarity, vectors=similarity.vectors[: above.num_nodes], repeats=repeats)
-    neighbours = weights.neighbours
-    if neighbours is not None:
-        count = above.num_nodes
-        neighbours = replace(neighbours, nodes=neighbours.nodes[:count], lifts=neighbours.lifts[:count])
-    nodes = weights.nodes[: above.num_nodes]
-    return replace(weights, nodes=nodes, similarity=similarity, neighbours=neighbours), above
+    return searcher.weights.cut(shape, level), above(shape, level)

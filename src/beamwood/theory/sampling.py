@@ -18,19 +18,11 @@ from beamwood.types import FloatArray, IndexArray
 __all__ = [
     "kl_divergence",
     "largest_child_share",
-    "level_log_softmax",
     "path_bias_bound",
     "path_kl_bound",
     "path_log_q",
     "resampling_bias_bound",
 ]
-
-
-def level_log_softmax(scores_Bn: FloatArray) -> FloatArray:
-    """[B, n] log softmax over a level; -inf where the score is."""
-    top = scores_Bn.max(axis=1, keepdims=True)
-    result: FloatArray = scores_Bn - top - np.log(np.exp(scores_Bn - top).sum(axis=1, keepdims=True))
-    return result
 
 
 def path_log_q(shape: Shape, scores: Sequence[FloatArray]) -> list[FloatArray]:

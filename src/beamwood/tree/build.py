@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from beamwood.errors import InputError
-from beamwood.tree.tree import Shape, Tree, choose_shape
+from beamwood.tree.tree import MAX_BRANCHING, Shape, ShapeName, Tree, choose_shape
 from beamwood.types import BoolArray, FloatArray, IndexArray
 
-__all__ = ["category_tree", "flat_tree", "kmeans_tree", "random_tree"]
+__all__ = ["category_tree", "flat_tree", "kmeans_tree", "random_tree", "tree_of_codes"]
 
 # Rounds of balanced 2-means for each cut; they nearly always settle sooner.
 ROUNDS = 10
@@ -16,9 +16,11 @@ ROUNDS = 10
 _ROWS = 2**18
 
 
-def random_tree(num_items: int, rng: np.random.Generator, *, branching: int = 2) -> Tree:
+def random_tree(
+    num_items: int, rng: np.random.Generator, *, branching: int = 2, shape: Shape | ShapeName = "compact"
+) -> Tree:
     """A tree with the items in random order. Errors: `branching` outside 2..256."""
-    return Tree.of_order(rng.permutation(num_items), branching=branching)
+    return Tree.of_order(rng.permutation(num_items), shape, branching=branching)
 
 
 def flat_tree(num_items: int) -> Tree:
@@ -27,7 +29,7 @@ def flat_tree(num_items: int) -> Tree:
 
 
 def category_tree(
-    categories: IndexArray, rng: np.random.Generator, *, branching: int = 2, shape: Shape | None = None
+    categories: IndexArray, rng: np.random.Generator, *, branching: int = 2, shape: Shape | ShapeName = "compact"
 ) -> Tree:
     """Items of a category side by side: shuffle the categories, sort the items by them, halve recursively.
 
@@ -40,11 +42,48 @@ def category_tree(
     place = rng.permutation(int(categories.max()) + 1)
     rank = np.where(categories < 0, len(place), place[categories]) if len(place) else np.zeros_like(categories)
     order = np.lexsort((rng.permutation(len(categories)), rank))
-    return Tree.of_order(order, shape or choose_shape(len(order), branching))
+    return Tree.of_order(order, shape, branching=branching)
+
+
+def tree_of_codes(codes: IndexArray, *, branching: int = 2) -> Tree:
+    """The complete tree in which every item stands where its code says.
+
+    `codes` int[N], the node of each item: nodes are numbered from the root, 0, level by level, so that the children of
+    c are `branching * c + 1` to `branching * c + branching`, and all items stand on one level; -1 for an item without a
+    code. Errors: `InputError` where one has none, two have the same, or they are of several levels or none.
+    Source: the authors' programs of TDM and DTR, where these are the codes of a binary heap.
+    """
+    codes = np.asarray(codes)
+    if codes.ndim != 1 or len(codes) == 0 or codes.dtype.kind not in "iu":
+        raise InputError(f"codes is {codes.dtype}{codes.shape}; give one whole number an item")
+    if not 2 <= branching <= MAX_BRANCHING:
+        raise InputError(f"branching={branching} is outside 2..{MAX_BRANCHING}")
+    missing = np.flatnonzero(codes < 0)
+    if len(missing):
+        raise InputError(f"{len(missing)} of {len(codes)} items have no code, the first is item {missing[0]}; give all")
+    first, last, depth = 1, branching, 1
+    while last < codes.max():
+        first, last, depth = last + 1, branching * (last + 1), depth + 1
+    low, high = int(codes.argmin()), int(codes.argmax())
+    if codes[low] < first:
+        raise InputError(
+            f"the code of item {low} is {codes[low]}, outside {first}..{last}, the nodes of level {depth}, of which "
+            f"that of item {high} is {codes[high]}; leaves are all of one level"
+        )
+    if last - first >= np.iinfo(np.int32).max // 4:
+        raise InputError(f"the code of item {high} is {codes[high]}, a node of level {depth}; no tree is so deep")
+    shape = Shape(branching, branching, depth)
+    leaves, counts = np.unique(codes, return_counts=True)
+    if counts.max() > 1:
+        one, other = np.flatnonzero(codes == leaves[counts.argmax()])[:2]
+        raise InputError(f"items {one} and {other} both have the code {codes[one]}; give each its own")
+    item_of_leaf = np.full(shape.capacity, -1, np.int32)
+    item_of_leaf[codes - first] = np.arange(len(codes))
+    return Tree(shape, item_of_leaf)
 
 
 def kmeans_tree(
-    vectors_ND: FloatArray, rng: np.random.Generator, *, branching: int = 2, shape: Shape | None = None
+    vectors_ND: FloatArray, rng: np.random.Generator, *, branching: int = 2, shape: Shape | ShapeName = "compact"
 ) -> Tree:
     """Items of near vectors side by side: a hierarchy of balanced k-means clusters.
 
@@ -54,7 +93,7 @@ def kmeans_tree(
     vectors_ND = np.asarray(vectors_ND)
     if vectors_ND.ndim != 2 or len(vectors_ND) == 0 or not np.isfinite(vectors_ND).all():
         raise InputError(f"vectors_ND has shape {vectors_ND.shape}; give one finite row of numbers an item")
-    shape = shape or choose_shape(len(vectors_ND), branching)
+    shape = choose_shape(len(vectors_ND), branching, shape)
     if len(vectors_ND) > shape.capacity:
         raise InputError(f"{len(vectors_ND)} items do not fit into {shape.capacity} leaves; raise depth")
     order = rng.permutation(len(vectors_ND))

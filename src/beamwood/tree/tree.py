@@ -11,14 +11,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 from beamwood.types import BoolArray, IndexArray
 
-__all__ = ["MAX_BRANCHING", "Shape", "Tree", "choose_shape"]
+__all__ = ["MAX_BRANCHING", "Shape", "ShapeName", "Tree", "choose_shape"]
+
+ShapeName = Literal["compact", "complete"]
+"""How a shape is chosen for so many items; see `choose_shape`."""
 
 MAX_BRANCHING = 256
 EMPTY = -1
@@ -98,13 +102,13 @@ class Tree:
         object.__setattr__(self, "item_of_leaf", item_of_leaf)
 
     @classmethod
-    def of_order(cls, order: IndexArray, shape: Shape | None = None, *, branching: int = 2) -> Tree:
+    def of_order(cls, order: IndexArray, shape: Shape | ShapeName = "compact", *, branching: int = 2) -> Tree:
         """The tree whose leaves hold the items in `order` (a permutation of 0..N-1), spread evenly.
 
-        Sibling subtrees differ by at most one live leaf.
+        Sibling subtrees differ by at most one live leaf. `branching` is that of a shape which is only named.
         """
         order = np.asarray(order)
-        shape = shape or choose_shape(len(order), branching)
+        shape = choose_shape(len(order), branching, shape)
         if len(order) > shape.capacity:
             raise InputError(f"{len(order)} items do not fit into {shape.capacity} leaves; raise depth")
         item_of_leaf = np.full(shape.capacity, EMPTY, np.int32)
@@ -147,15 +151,36 @@ def spread(num_items: int, capacity: int) -> NDArray[np.int64]:
     return np.arange(num_items, dtype=np.int64) * capacity // num_items
 
 
-def choose_shape(num_items: int, branching: int = 2, *, slack: float = 0.05) -> Shape:
-    """The deepest shape whose empty leaves are at most `slack` of the items, or the one with the fewest.
+def choose_shape(
+    num_items: int, branching: int = 2, shape: Shape | ShapeName = "compact", *, slack: float = 0.05
+) -> Shape:
+    """A shape for `num_items` >= 1 items, of `branching` in 2..256; one that is given as it is stays.
 
-    `num_items` >= 1, `branching` in 2..256. A tree of more than `branching` items has at least two levels.
+    "compact": the deepest whose empty leaves are at most `slack` of the items, or the one with the fewest; of more than
+    `branching` items it has at least two levels. "complete": every node has `branching` children, the root too, in as
+    few levels as hold the items (the papers: DTR, section 3.2.1).
     """
+    if isinstance(shape, Shape):
+        return shape
     if num_items < 1:
         raise InputError(f"num_items={num_items} is below 1")
     if not 2 <= branching <= MAX_BRANCHING:
         raise InputError(f"branching={branching} is outside 2..{MAX_BRANCHING}")
+    if shape not in ("compact", "complete"):
+        raise InputError(f"shape={shape!r} is unknown{nearest(shape, ('compact', 'complete'))}")
+    return complete_shape(num_items, branching) if shape == "complete" else compact_shape(num_items, branching, slack)
+
+
+def complete_shape(num_items: int, branching: int) -> Shape:
+    """The complete tree of the fewest levels that holds the items."""
+    depth = 1
+    while branching**depth < num_items:
+        depth += 1
+    return Shape(branching, branching, depth)
+
+
+def compact_shape(num_items: int, branching: int, slack: float) -> Shape:
+    """The deepest shape of at most so many empty leaves an item, or the one with the fewest."""
     shapes = []
     depth = 1
     while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Unpack
 
@@ -14,6 +14,8 @@ from beamwood.fitting.tree.fit import fit_tree
 from beamwood.fitting.tree.settings import DtrConfig
 from beamwood.fitting.tree.start import fit_estimator
 from beamwood.fitting.tree.task import Parts
+from beamwood.kernels.terms import Term
+from beamwood.losses.levels import LevelLoss
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.levels import LevelSampler, TreeNegativesByLevel, UniformByLevel
 from beamwood.sampling.uniform import adaptive_counts
@@ -35,7 +37,7 @@ def make_parts(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> Pa
     else:
         draws = loss.num_negatives or _DRAWS
         sampler = UniformByLevel(adaptive_counts(draws, tree.shape.depth, loss.depth_alpha))
-    return Parts(sampler, loss="softmax", labels=loss.labels, estimator=estimator, normalised=loss.normalised)
+    return Parts(sampler, labels=loss.labels, estimator=estimator, normalised=loss.normalised)
 
 
 def fit_dtr(
@@ -44,6 +46,8 @@ def fit_dtr(
     methods: Mapping[str, Fit],
     *,
     estimator: Estimator | Retriever | None = None,
+    terms: Sequence[Term] = (),
+    loss: LevelLoss | None = None,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train DTR on `split.train`, keeping the weights and the tree that are best on `split.valid`.
@@ -52,7 +56,7 @@ def fit_dtr(
     (`types.Estimator`, as every searcher is); else `config.loss.estimator` names a folder or one of `methods` (by
     default SASRec), trained first on the same data. `time_limit` in seconds covers both, a third of it at most for the
     estimator. Errors: `InputError` where the log is too short to train on, or the estimator is of another split, knows
-    other items, or users alone.
+    other items, or users alone. `terms`, `loss`: see `TreeOptions`.
     """
     if isinstance(estimator, Retriever):
         check_alike(estimator, "the estimator", split)
@@ -62,17 +66,23 @@ def fit_dtr(
             f"estimator={estimator!r} is no retriever and scores no items; a method's name or a folder is a setting: "
             "config={'loss.labels': 'rectified', 'loss.estimator': ...}"
         )
+
+    def fit(estimator: Estimator | None, options: TrainOptions) -> Retriever:
+        if isinstance(estimator, Searcher) and estimator.needs.users:
+            raise InputError(
+                "the estimator knows users, not histories alone; give another, such as loss.estimator=sasrec"
+            )
+
+        def parts(tree: Tree) -> Parts:
+            return make_parts(config, tree, estimator)
+
+        return fit_tree(split, config, parts, method="dtr", terms=terms, loss=loss, **options)
+
     if config.loss.labels == "summed" or estimator is not None:
-        return _fit(split, config, estimator, **options)
+        return fit(estimator, options)
     run, limit = options.get("run"), options.get("time_limit")
     third: TrainOptions = {**options, "time_limit": None if limit is None else limit / 3}
     # The estimator's own run is inside this one's folder.
     with nullcontext() if run is None else run.held(resume=options.get("resume", False)):
         estimator, seconds = fit_estimator(config.loss.estimator or "sasrec", split, methods, **third)
-        return _fit(split, config, estimator, **with_less_time(options, seconds))
-
-
-def _fit(split: Split, config: DtrConfig, estimator: Estimator | None, **options: Unpack[TrainOptions]) -> Retriever:
-    if isinstance(estimator, Searcher) and estimator.needs.users:
-        raise InputError("the estimator knows users, not histories alone; give another, such as loss.estimator=sasrec")
-    return fit_tree(split, config, lambda tree: make_parts(config, tree, estimator), method="dtr", **options)
+        return fit(estimator, with_less_time(options, seconds))

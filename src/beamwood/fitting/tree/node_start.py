@@ -7,17 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 
 from beamwood.data.dataset import Dataset
 from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.tree.terms import terms_of
 from beamwood.fitting.vectors.item_start import directions, surroundings, transition_vectors
+from beamwood.kernels.terms import Term
 from beamwood.models.din import DinScorer
-from beamwood.models.din_start import FIRST_FREE, start_as_similarity, start_neighbours
+from beamwood.models.din_start import FIRST_FREE, start_as_similarity
 from beamwood.tree import Tree
-from beamwood.types import FloatArray, IndexArray
+from beamwood.types import FloatArray, IndexArray, ItemLists
 
-__all__ = ["TREE_WIDTH", "ItemVectors"]
+__all__ = ["TREE_WIDTH", "ItemVectors", "TreeCounts", "start_scorer"]
 
 TREE_WIDTH = 64
 """Columns that a tree is made from."""
@@ -25,31 +28,81 @@ TREE_WIDTH = 64
 
 @dataclass
 class ItemVectors:
-    """The transition vectors of a catalogue, made once for the tree and the scorer, when one of them first asks."""
+    """The transition vectors of a catalogue, made once for the tree and the scorer, when one of them first asks.
+
+    `terms`: those that the scorer has beside its configuration's.
+    """
 
     train: Dataset
     config: TreeConfig
     seed: int
+    terms: Sequence[Term] = ()
     _made: FloatArray | None = None
 
     def __call__(self, width: int) -> FloatArray:
         """float32[N, width]."""
         if self._made is None:
             own = self.config.model.width - FIRST_FREE
-            columns = max(TREE_WIDTH, own, self.config.similarity_columns(self.train.num_items))
+            columns = max(TREE_WIDTH, own, *(term.width for term in terms_of(self.config, self.train, self.terms)))
             self._made = transition_vectors(self.train, columns, self.seed)
         return directions(self._made[:, :width])
 
-    def start(self, scorer: DinScorer, tree: Tree, folds: IndexArray) -> None:
-        """Let the scorer start as the similarity of history and node.
 
-        A node lies where the sum of its items' vectors points, and is as frequent as they are together. `folds`
-        [users]: the fold of each user, for neighbours that leave it out.
-        """
-        shape = tree.shape
-        of_leaf = self.vectors_by_leaf(tree, scorer.nodes.embedding_dim - FIRST_FREE)
-        taken = np.zeros(shape.capacity)
-        taken[tree.leaf_of_item] = self.train.item_counts
+@dataclass(frozen=True)
+class TreeCounts:
+    """What was counted in the training histories, by the leaves of a tree: what its scorer's terms start from.
+
+    `folds` [users]: the fold of each user, for terms that leave it out. See `kernels.terms.Counted`.
+    """
+
+    vectors: ItemVectors
+    tree: Tree
+    folds: IndexArray
+
+    @property
+    def histories(self) -> ItemLists:
+        return self.vectors.train.histories
+
+    @property
+    def item_counts(self) -> NDArray[np.int64]:
+        return self.vectors.train.item_counts
+
+    def leaf_vectors(self, width: int) -> FloatArray:
+        vectors = np.zeros((self.tree.shape.capacity, width), np.float32)
+        vectors[self.tree.leaf_of_item] = self.vectors(width)
+        return vectors
+
+    def leaf_shares(self) -> FloatArray:
+        more = self.leaf_counts() + (self.tree.item_of_leaf >= 0)
+        result: FloatArray = more / more.sum()
+        return result
+
+    def leaf_counts(self) -> FloatArray:
+        """[capacity], the interactions of each leaf's item."""
+        counts = np.zeros(self.tree.shape.capacity)
+        counts[self.tree.leaf_of_item] = self.item_counts
+        return counts
+
+    def surroundings(self, num_folds: int) -> Iterator[sparse.csr_matrix]:
+        """All steps within ten of a history count alike: what a session holds is near all of it, and validation prefers
+        it."""
+        every, train = range(num_folds) if num_folds else (0,), self.vectors.train
+        parts = [surroundings(train, of_users=self.folds == fold if num_folds else None, power=0) for fold in every]
+        parts = [part.astype(np.float32) for part in parts]
+        yield by_leaf(added(parts), self.tree)
+        # One at a time, as each may be hundreds of MiB, and added anew: what is taken from a sum of roots leaves rests.
+        for fold in range(num_folds):
+            yield by_leaf(added(parts[:fold] + parts[fold + 1 :]), self.tree)
+
+
+def start_scorer(scorer: DinScorer, counted: TreeCounts, *, network: bool = True) -> None:
+    """Let the scorer start as the similarity of history and node, or its terms alone start from what was counted.
+
+    A node lies where the sum of its items' vectors points, and is as frequent as they are together.
+    """
+    if network:
+        shape, taken = counted.tree.shape, counted.leaf_counts()
+        of_leaf = counted.leaf_vectors(scorer.nodes.embedding_dim - FIRST_FREE)
         levels, frequencies = [], []
         for level in range(1, shape.depth + 1):
             size = shape.level_size(level)
@@ -60,43 +113,14 @@ class ItemVectors:
             scorer,
             torch.from_numpy(np.concatenate(levels)),
             torch.from_numpy(np.concatenate(frequencies).astype(np.float32)),
-            None
-            if scorer.similarity is None
-            else torch.from_numpy(self.vectors_by_leaf(tree, scorer.similarity.width)),
         )
-        if scorer.neighbours is not None:
-            start_neighbours(scorer, self.counts_by_leaf(tree, folds, scorer.neighbours.folds), smoothed(taken, tree))
-
-    def counts_by_leaf(self, tree: Tree, folds: IndexArray, num_folds: int) -> Iterator[sparse.csr_matrix]:
-        """How often leaves were within ten steps of others, [capacity, capacity]: of all users, then without each fold.
-
-        All steps count alike: what a session holds is near all of it, and validation prefers it.
-        """
-        every = range(num_folds) if num_folds else (0,)
-        parts = [surroundings(self.train, of_users=folds == fold if num_folds else None, power=0) for fold in every]
-        parts = [part.astype(np.float32) for part in parts]
-        yield by_leaf(added(parts), tree)
-        # One at a time, as each may be hundreds of MiB, and added anew: what is taken from a sum of roots leaves rests.
-        for fold in range(num_folds):
-            yield by_leaf(added(parts[:fold] + parts[fold + 1 :]), tree)
-
-    def vectors_by_leaf(self, tree: Tree, width: int) -> FloatArray:
-        """float32[capacity, width], 0 where there is no item."""
-        vectors = np.zeros((tree.shape.capacity, width), np.float32)
-        vectors[tree.leaf_of_item] = self(width)
-        return vectors
+    for term in scorer.held_terms().values():
+        term.start(counted)
 
 
 def added(parts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
     """The sum of matrices of one shape."""
     return sum(parts[1:], parts[0])
-
-
-def smoothed(taken: FloatArray, tree: Tree) -> FloatArray:
-    """[capacity]: each leaf's share of all interactions, with one more for every item; 0 where no item stands."""
-    more = taken + (tree.item_of_leaf >= 0)
-    result: FloatArray = more / more.sum()
-    return result
 
 
 def by_leaf(counts: sparse.csr_matrix, tree: Tree) -> sparse.csr_matrix:

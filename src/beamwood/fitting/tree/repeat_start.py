@@ -9,7 +9,6 @@ import numpy as np
 from beamwood.data.split import Queries
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.choose import CUT, drawn
-from beamwood.models.similarity import NodeSimilarity
 from beamwood.types import Searcher
 
 __all__ = ["best_repeat_start"]
@@ -21,9 +20,11 @@ _USERS = 500
 
 
 def best_repeat_start(
-    similarity: NodeSimilarity, searcher: Callable[[], Searcher], queries: Queries, monitor: str, *, seed: int
+    set_weight: Callable[[float], None], searcher: Callable[[], Searcher], queries: Queries, monitor: str, *, seed: int
 ) -> float:
-    """One number for every place's weight of repeats to start from, 0 where none is better; leaves the last tried.
+    """One number for every place's weight of what was seen to start from, 0 where none is better.
+
+    `set_weight` sets it, and is left with the last that was tried.
 
     It is judged by the metric of `monitor` with consumed items left in, on 500 validation users. Learned from 0, it
     takes more steps than a training of minutes has: on session logs a list of what was had, and then what counting
@@ -35,7 +36,7 @@ def best_repeat_start(
         return 0.0
 
     def measured(weight: float) -> float:
-        similarity.start_repeats(weight)
+        set_weight(weight)
         values = evaluate(searcher(), judged, ks=(CUT,), exclude_consumed=False, batch_size=1024).values
         return float(values[name].mean())
 

@@ -22,7 +22,7 @@ from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.training.run_folder import RunFolder
-from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tree
+from beamwood.tree import ShapeName, Tree, category_tree, flat_tree, kmeans_tree, random_tree
 from beamwood.tree.pifa import pifa_vectors
 from beamwood.types import FloatArray, IndexArray, Searcher
 
@@ -33,13 +33,21 @@ STARTS = ("auto", "transitions", "pifa", "category", "random", "kmeans", "flat")
 _INSTANCES, _BLOCK = 200_000, 16_384
 
 
-def start_tree(split: Split, config: TreeConfig, rng: np.random.Generator, vectors: ItemVectors | None = None) -> Tree:
+def start_tree(
+    split: Split,
+    config: TreeConfig,
+    rng: np.random.Generator,
+    vectors: ItemVectors | None = None,
+    *,
+    shape: ShapeName = "compact",
+) -> Tree:
     """The first tree, by the name `config.tree.start`.
 
     "transitions": balanced k-means on `vectors`, by what follows what; "auto": that, or "pifa" for a large catalogue;
     "pifa": balanced k-means on the histories that items follow; "category": by the item table's categories; "random";
     "kmeans": on the vectors of the fitted method `config.tree.vectors`; "flat": none; else the folder of a fitted tree
-    retriever of the same log and split. Errors: `InputError` where what the start needs is missing.
+    retriever of the same log and split. `shape`: how that of a tree which is built here is chosen. Errors:
+    `InputError` where what the start needs is missing.
     """
     train = split.train
     start, num_items, branching = config.tree.start, len(train.items), config.tree.branching
@@ -51,21 +59,21 @@ def start_tree(split: Split, config: TreeConfig, rng: np.random.Generator, vecto
             raise InputError(
                 "tree.start=category needs items with a category; give --items with that column, or use tree.start=pifa"
             )
-        return category_tree(table.categories, rng, branching=branching)
+        return category_tree(table.categories, rng, branching=branching, shape=shape)
     if start == "random":
-        return random_tree(num_items, rng, branching=branching)
+        return random_tree(num_items, rng, branching=branching, shape=shape)
     if tree_name(config, num_items) == "transitions":
         vectors = vectors or ItemVectors(train, config, int(rng.integers(2**31)))
-        return kmeans_tree(vectors(TREE_WIDTH), rng, branching=branching)
+        return kmeans_tree(vectors(TREE_WIDTH), rng, branching=branching, shape=shape)
     if tree_name(config, num_items) == "pifa":
-        return kmeans_tree(instance_vectors(train, config, rng), rng, branching=branching)
+        return kmeans_tree(instance_vectors(train, config, rng), rng, branching=branching, shape=shape)
     if start == "kmeans":
         if config.tree.vectors is None:
             raise InputError(
                 "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use "
                 "tree.start=pifa"
             )
-        return kmeans_tree(item_vectors(config.tree.vectors, split), rng, branching=branching)
+        return kmeans_tree(item_vectors(config.tree.vectors, split), rng, branching=branching, shape=shape)
     return fitted_tree(start, split, branching)
 
 

@@ -5,37 +5,37 @@ Shape legend: B histories, L history length, T targets a history, M nodes drawn 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from beamwood.data.dataset import Dataset
-from beamwood.data.examples import Examples, windows
+from beamwood.data.examples import WINDOWS_OF_USERS, Examples, WindowsOfUsers
 from beamwood.errors import InputError
 from beamwood.fitting.tree.settings import TreeConfig
-from beamwood.losses.binary import binary_cross_entropy
-from beamwood.losses.softmax import full_softmax, sampled_softmax
+from beamwood.fitting.tree.terms import FOLDS, terms_of
+from beamwood.kernels.terms import Term
+from beamwood.losses.levels import LEVEL_LOSSES, LevelDraw, LevelLoss
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.models.din_start import shift_levels
 from beamwood.models.tree_model import TreeModel
-from beamwood.sampling.levels import Histories, LevelDraw, LevelSampler
+from beamwood.sampling.levels import Histories, LevelSampler
 from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
 from beamwood.training.precision import has_bfloat16
-from beamwood.tree import Tree
-from beamwood.types import Estimator, ItemLists
+from beamwood.tree import Shape, Tree
+from beamwood.types import Estimator, IndexArray, ItemLists
 
 __all__ = ["Batch", "Labels", "Parts", "TreeTask"]
 
 Labels = Literal["summed", "rectified", "one-step", "pseudo"]
 _BLOCK = 1024
-# Of users, whose own steps the neighbours that they are trained with leave out.
-_FOLDS = 4
 _RENEWED = ("renewals", "taken_back", "renewed_at")
 
 
@@ -44,16 +44,14 @@ class Parts:
     """What tells one tree retriever from another while the tree is fixed.
 
     `labels`: "summed": every ancestor of a target is positive; "rectified" and "one-step" by the `estimator`; "pseudo"
-    by the model itself (OTM); `normalised`: divided by their level's mass. `by_path`: a search sums log sigmoid along
-    the path (PLT).
+    by the model itself (OTM); `normalised`: divided by their level's mass.
     """
 
     sampler: LevelSampler
-    loss: Literal["softmax", "binary"] = "softmax"
+    loss: LevelLoss = LEVEL_LOSSES["softmax"]
     labels: Labels = "summed"
     estimator: Estimator | None = None
     normalised: bool = False
-    by_path: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +75,28 @@ class ScoredLevel(NamedTuple):
 
 
 class TreeTask:
-    """What the training loop needs to know: batches and their loss, level by level."""
+    """What the training loop needs to know: batches and their loss, level by level.
 
-    def __init__(self, train: Dataset, tree: Tree, config: TreeConfig, parts: Parts, *, seed: int) -> None:
+    `terms`: added to the score beside those of `config`. `window`: which windows of each user are examples, the last
+    alone as DTR says it, or every one as its program has it.
+    """
+
+    def __init__(
+        self,
+        train: Dataset,
+        tree: Tree,
+        config: TreeConfig,
+        parts: Parts,
+        *,
+        seed: int,
+        terms: Sequence[Term] = (),
+        window: WindowsOfUsers = "every",
+    ) -> None:
         if parts.labels in ("rectified", "one-step") and parts.estimator is None:
             raise InputError(f"labels='{parts.labels}' needs an estimator; set loss.estimator to a method or a folder")
         self.config, self.parts = config, parts
         self.generator = torch.Generator().manual_seed(seed)
-        self.examples: Examples = windows(
+        self.examples: Examples = WINDOWS_OF_USERS[window](
             train.histories, length=sum(config.model.windows) + 1, min_history=config.examples.min_history
         )
         if len(self.examples) == 0:
@@ -94,25 +106,7 @@ class TreeTask:
                 f"no user has more than examples.min_history={config.examples.min_history} interactions to train on; "
                 "lower it with --set examples.min_history=1 or give a longer log"
             )
-        lengths = train.histories.lengths
-        scorer = DinScorer(
-            tree.shape,
-            width=config.model.width,
-            attention_hidden=config.model.attention_hidden,
-            windows=config.model.windows,
-            mlp=config.model.mlp,
-            norm=config.model.norm,
-            activation=config.model.activation,
-            unit_coordinate=config.model.unit_coordinate,
-            attention_start=config.start.attention,
-            similarity_width=config.similarity_columns(train.num_items),
-            num_neighbours=config.neighbours_of(train.num_items, float(lengths[lengths > 0].mean())),
-            neighbour_folds=_FOLDS,
-            moves=config.tree.updates > 0,
-            dropout=config.model.dropout,
-            recompute=config.model.recompute,
-            generator=self.generator,
-        )
+        scorer = drawn_scorer(tree.shape, config, terms_of(config, train, terms), self.generator)
         optimiser = config.optimiser
         sparse_gradients(scorer, optimiser.embeddings)
         self.model = TreeModel(scorer, tree)
@@ -135,7 +129,7 @@ class TreeTask:
         # The end of each example's user: targets are drawn from what the user did next.
         self._future_end = train.histories.indptr[self.examples.users + 1]
         self._items = train.histories.items
-        self.folds = np.random.default_rng(seed).integers(0, _FOLDS, len(train.histories))
+        self.folds = np.random.default_rng(seed).integers(0, FOLDS, len(train.histories))
 
     @property
     def tree(self) -> Tree:
@@ -146,6 +140,16 @@ class TreeTask:
     def next_item_only(self) -> bool:
         """Is an example's one target the very next item, as in the paper?"""
         return self.config.examples.num_targets == 1 and self.config.examples.horizon == 1
+
+    @property
+    def leaves_out(self) -> bool:
+        """Does a term leave out the own steps of the users that are trained on?"""
+        return any(module.term.folds for module in self.model.scorer.held_terms().values())
+
+    def folds_of(self, rows: IndexArray) -> NDArray[np.int64]:
+        """The folds of the users of the given examples."""
+        folds: NDArray[np.int64] = self.folds[self.examples.users[rows]]
+        return folds
 
     def state(self) -> dict[str, Any]:
         """The sampler's generator and how often and when the tree was renewed, for a checkpoint."""
@@ -187,7 +191,7 @@ class TreeTask:
             torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.model.windows))).astype(np.int64)),
             torch.from_numpy(tree.leaves_of(targets).astype(np.int64)),
             z_HBT,
-            None if self.model.scorer.neighbours is None else torch.from_numpy(self.folds[self.examples.users[rows]]),
+            torch.from_numpy(self.folds_of(rows)) if self.leaves_out else None,
         )
 
     def _labels_of(self, tree: Tree, histories: ItemLists, targets_BT: np.ndarray) -> Tensor:
@@ -224,7 +228,7 @@ class TreeTask:
         if self.parts.labels == "pseudo":
             z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT, batch.folds_B)
         targets = [batch.targets_BT // tree.shape.leaves_below(draw.level) for draw in draws]
-        entries = [LevelNodes(draw.level, nodes_of(draw, own)) for draw, own in zip(draws, targets, strict=True)]
+        entries = [LevelNodes(draw.level, draw.scored(own)) for draw, own in zip(draws, targets, strict=True)]
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
             scores = scorer(batch.leaves_BL, entries, batch.folds_B)
         levels = []
@@ -236,58 +240,27 @@ class TreeTask:
     def _level_loss(self, level: ScoredLevel) -> Tensor:
         draw, scores, targets_BT, z_BT = level
         live_n = torch.from_numpy(self.tree.live_counts[draw.level] > 0) if draw.nodes is None else None
-        loss = softmax_level if self.parts.loss == "softmax" else binary_level
-        return loss(draw, scores, targets_BT, z_BT, live_n).mean()
+        return self.parts.loss.loss(draw, scores, targets_BT, z_BT, live_n).mean()
 
     def _shifted_loss(self, level: ScoredLevel, shift: float) -> float:
         return float(self._level_loss(level._replace(scores=level.scores + shift)))
 
 
-def nodes_of(draw: LevelDraw, targets_BT: Tensor) -> Tensor | None:
-    """The nodes to score on a level: targets first where they are not among the drawn ones; None for all."""
-    if draw.nodes is None or draw.targets_included:
-        return draw.nodes
-    return torch.cat([targets_BT, draw.nodes], dim=1)
-
-
-def softmax_level(
-    draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: Tensor, live_n: Tensor | None
-) -> Tensor:
-    """[B, T]: `-z log softmax` of each target on one level. Source: DTR, equations 18 and 20-21."""
-    if draw.nodes is None:
-        assert live_n is not None
-        return full_softmax(scores_BM.masked_fill(~live_n, -torch.inf), targets_BT) * z_BT
-    assert draw.log_q is not None
-    num_targets = targets_BT.shape[1]
-    dropped_BTM = draw.nodes[:, None, :] == targets_BT[:, :, None]
-    losses = sampled_softmax(
-        scores_BM[:, :num_targets], scores_BM[:, num_targets:], draw.log_q, dropped_BTM, draw.log_q_targets
+def drawn_scorer(shape: Shape, config: TreeConfig, terms: Sequence[Term], generator: torch.Generator) -> DinScorer:
+    """The scorer of a configuration as it is drawn."""
+    return DinScorer(
+        shape,
+        width=config.model.width,
+        attention_hidden=config.model.attention_hidden,
+        windows=config.model.windows,
+        mlp=config.model.mlp,
+        norm=config.model.norm,
+        activation=config.model.activation,
+        unit_coordinate=config.model.unit_coordinate,
+        attention_start=config.start.attention,
+        terms=terms,
+        moves=config.tree.updates > 0,
+        dropout=config.model.dropout,
+        recompute=config.model.recompute,
+        generator=generator,
     )
-    return losses * z_BT
-
-
-def binary_level(draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: Tensor, live_n: Tensor | None) -> Tensor:
-    """[B]: binary cross-entropy of a level's nodes, for each target. Source: DTR, equation 8 (TDM); OTM, equation 10.
-
-    A node that is another target's is no negative, unless the draw has `targets_apart`.
-    """
-    num_targets = targets_BT.shape[1]
-    if draw.nodes is None:
-        assert live_n is not None
-        hits_Bn = one_hot(targets_BT, scores_BM.shape[1]).sum(dim=1)
-        logits = torch.cat([torch.gather(scores_BM, 1, targets_BT), scores_BM], dim=1)
-        others = live_n * (num_targets - hits_Bn if draw.targets_apart else hits_Bn == 0)
-    elif draw.targets_included:
-        matches_BTM = draw.nodes[:, None, :] == targets_BT[:, :, None]
-        labels = (matches_BTM & z_BT[:, :, None]).any(dim=1)
-        return binary_cross_entropy(scores_BM, labels, draw.real) / num_targets
-    elif draw.targets_apart:
-        assert draw.real is not None
-        others, logits = draw.real, scores_BM
-    else:
-        others = ~(draw.nodes[:, None, :] == targets_BT[:, :, None]).any(dim=1)
-        others = others if draw.real is None else others & draw.real
-        logits = scores_BM
-    labels = torch.cat([z_BT, torch.zeros_like(others, dtype=torch.bool)], dim=1)
-    counted = torch.cat([torch.ones_like(z_BT), others], dim=1)
-    return binary_cross_entropy(logits, labels, counted) / num_targets

@@ -70,7 +70,7 @@ class TreeRenewal:
             stride=stride,
             likelihood="binary" if config.tree.learner == "binary" else "softmax",
             num_instances=np.bincount(targets, minlength=tree.num_items),
-            folds_I=None if task.model.scorer.neighbours is None else task.folds[examples.users[rows]],
+            folds_I=task.folds_of(rows) if task.leaves_out else None,
         )
 
     @torch.no_grad()

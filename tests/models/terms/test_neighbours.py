@@ -5,8 +5,11 @@ import pytest
 import torch
 from scipy import sparse
 
-from beamwood.models.neighbours import NodeNeighbours
-from beamwood.tree.tree import Shape
+from beamwood.kernels.terms import TermQuery
+from beamwood.models.term_module import TermModule
+from beamwood.models.terms import Neighbours
+from beamwood.models.terms.neighbours import every
+from beamwood.tree.tree import Shape, Tree
 
 SHAPE = Shape(3, 4, 3)
 RNG = np.random.default_rng(0)
@@ -14,10 +17,36 @@ COUNTS = [sparse.random_array((48, 48), density=0.2, rng=RNG, format="csr") for 
 FREQUENCIES = RNG.dirichlet(np.ones(48))
 
 
+class Counts:
+    """What was counted, as a term asks for it."""
+
+    tree = Tree(SHAPE, np.arange(SHAPE.capacity))
+
+    def surroundings(self, num_folds):
+        return iter(COUNTS[: 1 + num_folds])
+
+    def leaf_shares(self):
+        return FREQUENCIES
+
+
 def started(count, places):
-    near = NodeNeighbours(SHAPE, count, len(places), folds=2)
-    near.start(COUNTS, FREQUENCIES, torch.tensor(places), 0.5)
+    near = TermModule(Neighbours(count, 2), SHAPE, len(places))
+    near.start(Counts())
+    near.change(lambda held: weigh(held, places))
     return near
+
+
+def weigh(held, places):
+    held["places"][:] = np.log(np.expm1(np.maximum(places, 1e-30))) / 20
+    held["gain"][:] = 0.5
+
+
+def lists_of(near):
+    return every({name: array.numpy() for name, array in near.held().items() if not array.requires_grad})
+
+
+def scores(near, leaves, level, nodes=None, folds=None):
+    return near(TermQuery(SHAPE, level, leaves, nodes, folds))
 
 
 def expected_lifts(version, level):
@@ -39,8 +68,8 @@ def test_lists_hold_the_lifts_of_the_largest_shares(count):
         for level in (1, 2, 3):
             offset, (lifts, shares) = SHAPE.level_offset(level), expected_lifts(version, level)
             for node, row in enumerate(shares):
-                own = near.every()[version]
-                listed, got = own.nodes[offset + node].numpy(), own.lifts[offset + node].numpy()
+                own = lists_of(near)[version]
+                listed, got = own.nodes[offset + node], own.lifts[offset + node]
                 kept = listed[listed >= 0]
                 assert len(kept) == min(count, np.count_nonzero(row))
                 assert not got[listed < 0].any()
@@ -58,46 +87,47 @@ def test_places_weigh_what_their_entry_lists(folds):
         below, (lifts, _) = SHAPE.leaves_below(level), expected_lifts(0 if folds is None else 1 + folds[0], level)
         expected = np.zeros((2, SHAPE.level_size(level)))
         expected[0] = 0.5 * np.log(1 + lifts[7 // below] + 10 * lifts[40 // below])
-        np.testing.assert_allclose(near(leaves, level, None, folds_B).detach(), expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(scores(near, leaves, level, None, folds_B).detach(), expected, rtol=1e-5, atol=1e-5)
         some = torch.tensor([[2, 0], [1, 1]])
-        got = near(leaves, level, some, folds_B).detach()
+        got = scores(near, leaves, level, some, folds_B).detach()
         np.testing.assert_allclose(got, np.take_along_axis(expected, some.numpy(), 1), rtol=1e-5, atol=1e-5)
 
 
 def test_what_weighs_nothing_stays_finite():
     near = started(5, [0.0, 1e-40, 1.0])
     assert torch.isfinite(near.places).all()
-    near(torch.tensor([[3, 7, 40]]), 3, None).sum().backward()
+    scores(near, torch.tensor([[3, 7, 40]]), 3).sum().backward()
     assert torch.isfinite(near.places.grad).all()
-    np.testing.assert_allclose(near.export().places, [0, 0, 1], atol=1e-6)
+    np.testing.assert_allclose(near.export().arrays["places"], [0, 0, 1], atol=1e-6)
 
 
 def test_what_is_exported_is_of_all_users():
     near = started(5, [0.1, 1.0, 10.0])
-    exported = near.export()
-    assert np.array_equal(exported.nodes, near.lists.nodes)
-    assert np.array_equal(exported.lifts, near.lists.lifts)
-    np.testing.assert_allclose(exported.places, [0.1, 1, 10], rtol=1e-5)
-    assert exported.gain == 0.5
+    exported = near.export().arrays
+    assert list(exported) == ["nodes", "lifts", "places", "gain"]
+    assert np.array_equal(exported["nodes"], near.nodes)
+    assert np.array_equal(exported["lifts"], near.lifts)
+    np.testing.assert_allclose(exported["places"], [0.1, 1, 10], rtol=1e-5)
+    assert exported["gain"] == [0.5]
 
 
 def test_moved_twice_back_to_where_they_were():
     """With lists that hold all there is nothing is lost, and what surrounded a leaf goes with it."""
     near = started(48, [1.0] * 3)
-    before = [(own.nodes.clone(), own.lifts.clone()) for own in near.every()]
-    items, other = np.arange(48), np.random.default_rng(1).permutation(48)
-    near.move(items, other)
-    assert not any(torch.equal(own.nodes, nodes) for own, (nodes, _) in zip(near.every(), before, strict=True))
-    near.move(other, items)
-    for own, (nodes, lifts) in zip(near.every(), before, strict=True):
+    before = [(own.nodes.copy(), own.lifts.copy()) for own in lists_of(near)]
+    other = np.random.default_rng(1).permutation(48)
+    near.move(other)
+    assert not any(np.array_equal(own.nodes, nodes) for own, (nodes, _) in zip(lists_of(near), before, strict=True))
+    near.move(np.argsort(other))
+    for own, (nodes, lifts) in zip(lists_of(near), before, strict=True):
         # Shares that are equal may change places.
         same = own.nodes == nodes
-        assert same.float().mean() > 0.95
-        torch.testing.assert_close(own.lifts[same], lifts[same], rtol=1e-4, atol=1e-5)
+        assert same.mean() > 0.95
+        np.testing.assert_allclose(own.lifts[same], lifts[same], rtol=1e-4, atol=1e-5)
 
 
 def test_lists_that_can_be_made_anew_are_not_saved():
     for moves in (False, True):
-        saved = NodeNeighbours(SHAPE, 5, 6, folds=2, moves=moves).state_dict()
-        assert {"lists.nodes", "lists.lifts", "places", "gain"} <= set(saved)
-        assert ("held_out.1.nodes" in saved) == moves
+        saved = TermModule(Neighbours(5, 2), SHAPE, 6, moves=moves).state_dict()
+        assert {"nodes", "lifts", "places", "gain"} <= set(saved)
+        assert ("held_out_nodes" in saved) == moves

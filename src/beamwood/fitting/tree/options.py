@@ -1,0 +1,25 @@
+"""What the `fit` of every tree method takes besides the options of all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from beamwood.fitting.options import TrainOptions
+
+if TYPE_CHECKING:
+    from beamwood.kernels.terms import Term
+    from beamwood.losses.levels import LevelLoss
+
+__all__ = ["TreeOptions"]
+
+
+class TreeOptions(TrainOptions, total=False):
+    """Parts that a method of one's own is made with: it binds them, as `functools.partial(METHOD.fit, terms=...)`.
+
+    `terms` (none) are added to the score, behind those of the settings; who loads such a folder needs them too
+    (`retrieval.tree.searcher_with`). `loss` (the method's) is that of a level.
+    """
+
+    terms: Sequence[Term]
+    loss: LevelLoss

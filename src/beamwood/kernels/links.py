@@ -1,0 +1,64 @@
+"""What a score of a tree's node says: the links by which losses, searches and diagnostics agree.
+
+Shape legend: B rows, n nodes of a level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from beamwood.types import FloatArray
+
+__all__ = ["LINKS", "Link", "level_log_softmax"]
+
+
+def level_log_softmax(scores_Bn: FloatArray) -> FloatArray:
+    """[B, n] log softmax over a level; -inf where the score is."""
+    top = scores_Bn.max(axis=1, keepdims=True)
+    result: FloatArray = scores_Bn - top - np.log(np.exp(scores_Bn - top).sum(axis=1, keepdims=True))
+    return result
+
+
+def log_sigmoids(scores_Bn: FloatArray) -> FloatArray:
+    """[B, n] log sigmoid of each score."""
+    result: FloatArray = -np.logaddexp(0, -scores_Bn)
+    return result
+
+
+def themselves(scores_Bn: FloatArray) -> FloatArray:
+    """[B, n] scores that are log-probabilities."""
+    return scores_Bn
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a score says of its node.
+
+    `probability` in words, None where scores say an order alone; `log_probabilities` [B, n] of a level's scores, -inf
+    where no item stands. `sum_to_one`: probabilities do over a level, as walks from the root draw them. `alone`: each
+    node is judged on its own, so the height of a level's scores matters. `along_path`: a leaf's score is a sum of log
+    sigmoid over the nodes of its path. `unit`: of a difference of two scores.
+    """
+
+    name: str
+    probability: str | None
+    log_probabilities: Callable[[FloatArray], FloatArray] | None = None
+    sum_to_one: bool = False
+    alone: bool = False
+    along_path: bool = False
+    unit: str = "logits"
+
+
+LINKS = {
+    link.name: link
+    for link in (
+        Link("softmax", "softmax of the level", level_log_softmax, sum_to_one=True),
+        Link("sigmoid", "sigmoid of the node", log_sigmoids, alone=True),
+        Link("path", "product along the path", themselves, alone=True, along_path=True, unit="nats"),
+        Link("order", None),
+    )
+}
+"""A saved folder names one of these."""

@@ -1,0 +1,249 @@
+"""What is added to the network's score of a node: the contract of a term, in answers and in training.
+
+Shape legend: B rows, L history length, M nodes a row, n nodes of a level, V nodes of the tree, F folds of users.
+
+A term holds arrays by name. Answers hold them as numpy arrays and training as tensors; `score` is written once, over
+the array API standard, for both. Nothing here or in an answer imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from array_api_compat import array_namespace, is_torch_array
+from numpy.typing import NDArray
+from scipy import sparse
+
+from beamwood.errors import ArtefactError, InputError
+from beamwood.tree.tree import Shape, Tree
+from beamwood.types import FloatArray, IndexArray, ItemLists
+
+__all__ = [
+    "Array",
+    "Counted",
+    "Held",
+    "Term",
+    "TermArrays",
+    "TermQuery",
+    "added_up",
+    "by_name",
+    "moved_leaves",
+    "rows_of",
+    "sums_of_leaves",
+]
+
+Array = Any
+"""A numpy array, or a tensor while training."""
+Held = Mapping[str, Array]
+"""The arrays of a term by name."""
+
+# The smallest tree there is: of it the arrays of a term have the types and the numbers of axes that all have.
+_SMALLEST = Shape(1, 2, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TermQuery:
+    """The nodes of a level that are scored, and the histories that they are scored for.
+
+    `leaves` int[B, L'] of the latest L' interactions, oldest first, -1 absent; `nodes` int[B, M], None for the whole
+    level in order. `folds` int64[B] in 0..F-1, while training: the fold of users whose own steps each row's score must
+    leave out.
+    """
+
+    shape: Shape
+    level: int
+    leaves: Array
+    nodes: Array | None = None
+    folds: Array | None = None
+
+    @property
+    def offset(self) -> int:
+        """Where the level starts in an array by node."""
+        return self.shape.level_offset(self.level)
+
+    @property
+    def size(self) -> int:
+        """n, the nodes of the level."""
+        return self.shape.level_size(self.level)
+
+    @property
+    def history(self) -> Array:
+        """int[B, L'], the ancestors on the level of the history's leaves, -1 absent."""
+        return self.shape.ancestors(self.leaves, self.level)
+
+    def of_nodes(self, by_node_V: Array) -> Array:
+        """[B, M, ...], what an array by node holds of the nodes; [n, ...] of the whole level."""
+        if self.nodes is None:
+            return by_node_V[self.offset : self.offset + self.size]
+        return rows_of(by_node_V, self.nodes + self.offset)
+
+
+class Counted(Protocol):
+    """What was counted in the histories of the training users, for terms to start from."""
+
+    @property
+    def tree(self) -> Tree: ...
+    @property
+    def histories(self) -> ItemLists: ...
+    @property
+    def item_counts(self) -> NDArray[np.int64]:
+        """[N], the interactions of each item."""
+        ...
+
+    def leaf_vectors(self, width: int) -> FloatArray:
+        """float32[capacity, width] by what follows what; 0 where no item stands. See `Term.width`."""
+        ...
+
+    def leaf_shares(self) -> FloatArray:
+        """float64[capacity]: the share of all interactions, with one more for each item; 0 where no item stands."""
+        ...
+
+    def surroundings(self, num_folds: int) -> Iterator[sparse.csr_matrix]:
+        """[capacity, capacity], how often leaves surrounded others: of all users, then without those of each fold."""
+        ...
+
+
+class Term:
+    """Something that is added to the network's score of a node; an instance holds its settings, never its arrays.
+
+    A term gives `name`, `arrays` and `score`, says of its arrays what they are, and most give `start`. One with arrays
+    by node gives `move` too, as items take what is theirs along when the tree is learned anew. `start` and `move`
+    change numpy arrays in place.
+    """
+
+    name: ClassVar[str]
+    """An identifier, by which its arrays are found in a saved folder."""
+    learned: ClassVar[tuple[str, ...]] = ()
+    """The arrays that training learns; the others stay as `start` and `move` leave them."""
+    by_node: ClassVar[tuple[str, ...]] = ()
+    """The arrays whose first axis is the nodes of levels 1..H, level 1 first."""
+    by_place: ClassVar[tuple[str, ...]] = ()
+    """The arrays whose first axis is the places of a history, oldest first."""
+    training: ClassVar[tuple[str, ...]] = ()
+    """The arrays that answers do not need. They are no part of a saved folder."""
+    leaves_only: ClassVar[bool] = False
+    """Whether nodes above the leaves get nothing."""
+    joined: ClassVar[bool] = False
+    """Whether its part is added to that of the term before it, and the sum of both to the score: another order of the
+    same sum, which differs in the last bit."""
+    likens: ClassVar[bool] = False
+    """Whether it says what lies near, so that the network does not start from that too."""
+    native: ClassVar[str] = ""
+    """The name of its C++ form; without one its tree is searched by numpy."""
+    width: int = 0
+    """Columns of the item vectors that it starts from."""
+    folds: int = 0
+    """F, the folds of users whose own steps it can leave out while they are trained."""
+
+    def arrays(self, shape: Shape, history_length: int) -> dict[str, NDArray[Any]]:
+        """All its arrays as they are before any start, float32 or integers."""
+        raise NotImplementedError
+
+    def score(self, held: Held, query: TermQuery) -> Array:
+        """float[B, M], what the nodes get; [B, n] of a whole level."""
+        raise NotImplementedError
+
+    def start(self, held: Mapping[str, NDArray[Any]], counted: Counted) -> None:
+        """Set the arrays from what was counted, before any training."""
+
+    def move(self, held: Mapping[str, NDArray[Any]], place: IndexArray, shape: Shape) -> None:
+        """Let what stood on leaf l stand on leaf `place[l]`, -1 where nothing stood; int64[capacity]."""
+        if self.by_node:
+            raise NotImplementedError(f"the term '{self.name}' has arrays by node and no move; give it one")
+
+    def weights(self, held: Held) -> Held:
+        """What `score` and answers take, by the same names, of what is held while training."""
+        return held
+
+    def seen_again(self, held: Held) -> bool:
+        """Whether items of the history are to be candidates of their own, as a beam may miss their leaves."""
+        return False
+
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """The arrays that answers need, of the smallest tree: their names, types and numbers of axes."""
+        return {name: array for name, array in self.arrays(_SMALLEST, 1).items() if name not in self.training}
+
+    def check(self, held: Mapping[str, NDArray[Any]], num_nodes: int, history_length: int) -> None:
+        """Raise `ArtefactError` naming an array of an answer that does not fit."""
+        for name, like in self.kept().items():
+            self._check_array(name, held[name], like, num_nodes, history_length)
+
+    def check_tree(self, held: Mapping[str, NDArray[Any]], shape: Shape) -> None:
+        """Raise `ArtefactError` naming an array whose values do not fit the tree."""
+
+    def _check_array(
+        self, name: str, array: NDArray[Any], like: NDArray[Any], num_nodes: int, history_length: int
+    ) -> None:
+        full = f"{self.name}.{name}"
+        first = num_nodes if name in self.by_node else history_length if name in self.by_place else None
+        if array.ndim != like.ndim or (first is not None and len(array) != first):
+            axes = "(any" if first is None else f"({first}"
+            raise ArtefactError(f"{full} has shape {array.shape}; expected {axes}{', any' * (like.ndim - 1)})")
+        if array.size == 0:
+            raise ArtefactError(f"{full} is empty")
+        if array.dtype != like.dtype or not array.flags.c_contiguous:
+            raise ArtefactError(f"{full} is {array.dtype}; expected contiguous {like.dtype}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ArtefactError(f"{full} holds NaN or infinity; the model was not saved from a sound training")
+
+
+@dataclass(frozen=True, slots=True)
+class TermArrays:
+    """A term and its arrays, as an answer has them."""
+
+    term: Term
+    arrays: dict[str, NDArray[Any]]
+
+    def score(self, query: TermQuery) -> Array:
+        """See `Term.score`."""
+        return self.term.score(self.arrays, query)
+
+    def cut(self, num_nodes: int) -> TermArrays:
+        """What a tree of the first `num_nodes` nodes has of it."""
+        first = {name: self.arrays[name][:num_nodes] for name in self.term.by_node if name in self.arrays}
+        return replace(self, arrays=self.arrays | first)
+
+    def of_type(self, dtype: Any) -> TermArrays:
+        """The same with floats of another type."""
+        floats = {name: array for name, array in self.arrays.items() if array.dtype.kind == "f"}
+        return replace(self, arrays=self.arrays | {name: floats[name].astype(dtype, copy=False) for name in floats})
+
+
+def by_name(terms: Iterable[Term]) -> dict[str, Term]:
+    """Terms by their names. Errors: `InputError` on a name that is none, or that two have."""
+    named: dict[str, Term] = {}
+    for term in terms:
+        if not term.name.isidentifier() or term.name in named:
+            raise InputError(f"a term's name is '{term.name}'; give each an identifier of its own")
+        named[term.name] = term
+    return named
+
+
+def rows_of(array_X: Array, index: Array) -> Array:
+    """[*index, ...]: the rows of an array that an index of any number of axes names."""
+    xp = array_namespace(array_X, index)
+    rows = xp.take(array_X, xp.reshape(index, (-1,)), axis=0)
+    return xp.reshape(rows, (*index.shape, *array_X.shape[1:]))
+
+
+def added_up(values_E: Array, at_E: Array, size: int) -> Array:
+    """float[size]: the sum of the values at each place, which the array API has no function for."""
+    if is_torch_array(values_E):
+        return values_E.new_zeros(size).index_add(0, at_E, values_E)
+    return np.bincount(at_E, values_E, minlength=size).astype(values_E.dtype)
+
+
+def sums_of_leaves(leaves_C: FloatArray, shape: Shape) -> FloatArray:
+    """[V, ...]: of every node the sum of what the leaves below it have; the leaves come last."""
+    sizes = [shape.level_size(level) for level in range(1, shape.depth + 1)]
+    return np.concatenate([leaves_C.reshape(size, -1, *leaves_C.shape[1:]).sum(axis=1) for size in sizes])
+
+
+def moved_leaves(leaves_C: FloatArray, place: IndexArray) -> FloatArray:
+    """[capacity, ...]: what leaves have, where `place` says that it stands now; 0 where nothing does."""
+    result = np.zeros_like(leaves_C)
+    result[place[place >= 0]] = leaves_C[place >= 0]
+    return result
