@@ -4,7 +4,8 @@
     python -m benchmarks.golden compare A B [--only dtr,ranker] [--allow-renamed]
 
 `record` drives the command line of the code in SRC, by default of this checkout: each case is fitted by a fixed number
-of steps, evaluated and asked. One JSON a case, OUT/<log>/<case>.json: hashes of all arrays, metrics, answers; refused
+of steps, evaluated and asked. One JSON a case, OUT/<log>/<case>.json: metrics, answers, and hashes of all arrays, those
+of the artefact ("tensors") and of the last checkpoint ("run": the weights and optimisers of the last step); refused
 commands are in refusals.json. One log is planted, the other is LOG, of which the first users are taken. Records are of
 one machine: another processor rounds otherwise. `--only` takes cases, methods and "refusals".
 """
@@ -127,10 +128,11 @@ def serve() -> None:
     """Load all modules once, then fork for every command that a line of stdin names; say its exit code."""
     import beamwood
 
-    for module in pkgutil.walk_packages(beamwood.__path__, "beamwood."):
-        if not module.name.endswith("__main__"):
+    modules = [module.name for module in pkgutil.walk_packages(beamwood.__path__, "beamwood.")]
+    for name in ("torch._dynamo", *modules):
+        if not name.endswith("__main__"):
             with contextlib.suppress(ImportError):
-                importlib.import_module(module.name)
+                importlib.import_module(name)
     gc.freeze()
     print(Path(beamwood.__file__).resolve(), flush=True)
     for line in sys.stdin:
@@ -207,11 +209,12 @@ class Recorder:
         return self.fit(CASES[name], f"fits/{name}")
 
     def record(self, name: str) -> dict[str, Any]:
-        """How a case was fitted, its arrays, its metrics, its answers."""
+        """How a case was fitted, what it measured on the way, its arrays, its metrics, its answers."""
         fitted, folder = self.fitted(name), f"fits/{name}"
         if fitted.code:
             return {"fit": noted(fitted)}
-        steps = re.findall(r"^step (\d+): \S+ (-?[\d.]+)", fitted.err, re.MULTILINE)
+        run = self.log.folder / f"{folder}.run"
+        steps = [json.loads(line) for file in sorted(run.rglob("metrics.jsonl")) for line in file.open()]
         evaluated = self.program("evaluate", folder, "--tail", "0.3", "--sampled", "20", "--json")
         answers = {}
         for ask, words in self.log.asks.items():
@@ -219,8 +222,9 @@ class Recorder:
             answers[ask] = noted(asked) | {"rows": asked.document or []}
         return {
             "fit": noted(fitted) | {"training": numbers(fitted.document["training"], all_kinds=True)},
-            "validation": {step: float(value) for step, value in steps},
+            "steps": numbers(steps),
             "tensors": tensors(self.log.folder / folder),
+            "run": tensors(run),
             "evaluate": noted(evaluated),
             "metrics": numbers(evaluated.document or {}),
             "answers": answers,
@@ -228,7 +232,7 @@ class Recorder:
 
     def refusals(self) -> dict[str, Any]:
         """Exit code and last line of each command that is refused."""
-        found = {name: noted(self.fit(case, "fits/refused")) for name, case in REFUSED_FITS.items()}
+        found = {name: noted(self.fit(case, f"fits/{name}")) for name, case in REFUSED_FITS.items()}
         for name, words in REFUSED_CALLS.items():
             found[name] = noted(self.program(*self._placed(words).split()))
         return found
@@ -301,13 +305,18 @@ def changed(what: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[s
     a, b = ({renamed(name): value for name, value in side.items()} for side in (a, b))
     for side, names in (("first", a.keys() - b.keys()), ("second", b.keys() - a.keys())):
         if names:
-            yield f"{what}: only in the {side}: {', '.join(sorted(names))}"
+            yield f"{what}: only in the {side}: {few(sorted(names))}"
     differing = {name: (a[name], b[name]) for name in a.keys() & b.keys() if a[name] != b[name]}
     if not differing:
         return
     far, name = max((distance(*pair), name) for name, pair in differing.items())
     values = " / ".join(map(str, differing[name]))
     yield f"{what}: {len(differing)} of {len(a)} differ, most {name} by {far:.3g}: {values}"
+
+
+def few(names: list[str]) -> str:
+    """The first names, and how many there are besides."""
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def distance(a: Any, b: Any) -> float:
@@ -325,11 +334,11 @@ def changed_rows(what: str, a: list[dict[str, Any]], b: list[dict[str, Any]]) ->
         yield f"{what}: {items} of {len(a)} queries have other items; scores differ by {most:.3g} at most"
 
 
-def changed_tensors(a: Mapping[str, Any], b: Mapping[str, Any], *, allow_renamed: bool) -> Iterator[str]:
+def changed_tensors(part: str, a: Mapping[str, Any], b: Mapping[str, Any], *, allow_renamed: bool) -> Iterator[str]:
     """Arrays with other content, those that only their name tells apart, and those in one record alone."""
     differing = [name for name in a if name in b and a[name] != b[name]]
     gone, new = ([name for name in one if name not in other] for one, other in ((a, b), (b, a)))
-    moved = {}
+    moved: dict[str, str] = {}
     for name in gone:
         twin = next((other for other in new if b[other] == a[name] and other not in moved.values()), None)
         moved |= {name: twin} if twin else {}
@@ -339,7 +348,7 @@ def changed_tensors(a: Mapping[str, Any], b: Mapping[str, Any], *, allow_renamed
     parts["renamed"] = [] if allow_renamed else [f"{old} -> {name}" for old, name in moved.items()]
     for what, names in parts.items():
         if names:
-            yield f"tensors: {len(names)} {what} ({same} of {len(a)} equal): {', '.join(names)}"
+            yield f"{part}: {len(names)} {what} ({same} of {len(a)} equal): {few(names)}"
 
 
 def differences(a: dict[str, Any], b: dict[str, Any], *, allow_renamed: bool = False) -> Iterator[str]:
@@ -352,9 +361,10 @@ def differences(a: dict[str, Any], b: dict[str, Any], *, allow_renamed: bool = F
         without = ({k: v for k, v in side.get(part, {}).items() if k != "training"} for side in (a, b))
         yield from changed(part, *without)
     yield from changed("training", a["fit"].get("training", {}), b["fit"].get("training", {}))
-    for part in ("validation", "metrics"):
+    for part in ("steps", "metrics"):
         yield from changed(part, a.get(part, {}), b.get(part, {}))
-    yield from changed_tensors(a.get("tensors", {}), b.get("tensors", {}), allow_renamed=allow_renamed)
+    for part in ("tensors", "run"):
+        yield from changed_tensors(part, a.get(part, {}), b.get(part, {}), allow_renamed=allow_renamed)
     answers = [side.get("answers", {}) for side in (a, b)]
     for ask in sorted(answers[0].keys() | answers[1].keys()):
         rows = [side.get(ask, {}) for side in answers]

@@ -31,7 +31,8 @@ class Case:
 LOOP: Settings = {"max_steps": 40, "evaluate_every": 15, "batch_size": 16, "warmup_steps": 5, "learning_rate": 0.01}
 WIDE: Settings = {"width": 16, "length": 12}
 SHAPE: Settings = {"branching": 4, "width": 8, "attention_hidden": 8, "windows": [8, 4, 2, 1], "mlp": [16, 8]}
-TREE: Settings = LOOP | SHAPE | {"beam_width": 20, "bf16": False}
+FASTER: Settings = {"max_steps": 60, "batch_size": 32, "learning_rate": 0.005}
+TREE: Settings = LOOP | FASTER | SHAPE | {"beam_width": 20, "bf16": False}
 PAPER: Settings = {
     **{"branching": 2, "norm": "batch", "activation": "prelu", "unit_coordinate": False, "attention_start": None},
     **{"node_start": "random", "tree": "random", "targets": 1, "horizon": 1, "examples": "positions", "amsgrad": True},
@@ -47,12 +48,14 @@ OTHER: Settings = {
     "depth_alpha": 0.5,
 }
 ENCODER: Settings = LOOP | WIDE | {"num_heads": 2, "hidden": 16, "num_vertical": 2, "num_horizontal": 4}
+S_DPO: Settings = {"preference": "s-dpo", "negatives": "top", "tied": False, "horizon": 3}
 SAMPLED: Settings = {"sampled_negatives": 20, "embedding_optimizer": "lazy-adam"}
 TOWERS: Settings = LOOP | WIDE | {"batch_size": 64, "hidden": 16, "item_start": "random"}
 MF: Settings = TOWERS | {"user_tower": "mf"}
 PAIRS: Settings = LOOP | {"width": 8, "length": 12, "attention": [8], "mlp": [16, 8]}
 RANKED: Settings = PAIRS | {"num_candidates": 30, "max_examples": 500, "num_negatives": 10}
 COLUMNS: Settings = {"item_columns": ["category"], "user_columns": ["group", "age"]}
+ALONE: Settings = {"item_start": "random", "learning_rate": 0.03, "retriever_weight": 0, "repeat_weight": 0}
 CONTEXT: Settings = {"context_columns": ["device"], "horizon": 1, "num_targets": 1}
 OUT1, BEHIND = "--split leave-one-out", "--retriever {dtr}"
 
@@ -65,7 +68,8 @@ CASES: dict[str, Case] = {
     "ease": Case("ease"),
     **{method: Case(method, TREE) for method in ("dtr", "tdm", "jtm", "otm", "plt", "din")},
     **{method: Case(method, ENCODER) for method in ("sasrec", "gru4rec", "caser", "fmlp")},
-    **{method: Case(method, LOOP, "--from {sasrec}") for method in ("lpo4rec", "melt", "cities")},
+    "lpo4rec": Case("lpo4rec", ENCODER, "--from {sasrec}"),
+    **{method: Case(method, LOOP, "--from {sasrec}") for method in ("melt", "cities")},
     "dtr-plain": Case("dtr", TREE | PLAIN | OTHER),
     "dtr-walks": Case("dtr", TREE | RL | {"negatives": "tree", "num_negatives": 8, "estimator": "{sasrec}"}),
     "dtr-normalised": Case("dtr", TREE | RL | {"normalised_labels": True, "estimator": "transitions"}),
@@ -87,7 +91,7 @@ CASES: dict[str, Case] = {
     "sasrec-untied": Case("sasrec", ENCODER | {"tied": False, "item_start": "random", "horizon": 3}),
     "sasrec-column": Case("sasrec", ENCODER | {"item_column": "vector"}),
     "sasrec-out1": Case("sasrec", ENCODER, OUT1),
-    "lpo4rec-s-dpo": Case("lpo4rec", LOOP | {"preference": "s-dpo", "negatives": "top"}, "--from {sasrec-untied}"),
+    "lpo4rec-s-dpo": Case("lpo4rec", ENCODER | S_DPO, "--from {sasrec-untied}"),
     "two_tower": Case("two_tower", TOWERS),
     "two_tower-start": Case("two_tower", TOWERS | {"item_start": "transitions", "item_columns": ["category"]}),
     "two_tower-mf": Case("two_tower", MF, OUT1),
@@ -102,7 +106,7 @@ CASES: dict[str, Case] = {
     "ranker-din": Case("ranker", PAIRS | {"model": "din", "loss": "list-mle", "item_start": "random"}),
     "ranker-din-guided": Case("ranker", PAIRS | {"model": "din"}),
     "two-stage": Case("two-stage", RANKED, BEHIND),
-    "two-stage-alone": Case("two-stage", RANKED | {"item_start": "random", "retriever_weight": 0}, BEHIND),
+    "two-stage-alone": Case("two-stage", RANKED | ALONE, BEHIND),
     "two-stage-harmonised": Case("two-stage", RANKED | {"training": "harmonised", "negatives": "candidates"}, BEHIND),
     "two-stage-context": Case("two-stage", RANKED | CONTEXT, BEHIND, "--context device=phone"),
     "two-stage-counted": Case("two-stage", {"num_candidates": 30}, f"{BEHIND} --ranker cooccurrence"),
@@ -123,7 +127,7 @@ REFUSED_FITS: dict[str, Case] = {
     "column unknown": Case("sasrec", ENCODER | {"item_column": "colour"}),
     "split for mf": Case("two_tower", MF),
     "split unknown": Case("popularity", {}, "--split user"),
-    "from missing": Case("lpo4rec"),
+    "from missing": Case("melt"),
     "from for dtr": Case("dtr", {}, "--from {sasrec}"),
     "from another method": Case("melt", {}, "--from {dtr}"),
     "from another split": Case("melt", {}, "--from {sasrec-out1}"),
@@ -207,6 +211,8 @@ def real_log(folder: Path, log: str, items: str | None, num_users: int) -> Log:
     """The first users of a log in the common columns, and the items of its table; without one, each a category."""
     rows = pl.read_parquet(log).select("user_id", "item_id", "timestamp")
     rows = rows.filter(pl.col("user_id").is_in(rows["user_id"].unique().sort().head(num_users).implode()))
-    table = rows.select("item_id", category="item_id").cast({"category": pl.String}) if items is None else None
-    table = pl.read_parquet(items).select("item_id", "category") if table is None else table
+    if items is None:
+        table = rows.select("item_id", category=pl.col("item_id").cast(pl.String))
+    else:
+        table = pl.read_parquet(items).select("item_id", "category")
     return Log.write(folder, rows, table.unique("item_id").sort("item_id"))
