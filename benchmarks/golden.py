@@ -250,7 +250,7 @@ def numbers(document: Any, name: str = "", *, all_kinds: bool = False) -> dict[s
     )
     found: dict[str, Any] = {}
     for key, value in parts:
-        if not str(key).endswith("seconds"):
+        if not str(key).endswith(("seconds", "per_second")):
             found |= numbers(value, f"{name}/{key}" if name else str(key), all_kinds=all_kinds)
     leaf = isinstance(document, int | float) or (all_kinds and not isinstance(document, dict | list))
     return {name: document} if leaf else found

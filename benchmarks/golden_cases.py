@@ -47,7 +47,13 @@ OTHER: Settings = {
     "weight_decay": 0.01,
     "depth_alpha": 0.5,
 }
-ENCODER: Settings = LOOP | WIDE | {"num_heads": 2, "hidden": 16, "num_vertical": 2, "num_horizontal": 4}
+ENCODER: Settings = LOOP | WIDE | {"num_heads": 2}
+ENCODERS: dict[str, Settings] = {
+    "sasrec": ENCODER,
+    "gru4rec": LOOP | WIDE | {"hidden": 16},
+    "caser": LOOP | WIDE | {"num_vertical": 2, "num_horizontal": 4},
+    "fmlp": LOOP | WIDE,
+}
 S_DPO: Settings = {"preference": "s-dpo", "negatives": "top", "tied": False, "horizon": 3}
 SAMPLED: Settings = {"sampled_negatives": 20, "embedding_optimizer": "lazy-adam"}
 TOWERS: Settings = LOOP | WIDE | {"batch_size": 64, "hidden": 16, "item_start": "random"}
@@ -67,7 +73,7 @@ CASES: dict[str, Case] = {
     "transitions-time": Case("transitions", {}, "--split time"),
     "ease": Case("ease"),
     **{method: Case(method, TREE) for method in ("dtr", "tdm", "jtm", "otm", "plt", "din")},
-    **{method: Case(method, ENCODER) for method in ("sasrec", "gru4rec", "caser", "fmlp")},
+    **{method: Case(method, settings) for method, settings in ENCODERS.items()},
     "lpo4rec": Case("lpo4rec", ENCODER, "--from {sasrec}"),
     **{method: Case(method, LOOP, "--from {sasrec}") for method in ("melt", "cities")},
     "dtr-plain": Case("dtr", TREE | PLAIN | OTHER),

@@ -31,6 +31,7 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
     from beamwood.fitting.vectors.sequence import SequenceTask
     from beamwood.fitting.vectors.towers import TwoTowerTask
     from beamwood.methods import dtr, ranker, sasrec, two_tower
+    from beamwood.models.encoders import ENCODERS
     from beamwood.tree import random_tree
 
     rng = np.random.default_rng(0)
@@ -56,7 +57,7 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
         sequence = sasrec.Config(
             **{"loss.sampled_negatives": 1000, "start.items": "random", "optimiser.embeddings": optimizer}
         )
-        return SequenceTask(train, sequence, encoder="sasrec", seed=0), sequence.loop.batch_size
+        return SequenceTask(train, sequence, encoder=ENCODERS["sasrec"], seed=0), sequence.loop.batch_size
     pairs = ranker.Config(
         **{
             "model.kind": "din",

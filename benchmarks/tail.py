@@ -32,8 +32,6 @@ FORM: dict[str, Any] = {
     "start.items": "random",
     "model.width": 64,
     "model.length": 20,
-    "model.num_blocks": 1,
-    "model.num_heads": 2,
     "model.dropout": 0.2,
     "optimiser.learning_rate": 1e-2,
     "optimiser.weight_decay": 0.3,
@@ -42,8 +40,9 @@ FORM: dict[str, Any] = {
     "loop.max_steps": 2100,
     "loop.evaluate_every": 350,
 }
+SASREC: dict[str, Any] = FORM | {"model.num_blocks": 1, "model.num_heads": 2}
 # Alignment goes on from the fitted model for so long.
-ALIGNED: dict[str, Any] = FORM | {
+ALIGNED: dict[str, Any] = SASREC | {
     "optimiser.learning_rate": 1e-3,
     "optimiser.warmup_steps": 20,
     "loop.max_steps": 350,
@@ -54,22 +53,22 @@ ON_TOP: dict[str, Any] = {"loop.max_steps": 600, "loop.evaluate_every": 100}
 PAPER = {"loss.pi": "prob", "loss.tau": 0.1}
 COUNTED = {"popularity": "popularity", "co-occurrence": "cooccurrence", "transitions": "transitions"}
 SCRATCH: dict[str, tuple[str, dict[str, Any]]] = {
-    "sasrec": ("sasrec", FORM),
+    "sasrec": ("sasrec", SASREC),
     "gru4rec": ("gru4rec", FORM),
     # A window for each prefix: as many examples a step as the others' positions.
     "caser": ("caser", FORM | {"model.length": 10, "loop.batch_size": 704}),
-    "fmlp": ("fmlp", FORM | {"loop.batch_size": 704}),
-    "sasrec, no decay": ("sasrec", FORM | {"optimiser.weight_decay": 0.0, "model.dropout": 0.5}),
-    "r2rec, from scratch": ("lpo4rec", FORM | {"loss.preference": "none", "loss.reweight_strength": 2}),
-    "lpo4rec, from scratch": ("lpo4rec", FORM),
-    "lpo4rec, paper's pi, from scratch": ("lpo4rec", FORM | PAPER),
-    "reweighting alone, from scratch": ("lpo4rec", FORM | {"loss.preference": "none"}),
-    "lpo4rec, no reweighting, from scratch": ("lpo4rec", FORM | {"loss.reweight": False}),
+    "fmlp": ("fmlp", FORM | {"model.num_blocks": 1, "loop.batch_size": 704}),
+    "sasrec, no decay": ("sasrec", SASREC | {"optimiser.weight_decay": 0.0, "model.dropout": 0.5}),
+    "r2rec, from scratch": ("lpo4rec", SASREC | {"loss.preference": "none", "loss.reweight_strength": 2}),
+    "lpo4rec, from scratch": ("lpo4rec", SASREC),
+    "lpo4rec, paper's pi, from scratch": ("lpo4rec", SASREC | PAPER),
+    "reweighting alone, from scratch": ("lpo4rec", SASREC | {"loss.preference": "none"}),
+    "lpo4rec, no reweighting, from scratch": ("lpo4rec", SASREC | {"loss.reweight": False}),
 }
 # The same with item vectors that start from transitions and do not decay; half of the steps are enough then.
 START: dict[str, Any] = {"start.items": "transitions", "optimiser.item_decay": 0.0, "loop.max_steps": 1050}
 SCRATCH |= {
-    f"lpo4rec, paper's pi, e^{power} : 1, from scratch": ("lpo4rec", FORM | PAPER | {"loss.reweight_strength": power})
+    f"lpo4rec, paper's pi, e^{power} : 1, from scratch": ("lpo4rec", SASREC | PAPER | {"loss.reweight_strength": power})
     for power in (1.5, 2)
 }
 SCRATCH |= {
@@ -86,7 +85,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     **{f"K {value}": {"loss.num_negatives": value} for value in (1, 3, 30)},
 }
 SCRATCH |= {
-    f"lpo4rec, paper's pi, {name}, started": ("lpo4rec", FORM | PAPER | START | change)
+    f"lpo4rec, paper's pi, {name}, started": ("lpo4rec", SASREC | PAPER | START | change)
     for name, change in CHANGES.items()
 }
 FROM: dict[str, tuple[str, dict[str, Any]]] = {
@@ -237,7 +236,7 @@ def cost(arguments: argparse.Namespace) -> None:
     if not start.exists():
         module = load_method("sasrec")
         config = module.Config(
-            **(LOOP | FORM | parsed(arguments.set) | {"loop.max_steps": 2, "loop.evaluate_every": 2})
+            **(LOOP | SASREC | parsed(arguments.set) | {"loop.max_steps": 2, "loop.evaluate_every": 2})
         )
         module.fitted(split, config, progress=False).save(start)
     results = {}

@@ -11,17 +11,24 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
+from beamwood.models.encoders import ENCODERS
 from beamwood.training.run_folder import RunFolder
 
-SMALL = {
-    "model.width": 8,
-    "model.length": 6,
-    "model.num_blocks": 1,
-    "model.num_heads": 2,
-    "model.hidden": 6,
-    "loop.batch_size": 16,
+SMALL = {"model.width": 8, "model.length": 6, "loop.batch_size": 16}
+SIZES = {
+    "sasrec": {"model.num_blocks": 1, "model.num_heads": 2},
+    "gru4rec": {"model.hidden": 6},
+    "caser": {},
+    "fmlp": {"model.num_blocks": 1},
 }
-NAMES = ["sasrec", "gru4rec", "caser", "fmlp"]
+
+
+def small(name, **more):
+    return load_method(name).Config(**SMALL, **SIZES[name], **more)
+
+
+def task_of(split, name, **more):
+    return SequenceTask(split.train, small(name, **more), encoder=ENCODERS[name], seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +39,11 @@ def split():
     return leave_one_out(Dataset.from_log(read_log(market.log), table))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SIZES)
 def test_a_resumed_run_equals_an_uninterrupted_one_and_loads(split, tmp_path, name):
     module = load_method(name)
-    config = module.Config(
-        **SMALL,
-        **{"loop.max_steps": 6, "optimiser.decay_steps": 6, "loop.evaluate_every": 3, "choose.validation_users": 20},
-    )
+    steps = {"loop.max_steps": 6, "optimiser.decay_steps": 6, "loop.evaluate_every": 3}
+    config = small(name, **steps, **{"choose.validation_users": 20})
     whole = module.fitted(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
     half = config.changed({"loop.max_steps": 3})
     module.fitted(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
@@ -52,7 +57,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_loads(split, tmp_path, na
 
 @pytest.mark.parametrize("name", ["caser", "fmlp"])
 def test_windows_that_end_at_each_position(split, name):
-    task = SequenceTask(split.train, load_method(name).Config(**SMALL), encoder=name, seed=0)
+    task = task_of(split, name)
     histories = split.train.histories
     assert task.num_examples == int(np.maximum(histories.lengths - 1, 0).sum())
     rows = np.arange(task.num_examples)
@@ -68,9 +73,9 @@ def test_windows_that_end_at_each_position(split, name):
     assert place == len(rows)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SIZES)
 def test_a_bound_ahead_is_kept(split, name):
-    task = SequenceTask(split.train, load_method(name).Config(**SMALL, **{"examples.horizon": 2}), encoder=name, seed=0)
+    task = task_of(split, name, **{"examples.horizon": 2})
     rows = np.arange(30)
     batch = task.batch(rows)
     for user, items, targets in zip(task.users[rows], batch.items_BL, batch.targets_BL, strict=True):
@@ -83,46 +88,31 @@ def test_a_bound_ahead_is_kept(split, name):
 @pytest.mark.parametrize(
     "options", [{"model.tied": False}, {"model.item_column": "text"}, {"loss.sampled_negatives": 30}]
 )
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SIZES)
 def test_options_train_and_load(split, tmp_path, name, options):
     module = load_method(name)
-    config = module.Config(
-        **SMALL, **options, **{"loop.max_steps": 4, "loop.evaluate_every": 2, "choose.validation_users": 20}
-    )
+    steps = {"loop.max_steps": 4, "loop.evaluate_every": 2, "choose.validation_users": 20}
+    config = small(name, **options, **steps)
     fitted = module.fitted(split, config, progress=False)
     fitted.save(tmp_path / "saved")
     assert beamwood.load(tmp_path / "saved").recommend([[1, 2]], k=5) == fitted.recommend([[1, 2]], k=5)
 
 
 def test_item_vectors_come_from_the_column(split):
-    task = SequenceTask(
-        split.train, load_method("sasrec").Config(**SMALL, **{"model.item_column": "text"}), encoder="sasrec", seed=0
-    )
+    task = task_of(split, "sasrec", **{"model.item_column": "text"})
     given = torch.tensor(split.train.item_table.frame["text"].to_list(), dtype=torch.float32)
     linear = task.model.items.linear
     assert torch.allclose(task.model.items.weight, given @ linear.weight.T + linear.bias, atol=1e-5)
     assert "items.weight" not in dict(task.model.named_parameters())
     for column, message in (("txt", "is not in the item table"), ("category", "no lists of numbers")):
         with pytest.raises(InputError, match=message):
-            SequenceTask(
-                split.train,
-                load_method("sasrec").Config(**SMALL, **{"model.item_column": column}),
-                encoder="sasrec",
-                seed=0,
-            )
+            task_of(split, "sasrec", **{"model.item_column": column})
 
 
 def test_the_sampled_loss_goes_to_the_full_one(split):
-    full = SequenceTask(split.train, load_method("sasrec").Config(**SMALL), encoder="sasrec", seed=0)
-    many = SequenceTask(
-        split.train,
-        load_method("sasrec").Config(**SMALL, **{"loss.sampled_negatives": 60_000}),
-        encoder="sasrec",
-        seed=0,
-    )
-    few = SequenceTask(
-        split.train, load_method("sasrec").Config(**SMALL, **{"loss.sampled_negatives": 5}), encoder="sasrec", seed=0
-    )
+    full = task_of(split, "sasrec")
+    many = task_of(split, "sasrec", **{"loss.sampled_negatives": 60_000})
+    few = task_of(split, "sasrec", **{"loss.sampled_negatives": 5})
     queries = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
     targets = torch.arange(12)
     with torch.no_grad():

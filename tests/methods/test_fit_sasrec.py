@@ -10,6 +10,7 @@ from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.methods.sasrec import METHOD, Config
+from beamwood.models.encoders import ENCODERS
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import Query
 
@@ -42,7 +43,9 @@ def test_learns_the_market(split):
 
 @pytest.mark.parametrize("horizon", [1, 3, 0])
 def test_targets_follow_within_the_horizon(split, horizon):
-    task = SequenceTask(split.train, Config(**SMALL, **{"examples.horizon": horizon}), encoder="sasrec", seed=0)
+    task = SequenceTask(
+        split.train, Config(**SMALL, **{"examples.horizon": horizon}), encoder=ENCODERS["sasrec"], seed=0
+    )
     rows = np.arange(60)
     batch = task.batch(rows)
     for row, items, targets in zip(rows, batch.items_BL.numpy(), batch.targets_BL.numpy(), strict=True):

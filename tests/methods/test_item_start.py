@@ -15,6 +15,7 @@ from beamwood.fitting.vectors.item_start import surroundings, transition_vectors
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.methods.sasrec import Config
+from beamwood.models.encoders import ENCODERS
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,7 @@ def test_a_model_starts_from_them(split, encoder, tied):
                     "start.items": start,
                 }
             ),
-            encoder=encoder,
+            encoder=ENCODERS[encoder],
             seed=1,
         )
         for start in ("random", "transitions")
@@ -179,7 +180,7 @@ def test_item_vectors_can_be_spared_the_decay(split, item_decay):
             "optimiser.item_decay": item_decay,
         }
     )
-    task = SequenceTask(split.train, config, encoder="sasrec", seed=1)
+    task = SequenceTask(split.train, config, encoder=ENCODERS["sasrec"], seed=1)
     before = {name: value.clone() for name, value in task.model.state_dict().items()}
     for parameter in task.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -192,13 +193,13 @@ def test_item_vectors_can_be_spared_the_decay(split, item_decay):
 def test_up_to_a_size_models_start_from_them_unasked(split, monkeypatch):
     config = {"model.width": 8, "model.length": 8}
     asked, unasked = (
-        SequenceTask(split.train, Config(**config | more), encoder="sasrec", seed=1)
+        SequenceTask(split.train, Config(**config | more), encoder=ENCODERS["sasrec"], seed=1)
         for more in ({"start.items": "transitions"}, {})
     )
     assert torch.equal(unasked.model.items.weight, asked.model.items.weight)
     monkeypatch.setattr(settings, "LARGEST", len(split.train.items) - 1)
     drawn, large = (
-        SequenceTask(split.train, Config(**config | more), encoder="sasrec", seed=1)
+        SequenceTask(split.train, Config(**config | more), encoder=ENCODERS["sasrec"], seed=1)
         for more in ({"start.items": "random"}, {})
     )
     assert torch.equal(large.model.items.weight, drawn.model.items.weight)

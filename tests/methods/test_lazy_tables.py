@@ -14,6 +14,7 @@ from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.towers import TwoTowerTask
 from beamwood.losses.levels import LEVEL_LOSSES
 from beamwood.methods import dtr, gru4rec, load_method, ranker, sasrec, tdm, two_stage, two_tower
+from beamwood.models.encoders import ENCODERS
 from beamwood.sampling.levels import DistinctNegatives
 from beamwood.training.step import train_step
 from beamwood.tree import random_tree
@@ -60,7 +61,7 @@ def task_of(split, method, options):
         config = method.Config(**{"model.width": 8, "model.dropout": 0.0}, **options)
         if method is two_tower:
             return TwoTowerTask(split.train, config, seed=0)
-        return SequenceTask(split.train, config, encoder=method.METHOD.name, seed=0)
+        return SequenceTask(split.train, config, encoder=ENCODERS[method.METHOD.name], seed=0)
     if method is ranker:
         config = ranker.Config(**options)
         return (GuidedTask if config.loss.kind == "guided" else ListTask)(split.train, config, seed=0)

@@ -153,7 +153,8 @@ def test_the_loss_is_the_papers_formula(split, monkeypatch, pi):
 
 def test_a_recurrent_start_keeps_its_length(split, tmp_path):
     module = load_method("gru4rec")
-    module.fitted(split, module.Config(**SMALL, **{"loop.max_steps": 1}), progress=False).save(tmp_path / "gru")
+    small = {"model.width": 8, "model.length": 12, "loop.max_steps": 1}
+    module.fitted(split, module.Config(**small), progress=False).save(tmp_path / "gru")
     config = Config(**SMALL, **{"model.encoder": "gru4rec", "start.folder": str(tmp_path / "gru")})
     assert PreferenceTask(split, config, seed=0).searcher().encoder.length == 12
     with pytest.raises(InputError, match=r"was fitted with length=12, not length=20; set model.length=12"):

@@ -80,19 +80,24 @@ TRAINED = '''
 from beamwood.fitting.settings import Loop
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
 from beamwood.methods import Method, Needs
+from beamwood.models.encoders import gru4rec
+
+
+class Model(gru4rec.Sizes, SequenceModel):
+    """A recurrent encoder."""
 
 
 class Config(SequenceConfig):
     """Small."""
 
-    model: SequenceModel = SequenceModel(width=4, length=5, hidden=6)
+    model: Model = Model(width=4, length=5, hidden=6)
     loop: Loop = Loop(max_steps=4, evaluate_every=2, batch_size=8)
 
 
 def fit(split, config, **options):
     from beamwood.fitting.vectors.sequence import fit_sequence
 
-    return fit_sequence(split, config, "gru4rec", **options)
+    return fit_sequence(split, config, gru4rec.ENCODER, **options)
 
 
 METHOD = Method(name="small_gru", summary="a small GRU", Config=Config, fit=fit, needs=Needs(steps=True))

@@ -19,7 +19,12 @@ from beamwood.methods import load_method
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists, Query
 
-SMALL = {"model.width": 8, "model.length": 10, "model.num_blocks": 1, "model.num_heads": 2, "model.hidden": 6}
+SMALL = {"model.width": 8, "model.length": 10}
+SIZES = {
+    "sasrec": {"model.num_blocks": 1, "model.num_heads": 2},
+    "gru4rec": {"model.hidden": 6},
+    "caser": {},
+}
 LOOP = {"loop.max_steps": 6, "loop.evaluate_every": 3, "choose.validation_users": 20}
 
 
@@ -39,7 +44,9 @@ def split(market):
 @pytest.fixture(scope="module", params=["sasrec", "gru4rec", "caser"])
 def start(split, market, request):
     module = load_method(request.param)
-    module.fitted(split, module.Config(**SMALL, **LOOP), progress=False).save(market / request.param)
+    module.fitted(split, module.Config(**SMALL, **SIZES[request.param], **LOOP), progress=False).save(
+        market / request.param
+    )
     return market / request.param
 
 
@@ -125,7 +132,7 @@ def test_melt_without_rare_items_keeps_their_vectors(market, tmp_path):
     split = leave_one_out(Dataset.from_log(read_log(market / "log.parquet"), ids))
     assert np.quantile(split.train.item_counts, 0.78) == 0
     sasrec = load_method("sasrec")
-    before = sasrec.fitted(split, sasrec.Config(**SMALL, **LOOP), progress=False)
+    before = sasrec.fitted(split, sasrec.Config(**SMALL, **SIZES["sasrec"], **LOOP), progress=False)
     before.save(tmp_path / "start")
     fitted = load_method("melt").fitted(split, config_of("melt", tmp_path / "start"), progress=False)
     assert np.array_equal(fitted.searcher.export()[1]["vectors"], before.searcher.export()[1]["vectors"])
@@ -211,8 +218,8 @@ def test_encoded_windows_are_those_histories(split, start):
 @pytest.mark.parametrize("name", ["melt", "cities"])
 def test_untied_vectors_are_refused(split, tmp_path, name):
     sasrec, module = load_method("sasrec"), load_method(name)
-    sasrec.fitted(split, sasrec.Config(**SMALL, **LOOP, **{"model.tied": False}), progress=False).save(
-        tmp_path / "untied"
-    )
+    sasrec.fitted(
+        split, sasrec.Config(**SMALL, **SIZES["sasrec"], **LOOP, **{"model.tied": False}), progress=False
+    ).save(tmp_path / "untied")
     with pytest.raises(InputError, match="fit it with tied=true"):
         module.fitted(split, config_of(name, tmp_path / "untied"), progress=False)

@@ -40,7 +40,6 @@ __all__ = [
     "LayerWidth",
     "Loop",
     "Mlp",
-    "NumHeads",
     "NumNegatives",
     "NumTargets",
     "Optimiser",
@@ -68,7 +67,6 @@ LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]
 Width = Annotated[LayerWidth, Field(description="columns of the vectors of items, or of nodes")]
 HistoryLength = Annotated[int, Field(ge=1, le=MAX_HISTORY, description="latest history items that count")]
 Dropout = Annotated[float, Field(ge=0, lt=1, description="share of the values that training leaves out")]
-NumHeads = Annotated[int, Field(ge=1, description="heads of attention (sasrec, cities); they divide the width")]
 Mlp = Annotated[tuple[LayerWidth, ...], Field(min_length=1, description="widths of the layers above the attention")]
 ItemColumns = Annotated[tuple[str, ...], Field(description="columns of the item table, as name or name:kind")]
 Horizon = Annotated[int, Field(ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")]

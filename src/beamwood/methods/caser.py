@@ -1,4 +1,4 @@
-"""Caser trained by softmax over the catalogue on every prefix; see `models.caser`.
+"""Caser trained by softmax over the catalogue on every prefix; see `models.encoders.caser`.
 
 Source: Tang and Wang, "Personalized Top-N Sequential Recommendation via Convolutional Sequence Embedding".
 """
@@ -12,15 +12,20 @@ from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.settings import Loop
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
 from beamwood.methods.method import Method, Needs
+from beamwood.models.encoders import caser
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["METHOD", "Config"]
 
 
+class Model(caser.Sizes, SequenceModel):
+    """Caser and the items' vectors."""
+
+
 class Config(SequenceConfig):
     """The paper's filters, on the latest 10 items: the filters grow with the square of the length."""
 
-    model: SequenceModel = SequenceModel(length=10, dropout=0.5)
+    model: Model = Model(length=10, dropout=0.5)
     loop: Loop = Loop(batch_size=256, max_steps=3000)
 
 
@@ -28,7 +33,7 @@ def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retrie
     """As `fit_sequence`."""
     from beamwood.fitting.vectors.sequence import fit_sequence
 
-    return fit_sequence(split, config, "caser", **options)
+    return fit_sequence(split, config, caser.ENCODER, **options)
 
 
 METHOD = Method(

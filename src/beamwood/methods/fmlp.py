@@ -1,4 +1,4 @@
-"""FMLP-Rec trained by softmax over the catalogue on every prefix; see `models.fmlp`.
+"""FMLP-Rec trained by softmax over the catalogue on every prefix; see `models.encoders.fmlp`.
 
 Source: Zhou et al., "Filter-enhanced MLP is All You Need for Sequential Recommendation".
 """
@@ -12,15 +12,20 @@ from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.settings import Loop
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
 from beamwood.methods.method import Method, Needs
+from beamwood.models.encoders import fmlp
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["METHOD", "Config"]
 
 
+class Model(fmlp.Sizes, SequenceModel):
+    """FMLP-Rec and the items' vectors."""
+
+
 class Config(SequenceConfig):
     """The paper's two blocks and length 50."""
 
-    model: SequenceModel = SequenceModel(length=50, dropout=0.5)
+    model: Model = Model(length=50, dropout=0.5)
     loop: Loop = Loop(batch_size=256, max_steps=3000)
 
 
@@ -28,7 +33,7 @@ def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retrie
     """As `fit_sequence`."""
     from beamwood.fitting.vectors.sequence import fit_sequence
 
-    return fit_sequence(split, config, "fmlp", **options)
+    return fit_sequence(split, config, fmlp.ENCODER, **options)
 
 
 METHOD = Method(

@@ -1,4 +1,4 @@
-"""GRU4Rec trained by softmax over the catalogue; see `models.gru4rec`.
+"""GRU4Rec trained by softmax over the catalogue; see `models.encoders.gru4rec`.
 
 Source: Hidasi et al., "Session-based Recommendations with Recurrent Neural Networks".
 """
@@ -11,22 +11,27 @@ from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
 from beamwood.methods.method import Method, Needs
+from beamwood.models.encoders import gru4rec
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["METHOD", "Config"]
 
 
+class Model(gru4rec.Sizes, SequenceModel):
+    """GRU4Rec and the items' vectors."""
+
+
 class Config(SequenceConfig):
     """The usual sizes: width 64, 128 units, one layer, dropout 0.3."""
 
-    model: SequenceModel = SequenceModel(dropout=0.3)
+    model: Model = Model(dropout=0.3)
 
 
 def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
     """As `fit_sequence`."""
     from beamwood.fitting.vectors.sequence import fit_sequence
 
-    return fit_sequence(split, config, "gru4rec", **options)
+    return fit_sequence(split, config, gru4rec.ENCODER, **options)
 
 
 METHOD = Method(

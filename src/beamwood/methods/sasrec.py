@@ -1,4 +1,4 @@
-"""SASRec trained by softmax over the catalogue; see `models.sasrec`.
+"""SASRec trained by softmax over the catalogue; see `models.encoders.sasrec`.
 
 Source: Kang and McAuley, "Self-Attentive Sequential Recommendation".
 """
@@ -9,22 +9,29 @@ from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.vectors.settings import SequenceConfig
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
 from beamwood.methods.method import Method, Needs
+from beamwood.models.encoders import sasrec
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["METHOD", "Config"]
 
 
+class Model(sasrec.Sizes, SequenceModel):
+    """SASRec and the items' vectors."""
+
+
 class Config(SequenceConfig):
     """SASRec; the defaults were chosen on validation data of `ml1m`."""
+
+    model: Model = Model()
 
 
 def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
     """As `fit_sequence`."""
     from beamwood.fitting.vectors.sequence import fit_sequence
 
-    return fit_sequence(split, config, "sasrec", **options)
+    return fit_sequence(split, config, sasrec.ENCODER, **options)
 
 
 METHOD = Method(

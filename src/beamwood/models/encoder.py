@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
 
 from beamwood.models.ops import Array, Parameters
 from beamwood.models.parameters import Parameter, Sizes
 
-__all__ = ["Encoder", "Forward"]
+__all__ = ["Encoder", "Forward", "NumBlocks", "NumHeads"]
+
+# Sizes that several encoders have.
+NumBlocks = Annotated[int, Field(ge=1, description="blocks of the encoder, one after the other")]
+NumHeads = Annotated[int, Field(ge=1, description="heads of attention; they divide the width")]
 
 
 class Forward(Protocol):

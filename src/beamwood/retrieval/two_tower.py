@@ -6,7 +6,7 @@ Shape legend: B rows, N items, U users, D width, M items a row, k results.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from pydantic import Field
 from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.kernels.din import MAX_HISTORY
-from beamwood.models.encoders import ENCODERS
+from beamwood.models.encoders import ENCODERS, EncoderName
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.ann import FaissIndex
 from beamwood.retrieval.apart import (
@@ -29,9 +29,12 @@ from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.vector import best_products
 from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
-__all__ = ["TwoTowerSearcher"]
+__all__ = ["TwoTowerSearcher", "UserTower"]
 
-UserTower = Literal["mf", "mean", "sasrec", "gru4rec", "caser", "fmlp"]
+if TYPE_CHECKING:
+    UserTower = str
+else:
+    UserTower = Literal["mf", "mean", EncoderName]
 
 
 class _Stored(StoredConfig):

@@ -24,6 +24,7 @@ from beamwood.fitting.vectors.sequence_start import load_start
 from beamwood.fitting.vectors.settings import PreferenceConfig
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS
+from beamwood.models.encoders import ENCODERS
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.head import Pi, candidates, head_negatives
@@ -40,7 +41,7 @@ class PreferenceTask(SequenceTask):
         loss = config.loss
         if loss.sampled_negatives is not None:
             raise InputError("loss.sampled_negatives is not for preference losses, which compare exact probabilities")
-        super().__init__(split.train, config, encoder=config.model.encoder, seed=seed)
+        super().__init__(split.train, config, encoder=ENCODERS[config.model.encoder], seed=seed)
         rule = TailRule(of=loss.tail_of, share=loss.tail_share)
         self.tail_N = torch.from_numpy(rule.tail(split.train).mask)
         self.reference: SequenceModel | None = None

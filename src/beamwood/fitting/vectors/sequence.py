@@ -23,10 +23,9 @@ from beamwood.fitting.options import TrainOptions, with_less_time
 from beamwood.fitting.repeats import fit_vectors
 from beamwood.fitting.settings import starts_from_transitions
 from beamwood.fitting.vectors.item_start import start_from_transitions
-from beamwood.fitting.vectors.settings import EncoderModel, EncoderName, SequenceConfig
+from beamwood.fitting.vectors.settings import EncoderModel, SequenceConfig
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
 from beamwood.models.encoder import Encoder
-from beamwood.models.encoders import ENCODERS
 from beamwood.models.parameters import Sizes
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
@@ -50,7 +49,7 @@ class SequenceTask:
     An encoder that is not causal has an example for each position instead, the window that ends there.
     """
 
-    def __init__(self, train: Dataset, config: SequenceConfig, *, encoder: EncoderName, seed: int) -> None:
+    def __init__(self, train: Dataset, config: SequenceConfig, *, encoder: Encoder, seed: int) -> None:
         self.config, self.histories = config, train.histories
         self.generator = torch.Generator().manual_seed(seed)
         self.model = build_model(train, config, encoder, self.generator)
@@ -164,32 +163,28 @@ def sizes_of(model: EncoderModel, encoder: Encoder) -> Sizes:
     return encoder.sizes(**model.model_dump(include=set(encoder.sizes.model_fields)))
 
 
-def build_model(
-    train: Dataset, config: SequenceConfig, encoder: EncoderName, generator: torch.Generator
-) -> SequenceModel:
+def build_model(train: Dataset, config: SequenceConfig, encoder: Encoder, generator: torch.Generator) -> SequenceModel:
     """The encoder of a configuration. Errors: a `model.item_column` that the item table lacks."""
     features, column = None, config.model.item_column
     if column is not None:
         if train.item_table is None:
             raise InputError(f"model.item_column='{column}' needs an item table; give one with --items")
         features = train.item_table.vectors(column)
-    model, record = config.model, ENCODERS[encoder]
+    model = config.model
     return SequenceModel(
-        record,
+        encoder,
         len(train.items),
         width=model.width,
         length=model.length,
         dropout=model.dropout,
-        sizes=sizes_of(model, record),
+        sizes=sizes_of(model, encoder),
         tied=model.tied,
         features_NF=features,
         generator=generator,
     )
 
 
-def fit_sequence(
-    split: Split, config: SequenceConfig, encoder: EncoderName, **options: Unpack[TrainOptions]
-) -> Retriever:
+def fit_sequence(split: Split, config: SequenceConfig, encoder: Encoder, **options: Unpack[TrainOptions]) -> Retriever:
     """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`.
 
     Errors: `InputError` where nobody has two interactions.
@@ -197,4 +192,4 @@ def fit_sequence(
     began = time.monotonic()
     task = SequenceTask(split.train, config, encoder=encoder, seed=options.get("seed", 0))
     options = with_less_time(options, time.monotonic() - began)
-    return fit_vectors(task, split, config, method=encoder, **options)
+    return fit_vectors(task, split, config, method=encoder.name, **options)

@@ -16,19 +16,20 @@ from beamwood.fitting.settings import (
     ItemColumns,
     ItemStart,
     Loop,
-    NumHeads,
     NumNegatives,
     Optimiser,
     TableOptimiser,
     TrainedSettings,
     Width,
 )
+from beamwood.models.encoder import NumHeads
+from beamwood.models.encoders import EncoderName, caser, fmlp, gru4rec, sasrec
+from beamwood.retrieval.two_tower import UserTower
 
 __all__ = [
     "AlignedModel",
     "CitiesConfig",
     "EncoderModel",
-    "EncoderName",
     "FolderStart",
     "MeltConfig",
     "PreferenceConfig",
@@ -37,8 +38,6 @@ __all__ = [
     "TowerConfig",
     "VectorConfig",
 ]
-
-EncoderName = Literal["sasrec", "gru4rec", "caser", "fmlp"]
 
 MaxContexts = Annotated[int, Field(ge=1, description="occurrences of an item that are looked at")]
 
@@ -50,16 +49,15 @@ class VectorConfig(TrainedSettings):
 
 
 class EncoderModel(Group):
-    """The sizes of an encoder of histories."""
+    """What every encoder of histories has."""
 
     width: Width = 64
     length: HistoryLength = 69
-    num_blocks: int = Field(2, ge=1, description="of sasrec and fmlp")
-    num_heads: NumHeads = 2
-    hidden: int = Field(128, ge=1, description="recurrent units of gru4rec")
-    num_vertical: int = Field(4, ge=1, description="vertical filters of caser")
-    num_horizontal: int = Field(16, ge=1, description="horizontal filters of caser for each height")
     dropout: Dropout = 0.2
+
+
+class AnySizes(caser.Sizes, gru4rec.Sizes, fmlp.Sizes, sasrec.Sizes):
+    """The sizes of all encoders, where one is chosen by its name; each takes its own."""
 
 
 class SequenceModel(EncoderModel):
@@ -115,7 +113,7 @@ class FolderStart(Group):
     folder: str | None = Field(None, description="folder of a fitted sequence model (--from)")
 
 
-class AlignedModel(SequenceModel):
+class AlignedModel(AnySizes, SequenceModel):
     """An encoder by name."""
 
     encoder: EncoderName = Field("sasrec", description="what reads histories")
@@ -210,10 +208,10 @@ class CitiesConfig(VectorConfig):
     loop: Loop = Loop(max_steps=600, evaluate_every=100)
 
 
-class TowerModel(EncoderModel):
+class TowerModel(AnySizes, EncoderModel):
     """Two towers and how their products are searched."""
 
-    user_tower: Literal["mf", "mean", "sasrec", "gru4rec", "caser", "fmlp"] = Field(
+    user_tower: UserTower = Field(
         "mean", description="by user id (mf), or from the history: its mean, or a sequence encoder"
     )
     normalise: bool = Field(False, description="score by directions alone; then set temperature to about 0.1")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import caser, fmlp, gru4rec, sasrec
 
-__all__ = ["ENCODERS"]
+__all__ = ["ENCODERS", "EncoderName"]
 
 ENCODERS: dict[str, Encoder] = {
     "sasrec": sasrec.ENCODER,
@@ -13,3 +15,8 @@ ENCODERS: dict[str, Encoder] = {
     "caser": caser.ENCODER,
     "fmlp": fmlp.ENCODER,
 }
+
+if TYPE_CHECKING:
+    EncoderName = str
+else:
+    EncoderName = Literal[tuple(ENCODERS)]

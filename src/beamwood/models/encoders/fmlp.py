@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pydantic import Field
-
 from beamwood.models import parameters as declared
-from beamwood.models.encoder import Encoder
+from beamwood.models.encoder import Encoder, NumBlocks
 from beamwood.models.ops import Array, Parameters, dropped, filtered, gelu, linear, norm
 from beamwood.models.parameters import Parameter, linear_parameters, norm_parameters
 
@@ -22,7 +20,7 @@ __all__ = ["ENCODER", "Sizes"]
 class Sizes(declared.Sizes):
     """Those of FMLP-Rec."""
 
-    num_blocks: int = Field(2, ge=1, description="blocks of a filter and two linear maps")
+    num_blocks: NumBlocks = 2
 
 
 def parameters(width: int, length: int, sizes: Sizes) -> Iterator[Parameter]:

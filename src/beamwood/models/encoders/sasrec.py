@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pydantic import Field
-
 from beamwood.errors import InputError
 from beamwood.models import parameters as declared
-from beamwood.models.encoder import Encoder
+from beamwood.models.encoder import Encoder, NumBlocks, NumHeads
 from beamwood.models.ops import Array, Parameters, attention, dropped, linear, namespace, norm, relu
 from beamwood.models.parameters import Parameter, linear_parameters, norm_parameters
 
@@ -23,8 +21,8 @@ __all__ = ["ENCODER", "Sizes", "attended", "block_parameters"]
 class Sizes(declared.Sizes):
     """Those of SASRec."""
 
-    num_blocks: int = Field(2, ge=1, description="blocks of attention and two linear maps")
-    num_heads: int = Field(2, ge=1, description="heads of attention; they divide the width")
+    num_blocks: NumBlocks = 2
+    num_heads: NumHeads = 2
 
 
 def parameters(width: int, length: int, sizes: Sizes) -> Iterator[Parameter]:
