@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, get_args
 import numpy as np
 import typer
 
+from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json
 from beamwood.cli.measure import (
@@ -48,10 +49,7 @@ def evaluate(
         typer.Option("--tail", min=0.001, max=0.999, help="Also on labels among this share of the rarest items."),
     ] = None,
     tail_of: o.TailOf = "items",
-    html: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--html", help="Also write all of it as one page; with --tail it draws what the tail is left."),
-    ] = None,
+    html: o.Page = None,
     sampled: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option("--sampled", min=1, help="Also each label among this many drawn items (99 in many papers)."),
@@ -65,17 +63,17 @@ def evaluate(
             "default 200, or as many as need two million scores.",
         ),
     ] = None,
+    method: o.MethodFile = None,
     json: o.Json = False,
 ) -> None:
     """Measure on the test part of the log that the retriever was fitted on, which training never saw."""
     from beamwood.cli.origin import split_of
     from beamwood.retrieval.ranked import TwoStageSearcher
-    from beamwood.retrieval.retriever import Retriever
 
     if html is not None:
         check_page(html)
     rule = tail_rule(tail, tail_of)
-    retriever = Retriever.load(folder)
+    retriever = load(folder, method)
     cuts = parse_cuts(k, len(retriever.items), (20, 40))
     split = split_of(folder, retriever, log, items)
     searcher = retriever.searcher

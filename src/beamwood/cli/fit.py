@@ -118,9 +118,10 @@ def fit(
     )
     fitted = with_counting(fitted, others, data, seed=seed)
     fitted.save(out, overwrite=overwrite)
+    name = "+".join(each.name for each in (first, *others))
     document = {
         "out": out,
-        "method": method,
+        "method": name,
         "seconds": round(time.perf_counter() - began, 2),
         "training": fitted.metadata["training"],
         "data": fitted.metadata["data"],
@@ -128,9 +129,9 @@ def fit(
     if json:
         print_json(document)
         return
-    print(f"saved {method} in {out} after {document['seconds']} s")
-    for name, value in fitted.metadata["training"].items():
-        print(f"  {name}: {value}")
+    print(f"saved {name} in {out} after {document['seconds']} s")
+    for fact, value in fitted.metadata["training"].items():
+        print(f"  {fact}: {value}")
     note(f"next: beamwood evaluate {out}")
 
 

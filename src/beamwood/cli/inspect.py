@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.inputs import note, print_json
 from beamwood.cli.output import check_page, write_page
@@ -32,18 +33,18 @@ def inspect(
     ] = "20,50,150,400",
     log: Annotated[Optional[str], typer.Option("--log", help="The log, where it has moved since.")] = None,  # noqa: UP045
     items: o.MovedItems = None,
-    html: Annotated[Optional[str], typer.Option("--html", help="Write the diagnostics as a page here.")] = None,  # noqa: UP045
+    html: o.Page = None,
+    method: o.MethodFile = None,
     json: o.Json = False,
 ) -> None:
     """Verify a folder's hashes, show what it holds, and diagnose its tree on validation users."""
     from beamwood.retrieval.ranked import TwoStageSearcher
-    from beamwood.retrieval.retriever import Retriever
     from beamwood.retrieval.tree import TreeSearcher
 
     if html is not None:
         check_page(html)
     beam_widths = parse_widths(widths)
-    retriever = Retriever.load(folder)
+    retriever = load(folder, method)
     document = description(folder, retriever)
     report = None
     # Of two stages the first may have a tree.

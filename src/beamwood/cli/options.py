@@ -14,9 +14,11 @@ __all__ = [
     "ItemsColumn",
     "Json",
     "LogPath",
+    "MethodFile",
     "MinWeight",
     "MovedItems",
     "Overwrite",
+    "Page",
     "ReadOptions",
     "Seed",
     "SplitName",
@@ -60,7 +62,11 @@ TailOf = Annotated[
         "--tail-of", help="What the tail is a share of: items, interactions, prefixes (items, as LPO4Rec counts)."
     ),
 ]
+MethodFile = Annotated[
+    Text, typer.Option("--method", help="The .py file of the method, of a folder that was fitted with one of its own.")
+]
 TimeLimit = Annotated[Text, typer.Option("--time-limit", help="End training after so long, as 30m, 90s or 1h30m.")]
+Page = Annotated[Text, typer.Option("--html", help="Also write what was found as a page here.")]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace the artefact that the output folder holds, and its run.")
 ]

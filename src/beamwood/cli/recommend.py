@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json
 from beamwood.errors import InputError
@@ -36,13 +37,13 @@ def recommend(
         typer.Option("--context", help="A circumstance of the asking, as column=value, where the model looks at it."),
     ] = None,
     on_unknown: Annotated[str, typer.Option("--on-unknown", help="error or ignore.")] = "error",
+    method: o.MethodFile = None,
     json: o.Json = False,
 ) -> None:
     """Recommend items to users of the log or to given histories; filters act inside the search."""
     from beamwood.retrieval.request import Request
-    from beamwood.retrieval.retriever import Retriever
 
-    retriever = Retriever.load(folder)
+    retriever = load(folder, method)
     names = [*(user or []), *(read_lines(users_file) if users_file else [])]
     if users_file and not names:
         raise InputError(f"--users-file {users_file} holds no ids; write one a line")

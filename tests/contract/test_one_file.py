@@ -1,0 +1,110 @@
+"""What is new is one new file that nothing in the package names, and goes the whole way of any other method."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import beamwood as package
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.methods import load_method
+from beamwood.training.run_folder import RunFolder
+from cli_cases import beamwood
+
+FILES = sorted((Path(__file__).parent.parent / "one_file").glob("*.py"))
+SHORT = {
+    "loop.max_steps": 6,
+    "loop.evaluate_every": 3,
+    "loop.batch_size": 16,
+    "choose.validation_users": 20,
+    "tree.branching": 4,
+    "model.width": 8,
+    "optimiser.decay_steps": 6,
+}
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("market")
+    market = make_market(MarketConfig(num_users=200, num_items=60, min_events=5, max_events=14), seed=1)
+    market.log.write_parquet(folder / "log.parquet")
+    return folder / "log.parquet"
+
+
+def short(method):
+    """The settings of a method that make its training one of moments."""
+    return {key: value for key, value in SHORT.items() if key in method.Config.names()}
+
+
+def words(settings):
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+
+
+def said(capsys):
+    return json.loads(capsys.readouterr().out)
+
+
+def test_there_is_one_of_each_kind():
+    assert {path.stem for path in FILES} >= {"focal_loss", "last_taken", "trend_term"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_nothing_in_the_package_names_it(path):
+    method = load_method(str(path))
+    source = Path(package.__file__).parent
+    for file in source.rglob("*.py"):
+        text = file.read_text()
+        assert path.stem not in text
+        assert f'"{method.name}"' not in text
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_goes_the_whole_way(path, log, tmp_path, capsys):
+    """settings, fit, evaluate, recommend, compare; saved, and loaded only with the file."""
+    method, out = load_method(str(path)), tmp_path / "fitted"
+    assert beamwood("settings", path, "--json") == 0
+    assert set(said(capsys)) == set(method.Config.names())
+    assert beamwood("fit", log, "--method", path, "--out", out, *words(short(method)), "--json") == 0
+    assert said(capsys)["method"] == method.name
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["method_file"]["path"] == str(path)
+    own = ("--method", path) if method.searchers else ()
+    if own:
+        assert beamwood("evaluate", out) == 2
+        assert path.name in capsys.readouterr().err
+    assert beamwood("evaluate", out, "--k", "5", "--json", *own) == 0
+    assert 0 <= said(capsys)["views"]["all"]["metrics"]["f@5"] <= 1
+    user = pl.read_parquet(log)["user_id"][0]
+    assert beamwood("recommend", out, "--user", user, "-k", "4", "--json", *own) == 0
+    (row,) = said(capsys)
+    assert len(row["items"]) == 4
+    again = package.load(out, method=path) if own else package.load(out)
+    assert again.recommend(users=[user], k=4).item_ids == [row["items"]]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_is_compared(path, log, capsys):
+    method = load_method(str(path))
+    if method.needs.steps:
+        pytest.skip("compare takes no settings, and the defaults of a method that trains take minutes")
+    assert beamwood("compare", log, "--methods", f"popularity,{path}", "--json") == 0
+    assert method.name in said(capsys)["methods"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_resumed_run_equals_an_uninterrupted_one(path, log, tmp_path):
+    method = load_method(str(path))
+    if not method.needs.steps:
+        pytest.skip("it does not train by steps")
+    split = disjoint_users(Dataset.from_log(read_log(log)), seed=1)
+    config = method.Config(**short(method))
+    whole = method.fitted(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
+    half = config.changed({"loop.max_steps": 3})
+    method.fitted(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
+    parts = method.fitted(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
+    for one, other in zip(*(each.searcher.export()[1].items() for each in (whole, parts)), strict=True):
+        assert one[0] == other[0]
+        assert np.array_equal(one[1], other[1]), one[0]

@@ -1,0 +1,22 @@
+"""A counting method: how many users took both, the history weighted by recency."""
+
+from scipy import sparse
+
+from beamwood.fitting.counting import CountingConfig, Grid, best_of_grid, interactions
+from beamwood.methods import Method
+
+
+class Config(CountingConfig):
+    """Three decays to choose from."""
+
+    model: Grid = Grid(decay=(0.9, 0.5, 0.1))
+
+
+def build(split, config, seed):
+    taken = interactions(split.train.histories, split.train.num_items)
+    both = sparse.csr_matrix(taken.T @ taken)
+    both.setdiag(0)
+    return best_of_grid(split, config, lambda: both, seed)
+
+
+METHOD = Method(name="last-taken", summary="how many users took both", Config=Config, build=build)
