@@ -122,10 +122,11 @@ def test_targets_stay_within_the_horizon_and_the_user(split):
 
 def test_the_last_window_alone_has_the_users_last_item_as_its_target(split):
     """DTR, section 6.1; on the papers' complete tree."""
-    config = Config(**SMALL, **{"tree.branching": 2, "examples.num_targets": 1, "examples.horizon": 1})
-    tree = start_tree(split, config, np.random.default_rng(0), shape="complete")
+    one = {"examples.num_targets": 1, "examples.horizon": 1, "examples.window": "last"}
+    config = Config(**SMALL, **one, **{"tree.branching": 2, "tree.shape": "complete"})
+    tree = start_tree(split, config, np.random.default_rng(0))
     assert tree.shape == Shape(2, 2, 7)
-    task = TreeTask(split.train, tree, config, make_parts(config, tree, None), seed=0, window="last")
+    task = TreeTask(split.train, tree, config, make_parts(config, tree, None), seed=0)
     histories, rows = split.train.histories, np.arange(task.num_examples)
     users = np.flatnonzero(histories.lengths > 2)
     assert np.array_equal(task.examples.users, users)

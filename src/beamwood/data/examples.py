@@ -13,7 +13,7 @@ from beamwood.types import IndexArray, ItemLists
 
 __all__ = ["WINDOWS_OF_USERS", "Examples", "WindowsOfUsers", "last_window", "prefixes", "windows"]
 
-WindowsOfUsers = Literal["every", "last"]
+WindowsOfUsers = Literal["all", "last"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def last_window(histories: ItemLists, *, length: int = 70, min_history: int = 15
     return Examples(histories, every.users[last], every.start[last], every.stop[last])
 
 
-WINDOWS_OF_USERS = {"every": windows, "last": last_window}
+WINDOWS_OF_USERS = {"all": windows, "last": last_window}
 """Which windows of a user's history are examples."""
 
 

@@ -95,7 +95,7 @@ def fit_tree(
         "examples": len(task.examples),
         "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.examples.min_history))),
         "tree_updates": task.renewals - task.taken_back,
-        "tree_start": tree_name(config, split.train.num_items),
+        "tree_start": tree_name(config, split.train),
         "node_start": "transitions" if started else "random",
         "repeat_start": repeats,
         "bf16": task.bf16,

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from beamwood.data.examples import WindowsOfUsers
 from beamwood.errors import InputError
 from beamwood.fitting.settings import (
     AttentionStart,
@@ -27,6 +28,7 @@ from beamwood.fitting.settings import (
 )
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
+from beamwood.tree import ShapeName
 
 __all__ = [
     "BeamLoss",
@@ -81,7 +83,13 @@ class TreeSettings(Group):
     """The tree: where it starts, how it is searched, how it is learned anew."""
 
     start: str = Field(
-        "auto", description="transitions, pifa, category, random, kmeans, or the folder of a fitted tree"
+        "auto",
+        description="transitions, pifa, category, random, papers (category, else random), kmeans, codes:COLUMN (of the "
+        "item table), or a fitted tree's folder",
+    )
+    shape: ShapeName = Field(
+        "compact",
+        description="compact: few empty leaves; complete: every node has all children, the root too (the papers)",
     )
     vectors: str | None = Field(None, description="start=kmeans: folder of a fitted method whose item vectors to use")
     branching: int = Field(16, ge=2, le=256, description="children of a node")
@@ -126,6 +134,9 @@ class TreeExamples(Group):
     horizon: Horizon = 10
     of: Literal["users", "positions"] = Field(
         "users", description="what an epoch goes through: users, each with one position, or all positions (the papers)"
+    )
+    window: WindowsOfUsers = Field(
+        "all", description="windows of a user that are examples: all, or the last (DTR's paper; its program: all)"
     )
     min_history: int = Field(1, ge=1, description="training histories shorter than this are left out; DTR: 15")
 

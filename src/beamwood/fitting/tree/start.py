@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+import polars as pl
 from scipy import sparse
 
 from beamwood.artefact import check_output
@@ -22,59 +23,75 @@ from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.training.run_folder import RunFolder
-from beamwood.tree import ShapeName, Tree, category_tree, flat_tree, kmeans_tree, random_tree
+from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tree, tree_of_codes
 from beamwood.tree.pifa import pifa_vectors
 from beamwood.types import FloatArray, IndexArray, Searcher
 
 __all__ = ["fit_estimator", "start_tree", "tree_name"]
 
-STARTS = ("auto", "transitions", "pifa", "category", "random", "kmeans", "flat")
+STARTS = ("auto", "papers", "transitions", "pifa", "category", "random", "kmeans", "flat")
+CODES = "codes:"
 # Instances that PIFA vectors are made of at least, and how many at a time.
 _INSTANCES, _BLOCK = 200_000, 16_384
 
 
-def start_tree(
-    split: Split,
-    config: TreeConfig,
-    rng: np.random.Generator,
-    vectors: ItemVectors | None = None,
-    *,
-    shape: ShapeName = "compact",
-) -> Tree:
+def start_tree(split: Split, config: TreeConfig, rng: np.random.Generator, vectors: ItemVectors | None = None) -> Tree:
     """The first tree, by the name `config.tree.start`.
 
     "transitions": balanced k-means on `vectors`, by what follows what; "auto": that, or "pifa" for a large catalogue;
     "pifa": balanced k-means on the histories that items follow; "category": by the item table's categories; "random";
-    "kmeans": on the vectors of the fitted method `config.tree.vectors`; "flat": none; else the folder of a fitted tree
-    retriever of the same log and split. `shape`: how that of a tree which is built here is chosen. Errors:
-    `InputError` where what the start needs is missing.
+    "papers": by category, where no item has one at random; "kmeans": on the vectors of the fitted method
+    `config.tree.vectors`; "codes:COLUMN": as that column of the item table says (`tree_of_codes`); "flat": none; else
+    the folder of a fitted tree retriever of the same log and split. `config.tree.shape` is that of a tree which is
+    built here of an order of items. Errors: `InputError` where what the start needs is missing.
     """
-    train = split.train
-    start, num_items, branching = config.tree.start, len(train.items), config.tree.branching
+    train, tree = split.train, config.tree
+    start, num_items = tree_name(config, train), len(train.items)
     if start == "flat":
         return flat_tree(num_items)
+    if start.startswith(CODES):
+        return tree_of_codes(codes_of(train, start.removeprefix(CODES)), branching=tree.branching)
     if start == "category":
-        table = train.item_table
-        if table is None or not bool((table.categories >= 0).any()):
+        if not has_categories(train):
             raise InputError(
                 "tree.start=category needs items with a category; give --items with that column, or use tree.start=pifa"
             )
-        return category_tree(table.categories, rng, branching=branching, shape=shape)
+        assert train.item_table is not None
+        return category_tree(train.item_table.categories, rng, branching=tree.branching, shape=tree.shape)
     if start == "random":
-        return random_tree(num_items, rng, branching=branching, shape=shape)
-    if tree_name(config, num_items) == "transitions":
+        return random_tree(num_items, rng, branching=tree.branching, shape=tree.shape)
+    if start == "transitions":
         vectors = vectors or ItemVectors(train, config, int(rng.integers(2**31)))
-        return kmeans_tree(vectors(TREE_WIDTH), rng, branching=branching, shape=shape)
-    if tree_name(config, num_items) == "pifa":
-        return kmeans_tree(instance_vectors(train, config, rng), rng, branching=branching, shape=shape)
+        return kmeans_tree(vectors(TREE_WIDTH), rng, branching=tree.branching, shape=tree.shape)
+    if start == "pifa":
+        return kmeans_tree(instance_vectors(train, config, rng), rng, branching=tree.branching, shape=tree.shape)
     if start == "kmeans":
-        if config.tree.vectors is None:
+        if tree.vectors is None:
             raise InputError(
                 "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use "
                 "tree.start=pifa"
             )
-        return kmeans_tree(item_vectors(config.tree.vectors, split), rng, branching=branching, shape=shape)
-    return fitted_tree(start, split, branching)
+        return kmeans_tree(item_vectors(tree.vectors, split), rng, branching=tree.branching, shape=tree.shape)
+    return fitted_tree(start, split, tree.branching)
+
+
+def codes_of(train: Dataset, column: str) -> IndexArray:
+    """int64[N], a column of the item table, -1 where there is none. Errors: no such column, no whole numbers."""
+    if train.item_table is None:
+        raise InputError(f"tree.start={CODES}{column} needs an item table; give one with --items")
+    frame = train.item_table.frame
+    if column not in frame.columns:
+        raise InputError(
+            f"tree.start={CODES}{column}: the item table lacks this column{nearest(column, frame.columns)}"
+        )
+    cells = frame[column]
+    if not cells.dtype.is_integer():
+        raise InputError(
+            f"tree.start={CODES}{column}: the column is of type {cells.dtype}; codes are whole numbers, those of a "
+            "node's children branching * code + 1 to branching * code + branching, and the root's 0"
+        )
+    codes: IndexArray = cells.cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
+    return codes
 
 
 def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
@@ -90,11 +107,18 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     return searcher.tree
 
 
-def tree_name(config: TreeConfig, num_items: int) -> str:
-    """`config.tree.start`, with what "auto" means for so many items."""
+def tree_name(config: TreeConfig, train: Dataset) -> str:
+    """`config.tree.start`, with what "auto" and "papers" mean for a data set."""
+    if config.tree.start == "papers":
+        return "category" if has_categories(train) else "random"
     if config.tree.start != "auto":
         return config.tree.start
-    return "transitions" if starts_from_transitions("auto", num_items, possible=True) else "pifa"
+    return "transitions" if starts_from_transitions("auto", train.num_items, possible=True) else "pifa"
+
+
+def has_categories(train: Dataset) -> bool:
+    """Has any item a category?"""
+    return train.item_table is not None and bool((train.item_table.categories >= 0).any())
 
 
 def item_vectors(folder: str, split: Split) -> FloatArray:

@@ -16,7 +16,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from beamwood.data.dataset import Dataset
-from beamwood.data.examples import WINDOWS_OF_USERS, Examples, WindowsOfUsers
+from beamwood.data.examples import WINDOWS_OF_USERS, Examples
 from beamwood.errors import InputError
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.terms import FOLDS, terms_of
@@ -77,8 +77,7 @@ class ScoredLevel(NamedTuple):
 class TreeTask:
     """What the training loop needs to know: batches and their loss, level by level.
 
-    `terms`: added to the score beside those of `config`. `window`: which windows of each user are examples, the last
-    alone as DTR says it, or every one as its program has it.
+    `terms`: added to the score beside those of `config`.
     """
 
     def __init__(
@@ -90,13 +89,12 @@ class TreeTask:
         *,
         seed: int,
         terms: Sequence[Term] = (),
-        window: WindowsOfUsers = "every",
     ) -> None:
         if parts.labels in ("rectified", "one-step") and parts.estimator is None:
             raise InputError(f"labels='{parts.labels}' needs an estimator; set loss.estimator to a method or a folder")
         self.config, self.parts = config, parts
         self.generator = torch.Generator().manual_seed(seed)
-        self.examples: Examples = WINDOWS_OF_USERS[window](
+        self.examples: Examples = WINDOWS_OF_USERS[config.examples.window](
             train.histories, length=sum(config.model.windows) + 1, min_history=config.examples.min_history
         )
         if len(self.examples) == 0:

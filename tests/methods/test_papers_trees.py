@@ -1,0 +1,131 @@
+"""Trees and examples as the papers have them, by settings: complete shapes, authors' codes, each user's last window."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.log import ColumnNames
+from beamwood.data.split import by_boundary
+from beamwood.errors import InputError
+from beamwood.fitting.tree.start import start_tree
+from beamwood.methods.dtr import Config
+from beamwood.tree import Shape
+from beamwood.types import Query
+
+SHARED = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2] / "../shared")) / "data"
+SMALL = {
+    "tree.branching": 2,
+    "model.width": 8,
+    "model.attention_hidden": 8,
+    "model.windows": (4, 2, 1),
+    "model.mlp": (8,),
+    "loop.max_steps": 4,
+    "loop.evaluate_every": 2,
+    "loop.batch_size": 8,
+    "choose.validation_users": 5,
+}
+NUM_ITEMS = 90
+# The leaves of a complete binary tree of seven levels are 127 to 254.
+CODES = np.random.default_rng(3).permutation(128)[:NUM_ITEMS] + 127
+
+
+@pytest.fixture(scope="module")
+def split():
+    rng = np.random.default_rng(0)
+    rows = [(user, int(item), time) for user in range(80) for time, item in enumerate(rng.permutation(NUM_ITEMS)[:9])]
+    items = pl.DataFrame({"item_id": np.arange(NUM_ITEMS), "code": CODES, "category": np.arange(NUM_ITEMS) % 5})
+    items = items.with_columns(half=pl.when(pl.col("item_id") != 7).then("code"), text=pl.col("code").cast(pl.String))
+    log = read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row"))
+    return disjoint_users(Dataset.from_log(log, items))
+
+
+def bare(split):
+    return replace(split, train=replace(split.train, item_table=None))
+
+
+def tree_of(split, start, **more):
+    return start_tree(split, Config(**SMALL, **{"tree.start": start}, **more), np.random.default_rng(0))
+
+
+def test_items_stand_where_a_column_says(split):
+    tree = tree_of(split, "codes:code")
+    assert tree.shape == Shape(2, 2, 7)
+    assert np.array_equal(tree.leaf_of_item, CODES - 127)
+
+
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        ("codes:cod", r"codes:cod: the item table lacks this column; did you mean 'code'\?"),
+        ("codes:", "codes:: the item table lacks this column; known: category, code"),
+        ("codes:half", "1 of 90 items have no code, the first is item 7"),
+        ("codes:text", "codes:text: the column is of type String; codes are whole numbers"),
+        ("code:code", r"'code:code' is neither a folder nor a start"),
+    ],
+)
+def test_what_is_no_column_of_codes_is_refused(split, start, says):
+    with pytest.raises(InputError, match=says):
+        tree_of(split, start)
+
+
+def test_codes_need_a_table(split):
+    with pytest.raises(InputError, match=r"tree\.start=codes:code needs an item table; give one with --items"):
+        tree_of(bare(split), "codes:code")
+
+
+def test_the_papers_start_is_by_category_else_at_random(split):
+    by_category = tree_of(split, "papers").item_of_leaf
+    assert np.array_equal(by_category, tree_of(split, "category").item_of_leaf)
+    at_random = tree_of(bare(split), "papers").item_of_leaf
+    assert np.array_equal(at_random, tree_of(split, "random").item_of_leaf)
+    assert not np.array_equal(by_category, at_random)
+    for one, name in ((split, "category"), (bare(split), "random")):
+        fitted = beamwood.fit(one, "dtr", SMALL | {"tree.start": "papers"}, progress=False)
+        assert fitted.metadata["training"]["tree_start"] == name
+
+
+@pytest.mark.parametrize("start", ["random", "category", "transitions", "pifa"])
+def test_every_start_may_be_complete(split, start):
+    assert tree_of(split, start).shape == Shape(23, 2, 3)
+    assert tree_of(split, start, **{"tree.shape": "complete"}).shape == Shape(2, 2, 7)
+    with pytest.raises(ValueError, match=r"tree\.shape"):
+        Config(**{"tree.shape": "complet"})
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("dtr", {"tree.start": "codes:code", "tree.updates": 1}),
+        ("dtr", {"tree.shape": "complete", "examples.window": "last"}),
+        ("tdm", {"tree.shape": "complete", "tree.updates": 1}),
+    ],
+)
+def test_such_a_training_is_whole(split, tmp_path, method, changes):
+    fitted = beamwood.fit(split, method, SMALL | changes, progress=False)
+    assert fitted.searcher.tree.shape == Shape(2, 2, 7)
+    if "examples.window" in changes:
+        assert fitted.metadata["training"]["examples"] == np.count_nonzero(split.train.histories.lengths > 1)
+    fitted.save(tmp_path / "saved")
+    query, loaded = Query.of(split.test.histories), beamwood.load(tmp_path / "saved")
+    assert np.array_equal(loaded.searcher.search(query, 9).items, fitted.searcher.search(query, 9).items)
+
+
+@pytest.mark.real_data
+def test_dtr_starts_from_its_authors_own_tree():
+    folder = SHARED / "mind_dtr"
+    if not folder.exists():
+        pytest.skip("the data set mind_dtr is not beside the checkout (../shared)")
+    log = read_log(folder / "interactions.parquet", columns=ColumnNames(boundary="part"))
+    split = by_boundary(Dataset.from_log(log, folder / "items.parquet"))
+    tree = start_tree(
+        split, Config(**{"tree.branching": 2, "tree.start": "codes:dtr_tree_code"}), np.random.default_rng(0)
+    )
+    codes = pl.read_parquet(folder / "items.parquet").sort("item_id")["dtr_tree_code"].to_numpy()
+    assert tree.shape == Shape(2, 2, 13)
+    assert np.array_equal(tree.leaf_of_item, codes - 8191)
