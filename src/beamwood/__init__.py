@@ -1,7 +1,23 @@
 """Learn a search tree together with the neural model that searches it.
 
-`load(path)` opens a saved retriever, `fit(split, method=...)` trains one, `evaluate(retriever, split)` judges it. None
-imports torch before it is needed.
+From a log to recommendations; nothing imports torch before it trains:
+
+    >>> import beamwood
+    >>> rows = [(user, item, time) for user in range(40) for time, item in enumerate([user % 5, 5, 6, 7, user % 3 + 8])]
+    >>> import polars
+    >>> frame = polars.DataFrame(rows, schema=["user_id", "item_id", "timestamp"], orient="row")
+    >>> dataset = beamwood.Dataset.from_log(beamwood.read_log(frame))
+    >>> split = beamwood.splits.leave_one_out(dataset)
+    >>> retriever = beamwood.fit(split, "cooccurrence")
+    >>> retriever.recommend([[5]], k=1).item_ids
+    [[6]]
+    >>> views = beamwood.evaluate(retriever, split, ks=(3,))
+    >>> sorted(views)
+    ['all', 'new']
+    >>> beamwood.compare(split, ["popularity", "cooccurrence"], ks=(3,)).metric
+    'f@3'
+    >>> beamwood.settings("dtr")["loop.max_steps"]["default"]
+    16000
 """
 
 from __future__ import annotations
@@ -11,15 +27,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from os import PathLike
+
+    from beamwood.data import Dataset, read_log
+    from beamwood.data import split as splits
+    from beamwood.data.split import Split
     from beamwood.evaluation.protocol import PerQuery
+    from beamwood.methods import Method
+    from beamwood.recipes.compare import Comparison
     from beamwood.retrieval.retriever import Retriever
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "evaluate", "fit", "load"]
+__all__ = ["Dataset", "__version__", "compare", "evaluate", "fit", "load", "read_log", "settings", "splits"]
+
+# What is imported when it is first asked for: the module, and the name in it (None: the module itself).
+_LATER = {
+    "Dataset": ("beamwood.data", "Dataset"),
+    "read_log": ("beamwood.data", "read_log"),
+    "splits": ("beamwood.data.split", None),
+}
 
 
-def load(path: Any, method: Any = None) -> Retriever:
+def __getattr__(name: str) -> Any:
+    """`Dataset`, `read_log` and the module `splits` (`disjoint_users`, `leave_one_out`, `by_time`, `by_boundary`)."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'beamwood' has no attribute {name!r}; it has: {', '.join(__all__)}")
+    module, own = _LATER[name]
+    found = import_module(module)
+    return found if own is None else vars(found)[own]
+
+
+def load(path: str | PathLike[str], method: str | PathLike[str] | Method | None = None) -> Retriever:
     """The retriever saved at `path`; needs no training data and no torch. Errors: `ArtefactError` naming the file.
 
     `method`: the `Method`, or its .py file, of a folder whose searcher only that file defines; no file is run unasked.
@@ -32,7 +71,7 @@ def load(path: Any, method: Any = None) -> Retriever:
     return retriever.load(path, searchers=searchers)
 
 
-def fit(split: Any, method: Any = "dtr", config: Any = None, **options: Any) -> Retriever:
+def fit(split: Split, method: str | PathLike[str] | Method = "dtr", config: Any = None, **options: Any) -> Retriever:
     """Train a method on a split; `options` are `beamwood.methods.TrainOptions`.
 
     `method`: a name of `beamwood.methods.METHODS`, a `Method`, or a .py file that defines one. `config` is the method's
@@ -49,15 +88,31 @@ def fit(split: Any, method: Any = "dtr", config: Any = None, **options: Any) -> 
     return both
 
 
-def evaluate(retriever: Retriever, split: Any, *, ks: Sequence[int] = (20,)) -> dict[str, PerQuery]:
+def evaluate(retriever: Retriever, split: Split, *, ks: Sequence[int] = (20,)) -> dict[str, PerQuery]:
     """Rank the whole catalogue for every test query of the split that the retriever was fitted on.
 
-    {"all": what a user has had left in, "new": taken out}, each with metrics by query and, with `means()`, their means
-    by name, as "f@20". Errors: `InputError` on another split or other data than those of the fit, and on cuts that are
-    no whole numbers in 1..N.
+    {"all": seen items kept, "new": seen items removed}, each with metrics by query and, with `means()`, their means by
+    name, as "f@20". Errors: `InputError` on another split or other data than those of the fit, and on cuts that are no
+    whole numbers in 1..N.
     """
     import_module("beamwood.methods").check_fitted(retriever, split)
     views: dict[str, PerQuery] = import_module("beamwood.evaluation.protocol").evaluate_split(
         retriever.searcher, split, ks=ks
     )
     return views
+
+
+def compare(split: Split, methods: Sequence[str | Method], **options: Any) -> Comparison:
+    """Fit each method with its defaults, judge all on the test users, and test them in pairs.
+
+    `options` are those of `beamwood.recipes.compare.compare`: `ks`, `seed`, `time_limit` of each method, `tail`.
+    Errors: `InputError` on fewer than two methods, and on one that cannot be fitted by itself or on this split.
+    """
+    compared: Comparison = import_module("beamwood.recipes.compare").compare(split, methods, **options)
+    return compared
+
+
+def settings(method: str | PathLike[str] | Method) -> dict[str, dict[str, Any]]:
+    """A method's settings by dotted name: default, the words it may be, its description, its value by preset."""
+    found: Method = import_module("beamwood.methods").load_method(method)
+    return found.described()

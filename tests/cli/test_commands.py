@@ -10,9 +10,9 @@ import sys
 import polars as pl
 import pytest
 
-from beamwood.cli.compare import verdict
 from beamwood.cli.inputs import parse_duration
 from beamwood.errors import InputError
+from beamwood.recipes.compare import verdict
 from beamwood.retrieval.retriever import Retriever
 from cli_cases import ENVIRONMENT, beamwood
 

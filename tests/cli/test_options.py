@@ -1,14 +1,13 @@
 """Options that do not fit the method, the data or each other: said before anything is trained, with what to do."""
 
 import json
-import sys
 
 import polars as pl
 import pytest
 
 from beamwood.cli.inputs import make_config
 from beamwood.data import read_log
-from beamwood.methods import METHODS, load_method
+from beamwood.methods import METHODS, Method, load_method
 from beamwood.retrieval.retriever import Retriever
 from cli_cases import beamwood
 
@@ -40,10 +39,10 @@ def fitted(log):
 def untrained(monkeypatch):
     """Whatever would be trained fails."""
 
-    def fit_method(*arguments, **options):
+    def fitted(*arguments, **options):
         raise AssertionError("a method was trained")
 
-    monkeypatch.setattr(sys.modules["beamwood.cli.compare"], "fit_method", fit_method)
+    monkeypatch.setattr(Method, "fitted", fitted)
 
 
 @pytest.mark.parametrize(
@@ -116,10 +115,10 @@ def test_wrong_options(log, fitted, tmp_path, capsys):
     ],
 )
 def test_evaluate_refuses_before_it_measures(fitted, monkeypatch, capsys, option, value, message):
-    def measure(*arguments):
+    def measure(*arguments, **options):
         raise AssertionError("the retriever was measured")
 
-    monkeypatch.setattr(sys.modules["beamwood.cli.evaluate"], "measure", measure)
+    monkeypatch.setattr("beamwood.evaluation.protocol.evaluate_split", measure)
     assert beamwood("evaluate", fitted, "--k", "5", option, value) == 2
     assert message in capsys.readouterr().err
 

@@ -11,6 +11,7 @@ import pytest
 
 from beamwood import __version__
 from beamwood.cli.main import main
+from beamwood.methods import Method
 from beamwood.training.interrupt import Interrupted
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
@@ -108,7 +109,7 @@ def test_who_cannot_resume_names_no_checkpoint(folder, tmp_path, monkeypatch, ca
     def stopped(*_, **__):
         raise Interrupted("interrupted; the checkpoint of step 3 is in /tmp/x; run the same command with --resume")
 
-    monkeypatch.setattr(sys.modules[f"beamwood.cli.{command}"], "fit_method", stopped)
+    monkeypatch.setattr(Method, "fitted", stopped)
     asked = [str(folder / "log.csv"), "--methods", "popularity,sasrec"] if command == "compare" else []
     asked += ["--out", str(tmp_path / "demo")] if command == "demo" else []
     assert main([command, *asked]) == 130

@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.compare import verdict
 from beamwood.cli.fit import beside, fit_method, starting_anew
 from beamwood.cli.inputs import note, print_json
-from beamwood.cli.measure import as_document, compared, measure, print_table
+from beamwood.cli.measure import print_table
 from beamwood.cli.output import write_page
 from beamwood.errors import InputError
 
@@ -35,8 +34,11 @@ def demo(
     from beamwood.artefact import check_output
     from beamwood.data import Dataset, disjoint_users, read_log
     from beamwood.data.synthetic import BayesSearcher, make_market
+    from beamwood.evaluation.protocol import evaluate_split
     from beamwood.evaluation.report import html_report
+    from beamwood.evaluation.summary import as_document, compared
     from beamwood.methods import load_method
+    from beamwood.recipes.compare import verdict
 
     check_output(out, overwrite=overwrite)
     report = beside(out, ".html")
@@ -55,9 +57,9 @@ def demo(
             )
         seconds[name] = round(time.perf_counter() - began, 1)
         note(f"{name}: fitted in {seconds[name]} s")
-        results[name] = measure(retriever.searcher, split, CUTS)
+        results[name] = evaluate_split(retriever.searcher, split, ks=CUTS)
     retriever.save(out, overwrite=overwrite)
-    results["bayes-optimal"] = measure(BayesSearcher(market), split, CUTS)
+    results["bayes-optimal"] = evaluate_split(BayesSearcher(market), split, ks=CUTS)
     tests = compared({name: views for name, views in results.items() if name != "bayes-optimal"}, "dtr", "f@20")
     conclusion = verdict(tests, "dtr", "f@20")
     lines = (beside(out, ".run") / "metrics.jsonl").read_text().splitlines()

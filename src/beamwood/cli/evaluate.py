@@ -11,15 +11,7 @@ import typer
 from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json
-from beamwood.cli.measure import (
-    as_document,
-    evenly,
-    measure,
-    measure_sampled,
-    measure_tail,
-    parse_cuts,
-    print_table,
-)
+from beamwood.cli.measure import evenly, measure_sampled, parse_cuts, print_table
 from beamwood.cli.output import check_page, write_page
 from beamwood.cli.stages import TwoStages, measure_stages
 from beamwood.errors import InputError, nearest
@@ -68,6 +60,8 @@ def evaluate(
 ) -> None:
     """Measure on the test part of the log that the retriever was fitted on, which training never saw."""
     from beamwood.cli.origin import split_of
+    from beamwood.evaluation.protocol import evaluate_split
+    from beamwood.evaluation.summary import measure_tail
     from beamwood.retrieval.ranked import TwoStageSearcher
 
     if html is not None:
@@ -87,7 +81,7 @@ def evaluate(
         # First what may not fit the data, so that nothing is measured in vain.
         gap=None if tail is None else measure_gap(searcher, split, rule),
         sampled=None if sampled is None else measure_sampled(searcher, split, cuts, sampled),
-        views=measure(searcher, split, cuts, rule),
+        views=evaluate_split(searcher, split, ks=cuts, rule=rule),
         rare=None if tail is None else measure_tail(searcher, split, cuts, rule),
         stages=measure_stages(searcher, split, cuts, one_stage_queries),
     )
@@ -116,6 +110,8 @@ class Measured:
 
     def document(self) -> dict[str, Any]:
         """All of it, as JSON can hold it."""
+        from beamwood.evaluation.summary import as_document
+
         document = {"folder": self.folder, "method": self.method, "split": self.split, "views": as_document(self.views)}
         if self.rare is not None:
             rule, queries, views = self.rare

@@ -10,16 +10,11 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from beamwood.data import Split
-    from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import PerQuery
 
 __all__ = [
-    "as_document",
-    "compared",
     "evenly",
-    "measure",
     "measure_sampled",
-    "measure_tail",
     "parse_cuts",
     "print_table",
 ]
@@ -41,31 +36,6 @@ def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,))
         if not 1 <= cut <= num_items:
             raise InputError(f"k={cut} is outside 1..{num_items}, the number of items; choose another --k")
     return cuts
-
-
-def measure(searcher: Any, split: Split, cuts: Sequence[int], rule: TailRule | None = None) -> dict[str, PerQuery]:
-    """Both views of the test queries: consumed items left in ("all") and taken out ("new")."""
-    from beamwood.evaluation.protocol import evaluate_split
-
-    return evaluate_split(searcher, split, ks=cuts, rule=rule)
-
-
-def measure_tail(
-    searcher: Any, split: Split, cuts: Sequence[int], rule: TailRule
-) -> tuple[str, int, dict[str, PerQuery]]:
-    """The rule in words, how many queries have a tail label, and both views of these, judged by those labels alone.
-
-    No view where no query has a tail label.
-    """
-    from beamwood.evaluation.protocol import evaluate_both
-    from beamwood.evaluation.tail import tail_queries
-
-    rare = rule.tail(split.train)
-    if not rare.mask[split.test.labels.items].any():
-        return rare.rule, 0, {}
-    queries = tail_queries(split.test, rare)
-    views = evaluate_both(searcher, queries, ks=cuts, tail=rare)
-    return queries.rule, len(queries), views
 
 
 def measure_sampled(
@@ -96,36 +66,12 @@ def evenly(count: int, most: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
-def as_document(views: Mapping[str, PerQuery], *, seed: int = 0) -> dict[str, Any]:
-    """Means, bootstrap intervals and protocol of both views, for JSON."""
-    from beamwood.evaluation.significance import bootstrap_interval
-
-    document = {}
-    for view, result in views.items():
-        rng = np.random.default_rng(seed)
-        intervals = {name: bootstrap_interval(column, rng) for name, column in result.values.items()}
-        bounds = {name: [interval.low, interval.high] for name, interval in intervals.items()}
-        document[view] = result.as_dict() | {"interval_95": bounds}
-    return document
-
-
-def compared(
-    results: Mapping[str, Mapping[str, PerQuery]], baseline: str, metric: str, *, seed: int = 0
-) -> dict[str, list[dict[str, Any]]]:
-    """Paired tests of `baseline` against the others in both views, adjusted after Holm."""
-    from beamwood.evaluation.significance import compare
-
-    tests = {}
-    for view in ("all", "new"):
-        values = {name: views[view].values[metric] for name, views in results.items()}
-        tests[view] = [c.as_dict() for c in compare(values, baseline, np.random.default_rng(seed))]
-    return tests
-
-
 def print_table(results: Mapping[str, Mapping[str, PerQuery]], cuts: Sequence[int]) -> None:
     """One table for people, on stdout."""
     from rich.console import Console
     from rich.table import Table
+
+    from beamwood.evaluation.summary import as_document
 
     documents = {name: as_document(views) for name, views in results.items()}
     for view, words in (("all", "consumed items left in"), ("new", "consumed items taken out")):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json as documents
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json
-
-if TYPE_CHECKING:
-    from beamwood.methods import Method
 
 __all__ = ["settings"]
 
@@ -36,7 +33,7 @@ def settings(
             print(f"{name}\n    {summary}")
         return
     first = parts(method)[0]
-    rows = described(first)
+    rows = first.described()
     if json:
         print_json(rows)
         return
@@ -48,19 +45,3 @@ def settings(
         print(f"    {row['description']}")
         for preset, value in row["presets"].items():
             print(f"    --preset {preset}: {documents.dumps(value)}")
-
-
-def described(method: Method) -> dict[str, dict[str, Any]]:
-    """Each setting by its dotted name: default, the words it may be, its description, and its value by preset."""
-    defaults, rows = method.Config().flat(), {}
-    for name in method.Config.names():
-        group, _, key = name.partition(".")
-        field = method.Config.group(group).model_json_schema()["properties"][key]
-        forms = [field, field.get("items", {}), *field.get("anyOf", ())]
-        rows[name] = {
-            "default": defaults[name],
-            "choices": [str(word) for form in forms for word in form.get("enum", ())],
-            "description": field.get("description", ""),
-            "presets": {preset: values[name] for preset, values in method.presets.items() if name in values},
-        }
-    return rows

@@ -109,6 +109,21 @@ class Method:
             if name not in known:
                 raise InputError(f"the method {self.name} needs '{name}', which is none of its settings")
 
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Each setting by its dotted name: default, the words it may be, its description, and its value by preset."""
+        defaults, rows = self.Config().flat(), {}
+        for name in self.Config.names():
+            group, _, key = name.partition(".")
+            field = self.Config.group(group).model_json_schema()["properties"][key]
+            forms = [field, field.get("items", {}), *field.get("anyOf", ())]
+            rows[name] = {
+                "default": defaults[name],
+                "choices": [str(word) for form in forms for word in form.get("enum", ())],
+                "description": field.get("description", ""),
+                "presets": {preset: values[name] for preset, values in self.presets.items() if name in values},
+            }
+        return rows
+
     def configured(self, config: Any) -> Settings:
         """Its own settings, of None or a mapping too. Errors: `InputError` on unknown keys and wrong values."""
         return configured(self.Config, config)

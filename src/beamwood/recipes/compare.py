@@ -1,0 +1,209 @@
+"""Several methods on the same split: each fitted on the training users, judged on the test users, tested in pairs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from beamwood.data.split import Split
+from beamwood.errors import InputError
+from beamwood.evaluation.metrics import TailRule
+from beamwood.evaluation.protocol import VIEWS, PerQuery, evaluate_split
+from beamwood.evaluation.summary import as_document, compared, measure_tail
+from beamwood.methods import Method, check_split
+from beamwood.methods.sums import parts, sum_of
+from beamwood.retrieval.retriever import Retriever
+from beamwood.types import Searcher
+
+__all__ = ["Comparison", "check_alone", "compare", "named_sums", "verdict"]
+
+
+@dataclass
+class Comparison:
+    """What was measured of the methods, in the order in which they are listed.
+
+    `results`: by method, then view ("all", "new"), the metrics by query; `seconds` of each fit; `tail`: where asked
+    for, by method the rule in words, how many queries have a tail label, and both views of these.
+    """
+
+    split: Split
+    cuts: tuple[int, ...]
+    rule: TailRule = field(default_factory=TailRule)
+    with_tail: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+    results: dict[str, dict[str, PerQuery]] = field(default_factory=dict)
+    tail: dict[str, tuple[str, int, dict[str, PerQuery]]] = field(default_factory=dict)
+
+    def add(self, name: str, searcher: Searcher) -> None:
+        """Measure a searcher."""
+        self.results[name] = evaluate_split(searcher, self.split, ks=self.cuts, rule=self.rule)
+        if self.with_tail:
+            self.tail[name] = measure_tail(searcher, self.split, self.cuts, self.rule)
+
+    @property
+    def metric(self) -> str:
+        """What decides."""
+        return f"f@{self.cuts[0]}"
+
+    @property
+    def baseline(self) -> str:
+        """What the others are compared with."""
+        return "dtr" if "dtr" in self.results else list(self.results)[-1]
+
+    @property
+    def conclusion(self) -> str:
+        """What the paired tests say of the baseline."""
+        return verdict(self.tests(self.results), self.baseline, self.metric)
+
+    def tests(self, views: Mapping[str, Mapping[str, PerQuery]]) -> dict[str, list[dict[str, Any]]]:
+        """Paired tests of the baseline against each other method."""
+        return compared(views, self.baseline, self.metric)
+
+    def on_tail(self) -> tuple[str, int, dict[str, dict[str, PerQuery]]]:
+        """The rule in words, how many queries have a tail label, and the views of each method."""
+        described, queries, _ = self.tail[self.baseline]
+        return described, queries, {name: views for name, (_, _, views) in self.tail.items()}
+
+    def document(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        document: dict[str, Any] = {
+            "methods": {name: as_document(views) for name, views in self.results.items()},
+            "seconds": self.seconds,
+            "paired_tests": self.tests(self.results),
+            "conclusion": self.conclusion,
+            "split": self.split.rule,
+        }
+        if self.tail:
+            described, queries, views = self.on_tail()
+            document["tail"] = {
+                "rule": described,
+                "queries": queries,
+                "methods": {name: as_document(own) for name, own in views.items()},
+                "paired_tests": self.tests(views),
+            }
+        return document
+
+
+def compare(
+    split: Split,
+    methods: Sequence[str | Method],
+    *,
+    ks: Sequence[int] = (20,),
+    seed: int = 0,
+    time_limit: float | None = None,
+    tail: TailRule | None = None,
+    progress: bool = True,
+    say: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Fit each method with its defaults on `split.train` and judge all on `split.test`.
+
+    `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's.
+    `time_limit` in seconds is each method's own; `tail`: also on labels that this rule calls rare; `say` hears what is
+    done. Errors: `InputError` on fewer than two methods, on one that cannot be fitted by itself or on this split, and
+    where fewer than two test users are left.
+    """
+    check_split(split)
+    sums = named_sums(methods)
+    check_alone(sums, split.name)
+    if len(split.test) < 2:
+        raise InputError(
+            "the split leaves 1 test user, of whom nothing can be tested; give more users or another --split"
+        )
+    on_tail = 0 if tail is None else _num_with_tail_label(split, tail)
+    if tail is not None and on_tail < 2:
+        say(f"--tail is left out: {on_tail} test users have a tail label, and a comparison needs 2; raise the share")
+    measured = Comparison(split, tuple(ks), tail or TailRule(), with_tail=on_tail >= 2)
+    options = {"seed": seed, "progress": progress}
+    for name, searcher in _in_turn(sums, split, options, time_limit, measured.seconds, say):
+        measured.add(name, searcher)
+    return measured
+
+
+def named_sums(methods: Sequence[str | Method]) -> dict[str, list[Method]]:
+    """The sums that are compared by name. Errors: fewer than two, or two of one name."""
+    listed = [parts(method) for method in methods]
+    sums = {"+".join(method.name for method in each): each for each in listed}
+    known: dict[str, Method] = {}
+    twice = any(known.setdefault(method.name, method) != method for each in listed for method in each)
+    if twice or len(sums) != len(listed) or len(sums) < 2:
+        named = ",".join(method.name if isinstance(method, Method) else str(method) for method in methods)
+        raise InputError(f"--methods {named!r} must name at least two different methods")
+    return sums
+
+
+def check_alone(sums: Mapping[str, Sequence[Method]], split: str) -> None:
+    """Errors: a method that goes on from a fitted one, or whose own settings do not fit the split."""
+    for method in (method for each in sums.values() for method in each):
+        name, needs = method.name, method.needs
+        if not needs.alone:
+            option = next(each.option for each in needs.fitted if each.required)
+            raise InputError(
+                f"{name} goes on from a fitted model, and compare fits each method by itself; fit it by `beamwood fit "
+                f"LOG --method {name} {option} FOLDER` and judge both folders by `beamwood evaluate`"
+            )
+        if split == "users" and needs.knows_users(method.Config()):
+            raise InputError(
+                f"{name} knows the users of training only, but --split users tests on others; use --split "
+                f"leave-one-out, time or boundary, or leave {name} out"
+            )
+
+
+def _in_turn(
+    sums: Mapping[str, Sequence[Method]],
+    split: Split,
+    options: Mapping[str, Any],
+    limit: float | None,
+    seconds: dict[str, float],
+    say: Callable[[str], None],
+) -> Iterator[tuple[str, Searcher]]:
+    """The name and the searcher of each sum; every method is fitted once, and kept while a later sum has it."""
+    fitted: dict[str, Retriever] = {}
+    names = list(sums)
+    for place, name in enumerate(names):
+        for method in sums[name]:
+            if method.name not in fitted:
+                began = time.perf_counter()
+                bounded = {"time_limit": limit} if method.needs.steps else {}
+                fitted[method.name] = method.fitted(split, **options, **bounded)
+                seconds[method.name] = round(time.perf_counter() - began, 1)
+                say(f"{method.name}: fitted in {seconds[method.name]} s")
+        began, own = time.perf_counter(), [method.name for method in sums[name]]
+        searcher = sum_of([fitted[part] for part in own], split, seed=options["seed"]).searcher
+        if len(own) > 1:
+            seconds[name] = round(sum(seconds[part] for part in own) + time.perf_counter() - began, 1)
+        later = {method.name for other in names[place + 1 :] for method in sums[other]}
+        fitted = {part: retriever for part, retriever in fitted.items() if part in later}
+        yield name, searcher
+
+
+def _num_with_tail_label(split: Split, rule: TailRule) -> int:
+    """How many test users have a tail label."""
+    labels = split.test.labels
+    return len(np.unique(labels.rows[rule.tail(split.train).mask[labels.items]]))
+
+
+def verdict(tests: Mapping[str, list[dict[str, Any]]], baseline: str, metric: str) -> str:
+    """What the paired tests say of the baseline, plainly."""
+    losses: list[str] = []
+    wins: list[str] = []
+    lost = set()
+    for view, rivals in tests.items():
+        for test in rivals:
+            if max(test["adjusted"].values()) >= 0.05:
+                continue
+            mean = test["difference"]["mean"]
+            (wins if mean > 0 else losses).append(f"{test['rival']} ({view}: {mean:+.4f})")
+            if mean <= 0 and baseline not in test["rival"].split("+"):
+                lost.add(view)
+    if losses:
+        where = "here" if len(lost) != 1 else f"with {VIEWS[next(iter(lost))]}"
+        advice = f"Do not use the tree {where}. " if baseline == "dtr" and lost else ""
+        above = f", and above {', '.join(wins)}," if wins else ""
+        return f"{advice}{baseline} is significantly below {', '.join(losses)}{above} in {metric}."
+    if wins:
+        return f"{baseline} is significantly above {', '.join(wins)} and below none in {metric}."
+    return f"{baseline} differs significantly from no rival in {metric}; the simplest method is the better choice."

@@ -1,0 +1,27 @@
+"""What `import beamwood` offers, by its own examples."""
+
+import doctest
+import subprocess
+import sys
+
+import pytest
+
+import beamwood
+
+
+def test_the_examples_run():
+    failures, tried = doctest.testmod(beamwood)
+    assert failures == 0
+    assert tried > 8
+
+
+def test_all_of_it_is_there():
+    for name in beamwood.__all__:
+        assert vars(beamwood).get(name) or beamwood.__getattr__(name)
+    with pytest.raises(AttributeError, match="no attribute 'recommend'; it has: Dataset"):
+        beamwood.recommend  # noqa: B018
+
+
+def test_nothing_is_imported_before_it_is_asked_for():
+    program = "import sys, beamwood; assert 'numpy' not in sys.modules and 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
