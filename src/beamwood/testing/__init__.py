@@ -3,5 +3,8 @@
 from __future__ import annotations
 
 from beamwood.testing.encoders import EncoderContract
+from beamwood.testing.losses import LevelLossContract
+from beamwood.testing.methods import MethodContract
+from beamwood.testing.terms import TermContract
 
-__all__ = ["EncoderContract"]
+__all__ = ["EncoderContract", "LevelLossContract", "MethodContract", "TermContract"]
