@@ -207,7 +207,8 @@ def als(split: Any) -> dict[str, np.ndarray]:
     import scipy.sparse as sp
     from implicit.als import AlternatingLeastSquares
 
-    from beamwood.retrieval.two_tower import TwoTowerSearcher
+    from beamwood.retrieval.queries import UserVectors
+    from beamwood.retrieval.vectors import VectorSearcher
 
     histories = split.train.histories
     shape = (len(histories), split.train.num_items)
@@ -218,7 +219,7 @@ def als(split: Any) -> dict[str, np.ndarray]:
     model = AlternatingLeastSquares(factors=64, regularization=0.05, iterations=15, num_threads=1, random_state=0)
     model.fit(matrix, show_progress=False)
     users = np.asarray(model.user_factors, np.float32)
-    return judged(TwoTowerSearcher(np.asarray(model.item_factors, np.float32), {"users": users}, tower="mf"), split)
+    return judged(VectorSearcher(UserVectors(users), np.asarray(model.item_factors, np.float32)), split)
 
 
 def main() -> None:

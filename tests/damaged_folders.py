@@ -5,6 +5,7 @@ Run as a program it tries the kinds that are named, so that a crash of the proce
 
 import copy
 import hashlib
+import importlib.util
 import io
 import json
 import sys
@@ -30,15 +31,16 @@ from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.terms import TERMS
+from beamwood.retrieval.index import HnswIndex
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.queries import EncodedHistory, HistoryMean, Scaled, UserBranch, UserVectors
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import restore_scorer
 from beamwood.retrieval.searcher_scorer import SearcherScorer
-from beamwood.retrieval.sequence import SequenceSearcher, UserBranch
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.two_tower import TwoTowerSearcher
+from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
 from beamwood.tree import random_tree
 from beamwood.types import ItemLists
 
@@ -78,7 +80,7 @@ def encoder(name, length=5, *, tied=True, **sizes):
 
 
 def sequence(model, branch=None):
-    return SequenceSearcher(model.plain(), branch)
+    return sequence_searcher(model.plain(), branch)
 
 
 def sasrec():
@@ -87,12 +89,13 @@ def sasrec():
 
 
 def two_tower(tower):
-    arrays = {"mf": {"users": numbers(NUM_USERS, WIDTH)}, "mean": {"history": numbers(NUM_ITEMS, WIDTH)}}
-    vectors = numbers(NUM_ITEMS, WIDTH, seed=1)
-    if tower in arrays:
-        return TwoTowerSearcher(vectors, arrays[tower], tower=tower, length=5)
-    model = encoder(tower)
-    return TwoTowerSearcher(vectors, model.export(), tower=tower, length=5, sizes=model.sizes)
+    if tower == "mf":
+        queries = UserVectors(numbers(NUM_USERS, WIDTH))
+    elif tower == "mean":
+        queries = HistoryMean(numbers(NUM_ITEMS, WIDTH), length=5)
+    else:
+        queries = EncodedHistory(encoder(tower).plain())
+    return VectorSearcher(Scaled(queries), numbers(NUM_ITEMS, WIDTH, seed=1))
 
 
 def ranking(model, **settings):
@@ -127,6 +130,9 @@ KINDS = {
     "two-stage": lambda: TwoStageSearcher(neighbours(), graphrec().scorer, num_candidates=6),
     "two-stage-fitted": lambda: TwoStageSearcher(tree(), SearcherScorer(two_tower("mf")), num_candidates=6),
 }
+
+if importlib.util.find_spec("faiss") is not None:
+    KINDS["tower-hnsw"] = lambda: two_tower("mean").indexed(HnswIndex)
 
 # A wrong value in the place of any other of a manifest.
 WRONG_VALUES = (None, "zzz", -1, 0, 1.5, True, 10**12, [], ["a"], {}, {"a": None})
@@ -265,8 +271,7 @@ class Folder:
                 for what, damaged in array_damages(array):
                     others = {key: part for key, part in arrays.items() if key != name}
                     self.put_arrays(file, others if damaged is None else others | {name: damaged})
-                    # Without vectors of their own for the history's items a model is read as one that has one table.
-                    yield f"{file}: {name} {what}", what in CERTAIN and (name, what) != ("items.weight", "gone")
+                    yield f"{file}: {name} {what}", what in CERTAIN
         for table, frame in self.tables.items():
             for what, damaged in table_damages(frame):
                 self.put_table(table, damaged)

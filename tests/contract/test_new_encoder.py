@@ -17,16 +17,16 @@ from beamwood.losses.softmax import catalogue_softmax
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.sequence import SequenceSearcher
+from beamwood.retrieval.vectors import searcher_with, sequence_searcher
 from beamwood.testing import EncoderContract
 from beamwood.types import ItemLists, Query
 
-FILE = Path(__file__).with_name("running_mean.py")
+FILE = Path(__file__).parent.parent / "one_file" / "fading_mean.py"
 NUM_ITEMS = 30
 
 
 def from_file():
-    spec = spec_from_file_location("running_mean", FILE)
+    spec = spec_from_file_location("fading_mean", FILE)
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.ENCODER
@@ -41,7 +41,7 @@ class TestRunningMean(EncoderContract):
 
 def test_nothing_in_the_package_names_it():
     source = Path(beamwood.__file__).parent
-    assert not any("running-mean" in path.read_text() for path in source.rglob("*.py"))
+    assert not any("fading-mean" in path.read_text() for path in source.rglob("*.py"))
     assert ENCODER.name not in ENCODERS
 
 
@@ -62,15 +62,15 @@ def trained():
 
 
 def test_it_trains_and_answers_and_loads_given_its_record(tmp_path):
-    searcher = SequenceSearcher(trained().plain())
+    searcher = sequence_searcher(trained().plain())
     query = Query.of(ItemLists.from_lists([[3, 4, 5], [28, 29], [10]]))
     found = searcher.search(query, 3)
     assert found.items[:, 0].tolist() == [6, 0, 11]
     Retriever(searcher=searcher, items=Vocabulary(pl.Series(range(NUM_ITEMS)))).save(tmp_path / "model")
-    with pytest.raises(ArtefactError, match="encoder 'running-mean' is unknown"):
+    with pytest.raises(ArtefactError, match="encoder 'fading-mean' is unknown"):
         beamwood.load(tmp_path / "model")
     config, arrays = searcher.export()
-    again = SequenceSearcher.restore(config, arrays, ENCODERS | {ENCODER.name: ENCODER})
+    again = searcher_with(encoders=[ENCODER]).restore(config, arrays)
     assert np.array_equal(again.search(query, 3).scores, found.scores)
 
 

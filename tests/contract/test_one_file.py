@@ -48,7 +48,7 @@ def said(capsys):
 
 
 def test_there_is_one_of_each_kind():
-    assert {path.stem for path in FILES} >= {"focal_loss", "last_taken", "trend_term"}
+    assert {path.stem for path in FILES} >= {"bucket_index", "focal_loss", "last_taken", "fading_mean", "trend_term"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -108,3 +108,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(path, log, tmp_path):
     for one, other in zip(*(each.searcher.export()[1].items() for each in (whole, parts)), strict=True):
         assert one[0] == other[0]
         assert np.array_equal(one[1], other[1]), one[0]
+
+
+def test_the_page_on_the_house_shows_the_files_as_they_are():
+    page = (Path(__file__).parents[2] / "docs" / "develop" / "architecture.md").read_text()
+    for name in ("last_taken", "bucket_index", "trend_term"):
+        assert (FILES[0].parent / f"{name}.py").read_text().strip() in page

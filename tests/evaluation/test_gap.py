@@ -11,8 +11,9 @@ from beamwood.evaluation import gap
 from beamwood.evaluation.gap import TailGap, tail_gap
 from beamwood.evaluation.page import histogram, page
 from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.queries import UserVectors
 from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
-from beamwood.retrieval.two_tower import TwoTowerSearcher
+from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.types import ItemLists, Query
 
 
@@ -66,7 +67,7 @@ def test_users_and_rankers_have_a_gap_by_softmax(monkeypatch, cells):
     users, vectors, tail = rng.normal(size=(7, 4)), rng.normal(size=(11, 4)), np.arange(11) < 3
     table = (users @ vectors.T).astype(np.float32)
     scorer = UserTable(table)
-    mf = TwoTowerSearcher(vectors, {"users": users}, tower="mf")
+    mf = VectorSearcher(UserVectors(users), vectors)
     for searcher in (mf, RankingSearcher(scorer), TwoStageSearcher(PopularitySearcher(np.ones(11)), scorer)):
         got = tail_gap(searcher, asking(7), tail)
         assert np.allclose(got.gaps, plain_gaps(np.exp(table[::-1]), tail), atol=1e-5), searcher.kind

@@ -217,7 +217,7 @@ def test_users_without_a_training_event_are_unknown():
     assert (lengths == 0).any()
     vectors = fit(
         split, Config(**SMALL, **{"model.user_tower": "mf", "loop.max_epochs": 1}), progress=False
-    ).searcher.arrays["users"]
+    ).searcher.queries.of.users
     np.testing.assert_allclose(
         vectors[lengths == 0], vectors[lengths > 0].mean(axis=0)[None].repeat((lengths == 0).sum(), 0), rtol=1e-4
     )

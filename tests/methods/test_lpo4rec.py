@@ -156,7 +156,7 @@ def test_a_recurrent_start_keeps_its_length(split, tmp_path):
     small = {"model.width": 8, "model.length": 12, "loop.max_steps": 1}
     module.fitted(split, module.Config(**small), progress=False).save(tmp_path / "gru")
     config = Config(**SMALL, **{"model.encoder": "gru4rec", "start.folder": str(tmp_path / "gru")})
-    assert PreferenceTask(split, config, seed=0).searcher().encoder.length == 12
+    assert PreferenceTask(split, config, seed=0).searcher().queries.encoder.length == 12
     with pytest.raises(InputError, match=r"was fitted with length=12, not length=20; set model.length=12"):
         PreferenceTask(split, config.changed({"model.length": 20}), seed=0)
 

@@ -108,10 +108,10 @@ def test_melt_says_what_the_contexts_say(split, start):
     for item in task.tail[:5]:
         before = [h[:i] for h in histories for i in range(1, len(h)) if h[i] == item]
         mean = encoder.encode(Query.of(ItemLists.from_lists(before))).mean(axis=0)
-        assert np.allclose(searcher.encoder.vectors[item], mean, atol=1e-5)
-    assert searcher.user_branch.longest == task.shortest < 10  # who fills the encoder's length is no rare user
+        assert np.allclose(searcher.vectors[item], mean, atol=1e-5)
+    assert searcher.queries.branch.longest == task.shortest < 10  # who fills the encoder's length is no rare user
     longer = ItemLists.from_lists([np.arange(task.shortest + 1), np.arange(task.shortest)])
-    same = (searcher.encode(Query.of(longer)) == searcher.encoder.encode(longer.padded(10))).all(axis=1)
+    same = (searcher.encode(Query.of(longer)) == searcher.queries.encoder.encode(longer.padded(10))).all(axis=1)
     assert same.tolist() == [True, False]
 
 
@@ -121,7 +121,7 @@ def test_cities_keeps_the_user_branch_of_melt(split, start, tmp_path):
     before = melt.fitted(split, config_of("melt", start), progress=False)
     before.save(tmp_path / "melt")
     after = cities.fitted(split, config_of("cities", tmp_path / "melt"), progress=False)
-    ours, theirs = after.searcher.user_branch, before.searcher.user_branch
+    ours, theirs = after.searcher.queries.branch, before.searcher.queries.branch
     assert ours.longest == theirs.longest
     assert np.array_equal(ours.weight, theirs.weight)
     assert np.array_equal(ours.bias, theirs.bias)
@@ -209,10 +209,10 @@ def test_draws_are_of_the_items_and_without_repeats():
 
 
 def test_encoded_windows_are_those_histories(split, start):
-    encoder = beamwood.load(start).searcher
+    searcher = beamwood.load(start).searcher
     indptr = split.train.histories.indptr
-    vectors = encoded(encoder.encoder, split.train.histories, indptr[:-1], indptr[1:])
-    assert np.allclose(vectors, encoder.encode(Query.of(split.train.histories)), atol=1e-5)
+    vectors = encoded(searcher.queries.encoder, split.train.histories, indptr[:-1], indptr[1:])
+    assert np.allclose(vectors, searcher.encode(Query.of(split.train.histories)), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["melt", "cities"])

@@ -8,7 +8,8 @@ from beamwood.errors import ArtefactError, InputError
 from beamwood.models.encoders import ENCODERS, caser, fmlp, gru4rec, sasrec
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.load import restore_searcher
-from beamwood.retrieval.sequence import SequenceSearcher, UserBranch
+from beamwood.retrieval.queries import UserBranch
+from beamwood.retrieval.vectors import sequence_searcher
 from beamwood.testing import EncoderContract
 from beamwood.types import ItemLists, Query
 
@@ -68,7 +69,7 @@ def test_the_searcher_gives_the_models_scores_and_survives_saving(name, tied, fe
     rng = np.random.default_rng(0)
     lists = ItemLists.from_lists([rng.integers(0, NUM_ITEMS, size) for size in (0, 1, LENGTH, LENGTH + 4, 3, 5)])
     query = Query.of(lists)
-    searcher = SequenceSearcher(model.plain())
+    searcher = sequence_searcher(model.plain())
     real = lists.lengths > 0
     with torch.no_grad():
         queries = model(torch.from_numpy(lists.padded(LENGTH).astype(np.int64)))[:, -1]
@@ -77,40 +78,46 @@ def test_the_searcher_gives_the_models_scores_and_survives_saving(name, tied, fe
     np.testing.assert_allclose(searcher.score(query, every)[real], expected[real], atol=1e-5)
     config, arrays = searcher.export()
     assert np.array_equal(arrays["vectors"], model.output_weight.detach().numpy())
-    again = restore_searcher("sequence", config, arrays)
+    again = restore_searcher("vectors", config, arrays)
     assert np.array_equal(again.search(query, 7).items, searcher.search(query, 7).items)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_only_the_latest_items_count(name):
     lists = ItemLists.from_lists([np.arange(LENGTH + 3), np.arange(3, LENGTH + 3)])
-    vectors = SequenceSearcher(built(name).plain()).encode(Query.of(lists))
+    vectors = sequence_searcher(built(name).plain()).encode(Query.of(lists))
     assert np.allclose(vectors[0], vectors[1], atol=1e-6)
 
 
+def of_encoder(config, **changes):
+    """The configuration of a searcher with other settings of its encoder."""
+    queries = config["queries"]
+    return config | {"queries": queries | {"config": queries["config"] | changes}}
+
+
 def test_an_encoder_that_is_not_known_is_refused():
-    config, arrays = SequenceSearcher(built("sasrec").plain()).export()
+    config, arrays = sequence_searcher(built("sasrec").plain()).export()
     with pytest.raises(ArtefactError, match="did you mean 'caser'"):
-        restore_searcher("sequence", config | {"encoder": "casr"}, arrays)
+        restore_searcher("vectors", of_encoder(config, encoder="casr"), arrays)
     with pytest.raises(ArtefactError, match="'positions' is missing"):
-        restore_searcher("sequence", config, {name: array for name, array in arrays.items() if name != "positions"})
+        restore_searcher("vectors", config, {name: arrays[name] for name in arrays if name != "query.positions"})
 
 
 def test_fewer_blocks_than_were_stored_are_refused():
-    config, arrays = SequenceSearcher(built("sasrec").plain()).export()
+    config, arrays = sequence_searcher(built("sasrec").plain()).export()
     with pytest.raises(ArtefactError, match=r"'blocks\.1\.\S+' is of no use"):
-        restore_searcher("sequence", config | {"sizes": config["sizes"] | {"num_blocks": 1}}, arrays)
+        restore_searcher("vectors", of_encoder(config, sizes={"num_blocks": 1, "num_heads": 2}), arrays)
     with pytest.raises(ArtefactError, match=r"'blocks\.2\.\S+' is missing"):
-        restore_searcher("sequence", config | {"sizes": config["sizes"] | {"num_blocks": 2**30}}, arrays)
+        restore_searcher("vectors", of_encoder(config, sizes={"num_blocks": 2**30, "num_heads": 2}), arrays)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_the_user_branch_is_for_short_histories(name):
-    plain = SequenceSearcher(built(name).plain())
+    plain = sequence_searcher(built(name).plain())
     rng = np.random.default_rng(0)
     branch = UserBranch(rng.normal(size=(12, 12)).astype(np.float32), rng.normal(size=12).astype(np.float32), 2)
-    config, arrays = SequenceSearcher(plain.encoder, branch).export()
-    searcher = restore_searcher("sequence", config, arrays)
+    config, arrays = sequence_searcher(plain.queries.encoder, branch).export()
+    searcher = restore_searcher("vectors", config, arrays)
     lists = ItemLists.from_lists([[], [1], [2, 3], [4, 5, 6]])
     before, after = plain.encode(Query.of(lists)), searcher.encode(Query.of(lists))
     expected = before[1:3] + before[1:3] @ branch.weight.T + branch.bias

@@ -21,6 +21,10 @@ def test_a_damaged_manifest_and_broken_bytes(tmp_path):
 
 def test_nothing_crashes_the_process():
     # Those whose arrays reach compiled code that trusts its indices.
-    program = [sys.executable, damaged_folders.__file__, "neighbours", "tree"]
+    program = [
+        sys.executable,
+        damaged_folders.__file__,
+        *({"neighbours", "tree", "tower-hnsw"} & {*damaged_folders.KINDS}),
+    ]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -7,8 +7,9 @@ from beamwood.errors import InputError
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.load import restore_searcher
-from beamwood.retrieval.sequence import SequenceSearcher
+from beamwood.retrieval.queries import EncodedHistory
 from beamwood.retrieval.top_k import top_k
+from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.types import ItemLists, Query, SearchOptions
 
 ROWS, ITEMS, WIDTH, HIDDEN = 9, 50, 6, 5
@@ -27,7 +28,7 @@ def searcher(weight):
     }
     arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     encoder = PlainEncoder(ENCODERS["gru4rec"], arrays, {"hidden": HIDDEN}, length=8)
-    return SequenceSearcher(encoder, repeat_weight=weight)
+    return VectorSearcher(EncodedHistory(encoder), encoder.vectors, repeat_weight=weight)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_the_search_equals_dense_scores(case, k, weight, filters):
     chosen = {name: part for name, part in {"excluded": excluded, "allowed": allowed}.items() if name in filters}
     ours = searcher(weight)
     query = Query.of(histories)
-    dense = ours.encode(query) @ ours.encoder.vectors.T
+    dense = ours.encode(query) @ ours.vectors.T
     for row, history in enumerate(histories):
         dense[row, np.unique(history)] += np.float32(weight)
     expected, found = top_k(dense, k, **chosen), ours.search(query, k, SearchOptions(**chosen))
@@ -61,9 +62,9 @@ def test_the_search_equals_dense_scores(case, k, weight, filters):
 
 def test_the_weight_is_saved_and_folders_of_before_have_none(case):
     config, arrays = searcher(-2.5).export()
-    assert restore_searcher("sequence", config, dict(arrays)).repeat_weight == -2.5
+    assert restore_searcher("vectors", config, dict(arrays)).repeat_weight == -2.5
     del config["repeat_weight"]
-    assert restore_searcher("sequence", config, dict(arrays)).repeat_weight == 0
+    assert restore_searcher("vectors", config, dict(arrays)).repeat_weight == 0
 
 
 @pytest.mark.parametrize("weight", [np.nan, np.inf, -np.inf])

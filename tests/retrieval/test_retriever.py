@@ -19,8 +19,8 @@ from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.ranked import TwoStageSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searcher_scorer import SearcherScorer
-from beamwood.retrieval.sequence import SequenceSearcher
 from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.vectors import sequence_searcher as sequence_searcher_of
 from beamwood.tree import random_tree
 from beamwood.types import ItemLists, Needs, Query, SearchOptions
 
@@ -61,7 +61,7 @@ def sequence_searcher(seed=0):
         arrays[f"blocks.0.{name}.weight"] = rng.normal(size=shape)
         arrays[f"blocks.0.{name}.bias"] = rng.normal(size=shape[0])
     arrays |= {"final_norm.weight": np.ones(4), "final_norm.bias": np.zeros(4)}
-    return SequenceSearcher(PlainEncoder(ENCODERS["sasrec"], arrays, {"num_blocks": 1, "num_heads": 2}, length=6))
+    return sequence_searcher_of(PlainEncoder(ENCODERS["sasrec"], arrays, {"num_blocks": 1, "num_heads": 2}, length=6))
 
 
 SEARCHERS = {

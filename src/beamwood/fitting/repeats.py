@@ -6,7 +6,6 @@ learned by the end is added then, as here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol, Unpack
 
 import numpy as np
@@ -19,7 +18,9 @@ from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import train
 from beamwood.fitting.vectors.settings import VectorConfig
 from beamwood.retrieval.apart import Apart
+from beamwood.retrieval.index import INDEXES, Index
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.training.task import Task
 from beamwood.types import Query, Searcher
 
@@ -37,16 +38,10 @@ class ApartSearcher(Searcher, Protocol):
     def apart(self, query: Query, k: int) -> Apart: ...
 
 
-class RepeatSearcher(ApartSearcher, Protocol):
-    """A searcher that adds a number to the scores of what a history holds."""
-
-    repeat_weight: float
-
-
 class SearchedTask(Task[Any], Protocol):
     """A task whose weights are such a searcher."""
 
-    def searcher(self) -> RepeatSearcher: ...
+    def searcher(self) -> VectorSearcher: ...
 
 
 def fit_vectors(
@@ -55,15 +50,17 @@ def fit_vectors(
     config: VectorConfig,
     *,
     method: str,
-    answers: Callable[[], RepeatSearcher] | None = None,
+    index: type[Index] | None = None,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """`train`, and the retriever of the best weights, which then get their `choose.seen_weight`.
 
-    `answers`: what makes the retriever's searcher in the end, where that is not `task.searcher`.
+    Validation searches exactly, the retriever by `index`; None: by that of the settings.
     """
+    index = index or INDEXES[config.model.index]
+    index(np.zeros((1, 2), np.float32))  # says what is missing before the training, not after
     training = train(task, split, config, task.searcher, method=method, **options)
-    seed, searcher = options.get("seed", 0), (answers or task.searcher)()
+    seed, searcher = options.get("seed", 0), task.searcher().indexed(index)
     choose = config.choose
     if choose.seen_weight is None:
         judged = drawn(split.valid, choose.validation_users, seed=seed)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.settings import Loop
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
 from beamwood.methods.method import Method, Needs
 from beamwood.models.encoders import caser
@@ -29,7 +29,7 @@ class Config(SequenceConfig):
     loop: Loop = Loop(batch_size=256, max_steps=3000)
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
     """As `fit_sequence`."""
     from beamwood.fitting.vectors.sequence import fit_sequence
 

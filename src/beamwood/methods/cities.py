@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.settings import CitiesConfig
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -20,7 +20,7 @@ class Config(CitiesConfig):
     """The paper's: 24 items to each side, up to 10 contexts, items with up to 5 interactions are rare."""
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
     """As `fit_cities`."""
     from beamwood.fitting.vectors.cities import fit_cities
 

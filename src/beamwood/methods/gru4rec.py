@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
 from beamwood.methods.method import Method, Needs
 from beamwood.models.encoders import gru4rec
@@ -27,7 +27,7 @@ class Config(SequenceConfig):
     model: Model = Model(dropout=0.3)
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
     """As `fit_sequence`."""
     from beamwood.fitting.vectors.sequence import fit_sequence
 

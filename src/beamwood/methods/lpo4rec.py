@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.settings import PreferenceConfig
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -23,7 +23,7 @@ class Config(PreferenceConfig):
     """
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
     """As `fit_preference`."""
     from beamwood.fitting.vectors.preference import fit_preference
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.settings import MeltConfig
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -20,7 +20,7 @@ class Config(MeltConfig):
     """The branches on top of the model in `start.folder`; the paper's quantiles call four fifths of both rare."""
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
     """As `fit_melt`."""
     from beamwood.fitting.vectors.melt import fit_melt
 

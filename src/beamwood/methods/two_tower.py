@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.settings import TowerConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -20,7 +20,7 @@ class Config(TowerConfig):
     """Two towers; the study's own: model.user_tower mf, model.width 32, start.items random, choose.seen_weight 0."""
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
     """As `fit_towers`."""
     from beamwood.fitting.vectors.towers import fit_towers
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
+from beamwood.retrieval.products import products
 from beamwood.retrieval.stored import MOST
 from beamwood.retrieval.top_k import check_search, sort_candidates
-from beamwood.retrieval.vector import products
 from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, SearchOptions, among
 
 __all__ = ["Apart", "candidates", "check_repeat_weight", "find_apart", "scores_with_repeats", "search_with_repeats"]

@@ -19,8 +19,7 @@ __all__ = ["SEARCHERS", "files_of", "restore_searcher", "with_searchers"]
 SEARCHERS = {
     "tree-din": ("beamwood.retrieval.tree", "TreeSearcher"),
     "popularity": ("beamwood.retrieval.popularity", "PopularitySearcher"),
-    "sequence": ("beamwood.retrieval.sequence", "SequenceSearcher"),
-    "two-tower": ("beamwood.retrieval.two_tower", "TwoTowerSearcher"),
+    "vectors": ("beamwood.retrieval.vectors", "VectorSearcher"),
     "ranking": ("beamwood.retrieval.ranked", "RankingSearcher"),
     "two-stage": ("beamwood.retrieval.ranked", "TwoStageSearcher"),
     "neighbours": ("beamwood.retrieval.neighbours", "NeighbourSearcher"),

@@ -18,12 +18,11 @@ from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.scorers import ContextEncoder, PairScorer, check_pairs, context_of, restore_scorer
 from beamwood.retrieval.searcher_scorer import SearcherScorer, StoredStage
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates, top_k
+from beamwood.retrieval.top_k import check_histories, check_search, join_hits, sort_candidates, top_k
 from beamwood.types import (
     BoolArray,
     Hits,
     IndexArray,
-    ItemLists,
     Needs,
     PartHits,
     Query,
@@ -59,7 +58,7 @@ class RankingSearcher:
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items of each row; see `types.Searcher`."""
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
-        _check_histories(query.histories, self.num_items)
+        check_histories(query.histories, self.num_items)
         items_N = np.arange(self.num_items) if options.allowed is None else np.flatnonzero(options.allowed)
         parts = []
         for rows in self._blocks(len(query), self.num_items):
@@ -72,7 +71,7 @@ class RankingSearcher:
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
-        _check_histories(query.histories, self.num_items)
+        check_histories(query.histories, self.num_items)
         pairs = np.asarray(items_BM, np.int64)
         check_pairs(self.scorer, query, pairs)
         blocks = self._blocks(len(query), pairs.shape[1])
@@ -177,7 +176,7 @@ class TwoStageSearcher:
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the ranker's score of each given item, retrieved or not; -inf where the index is -1."""
-        _check_histories(query.histories, self.num_items)
+        check_histories(query.histories, self.num_items)
         return _score(self.scorer, self._context, query, items_BM)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -240,11 +239,6 @@ def _of_stage(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray
 
 def _needs(scorer: PairScorer, encoder: ContextEncoder | None) -> Needs:
     return Needs(scorer.needs_users, scorer.num_users, () if encoder is None else encoder.columns)
-
-
-def _check_histories(histories: ItemLists, num_items: int) -> None:
-    if len(histories.items) and int(histories.items.max()) >= num_items:
-        raise InputError(f"a history holds item index {int(histories.items.max())} of {num_items} items")
 
 
 def _score(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import polars as pl
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from beamwood.errors import ArtefactError, NotInstalledError, UnknownSearcherError, first_problem
 
-__all__ = ["MOST", "StoredConfig", "restoring"]
+__all__ = ["MOST", "StoredConfig", "StoredPart", "part_of", "prefixed", "restoring"]
 
 # What counts of a configuration stay below, so that they fit every integer that computes with them.
 MOST = 2**31 - 1
@@ -21,6 +23,24 @@ class StoredConfig(BaseModel):
     """The `searcher_config` of a searcher: exact types, no unknown keys. Keys that older folders lack have defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class StoredPart(StoredConfig):
+    """A part within another's configuration: which kind it is of, and what its `export` gave."""
+
+    kind: str
+    config: dict[str, Any]
+
+
+def prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays of a part by the names that they have within another's."""
+    return {f"{prefix}.{name}": array for name, array in arrays.items()}
+
+
+def part_of(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    """The arrays that `prefixed` named so, by their own names."""
+    start = f"{prefix}."
+    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
-__all__ = ["check_search", "join_hits", "mask_scores", "sort_candidates", "top_k"]
+__all__ = ["check_histories", "check_search", "join_hits", "mask_scores", "sort_candidates", "top_k"]
 
 # Copies of this many cells are held at a time (16 MiB): a larger block gains no speed.
 _BLOCK_CELLS = 2**22
@@ -43,6 +43,12 @@ def check_search(
             f"allowed has shape {allowed.shape} and type {allowed.dtype}; give one bool for each of the "
             f"{num_items} items"
         )
+
+
+def check_histories(histories: ItemLists, num_items: int) -> None:
+    """Errors: an item index beyond the catalogue."""
+    if len(histories.items) and int(histories.items.max()) >= num_items:
+        raise InputError(f"a history holds item index {int(histories.items.max())} of {num_items} items")
 
 
 def mask_scores(scores_BN: FloatArray, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from beamwood.testing.encoders import EncoderContract
+from beamwood.testing.indexes import IndexContract
 from beamwood.testing.losses import LevelLossContract
 from beamwood.testing.methods import MethodContract
 from beamwood.testing.terms import TermContract
 
-__all__ = ["EncoderContract", "LevelLossContract", "MethodContract", "TermContract"]
+__all__ = ["EncoderContract", "IndexContract", "LevelLossContract", "MethodContract", "TermContract"]

@@ -23,8 +23,9 @@ from beamwood.fitting.vectors.item_contexts import Occurrences, replaced_vectors
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
 from beamwood.fitting.vectors.settings import CitiesConfig
 from beamwood.models.cities import ContextModel
+from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.sequence import SequenceSearcher
+from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.types import IndexArray
 
 __all__ = ["CitiesTask", "fit_cities"]
@@ -99,7 +100,7 @@ class CitiesTask:
         return (inferred - self.model.vectors[batch.items_B]).square().sum(dim=1)
 
     @torch.no_grad()
-    def searcher(self) -> SequenceSearcher:
+    def searcher(self) -> VectorSearcher:
         """The fitted model with the rare items' vectors inferred."""
         training, generator = self.model.training, torch.Generator().manual_seed(0)
         self.model.eval()
@@ -112,7 +113,9 @@ class CitiesTask:
         return replaced_vectors(self.before, self.tail, np.concatenate(parts))
 
 
-def fit_cities(split: Split, config: CitiesConfig, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_cities(
+    split: Split, config: CitiesConfig, *, index: type[Index] | None = None, **options: Unpack[TrainOptions]
+) -> Retriever:
     """Train the inference on items that are not rare, keeping what is best on `split.valid`, and apply it to the rare.
 
     Errors: `InputError` without `start.folder`, on one of another log or split, and on one with untied vectors.
@@ -121,4 +124,4 @@ def fit_cities(split: Split, config: CitiesConfig, **options: Unpack[TrainOption
     task = CitiesTask(split, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
     options = with_less_time(options, time.monotonic() - began)
-    return fit_vectors(task, split, config, method="cities", **options)
+    return fit_vectors(task, split, config, method="cities", index=index, **options)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.sequence import SequenceSearcher, UserBranch
+from beamwood.retrieval.queries import EncodedHistory, UserBranch
+from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
 from beamwood.types import IndexArray, ItemLists
 
 __all__ = ["Occurrences", "encoded", "replaced_vectors"]
@@ -74,15 +75,15 @@ def encoded(encoder: PlainEncoder, histories: ItemLists, starts: IndexArray, sto
 
 
 def replaced_vectors(
-    searcher: SequenceSearcher, items: IndexArray, vectors: NDArray[np.float32], branch: UserBranch | None = None
-) -> SequenceSearcher:
-    """A searcher like `searcher` in which the given items have the given vectors, wherever they are read or found.
+    before: EncodedHistory, items: IndexArray, vectors: NDArray[np.float32], branch: UserBranch | None = None
+) -> VectorSearcher:
+    """A searcher by the encoder of `before` in which the given items have the given vectors, in and out.
 
-    `branch` takes the place of the searcher's own; None keeps that.
+    `branch` takes the place of its own; None keeps that.
     """
-    arrays = dict(searcher.encoder.arrays)
+    arrays = dict(before.encoder.arrays)
     if "outputs.weight" in arrays:
         raise InputError("the fitted model has tied=false; fit it with tied=true, so that an item has one vector")
     arrays["items.weight"] = arrays["items.weight"].copy()
     arrays["items.weight"][items] = vectors
-    return SequenceSearcher(searcher.encoder.replaced(arrays), searcher.user_branch if branch is None else branch)
+    return sequence_searcher(before.encoder.replaced(arrays), before.branch if branch is None else branch)

@@ -24,8 +24,10 @@ from beamwood.fitting.repeats import fit_vectors
 from beamwood.fitting.vectors.item_contexts import Occurrences, encoded, replaced_vectors
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
 from beamwood.fitting.vectors.settings import MeltConfig
+from beamwood.retrieval.index import Index
+from beamwood.retrieval.queries import UserBranch
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.sequence import SequenceSearcher, UserBranch
+from beamwood.retrieval.vectors import VectorSearcher
 
 __all__ = ["MeltTask", "fit_melt"]
 
@@ -121,7 +123,7 @@ class MeltTask:
         return of("user", batch.users) + of("item", batch.items)
 
     @torch.no_grad()
-    def searcher(self) -> SequenceSearcher:
+    def searcher(self) -> VectorSearcher:
         """The fitted model with rare items' vectors from their contexts, and the user branch for short histories."""
         rows = np.repeat(np.arange(len(self.tail)), self.contexts.counts[self.tail])
         # No item may be rare, and places are in the order of their items.
@@ -140,7 +142,9 @@ def curriculum(count_B: NDArray[np.int64], threshold: int, largest: int, fractio
     return np.abs(np.sin(np.pi / 2 * (fraction + place))).astype(np.float32)
 
 
-def fit_melt(split: Split, config: MeltConfig, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_melt(
+    split: Split, config: MeltConfig, *, index: type[Index] | None = None, **options: Unpack[TrainOptions]
+) -> Retriever:
     """Train both branches on `split.train`, keeping those that are best on `split.valid`.
 
     Errors: `InputError` without `start.folder`, on one of another log or split, and on one with untied vectors.
@@ -149,4 +153,4 @@ def fit_melt(split: Split, config: MeltConfig, **options: Unpack[TrainOptions]) 
     task = MeltTask(split, config, seed=options.get("seed", 0))
     task.searcher()  # says what is wrong with the start before the training, not after
     options = with_less_time(options, time.monotonic() - began)
-    return fit_vectors(task, split, config, method="melt", **options)
+    return fit_vectors(task, split, config, method="melt", index=index, **options)

@@ -26,6 +26,7 @@ from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weight
 from beamwood.losses.softmax import BLOCK_CELLS
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.sequence import SequenceModel
+from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.head import Pi, candidates, head_negatives
 
@@ -140,7 +141,9 @@ def _products(queries_XD: Tensor, vectors_ND: Tensor, items_XK: Tensor) -> Tenso
     return torch.einsum("xd,xkd->xk", queries_XD, torch.nn.functional.embedding(items_XK, vectors_ND))
 
 
-def fit_preference(split: Split, config: PreferenceConfig, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_preference(
+    split: Split, config: PreferenceConfig, *, index: type[Index] | None = None, **options: Unpack[TrainOptions]
+) -> Retriever:
     """Train or align an encoder with a preference loss, keeping the weights that are best on `split.valid`.
 
     Errors: `InputError` on a `start.folder` of another log, split or size, and fewer head items than negatives.
@@ -148,4 +151,4 @@ def fit_preference(split: Split, config: PreferenceConfig, **options: Unpack[Tra
     began = time.monotonic()
     task = PreferenceTask(split, config, seed=options.get("seed", 0))
     options = with_less_time(options, time.monotonic() - began)
-    return fit_vectors(task, split, config, method="lpo4rec", **options)
+    return fit_vectors(task, split, config, method="lpo4rec", index=index, **options)

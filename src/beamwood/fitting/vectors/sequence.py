@@ -28,8 +28,9 @@ from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
 from beamwood.models.encoder import Encoder
 from beamwood.models.parameters import Sizes
 from beamwood.models.sequence import SequenceModel
+from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.sequence import SequenceSearcher
+from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
 from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
 
 __all__ = ["Batch", "SequenceTask", "fit_sequence", "sizes_of"]
@@ -153,9 +154,9 @@ class SequenceTask:
             log_q.expand(len(targets_X), 1),
         )[:, 0]
 
-    def searcher(self) -> SequenceSearcher:
+    def searcher(self) -> VectorSearcher:
         """A searcher of the weights as they are now."""
-        return SequenceSearcher(self.model.plain())
+        return sequence_searcher(self.model.plain())
 
 
 def sizes_of(model: EncoderModel, encoder: Encoder) -> Sizes:
@@ -184,7 +185,14 @@ def build_model(train: Dataset, config: SequenceConfig, encoder: Encoder, genera
     )
 
 
-def fit_sequence(split: Split, config: SequenceConfig, encoder: Encoder, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_sequence(
+    split: Split,
+    config: SequenceConfig,
+    encoder: Encoder,
+    *,
+    index: type[Index] | None = None,
+    **options: Unpack[TrainOptions],
+) -> Retriever:
     """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`.
 
     Errors: `InputError` where nobody has two interactions.
@@ -192,4 +200,4 @@ def fit_sequence(split: Split, config: SequenceConfig, encoder: Encoder, **optio
     began = time.monotonic()
     task = SequenceTask(split.train, config, encoder=encoder, seed=options.get("seed", 0))
     options = with_less_time(options, time.monotonic() - began)
-    return fit_vectors(task, split, config, method=encoder.name, **options)
+    return fit_vectors(task, split, config, method=encoder.name, index=index, **options)

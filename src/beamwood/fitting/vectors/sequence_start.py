@@ -8,27 +8,31 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.fitted import fitted_alike
 from beamwood.models.sequence import ProjectedItems, SequenceModel
-from beamwood.retrieval.sequence import SequenceSearcher
+from beamwood.retrieval.queries import EncodedHistory
+from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.training.checkpoint import check_tensors
 
 __all__ = ["fitted_sequence", "load_start"]
 
 
-def fitted_sequence(start: str, split: Split) -> SequenceSearcher:
-    """The searcher of a fitted sequence model of exactly this data and split."""
+def fitted_sequence(start: str, split: Split) -> EncodedHistory:
+    """The encoder of a fitted sequence model of exactly this data and split, with MELT's branch where it has one."""
     searcher = fitted_alike(start, split).searcher
-    if not isinstance(searcher, SequenceSearcher):
-        raise InputError(
-            f"start.folder='{start}' holds a {searcher.kind} retriever; give a fitted sequence model, e.g. sasrec"
-        )
-    return searcher
+    if isinstance(searcher, VectorSearcher):
+        queries = searcher.queries
+        # A tower reads histories with other vectors than those that are searched.
+        if isinstance(queries, EncodedHistory) and queries.encoder.vectors is searcher.vectors:
+            return queries
+    raise InputError(
+        f"start.folder='{start}' holds a {searcher.kind} retriever; give a fitted sequence model, e.g. sasrec"
+    )
 
 
 def load_start(model: SequenceModel, start: str, split: Split) -> None:
     """Give `model` the weights of the fitted sequence model in the folder `start`, which must have its sizes."""
-    searcher = fitted_sequence(start, split)
-    encoder = searcher.encoder
-    if searcher.user_branch is not None:
+    before = fitted_sequence(start, split)
+    encoder = before.encoder
+    if before.branch is not None:
         raise InputError(
             f"start.folder='{start}' holds MELT's user branch, which a training cannot go on with; give the model that "
             "MELT was fitted on, and fit melt on the result"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -24,7 +24,7 @@ from beamwood.fitting.settings import (
 )
 from beamwood.models.encoder import NumHeads
 from beamwood.models.encoders import EncoderName, caser, fmlp, gru4rec, sasrec
-from beamwood.retrieval.two_tower import UserTower
+from beamwood.retrieval.index import IndexName
 
 __all__ = [
     "AlignedModel",
@@ -39,16 +39,28 @@ __all__ = [
     "VectorConfig",
 ]
 
+if TYPE_CHECKING:
+    UserTower = str
+else:
+    UserTower = Literal["mf", "mean", EncoderName]
+
 MaxContexts = Annotated[int, Field(ge=1, description="occurrences of an item that are looked at")]
 
 
-class VectorConfig(TrainedSettings):
+class VectorModel(Group):
     """What every method has whose scores are products of vectors."""
 
+    index: IndexName = Field("exact", description="what finds the largest products; hnsw needs the extra ann")
+
+
+class VectorConfig(TrainedSettings):
+    """Settings that all of them have."""
+
+    model: VectorModel = VectorModel()
     choose: ChooseSeen = ChooseSeen()
 
 
-class EncoderModel(Group):
+class EncoderModel(VectorModel):
     """What every encoder of histories has."""
 
     width: Width = 64
@@ -183,7 +195,7 @@ class MeltConfig(VectorConfig):
         return self
 
 
-class ContextModel(Group):
+class ContextModel(VectorModel):
     """What infers a vector from contexts."""
 
     num_heads: NumHeads = 2
@@ -209,7 +221,7 @@ class CitiesConfig(VectorConfig):
 
 
 class TowerModel(AnySizes, EncoderModel):
-    """Two towers and how their products are searched."""
+    """Two towers."""
 
     user_tower: UserTower = Field(
         "mean", description="by user id (mf), or from the history: its mean, or a sequence encoder"
@@ -217,7 +229,6 @@ class TowerModel(AnySizes, EncoderModel):
     normalise: bool = Field(False, description="score by directions alone; then set temperature to about 0.1")
     temperature: float = Field(1.0, gt=0, description="scores are divided by it")
     item_columns: ItemColumns = ()
-    index: Literal["exact", "faiss"] = Field("exact", description="how answers are found; faiss needs the extra ann")
 
 
 class TowerLoss(Group):

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from beamwood.data.dataset import Dataset
@@ -31,9 +30,10 @@ from beamwood.models.encoders import ENCODERS
 from beamwood.models.pairs import IdTable
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
-from beamwood.retrieval.ann import FaissIndex
+from beamwood.retrieval.index import Index
+from beamwood.retrieval.queries import EncodedHistory, HistoryMean, QueryVectors, Scaled, UserVectors
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.two_tower import TwoTowerSearcher
+from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.sampling.in_batch import Pairs, make_sampler
 from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
 from beamwood.types import ItemLists
@@ -134,30 +134,22 @@ class TwoTowerTask:
         masked = masked_candidates(batch.items_B, candidates, batch.known, self.num_items, repeats=repeats)
         return self.sampler.losses(Pairs(vectors_BD, items_CD, positive_B, candidates, masked), self.generator)
 
-    def searcher(self, *, index: Literal["exact", "faiss"] = "exact") -> TwoTowerSearcher:
+    def searcher(self) -> VectorSearcher:
         """A searcher of the weights as they are now."""
         model, users = self.config.model, self.model.users
-        arrays: dict[str, NDArray[Any]]
+        queries: QueryVectors
         if isinstance(users, SequenceModel):
-            arrays = dict(users.export())
+            queries = EncodedHistory(users.plain())
         elif isinstance(users, UserTable):
             table = users.users.weight.detach().numpy().copy()
             # Decay alone moves the rows of users without a training event: they are unknown, whatever their index.
             trained_U = self.histories.lengths > 0
             table[~trained_U] = table[trained_U].mean(axis=0)
-            arrays = {"users": table}
+            queries = UserVectors(table)
         else:
-            arrays = {"history": users.items.weight.detach().numpy()[:-1].copy()}
-        return TwoTowerSearcher(
-            self.model.all_item_vectors(),
-            arrays,
-            tower=model.user_tower,
-            normalise=model.normalise,
-            temperature=model.temperature,
-            length=model.length,
-            sizes=users.sizes if isinstance(users, SequenceModel) else None,
-            index=index,
-        )
+            queries = HistoryMean(users.items.weight.detach().numpy()[:-1].copy(), length=model.length)
+        queries = Scaled(queries, normalise=model.normalise, temperature=model.temperature)
+        return VectorSearcher(queries, self.model.all_item_vectors())
 
 
 def masked_candidates(
@@ -222,18 +214,16 @@ def start_towers(model: TwoTower, train: Dataset, seed: int) -> None:
             table.weight[known] = vectors[known]
 
 
-def fit_towers(split: Split, config: TowerConfig, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_towers(
+    split: Split, config: TowerConfig, *, index: type[Index] | None = None, **options: Unpack[TrainOptions]
+) -> Retriever:
     """Train two towers on `split.train`, keeping the weights that are best on `split.valid`.
 
     Matrix factorisation (`model.user_tower="mf"`) knows the users of training only, so it needs a split that keeps
     users in training (leave-one-out, time or boundary); one without a training event has the mean vector of the
     others. Errors: `InputError` on columns that do not exist.
     """
-    if config.model.index == "faiss":
-        FaissIndex(np.zeros((1, 2), np.float32))  # says what is missing before the training, not after
     began = time.monotonic()
     task = TwoTowerTask(split.train, config, seed=options.get("seed", 0))
     options = with_less_time(options, time.monotonic() - began)
-    return fit_vectors(
-        task, split, config, method="two_tower", answers=lambda: task.searcher(index=config.model.index), **options
-    )
+    return fit_vectors(task, split, config, method="two_tower", index=index, **options)

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from beamwood.errors import InputError
-from beamwood.retrieval import vector
+from beamwood.retrieval import products as module
+from beamwood.retrieval.products import best_products, products
 from beamwood.retrieval.top_k import top_k
-from beamwood.retrieval.vector import best_products, products
 from beamwood.types import ItemLists
 
 
 @pytest.mark.parametrize(("block_rows", "block_items"), [(64, 65536), (2, 7), (1, 1)])
 @pytest.mark.parametrize("k", [1, 6, 60])
 def test_equals_a_plain_sort(monkeypatch, block_rows, block_items, k):
-    monkeypatch.setattr(vector, "_BLOCK_ROWS", block_rows)
-    monkeypatch.setattr(vector, "_BLOCK_ITEMS", block_items)
+    monkeypatch.setattr(module, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(module, "_BLOCK_ITEMS", block_items)
     rng = np.random.default_rng(k)
     # Small integers make many ties, which go to the lower item.
     queries, vectors = (rng.integers(-2, 3, (n, 4)).astype(np.float32) for n in (5, 50))

@@ -5,10 +5,13 @@ Shape legend: B rows, L history length, D width.
 
 from pydantic import Field
 
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
+from beamwood.methods import Method, Needs
 from beamwood.models import parameters as declared
 from beamwood.models.encoder import Encoder
 from beamwood.models.ops import dropped, linear, namespace, relu
 from beamwood.models.parameters import Parameter, linear_parameters
+from beamwood.retrieval.vectors import VectorSearcher, searcher_with
 
 
 class Sizes(declared.Sizes):
@@ -31,4 +34,30 @@ def forward(p, x_BLD, real_BL, sizes, dropout, last):
     return linear(relu(linear(sums_BLD, p, "inner")), p, "outer")
 
 
-ENCODER = Encoder("running-mean", causal=True, sizes=Sizes, parameters=parameters, forward=forward)
+ENCODER = Encoder("fading-mean", causal=True, sizes=Sizes, parameters=parameters, forward=forward)
+
+
+class Model(Sizes, SequenceModel):
+    """The encoder's sizes, and the items' vectors."""
+
+
+class Config(SequenceConfig):
+    """As every sequence method."""
+
+    model: Model = Model()
+
+
+def fit(split, config, **options):
+    from beamwood.fitting.vectors.sequence import fit_sequence
+
+    return fit_sequence(split, config, ENCODER, **options)
+
+
+METHOD = Method(
+    name="fading-mean-rec",
+    summary="a running mean of the history, softmax over the whole catalogue",
+    Config=Config,
+    fit=fit,
+    needs=Needs(steps=True),
+    searchers={VectorSearcher.kind: searcher_with(encoders=[ENCODER])},
+)

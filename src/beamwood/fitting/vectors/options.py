@@ -1,0 +1,22 @@
+"""What the `fit` of every method of vectors takes besides the options of all methods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from beamwood.fitting.options import TrainOptions
+
+if TYPE_CHECKING:
+    from beamwood.retrieval.index import Index
+
+__all__ = ["VectorOptions"]
+
+
+class VectorOptions(TrainOptions, total=False):
+    """A part that a method of one's own is made with: it binds it, as `functools.partial(METHOD.fit, index=...)`.
+
+    `index` (that of `model.index`) finds the largest products; who loads such a folder needs it too
+    (`retrieval.vectors.searcher_with`).
+    """
+
+    index: type[Index]

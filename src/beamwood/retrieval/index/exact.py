@@ -1,0 +1,34 @@
+"""All items scored: exact, at a cost that grows with the catalogue."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from numpy.typing import NDArray
+
+from beamwood.retrieval.products import best_products
+from beamwood.retrieval.stored import StoredConfig
+from beamwood.types import FloatArray, Hits, SearchOptions
+
+__all__ = ["ExactIndex"]
+
+
+class ExactIndex:
+    """`best_products` of the vectors; nothing is kept beside them."""
+
+    name: ClassVar[str] = "exact"
+
+    def __init__(self, vectors_ND: FloatArray) -> None:
+        self.vectors = vectors_ND
+
+    def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best of each row."""
+        return best_products(queries_BD, self.vectors, k, excluded=options.excluded, allowed=options.allowed)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return {}, {}
+
+    @classmethod
+    def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:  # noqa: ARG003
+        StoredConfig.model_validate(config)
+        return cls(vectors_ND)

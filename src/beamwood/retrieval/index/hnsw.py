@@ -1,0 +1,132 @@
+"""Approximate search over item vectors with faiss (the extra `ann`): a graph instead of scoring every item.
+
+Shape legend: B rows, N items, D width, k results.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from beamwood.errors import ArtefactError, NotInstalledError
+from beamwood.kernels.arrays import check_integers
+from beamwood.retrieval.products import best_products
+from beamwood.retrieval.stored import MOST, StoredConfig
+from beamwood.retrieval.top_k import check_search, sort_candidates
+from beamwood.types import FloatArray, Hits, SearchOptions, among
+
+__all__ = ["HnswIndex"]
+
+# Neighbours of a node in the graph, and how many candidates a search keeps: faiss's usual middle.
+_LINKS, _SEARCH = 32, 128
+# A filter that leaves less than this share of the items is answered exactly.
+_SELECTIVE = 0.2
+
+
+class _Stored(StoredConfig):
+    entry_point: int = Field(ge=0, le=MOST)
+
+
+class HnswIndex:
+    """An HNSW graph by inner product over `vectors` float32[N, D]; rows it cannot fill are answered exactly.
+
+    Raises `NotInstalledError` where faiss is not installed.
+    """
+
+    name: ClassVar[str] = "hnsw"
+
+    def __init__(self, vectors_ND: FloatArray) -> None:
+        self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
+        self._index = _empty(self.vectors.shape[1])
+        self._index.add(self.vectors)
+
+    def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best found for each row, in the order of `top_k`; `scored` says how many candidates were looked at."""
+        num_items, excluded, allowed = len(self.vectors), options.excluded, options.allowed
+        check_search(len(queries_BD), num_items, k, excluded=excluded, allowed=allowed)
+        if len(queries_BD) == 0 or (allowed is not None and allowed.mean() < _SELECTIVE):
+            return best_products(queries_BD, self.vectors, k, excluded=excluded, allowed=allowed)
+        more = 0 if excluded is None else int(excluded.lengths.max(initial=0))
+        fetched = min(num_items, 2 * k + more if allowed is None else 4 * k + more)
+        self._index.hnsw.efSearch = max(_SEARCH, fetched)
+        scores, items = self._index.search(np.ascontiguousarray(queries_BD, np.float32), fetched)
+        keep = items >= 0
+        if allowed is not None:
+            keep &= allowed[np.maximum(items, 0)]
+        if excluded is not None:
+            keep &= ~among(items, excluded)
+        hits = sort_candidates(np.where(keep, items, -1), np.where(keep, scores, -np.inf), k)
+        short = np.flatnonzero((hits.items < 0).any(axis=1))
+        if len(short):
+            banned = options.take(short).excluded
+            exact = best_products(queries_BD[short], self.vectors, k, excluded=banned, allowed=allowed)
+            hits.items[short], hits.scores[short] = exact.items, exact.scores
+        return Hits(hits.items, hits.scores, np.full(len(items), fetched, np.int64))
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The graph: each item's level, and the neighbours of all levels one after the other."""
+        import faiss
+
+        graph = self._index.hnsw
+        arrays = {name: faiss.vector_to_array(part) for name, part in _parts(graph).items()}
+        return {"entry_point": int(graph.entry_point)}, arrays
+
+    @classmethod
+    def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """Errors: a graph that leads out of the vectors, whose search would read foreign memory."""
+        restored = cls.__new__(cls)
+        restored.vectors = np.ascontiguousarray(vectors_ND, np.float32)
+        restored._index = index = _empty(restored.vectors.shape[1])
+        import faiss
+
+        entry_point, graph = _Stored.model_validate(config).entry_point, index.hnsw
+        check_integers(arrays, dict.fromkeys(_parts(graph), (np.int32,)))
+        levels, neighbours = arrays["levels"], arrays["neighbours"]
+        sizes = faiss.vector_to_array(graph.cum_nneighbor_per_level).astype(np.int64)
+        offsets = _checked_offsets(levels, neighbours, sizes, entry_point, len(vectors_ND))
+        index.storage.add(restored.vectors)
+        for name, part in _parts(graph).items():
+            faiss.copy_array_to_vector(np.ascontiguousarray(arrays[name]), part)
+        faiss.copy_array_to_vector(offsets.astype(np.uint64), graph.offsets)
+        graph.entry_point, graph.max_level = entry_point, int(levels.max()) - 1
+        index.ntotal = len(vectors_ND)
+        return restored
+
+
+def _empty(width: int) -> Any:
+    """A graph without items."""
+    try:
+        import faiss
+    except ImportError:
+        raise NotInstalledError("index='hnsw' needs faiss; install it with: pip install 'beamwood[ann]'") from None
+    return faiss.IndexHNSWFlat(width, _LINKS, faiss.METRIC_INNER_PRODUCT)
+
+
+def _parts(graph: Any) -> dict[str, Any]:
+    """The arrays of a graph from which all others follow."""
+    return {"levels": graph.levels, "neighbours": graph.neighbors}
+
+
+def _checked_offsets(
+    levels: NDArray[np.int32], neighbours: NDArray[np.int32], sizes: NDArray[np.int64], entry_point: int, num_items: int
+) -> NDArray[np.int64]:
+    """int64[N + 1], where each item's neighbours begin; `sizes[l]` of them are below level l.
+
+    Errors: neighbours that are no items, or not on the level on which they are.
+    """
+    if len(levels) != num_items or levels.min(initial=1) < 1 or levels.max(initial=1) >= len(sizes):
+        raise ArtefactError(f"the index's levels are not one in 1..{len(sizes) - 1} for each of {num_items} items")
+    offsets = np.concatenate([[0], np.cumsum(sizes[levels])])
+    if len(neighbours) != offsets[-1] or neighbours.min(initial=0) < -1 or neighbours.max(initial=0) >= num_items:
+        raise ArtefactError("the index's neighbours are not those of its levels")
+    if entry_point >= num_items or levels[entry_point] != levels.max():
+        raise ArtefactError(f"the index's entry_point={entry_point} is not on its highest level")
+    for level in range(1, int(levels.max())):
+        places = offsets[:-1][levels > level, None] + np.arange(sizes[level], sizes[level + 1])
+        found = neighbours[places]
+        if ((found >= 0) & (levels[found] <= level)).any():
+            raise ArtefactError(f"the index has neighbours on level {level} that are not on it")
+    return offsets

@@ -1,0 +1,250 @@
+"""What a query becomes a vector by, without torch: a table of users, the mean of the history, a sequence encoder.
+
+Shape legend: B rows, L history length, N items, U users, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from beamwood.errors import ArtefactError, InputError, UnknownSearcherError, nearest
+from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
+from beamwood.kernels.din import MAX_HISTORY
+from beamwood.models.encoder import Encoder
+from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart
+from beamwood.retrieval.top_k import check_histories
+from beamwood.types import FloatArray, Needs, Query
+
+__all__ = ["QUERIES", "EncodedHistory", "HistoryMean", "QueryVectors", "Scaled", "UserBranch", "UserVectors"]
+
+Arrays = dict[str, NDArray[Any]]
+Encoders = Mapping[str, Encoder]
+
+
+class QueryVectors(Protocol):
+    """A query's vector, whose inner product with an item's is the score; `kind` names the class in an artefact."""
+
+    kind: ClassVar[str]
+
+    @property
+    def needs(self) -> Needs:
+        """What it looks at besides histories."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int | None, int]:
+        """N, None where it knows no items, and D."""
+        ...
+
+    def encode(self, query: Query) -> NDArray[np.float32]:
+        """float32[B, D], zeros for a row of which it knows nothing."""
+        ...
+
+    def export(self) -> tuple[dict[str, Any], Arrays]: ...
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: Arrays, encoders: Encoders) -> Self:
+        """What `export` gave, with the sequence encoders by name."""
+        ...
+
+
+class UserVectors:
+    """`users` [U, D] by who asks: matrix factorisation; an unknown user has the mean of all users'."""
+
+    kind: ClassVar[str] = "users"
+
+    def __init__(self, users: FloatArray) -> None:
+        check_floats({"users": users}, {"users": shape_of({"users": users}, "users", 2)})
+        self.users = np.ascontiguousarray(users, np.float32)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(users=True, num_users=len(self.users))
+
+    @property
+    def shape(self) -> tuple[int | None, int]:
+        return None, self.users.shape[1]
+
+    def encode(self, query: Query) -> NDArray[np.float32]:
+        """See `QueryVectors`."""
+        users = np.asarray(query.users, np.int64)
+        if users.size and (users.max() >= len(self.users) or users.min() < -1):
+            raise InputError(f"users holds an index outside -1..{len(self.users) - 1}")
+        known = self.users[np.maximum(users, 0)]
+        return np.where((users < 0)[:, None], self.users.mean(axis=0, keepdims=True), known)
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        return {}, {"users": self.users}
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: Arrays, encoders: Encoders) -> Self:  # noqa: ARG003
+        StoredConfig.model_validate(config)
+        return cls(_only(arrays, "users"))
+
+
+class _StoredMean(StoredConfig):
+    length: int = Field(ge=1, le=MAX_HISTORY)
+
+
+class HistoryMean:
+    """The mean of the rows of `items` [N, D] of a history's last `length` items."""
+
+    kind: ClassVar[str] = "mean"
+    needs: ClassVar[Needs] = Needs()
+
+    def __init__(self, items: FloatArray, *, length: int = 69) -> None:
+        check_floats({"history": items}, {"history": shape_of({"history": items}, "history", 2)})
+        self.items, self.length = np.ascontiguousarray(items, np.float32), length
+
+    @property
+    def shape(self) -> tuple[int | None, int]:
+        return len(self.items), self.items.shape[1]
+
+    def encode(self, query: Query) -> NDArray[np.float32]:
+        """See `QueryVectors`."""
+        check_histories(query.histories, len(self.items))
+        recent = query.histories.last(self.length)
+        sums = np.zeros((len(recent), self.items.shape[1]), np.float32)
+        np.add.at(sums, recent.rows, self.items[recent.items])
+        counts: NDArray[np.float32] = np.maximum(recent.lengths, 1)[:, None].astype(np.float32)
+        return np.divide(sums, counts)
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        return {"length": self.length}, {"history": self.items}
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: Arrays, encoders: Encoders) -> Self:  # noqa: ARG003
+        return cls(_only(arrays, "history"), length=_StoredMean.model_validate(config).length)
+
+
+@dataclass(frozen=True, slots=True)
+class UserBranch:
+    """What is added to the vector h of a history of at most `longest` items: `W h + b`. Source: MELT."""
+
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    longest: int
+
+
+class _StoredEncoder(StoredConfig):
+    encoder: str
+    length: int = Field(ge=1, le=MAX_HISTORY)
+    sizes: dict[str, int]
+    user_branch: int | None = Field(None, ge=0, le=MOST)
+
+
+class EncodedHistory:
+    """A sequence encoder's vector of a history; `branch` (MELT's) lifts that of a short one."""
+
+    kind: ClassVar[str] = "encoder"
+    needs: ClassVar[Needs] = Needs()
+
+    def __init__(self, encoder: PlainEncoder, branch: UserBranch | None = None) -> None:
+        self.encoder, self.branch = encoder, branch
+
+    @property
+    def shape(self) -> tuple[int | None, int]:
+        return self.encoder.num_items, self.encoder.width
+
+    def encode(self, query: Query) -> NDArray[np.float32]:
+        """See `QueryVectors`."""
+        histories, branch = query.histories, self.branch
+        check_histories(histories, self.encoder.num_items)
+        vectors = self.encoder.encode(histories.padded(self.encoder.length))
+        if branch is not None:
+            short = (histories.lengths <= branch.longest) & (histories.lengths > 0)
+            vectors[short] += vectors[short] @ branch.weight.T + branch.bias
+        return vectors
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        encoder, branch = self.encoder, self.branch
+        config: dict[str, Any] = {"encoder": encoder.name, "length": encoder.length, "sizes": encoder.sizes}
+        if branch is None:
+            return config, dict(encoder.arrays)
+        own = {"user_branch.weight": branch.weight, "user_branch.bias": branch.bias}
+        return config | {"user_branch": branch.longest}, encoder.arrays | own
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: Arrays, encoders: Encoders) -> Self:
+        stored, named = _StoredEncoder.model_validate(config), dict(arrays)
+        name, longest = stored.encoder, stored.user_branch
+        if name not in encoders:
+            raise UnknownSearcherError(f"encoder '{name}' is unknown{nearest(name, encoders)}")
+        branch = None
+        if longest is not None:
+            width = shape_of(named, "items.weight", 2)[1]
+            check_floats(named, linear_shapes("user_branch", width, width))
+            branch = UserBranch(named.pop("user_branch.weight"), named.pop("user_branch.bias"), longest)
+        return cls(PlainEncoder(encoders[name], named, stored.sizes, length=stored.length), branch)
+
+
+class _StoredScale(StoredConfig):
+    normalise: bool
+    temperature: float = Field(gt=0)
+    of: StoredPart
+
+
+class Scaled:
+    """Another's vectors over `temperature`, with `normalise` made of length 1 before."""
+
+    kind: ClassVar[str] = "scaled"
+
+    def __init__(self, of: QueryVectors, *, normalise: bool = False, temperature: float = 1.0) -> None:
+        self.of, self.normalise, self.temperature = of, normalise, temperature
+
+    @property
+    def needs(self) -> Needs:
+        return self.of.needs
+
+    @property
+    def shape(self) -> tuple[int | None, int]:
+        return self.of.shape
+
+    def encode(self, query: Query) -> NDArray[np.float32]:
+        """See `QueryVectors`."""
+        vectors = self.of.encode(query)
+        if self.normalise:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+        return (vectors / np.float32(self.temperature)).astype(np.float32)
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        config, arrays = self.of.export()
+        scale = {"normalise": self.normalise, "temperature": self.temperature}
+        return scale | {"of": {"kind": self.of.kind, "config": config}}, arrays
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: Arrays, encoders: Encoders) -> Self:
+        stored = _StoredScale.model_validate(config)
+        of = restore_queries(stored.of, arrays, encoders)
+        return cls(of, normalise=stored.normalise, temperature=stored.temperature)
+
+
+QUERIES: dict[str, type[QueryVectors]] = {
+    "users": UserVectors,
+    "mean": HistoryMean,
+    "encoder": EncodedHistory,
+    "scaled": Scaled,
+}
+
+
+def restore_queries(stored: StoredPart, arrays: Arrays, encoders: Encoders) -> QueryVectors:
+    """The query vectors of what `export` gave. Errors: an unknown kind, arrays that do not fit."""
+    if stored.kind not in QUERIES:
+        raise ArtefactError(f"query vectors of kind {stored.kind!r} are unknown{nearest(stored.kind, QUERIES)}")
+    return QUERIES[stored.kind].restore(stored.config, arrays, encoders)
+
+
+def _only(arrays: Arrays, name: str) -> NDArray[Any]:
+    """The one array that there is to be. Errors: another beside it."""
+    shape_of(arrays, name, 2)
+    others = sorted(set(arrays) - {name})
+    if others:
+        raise ArtefactError(f"the array '{others[0]}' is of no use beside '{name}'")
+    return arrays[name]

@@ -1,0 +1,153 @@
+"""Search with vectors: what a query becomes a vector by, times an index over the items' vectors; without torch.
+
+Shape legend: B rows, N items, D width, M items a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from beamwood.errors import ArtefactError, InputError, UnknownSearcherError, nearest
+from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.models.encoder import Encoder
+from beamwood.models.encoders import ENCODERS
+from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.apart import (
+    Apart,
+    check_repeat_weight,
+    find_apart,
+    scores_with_repeats,
+    search_with_repeats,
+)
+from beamwood.retrieval.index import INDEXES, ExactIndex, Index
+from beamwood.retrieval.queries import EncodedHistory, QueryVectors, UserBranch, restore_queries
+from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, prefixed
+from beamwood.types import FloatArray, Hits, IndexArray, Needs, Query, SearchOptions
+
+__all__ = ["VectorSearcher", "searcher_with", "sequence_searcher"]
+
+
+class _Stored(StoredConfig):
+    queries: StoredPart
+    index: StoredPart
+    # The array of the queries' that is the items' vectors themselves, which are stored once.
+    shared: str | None = None
+    repeat_weight: float = Field(0.0, ge=-MOST, le=MOST)
+
+
+class VectorSearcher:
+    """The k items whose `vectors` [N, D] have the largest inner product with the query's vector, found by an index.
+
+    `repeat_weight` is added to the score of what the history holds: an item lies nearest to itself, whether or not
+    what was seen is wanted again, and vectors alone hardly learn which.
+    """
+
+    kind: ClassVar[str] = "vectors"
+    own_indexes: ClassVar[Mapping[str, type[Index]]] = {}
+    own_encoders: ClassVar[Mapping[str, Encoder]] = {}
+    """Those that a folder may have beside the package's."""
+
+    def __init__(
+        self, queries: QueryVectors, vectors: FloatArray, index: Index | None = None, *, repeat_weight: float = 0.0
+    ) -> None:
+        num_items, width = shape_of({"vectors": vectors}, "vectors", 2)
+        check_floats({"vectors": vectors}, {"vectors": (num_items, width)})
+        known, own_width = queries.shape
+        if own_width != width or known not in (None, num_items):
+            raise ArtefactError(
+                f"queries are encoded from {known or 'no'} items to width {own_width}, those searched are {num_items} "
+                f"of width {width}; they come from different trainings"
+            )
+        self.queries, self.vectors = queries, np.ascontiguousarray(vectors, np.float32)
+        self.index: Index = ExactIndex(self.vectors) if index is None else index
+        self.repeat_weight = check_repeat_weight(repeat_weight)
+
+    def indexed(self, kind: type[Index]) -> VectorSearcher:
+        """The same with an index of another kind."""
+        return VectorSearcher(self.queries, self.vectors, kind(self.vectors), repeat_weight=self.repeat_weight)
+
+    @property
+    def num_items(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def needs(self) -> Needs:
+        """Users, of a table of them; else nothing."""
+        return self.queries.needs
+
+    def encode(self, query: Query) -> NDArray[np.float32]:
+        """float32[B, D], the vector of each row."""
+        return query.once(self, lambda: self.queries.encode(query))
+
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best items of each row; see `types.Searcher`."""
+        return search_with_repeats(
+            self.index.search,
+            self.encode(query),
+            self.vectors,
+            query.histories,
+            k,
+            options,
+            repeat_weight=self.repeat_weight,
+        )
+
+    def apart(self, query: Query, k: int) -> Apart:
+        """The k best of what a history does not hold, and all that it does, without `repeat_weight`."""
+        return find_apart(self.index.search, self.encode(query), self.vectors, query.histories, k)
+
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
+        """float32[B, M], the score of each given item; -inf where the item index is -1."""
+        return scores_with_repeats(
+            self.encode(query), self.vectors, query.histories, items_BM, repeat_weight=self.repeat_weight
+        )
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        config, arrays = self.queries.export()
+        index_config, index_arrays = self.index.export()
+        shared = next((name for name, array in arrays.items() if array is self.vectors), None)
+        stored = {
+            "queries": {"kind": self.queries.kind, "config": config},
+            "index": {"kind": self.index.name, "config": index_config},
+            "shared": shared,
+            "repeat_weight": self.repeat_weight,
+        }
+        own = {name: array for name, array in arrays.items() if name != shared}
+        return stored, {"vectors": self.vectors} | prefixed("query", own) | prefixed("index", index_arrays)
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> VectorSearcher:
+        stored = _Stored.model_validate(config)
+        check_floats(arrays, {"vectors": shape_of(arrays, "vectors", 2)})
+        # As it is used, so that what is shared stays one array.
+        vectors = np.ascontiguousarray(arrays["vectors"], np.float32)
+        own = part_of(arrays, "query") | ({} if stored.shared is None else {stored.shared: vectors})
+        queries = restore_queries(stored.queries, own, ENCODERS | dict(cls.own_encoders))
+        kinds = INDEXES | dict(cls.own_indexes)
+        if stored.index.kind not in kinds:
+            raise UnknownSearcherError(f"index '{stored.index.kind}' is unknown{nearest(stored.index.kind, kinds)}")
+        index = kinds[stored.index.kind].restore(vectors, stored.index.config, part_of(arrays, "index"))
+        # Not of `cls`, which no other process would find where it is sent.
+        return VectorSearcher(queries, vectors, index, repeat_weight=stored.repeat_weight)
+
+
+def sequence_searcher(encoder: PlainEncoder, branch: UserBranch | None = None) -> VectorSearcher:
+    """Exact search with a sequence encoder among the vectors that it was trained with."""
+    return VectorSearcher(EncodedHistory(encoder, branch), encoder.vectors)
+
+
+def searcher_with(*, indexes: Sequence[type[Index]] = (), encoders: Sequence[Encoder] = ()) -> type[VectorSearcher]:
+    """A kind of `VectorSearcher` whose folders may have these too: what `Method.searchers` takes by its `kind`.
+
+    Errors: `InputError` on a name that the package has, or two of one name.
+    """
+    own = {"own_indexes": {index.name: index for index in indexes}, "own_encoders": {e.name: e for e in encoders}}
+    for part, known, given in (("index", INDEXES, indexes), ("encoder", ENCODERS, encoders)):
+        names = [each.name for each in given]
+        if len({*names, *known}) < len(names) + len(known):
+            raise InputError(f"names of {part}es {names} are taken ({', '.join(known)}); give each a name of its own")
+    return type("VectorSearcher", (VectorSearcher,), own)

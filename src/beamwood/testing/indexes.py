@@ -1,0 +1,114 @@
+"""What every index over item vectors owes: nearly exact search, filters that hold, full rows, and equal answers again.
+
+Shape legend: B rows, N items, D width, k results.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.retrieval.index import Index
+from beamwood.retrieval.products import best_products, products
+from beamwood.types import BoolArray, ItemLists, SearchOptions, among
+
+__all__ = ["IndexContract"]
+
+_ROWS = 20
+
+
+class IndexContract:
+    """Give `index`, the class; `recall`: the share of the exact 10 best that it finds at least in the mean, 1 for all.
+
+    For example:
+
+        class TestMine(IndexContract):
+            index = MyIndex
+    """
+
+    index: ClassVar[type[Index]]
+    recall: ClassVar[float] = 0.9
+    num_items: ClassVar[int] = 3000
+    width: ClassVar[int] = 16
+
+    def vectors(self) -> NDArray[np.float32]:
+        """float32[N, D]."""
+        return np.random.default_rng(0).normal(size=(self.num_items, self.width)).astype(np.float32)
+
+    def queries(self) -> NDArray[np.float32]:
+        """float32[B, D]."""
+        return np.random.default_rng(1).normal(size=(_ROWS, self.width)).astype(np.float32)
+
+    def filters(self) -> tuple[ItemLists, BoolArray]:
+        """Nothing excluded in the first row, more in each that follows; four fifths of the items allowed."""
+        rng = np.random.default_rng(2)
+        rows = [np.sort(rng.permutation(self.num_items)[: 5 * row]) for row in range(_ROWS)]
+        return ItemLists.from_lists(rows), rng.random(self.num_items) < 0.8
+
+    def test_it_finds_nearly_what_exact_search_finds(self) -> None:
+        queries, vectors, (excluded, allowed) = self.queries(), self.vectors(), self.filters()
+        built = self.index(vectors)
+        for options in (SearchOptions(), SearchOptions(excluded), SearchOptions(excluded, allowed)):
+            found = built.search(queries, 10, options)
+            exact = best_products(queries, vectors, 10, excluded=options.excluded, allowed=options.allowed)
+            shares = [len(set(ours) & set(theirs)) / 10 for ours, theirs in zip(found.items, exact.items, strict=True)]
+            assert np.mean(shares) >= self.recall, f"{np.mean(shares):.3f} of the best are found"
+            assert np.allclose(found.scores, products(queries, vectors, found.items), atol=1e-4)
+            assert (np.diff(found.scores, axis=1) <= 0).all(), "the best do not come first"
+            assert all(len(set(row)) == 10 for row in found.items), "an item is found twice"
+            assert (found.scored >= 10).all()
+            assert not among(found.items, excluded).any() or options.excluded is None, "an excluded item is found"
+            assert allowed[found.items].all() or options.allowed is None, "an item is found that is not allowed"
+
+    def test_rows_are_full_while_items_may_be_shown(self) -> None:
+        queries, built, rng = self.queries(), self.index(self.vectors()), np.random.default_rng(3)
+        for count in (0, 1, 7, self.num_items // 2):
+            allowed = np.zeros(self.num_items, bool)
+            shown = np.sort(rng.permutation(self.num_items)[:count])
+            allowed[shown] = True
+            banned = ItemLists.from_lists([shown[:row] for row in range(_ROWS)])
+            found = built.search(queries, 12, SearchOptions(banned, allowed))
+            real = found.items >= 0
+            assert real.sum(axis=1).tolist() == [min(12, max(0, count - row)) for row in range(_ROWS)]
+            assert np.array_equal(real, np.sort(real, axis=1)[:, ::-1]), "what is missing stands last"
+            assert np.array_equal(real, np.isfinite(found.scores))
+
+    def test_more_may_be_asked_for_than_there_is(self) -> None:
+        vectors = self.vectors()[:40]
+        found = self.index(vectors).search(self.queries(), 50)
+        assert np.array_equal(np.sort(found.items[:, :40], axis=1), np.tile(np.arange(40), (_ROWS, 1)))
+        assert (found.items[:, 40:] == -1).all()
+
+    def test_nobody_may_ask(self) -> None:
+        found = self.index(self.vectors()).search(self.queries()[:0], 5)
+        assert found.items.shape == found.scores.shape == (0, 5)
+
+    def test_of_equal_items_the_lower_comes_first(self) -> None:
+        vectors = np.repeat(self.vectors()[:100], 3, axis=0)
+        found = self.index(vectors).search(self.queries(), 9)
+        ties = found.scores[:, 1:] == found.scores[:, :-1]
+        assert ties.any(), "nothing is tied: the case shows nothing"
+        assert (np.diff(found.items.astype(int), axis=1)[ties] > 0).all()
+
+    def test_a_filter_of_another_size_is_refused(self) -> None:
+        built, queries = self.index(self.vectors()), self.queries()
+        excluded = ItemLists.empty(_ROWS + 1)
+        for options in (SearchOptions(excluded), SearchOptions(allowed=np.ones(self.num_items + 1, bool))):
+            refused = False
+            try:
+                built.search(queries, 5, options)
+            except ValueError:
+                refused = True
+            assert refused, "a filter of another size was taken"
+
+    def test_what_is_saved_answers_alike(self) -> None:
+        vectors, queries, (excluded, allowed) = self.vectors(), self.queries(), self.filters()
+        built = self.index(vectors)
+        config, arrays = built.export()
+        again = self.index.restore(vectors.copy(), config, {name: array.copy() for name, array in arrays.items()})
+        for options in (SearchOptions(), SearchOptions(excluded, allowed)):
+            ours, theirs = built.search(queries, 10, options), again.search(queries, 10, options)
+            assert np.array_equal(ours.items, theirs.items)
+            assert np.array_equal(ours.scores, theirs.scores)

@@ -1,0 +1,103 @@
+"""Every method of vectors takes every index, and one in a file of its own that nothing in the package names."""
+
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.errors import ArtefactError, InputError
+from beamwood.evaluation.protocol import evaluate
+from beamwood.methods import METHODS, load_method
+from beamwood.retrieval.index import INDEXES
+from beamwood.retrieval.queries import QUERIES
+from beamwood.retrieval.vectors import searcher_with
+from beamwood.testing import IndexContract
+
+FILE = Path(__file__).parents[1] / "one_file" / "bucket_index.py"
+LOOP = {"loop.max_steps": 4, "loop.evaluate_every": 2, "choose.validation_users": 20}
+SMALL = LOOP | {"model.width": 8, "model.length": 6, "optimiser.learning_rate": 0.01}
+SEQUENCE = ["sasrec", "gru4rec", "caser", "fmlp", "lpo4rec"]
+TOWERS = [("two_tower", {"model.user_tower": tower}) for tower in ("mf", "mean", "gru4rec")]
+VECTORS = [*((name, {}) for name in SEQUENCE), *TOWERS, ("melt", {}), ("cities", {"examples.reach": 4})]
+
+
+class TestBuckets(IndexContract):
+    index = runpy.run_path(str(FILE))["Buckets"]
+    recall = 0.5
+
+
+@pytest.fixture(scope="module")
+def split():
+    """Users take items of their group of 16, in another order each."""
+    rng = np.random.default_rng(0)
+    rows = [(u, int(i) + 16 * (u % 5), t) for u in range(150) for t, i in enumerate(rng.permutation(16)[:9])]
+    log = read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row"))
+    return leave_one_out(Dataset.from_log(log))
+
+
+@pytest.fixture(scope="module")
+def start(split, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("start") / "sasrec"
+    beamwood.fit(split, "sasrec", SMALL, progress=False).save(folder)
+    return str(folder)
+
+
+def configured(name, changes, start):
+    on_top = {"start.folder": start} | LOOP | ({"examples.user_quantile": 0.5} if name == "melt" else {})
+    return (on_top if name in ("melt", "cities") else SMALL) | changes
+
+
+def test_all_of_them_are_tried():
+    having = [name for name in METHODS if "model.index" in load_method(name).Config.names()]
+    assert sorted(having) == sorted({name for name, _ in VECTORS})
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize(("name", "changes"), VECTORS)
+def test_it_takes_every_index(split, start, tmp_path, name, changes, index):
+    if index == "hnsw":
+        pytest.importorskip("faiss", reason="faiss is not installed (pip install 'beamwood[ann]')")
+    config = configured(name, changes, start) | {"model.index": index}
+    fitted = beamwood.fit(split, name, config, progress=False)
+    fitted.save(tmp_path / "saved")
+    loaded, users = beamwood.load(tmp_path / "saved"), fitted.users.ids.head(20)
+    assert loaded.searcher.index.name == index
+    answers = fitted.recommend(users=users, k=5)
+    assert loaded.recommend(users=users, k=5) == answers
+    # So few items are found by any of them.
+    exact = beamwood.fit(split, name, config | {"model.index": "exact"}, progress=False)
+    assert exact.recommend(users=users, k=5).item_ids == answers.item_ids
+
+
+def test_an_unknown_index_is_refused(split):
+    with pytest.raises(InputError, match="'exact' or 'hnsw'"):
+        beamwood.fit(split, "sasrec", {"model.index": "hsnw"}, progress=False)
+
+
+def test_an_index_is_one_file(split, tmp_path):
+    source = Path(beamwood.__file__).parent
+    assert not any("bucket_index" in path.read_text() for path in source.rglob("*.py"))
+    fitted = beamwood.fit(split, str(FILE), SMALL, progress=False)
+    assert fitted.searcher.index.name == "buckets"
+    assert "f@20" in evaluate(fitted.searcher, split.test, ks=(20,), exclude_consumed=False).means()
+    fitted.save(tmp_path / "saved")
+    users = fitted.users.ids.head(5)
+    with pytest.raises(ArtefactError, match=r"index 'buckets' is unknown.*bucket_index\.py, which is not run"):
+        beamwood.load(tmp_path / "saved")
+    loaded = beamwood.load(tmp_path / "saved", method=str(FILE))
+    assert loaded.recommend(users=users, k=5) == fitted.recommend(users=users, k=5)
+
+
+def test_names_are_their_own():
+    for index in INDEXES.values():
+        with pytest.raises(InputError, match=re.escape("give each a name of its own")):
+            searcher_with(indexes=[index])
+
+
+def test_kinds_of_queries_have_their_names():
+    assert all(queries.kind == name for name, queries in QUERIES.items())

@@ -1,0 +1,77 @@
+"""The indexes keep the contract; HNSW answers exactly what it cannot find, and a graph that is broken is refused."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from beamwood.errors import ArtefactError, InputError
+from beamwood.retrieval.index import INDEXES, ExactIndex, HnswIndex
+from beamwood.retrieval.products import best_products
+from beamwood.testing import IndexContract
+from beamwood.types import ItemLists, SearchOptions
+
+
+class TestExact(IndexContract):
+    index = ExactIndex
+    recall = 1.0
+
+
+class TestHnsw(IndexContract):
+    index = HnswIndex
+
+    @pytest.fixture(autouse=True)
+    def _needs_faiss(self):
+        pytest.importorskip("faiss", reason="faiss is not installed (pip install 'beamwood[ann]')")
+
+
+def test_they_have_their_names():
+    assert all(index.name == name for name, index in INDEXES.items())
+
+
+@pytest.fixture
+def case():
+    pytest.importorskip("faiss", reason="faiss is not installed (pip install 'beamwood[ann]')")
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(20, 16)).astype(np.float32), rng.normal(size=(3000, 16)).astype(np.float32), rng
+
+
+def test_rows_that_a_filter_empties_are_exact(case):
+    queries, vectors, rng = case
+    index = HnswIndex(vectors)
+    few = np.zeros(3000, bool)
+    few[rng.permutation(3000)[:7]] = True
+    exact = best_products(queries, vectors, 10, allowed=few)
+    assert np.array_equal(index.search(queries, 10, SearchOptions(allowed=few)).items, exact.items)
+    # All that the graph would return is excluded: the rest is found by brute force.
+    best = best_products(queries[:1], vectors, 300)
+    got = index.search(queries[:1], 5, SearchOptions(ItemLists.from_lists([np.sort(best.items[0])])))
+    expected = best_products(queries[:1], vectors, 305).items[0, 300:]
+    assert len(set(got.items[0]) & set(expected)) >= 4
+
+
+def test_without_faiss_the_fix_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(InputError, match=r"pip install 'beamwood\[ann\]'"):
+        HnswIndex(np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("name", ["levels", "neighbours"])
+def test_a_broken_graph_is_refused(case, name):
+    """Its search would read foreign memory."""
+    _, vectors, _ = case
+    config, arrays = HnswIndex(vectors).export()
+    levels = arrays["levels"]
+    assert levels.max() > 1, "the graph has one level: the case shows nothing"
+    wrong = [arrays[name][:-1], np.full_like(arrays[name], 2**30), np.full_like(arrays[name], -5), arrays[name][::-1]]
+    # Those of an upper level that are not on it.
+    upper = arrays["neighbours"].copy()
+    first = 64 * int(np.argmax(levels > 1)) + 64
+    upper[first : first + 32] = np.flatnonzero(levels == 1)[0]
+    wrong += [upper] if name == "neighbours" else []
+    for array in wrong:
+        with pytest.raises(ArtefactError, match=r"the index's|the index has"):
+            HnswIndex.restore(vectors, config, arrays | {name: np.ascontiguousarray(array)})
+    low = int(np.flatnonzero(levels == 1)[0])
+    with pytest.raises(ArtefactError, match="entry_point"):
+        HnswIndex.restore(vectors, {"entry_point": low}, arrays)
