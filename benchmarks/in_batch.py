@@ -29,6 +29,7 @@ from beamwood.fitting.vectors.towers import TwoTowerTask
 from beamwood.methods.two_tower import METHOD, Config
 from beamwood.sampling.in_batch import Bir, Pairs, log_popularity
 from beamwood.theory.sampling import resampling_bias_bound
+from beamwood.training.trainable import Stepper
 from benchmarks.measure import in_process, timed
 
 NEGATIVES = ("ssl", "ssl-pop", "mns", "g-tower", "bir", "xir", "full")
@@ -57,16 +58,11 @@ def step_cost(negatives: str, draw: str, batch_size: int, repeats: int) -> dict[
             "loop.batch_size": batch_size,
         }
     )
-    task = TwoTowerTask(data, config, seed=0)
+    stepper = Stepper(TwoTowerTask(data, config), learning_rate=config.optimiser.learning_rate)
     rng = np.random.default_rng(0)
 
     def step() -> None:
-        loss = task.loss(task.batch(rng.integers(0, task.num_examples, batch_size))).mean()
-        for optimizer in task.optimizers:
-            optimizer.zero_grad()
-        loss.backward()
-        for optimizer in task.optimizers:
-            optimizer.step()
+        stepper.step(rng.integers(0, stepper.task.num_examples, batch_size), number=1)
 
     return timed(step, repeats=repeats, warm=2)
 

@@ -21,10 +21,10 @@ OPTIMIZERS = ("adam", "lazy-adam")
 
 
 def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
-    """The task of a case, and how many examples its step takes."""
+    """The trainable of a case, and how many examples its step takes."""
     import polars as pl
 
-    from beamwood.data import Dataset, read_log
+    from beamwood.data import Dataset, disjoint_users, read_log
     from beamwood.fitting.ranking.lists import ListTask
     from beamwood.fitting.tree.dtr import make_parts
     from beamwood.fitting.tree.task import TreeTask
@@ -32,15 +32,15 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
     from beamwood.fitting.vectors.towers import TwoTowerTask
     from beamwood.methods import dtr, ranker, sasrec, two_tower
     from beamwood.models.encoders import ENCODERS
-    from beamwood.tree import random_tree
 
     rng = np.random.default_rng(0)
     items = np.concatenate([rng.permutation(num_items), rng.integers(0, num_items, num_items)])
     train = Dataset.from_log(read_log(pl.DataFrame({"user": np.arange(len(items)) // 50, "item": items})))
     if case == "dtr":
-        config = dtr.Config(**{"model.width": 24, "optimiser.embeddings": optimizer})
-        tree = random_tree(num_items, rng, branching=config.tree.branching)
-        return TreeTask(train, tree, config, make_parts(config, tree, None), seed=0), config.loop.batch_size
+        config = dtr.Config(**{"model.width": 24, "tree.start": "random", "optimiser.embeddings": optimizer})
+        return TreeTask(
+            disjoint_users(train), config, lambda tree: make_parts(config, tree, None)
+        ), config.loop.batch_size
     if case == "two_tower":
         towers = two_tower.Config(
             **{
@@ -52,12 +52,12 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
                 "optimiser.embeddings": optimizer,
             },
         )
-        return TwoTowerTask(train, towers, seed=0), towers.loop.batch_size
+        return TwoTowerTask(train, towers), towers.loop.batch_size
     if case == "sasrec, sampled":
         sequence = sasrec.Config(
             **{"loss.sampled_negatives": 1000, "start.items": "random", "optimiser.embeddings": optimizer}
         )
-        return SequenceTask(train, sequence, encoder=ENCODERS["sasrec"], seed=0), sequence.loop.batch_size
+        return SequenceTask(train, sequence, encoder=ENCODERS["sasrec"]), sequence.loop.batch_size
     pairs = ranker.Config(
         **{
             "model.kind": "din",
@@ -67,22 +67,20 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
             "optimiser.embeddings": optimizer,
         }
     )
-    return ListTask(train, pairs, seed=0), pairs.loop.batch_size
+    return ListTask(train, pairs), pairs.loop.batch_size
 
 
 def step_cost(case: str, optimizer: str, num_items: int, repeats: int) -> dict[str, float]:
     import torch
 
-    from beamwood.training.step import train_step
+    from beamwood.training.trainable import Stepper
 
     torch.set_num_threads(1)
     task, batch_size = make_task(case, optimizer, num_items)
-    rng = np.random.default_rng(1)
+    rng, stepper = np.random.default_rng(1), Stepper(task)
 
     def step() -> None:
-        batch = task.batch(rng.integers(0, task.num_examples, batch_size))
-        task.model.train()
-        train_step(task.loss, [batch], task.model, task.optimizers, step=1, clip_norm=5.0)
+        stepper.step(rng.integers(0, task.num_examples, batch_size), number=1, clip_norm=5.0)
 
     return timed(step, repeats=repeats)
 

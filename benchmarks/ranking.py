@@ -131,7 +131,7 @@ def selection(arguments: argparse.Namespace) -> None:
         for name in arguments.variants.split(";"):
             config = Config(**{"loop.max_epochs": arguments.epochs, "loop.patience": 10_000}, **VARIANTS[name])
             kind = GuidedTask if config.loss.kind == "guided" else ListTask
-            task, seen = kind(trained_on[data], config, seed=seed), []
+            task, seen = kind(trained_on[data], config), []
             valid = sampled_validation(
                 task.searcher,
                 split.valid,
@@ -214,20 +214,17 @@ def stepper(name: str) -> Callable[[], None]:
     from beamwood.data import Dataset, read_log
     from beamwood.fitting.ranking.lists import GuidedTask, ListTask
     from beamwood.methods.ranker import Config
-    from beamwood.training.step import train_step
+    from beamwood.training.trainable import Stepper
 
     rng = np.random.default_rng(0)
     log = pl.DataFrame({"user": rng.integers(0, 943, 100_000), "item": rng.integers(0, 1682, 100_000)})
     config = Config(**VARIANTS[name])
-    task = (GuidedTask if config.loss.kind == "guided" else ListTask)(Dataset.from_log(read_log(log)), config, seed=0)
+    task = (GuidedTask if config.loss.kind == "guided" else ListTask)(Dataset.from_log(read_log(log)), config)
+    stepper = Stepper(task, learning_rate=config.optimiser.learning_rate)
 
     def steps() -> None:
         for _ in range(50):
-            batch = task.batch(rng.integers(0, task.num_examples, config.loop.batch_size))
-            if isinstance(task, GuidedTask):
-                task.update(batch, step=1, clip_norm=None)
-            else:
-                train_step(task.loss, [batch], task.model, task.optimizers, step=1)
+            stepper.step(rng.integers(0, task.num_examples, config.loop.batch_size), number=1)
 
     return steps
 

@@ -252,18 +252,19 @@ def step_cost(log: str, prepend: str | None, settings: dict[str, Any], steps: in
 
     from beamwood.fitting.vectors.preference import PreferenceTask
     from beamwood.methods.lpo4rec import Config
-    from beamwood.training.step import train_step
+    from beamwood.training.trainable import Stepper
 
     torch.set_num_threads(1)
     split = split_of(log, prepend)
     config = Config(**(LOOP | settings))
     before = status_kib("VmRSS")
-    task = PreferenceTask(split, config, seed=0)
+    task = PreferenceTask(split, config)
+    stepper = Stepper(task, learning_rate=config.optimiser.learning_rate)
     order, seconds = np.random.default_rng(0).permutation(task.num_examples), []
     for step in range(steps):
         began = time.process_time()
-        batch = task.batch(order[step * config.loop.batch_size : (step + 1) * config.loop.batch_size])
-        train_step(task.loss, [batch], task.model, task.optimizers, step=step, clip_norm=config.optimiser.clip_norm)
+        rows = order[step * config.loop.batch_size : (step + 1) * config.loop.batch_size]
+        stepper.step(rows, number=step, clip_norm=config.optimiser.clip_norm)
         seconds.append(time.process_time() - began)
     per_epoch = -(-task.num_examples // config.loop.batch_size)
     return {

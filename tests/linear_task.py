@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from beamwood.training.lazy_adam import LazyAdam
+from beamwood.training.optimisers import Optimiser
+from beamwood.training.trainable import Trainable
 
 NUM_ROWS = 37
 
@@ -23,32 +24,28 @@ class Network(nn.Module):
         return self.body(self.table(rows)).squeeze(-1)
 
 
-class LinearTask:
-    """Rows whose number is even are 1, others 0, with noise of the task's own generator."""
+class LinearTask(Trainable):
+    """Rows whose number is even are 1, others 0, with noise of the run's generator."""
 
     num_examples = NUM_ROWS
 
     def __init__(self, *, learning_rate=0.05):
-        self.model = Network()
-        self.optimizers = [
-            LazyAdam([self.model.table.weight], lr=learning_rate),
-            torch.optim.Adam(self.model.body.parameters(), lr=learning_rate / 2, amsgrad=True),
-        ]
-        self.generator = torch.Generator().manual_seed(5)
+        self.learning_rate = learning_rate
 
-    def batch(self, rows):
-        noise = 0.1 * torch.randn(len(rows), generator=self.generator)
+    def prepare(self, rng, budget):
+        self.model = Network()
+
+    def optimisers(self):
+        table, body = self.model.table.parameters(), self.model.body.parameters()
+        return [Optimiser.over(table, self.learning_rate), Optimiser.over(body, self.learning_rate / 2, amsgrad=True)]
+
+    def batch(self, rows, rng, progress):
+        noise = 0.1 * torch.randn(len(rows), generator=rng)
         return torch.from_numpy(rows), noise + torch.from_numpy((rows % 2 == 0).astype(np.float32))
 
-    def loss(self, batch):
+    def loss(self, batch, rng):
         rows, labels = batch
         return (self.model(rows) - labels).square()
-
-    def state(self):
-        return {"generator": self.generator.get_state()}
-
-    def load_state(self, state):
-        self.generator.set_state(state["generator"])
 
     def evaluate(self):
         rows = torch.arange(NUM_ROWS)

@@ -1,6 +1,5 @@
 """What `beamwood.fit` may be given, and what it says of anything else."""
 
-from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
@@ -12,7 +11,10 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.tree.settings import TreeSettings
+from beamwood.fitting.vectors import item_start
 from beamwood.methods import METHODS, load_method
+from beamwood.training.budget import Budget
+from beamwood.training.pace import Pace
 
 SMALL = {
     "model.width": 4,
@@ -96,22 +98,25 @@ def test_a_method_by_itself_refuses_no_time(split):
         sasrec.fit(split, sasrec.Config(**SMALL), time_limit=0, progress=False)
 
 
-@pytest.mark.parametrize(("limit", "left"), [(100, 30), (70.5, 1), (0.2, 0.2), (None, None)])
-@pytest.mark.parametrize(("module", "method"), [("tree.fit", "dtr"), ("vectors.sequence", "sasrec")])
-def test_what_a_model_starts_from_takes_of_the_time(split, monkeypatch, module, method, limit, left):
-    """Seventy seconds go by between the first look at the clock and the second."""
-    seen = {}
+@pytest.mark.parametrize(("limit", "left"), [(100, 30), (70.5, 0.5), (None, np.inf)])
+@pytest.mark.parametrize("method", ["dtr", "sasrec"])
+def test_what_a_model_starts_from_takes_of_the_time(split, monkeypatch, method, limit, left):
+    """Seventy seconds go by while it is counted what follows what."""
+    seen, now, counted = {}, [1000.0], item_start.surroundings
 
-    def trained(*_, time_limit=None, **__):
-        seen["limit"] = time_limit
+    def slowly(*arguments, **options):
+        now[0] += 70
+        return counted(*arguments, **options)
+
+    def trained(pace, _):
+        seen["left"] = pace.budget.left
         raise KeyboardInterrupt
 
-    clock = SimpleNamespace(monotonic=iter([1000.0, 1070.0]).__next__)
-    monkeypatch.setattr(f"beamwood.fitting.{module}.time", clock)
-    monkeypatch.setattr("beamwood.fitting.run.run_loop", trained)
+    monkeypatch.setattr(item_start, "surroundings", slowly)
+    monkeypatch.setattr(Pace, "check_floor", trained)
     with pytest.raises(KeyboardInterrupt):
-        beamwood.fit(split, method, progress=False, **({} if limit is None else {"time_limit": limit}))
-    assert seen["limit"] == left
+        beamwood.fit(split, method, progress=False, time_limit=Budget(limit, clock=lambda: now[0]))
+    assert seen["left"] == left
 
 
 def test_a_data_set_is_no_split(split):

@@ -13,6 +13,7 @@ from beamwood.methods.sasrec import METHOD, Config
 from beamwood.models.encoders import ENCODERS
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import Query
+from prepared import Prepared
 
 fit = METHOD.fitted
 SMALL = {"model.width": 16, "model.length": 15, "model.num_blocks": 1, "model.num_heads": 2, "loop.batch_size": 16}
@@ -43,8 +44,8 @@ def test_learns_the_market(split):
 
 @pytest.mark.parametrize("horizon", [1, 3, 0])
 def test_targets_follow_within_the_horizon(split, horizon):
-    task = SequenceTask(
-        split.train, Config(**SMALL, **{"examples.horizon": horizon}), encoder=ENCODERS["sasrec"], seed=0
+    task = Prepared(
+        SequenceTask(split.train, Config(**SMALL, **{"examples.horizon": horizon}), encoder=ENCODERS["sasrec"]), seed=0
     )
     rows = np.arange(60)
     batch = task.batch(rows)

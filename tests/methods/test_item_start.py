@@ -16,6 +16,7 @@ from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.methods.sasrec import Config
 from beamwood.models.encoders import ENCODERS
+from prepared import Prepared
 
 
 @pytest.fixture(scope="module")
@@ -121,17 +122,19 @@ def test_columns_that_add_nothing_become_0():
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_model_starts_from_them(split, encoder, tied):
     drawn, task = (
-        SequenceTask(
-            split.train,
-            Config(
-                **{
-                    "model.width": 8,
-                    "model.length": 8,
-                    "model.tied": tied,
-                    "start.items": start,
-                }
+        Prepared(
+            SequenceTask(
+                split.train,
+                Config(
+                    **{
+                        "model.width": 8,
+                        "model.length": 8,
+                        "model.tied": tied,
+                        "start.items": start,
+                    }
+                ),
+                encoder=ENCODERS[encoder],
             ),
-            encoder=ENCODERS[encoder],
             seed=1,
         )
         for start in ("random", "transitions")
@@ -180,11 +183,11 @@ def test_item_vectors_can_be_spared_the_decay(split, item_decay):
             "optimiser.item_decay": item_decay,
         }
     )
-    task = SequenceTask(split.train, config, encoder=ENCODERS["sasrec"], seed=1)
+    task = Prepared(SequenceTask(split.train, config, encoder=ENCODERS["sasrec"]), seed=1, learning_rate=0.1)
     before = {name: value.clone() for name, value in task.model.state_dict().items()}
     for parameter in task.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    task.optimizers[0].step()
+    task.optimisers.each[0].step()
     for name, value in task.model.state_dict().items():
         spared = item_decay == 0 and name in ("items.weight", "outputs.weight")
         torch.testing.assert_close(value, before[name] * (1 if spared else 0.95))
@@ -193,13 +196,13 @@ def test_item_vectors_can_be_spared_the_decay(split, item_decay):
 def test_up_to_a_size_models_start_from_them_unasked(split, monkeypatch):
     config = {"model.width": 8, "model.length": 8}
     asked, unasked = (
-        SequenceTask(split.train, Config(**config | more), encoder=ENCODERS["sasrec"], seed=1)
+        Prepared(SequenceTask(split.train, Config(**config | more), encoder=ENCODERS["sasrec"]), seed=1)
         for more in ({"start.items": "transitions"}, {})
     )
     assert torch.equal(unasked.model.items.weight, asked.model.items.weight)
     monkeypatch.setattr(settings, "LARGEST", len(split.train.items) - 1)
     drawn, large = (
-        SequenceTask(split.train, Config(**config | more), encoder=ENCODERS["sasrec"], seed=1)
+        Prepared(SequenceTask(split.train, Config(**config | more), encoder=ENCODERS["sasrec"]), seed=1)
         for more in ({"start.items": "random"}, {})
     )
     assert torch.equal(large.model.items.weight, drawn.model.items.weight)

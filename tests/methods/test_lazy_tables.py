@@ -16,8 +16,7 @@ from beamwood.losses.levels import LEVEL_LOSSES
 from beamwood.methods import dtr, gru4rec, load_method, ranker, sasrec, tdm, two_stage, two_tower
 from beamwood.models.encoders import ENCODERS
 from beamwood.sampling.levels import DistinctNegatives
-from beamwood.training.step import train_step
-from beamwood.tree import random_tree
+from prepared import Prepared
 
 NUM_ITEMS = 90
 TREE = {
@@ -56,28 +55,29 @@ def split():
 def task_of(split, method, options):
     if method is None:
         config = two_stage.Config(**{"examples.max_examples": 50} | options)
-        return RetrievedTask(split.train, config, load_method("cooccurrence").fitted(split).searcher, seed=0)
+        return Prepared(RetrievedTask(split.train, config, load_method("cooccurrence").fitted(split).searcher), seed=0)
     if method in (sasrec, gru4rec, two_tower):
         config = method.Config(**{"model.width": 8, "model.dropout": 0.0}, **options)
         if method is two_tower:
-            return TwoTowerTask(split.train, config, seed=0)
-        return SequenceTask(split.train, config, encoder=ENCODERS[method.METHOD.name], seed=0)
+            return Prepared(TwoTowerTask(split.train, config), seed=0)
+        return Prepared(SequenceTask(split.train, config, encoder=ENCODERS[method.METHOD.name]), seed=0)
     if method is ranker:
         config = ranker.Config(**options)
-        return (GuidedTask if config.loss.kind == "guided" else ListTask)(split.train, config, seed=0)
-    config = method.Config(**TREE, **options)
-    tree = random_tree(NUM_ITEMS, np.random.default_rng(0), branching=4)
-    if method is dtr:
-        parts = make_parts(config, tree, None)
-    else:
-        parts = Parts(DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"])
-    return TreeTask(split.train, tree, config, parts, seed=0)
+        return Prepared((GuidedTask if config.loss.kind == "guided" else ListTask)(split.train, config), seed=0)
+    config = method.Config(**TREE, **{"tree.branching": 4, "tree.start": "random"}, **options)
+
+    def parts(tree):
+        if method is dtr:
+            return make_parts(config, tree, None)
+        return Parts(DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"])
+
+    return Prepared(TreeTask(split, config, parts), seed=0)
 
 
 def gradients(task):
     """Those of the model that a batch's loss moves."""
     batch = task.batch(np.arange(12))
-    if isinstance(task, GuidedTask):
+    if isinstance(task.task, GuidedTask):
         scores = task.ranker(batch.asked, batch.items_BK)
         scores.square().sum().backward()
     else:
@@ -106,10 +106,7 @@ def test_a_step_moves_only_what_it_used(split, method, options):
         if gradient.is_sparse
     }
     before = {name: parameter.detach().clone() for name, parameter in task.model.named_parameters()}
-    if isinstance(task, GuidedTask):
-        task.update(task.batch(np.arange(12)), step=1, clip_norm=None)
-    else:
-        train_step(task.loss, [task.batch(np.arange(12))], task.model, task.optimizers, step=1)
+    task.step(np.arange(12), number=1)
     for name, parameter in task.model.named_parameters():
         moved = (parameter != before[name]).flatten(1).any(dim=1) if parameter.ndim > 1 else parameter != before[name]
         if name in used:

@@ -15,6 +15,7 @@ from beamwood.fitting.vectors.preference import PreferenceTask
 from beamwood.methods import load_method
 from beamwood.methods.lpo4rec import METHOD, Config
 from beamwood.training.run_folder import RunFolder
+from prepared import Prepared
 
 fit = METHOD.fitted
 SMALL = {
@@ -67,7 +68,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(split, fitted, tmp_path, pref
 
 
 def test_alignment_starts_where_the_fitted_model_is(split, fitted):
-    task = PreferenceTask(split, Config(**SMALL, **{"start.folder": str(fitted), "loss.preference": "dpo"}), seed=0)
+    task = Prepared(
+        PreferenceTask(split, Config(**SMALL, **{"start.folder": str(fitted), "loss.preference": "dpo"})), seed=0
+    )
     before = beamwood.load(fitted).searcher.export()[1]
     assert np.array_equal(task.searcher().export()[1]["vectors"], before["vectors"])
     assert all(not parameter.requires_grad for parameter in task.reference.parameters())
@@ -76,14 +79,16 @@ def test_alignment_starts_where_the_fitted_model_is(split, fitted):
     batch = task.batch(np.arange(8))
     rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
     queries = task.model(batch.items_BL)[rows, columns]
-    cross_entropy = task.cross_entropy(queries, batch.targets_BL[rows, columns])
-    loss = task.preference(batch, rows, columns, queries, cross_entropy)
+    cross_entropy = task.cross_entropy(queries, batch.targets_BL[rows, columns], task.rng)
+    loss = task.preference(batch, rows, columns, queries, cross_entropy, task.rng)
     assert torch.allclose(loss, torch.full_like(loss, np.log(2)), atol=1e-5)
 
 
 @pytest.mark.parametrize("encoder", ["sasrec", "caser"])
 def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch, encoder):
-    task = PreferenceTask(split, Config(**SMALL, **{"loss.num_negatives": 4, "model.encoder": encoder}), seed=0)
+    task = Prepared(
+        PreferenceTask(split, Config(**SMALL, **{"loss.num_negatives": 4, "model.encoder": encoder})), seed=0
+    )
     seen = []
     import beamwood.fitting.vectors.preference as module
 
@@ -126,7 +131,7 @@ def test_the_loss_is_the_papers_formula(split, monkeypatch, pi):
             "loss.negatives": "top",
         },
     )
-    task = PreferenceTask(split, config, seed=0)
+    task = Prepared(PreferenceTask(split, config), seed=0)
     task.model.eval()
     chosen = []
     original = module.head_negatives
@@ -156,9 +161,9 @@ def test_a_recurrent_start_keeps_its_length(split, tmp_path):
     small = {"model.width": 8, "model.length": 12, "loop.max_steps": 1}
     module.fitted(split, module.Config(**small), progress=False).save(tmp_path / "gru")
     config = Config(**SMALL, **{"model.encoder": "gru4rec", "start.folder": str(tmp_path / "gru")})
-    assert PreferenceTask(split, config, seed=0).searcher().queries.encoder.length == 12
+    assert Prepared(PreferenceTask(split, config), seed=0).searcher().queries.encoder.length == 12
     with pytest.raises(InputError, match=r"was fitted with length=12, not length=20; set model.length=12"):
-        PreferenceTask(split, config.changed({"model.length": 20}), seed=0)
+        Prepared(PreferenceTask(split, config.changed({"model.length": 20})), seed=0)
 
 
 def test_a_user_branch_is_not_dropped(split, fitted, tmp_path):
@@ -167,12 +172,13 @@ def test_a_user_branch_is_not_dropped(split, fitted, tmp_path):
         tmp_path / "melt"
     )
     with pytest.raises(InputError, match=r"holds MELT's user branch.*give the model that MELT was fitted on"):
-        PreferenceTask(split, Config(**SMALL, **{"start.folder": str(tmp_path / "melt")}), seed=0)
+        Prepared(PreferenceTask(split, Config(**SMALL, **{"start.folder": str(tmp_path / "melt")})), seed=0)
 
 
 def test_the_tail_is_by_the_named_rule(split):
     masks = {
-        of: PreferenceTask(split, Config(**SMALL, **{"loss.tail_of": of}), seed=0).tail_N for of in get_args(TailOf)
+        of: Prepared(PreferenceTask(split, Config(**SMALL, **{"loss.tail_of": of})), seed=0).tail_N
+        for of in get_args(TailOf)
     }
     for of, mask in masks.items():
         assert np.array_equal(mask, TailRule(of=of).tail(split.train).mask)
@@ -181,21 +187,27 @@ def test_the_tail_is_by_the_named_rule(split):
 
 def test_wrong_starts(split, fitted, tmp_path):
     with pytest.raises(InputError, match="needs a reference model"):
-        PreferenceTask(split, Config(**SMALL, **{"loss.preference": "dpo"}), seed=0)
+        Prepared(PreferenceTask(split, Config(**SMALL, **{"loss.preference": "dpo"})), seed=0)
     with pytest.raises(
         InputError, match=r"other sizes \([a-z.]+ has shape \([0-9, ]+\), here \([0-9, ]+\)\); set model.width"
     ):
-        PreferenceTask(split, Config(**(SMALL | {"model.width": 16}), **{"start.folder": str(fitted)}), seed=0)
+        Prepared(
+            PreferenceTask(split, Config(**(SMALL | {"model.width": 16}), **{"start.folder": str(fitted)})), seed=0
+        )
     with pytest.raises(
         InputError, match=r"other sizes \(the weights differ in 'outputs.weight'\); set model.width.* tied"
     ):
-        PreferenceTask(split, Config(**SMALL, **{"model.tied": False, "start.folder": str(fitted)}), seed=0)
+        Prepared(PreferenceTask(split, Config(**SMALL, **{"model.tied": False, "start.folder": str(fitted)})), seed=0)
     with pytest.raises(InputError, match=r"was fitted with num_heads=2, not num_heads=4; set model.num_heads=2"):
-        PreferenceTask(split, Config(**(SMALL | {"model.num_heads": 4}), **{"start.folder": str(fitted)}), seed=0)
+        Prepared(
+            PreferenceTask(split, Config(**(SMALL | {"model.num_heads": 4}), **{"start.folder": str(fitted)})), seed=0
+        )
     load_method("popularity").fitted(split).save(tmp_path / "popular")
     with pytest.raises(InputError, match="give a fitted sequence model"):
-        PreferenceTask(split, Config(**SMALL, **{"start.folder": str(tmp_path / "popular")}), seed=0)
+        Prepared(PreferenceTask(split, Config(**SMALL, **{"start.folder": str(tmp_path / "popular")})), seed=0)
     with pytest.raises(InputError, match=r"set model.encoder=sasrec, or give a gru4rec"):
-        PreferenceTask(split, Config(**SMALL, **{"start.folder": str(fitted), "model.encoder": "gru4rec"}), seed=0)
+        Prepared(
+            PreferenceTask(split, Config(**SMALL, **{"start.folder": str(fitted), "model.encoder": "gru4rec"})), seed=0
+        )
     with pytest.raises(InputError, match="exact probabilities"):
-        PreferenceTask(split, Config(**SMALL, **{"loss.sampled_negatives": 5}), seed=0)
+        Prepared(PreferenceTask(split, Config(**SMALL, **{"loss.sampled_negatives": 5})), seed=0)

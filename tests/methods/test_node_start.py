@@ -14,8 +14,6 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.fitting import settings
 from beamwood.fitting.tree.dtr import make_parts
-from beamwood.fitting.tree.fit import searcher_of
-from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts, start_scorer
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import Parts, TreeTask
 from beamwood.fitting.vectors import item_start
@@ -29,6 +27,7 @@ from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, Historie
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import random_tree
 from beamwood.types import Query
+from prepared import Prepared
 
 SMALL = {
     "tree.branching": 4,
@@ -55,12 +54,7 @@ def started(split, start, seed=0, parts=None):
     config = start
     if isinstance(start, str):
         config = Config(**SMALL, **{"start.scores": start, "model.num_neighbours": None if start == "random" else 32})
-    vectors = ItemVectors(split.train, config, seed)
-    tree = start_tree(split, config, np.random.default_rng(seed), vectors)
-    task = TreeTask(split.train, tree, config, parts or make_parts(config, tree, None), seed=seed)
-    if start != "random":
-        start_scorer(task.model.scorer, TreeCounts(vectors, tree, task.folds))
-    return task
+    return Prepared(TreeTask(split, config, lambda tree: parts or make_parts(config, tree, None)), seed=seed)
 
 
 def lists_of(near):
@@ -72,7 +66,7 @@ def right(split, task):
     """The share of ten answers that are of the asker's group, before any training."""
     group = np.array([int(i) // 16 for i in split.train.items.ids])
     histories = split.test.histories
-    answers = searcher_of(task).search(Query.of(histories), 10).items
+    answers = task.searcher().search(Query.of(histories), 10).items
     own = group[histories.items[histories.indptr[:-1]]]
     return float((group[answers] == own[:, None]).mean())
 
@@ -152,7 +146,7 @@ def test_who_is_trained_is_not_among_what_is_counted(split):
     near, tree, train = task.model.scorer.terms["neighbours"], task.tree, split.train
     assert np.bincount(task.folds).min() > 40
     rows = np.arange(0, len(task.examples), 7)
-    assert np.array_equal(task.batch_of(rows).folds_B, task.folds[task.examples.users[rows]])
+    assert np.array_equal(task.task.batch_of(rows, task.rng).folds_B, task.folds[task.examples.users[rows]])
     first, frequencies = tree.shape.level_offset(tree.shape.depth), near.shares.numpy()
     assert np.isclose(frequencies.sum(), 1)
     for fold, own in enumerate(lists_of(near)[1:]):
@@ -264,13 +258,15 @@ def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
     ],
     ids=["tdm", "otm"],
 )
-def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, parts):
-    task = started(split, "transitions", parts=parts)
+def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, monkeypatch, parts):
+    with monkeypatch.context() as patched:
+        patched.setattr(TreeTask, "start_at_odds", lambda task, rng: None)
+        task = started(split, "transitions", parts=parts)
     histories = split.test.histories
-    answers = searcher_of(task).search(Query.of(histories), 10)
+    answers = task.searcher().search(Query.of(histories), 10)
 
     def loss(shift):
-        task.generator.manual_seed(1)
+        task.rng.manual_seed(1)
         with torch.no_grad():
             task.model.scorer.output.bias.add_(shift)
             value = task.loss(task.batch(np.arange(task.num_examples)))
@@ -278,12 +274,12 @@ def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, par
         return float(value)
 
     before = loss(0.0)
-    task.start_at_odds()
+    task.start_at_odds(task.rng)
     after = loss(0.0)
     assert after < before / 2
     assert after < min(loss(-0.5), loss(0.5))
     # It moves every score of a level alike, but for what the drawn layers, which weigh little, say of it.
-    moved = searcher_of(task).search(Query.of(histories), 10)
+    moved = task.searcher().search(Query.of(histories), 10)
     shifts = moved.scores - answers.scores
     np.testing.assert_allclose(shifts, shifts[0, 0], atol=0.25)
 
@@ -291,7 +287,7 @@ def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, par
 @pytest.mark.parametrize(("method", "moved"), [("tdm", True), ("dtr", False)])
 def test_fit_starts_at_the_odds_only_where_nodes_are_judged_alone(split, monkeypatch, method, moved):
     called = []
-    monkeypatch.setattr(TreeTask, "start_at_odds", lambda task: called.append(task))
+    monkeypatch.setattr(TreeTask, "start_at_odds", lambda task, rng: called.append(task))
     module = load_method(method)
     module.fitted(split, module.Config(**SMALL, **{"loop.max_steps": 1, "tree.updates": 0}), progress=False)
     module.fitted(
@@ -356,4 +352,4 @@ def test_what_a_training_would_spoil_is_kept(split, tmp_path):
     assert retriever.metadata["training"]["valid/both/f@20"] == measured[0]["valid/both/f@20"]
     query = Query.of(split.test.histories)
     answers = retriever.searcher.search(query, 10)
-    assert np.array_equal(answers.items, searcher_of(started(split, config)).search(query, 10).items)
+    assert np.array_equal(answers.items, started(split, config).searcher().search(query, 10).items)

@@ -23,6 +23,7 @@ from beamwood.fitting.ranking.lists import GuidedTask
 from beamwood.methods import load_method
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists, Query, SearchOptions
+from prepared import Prepared
 
 RANKER, STAGES_OF = load_method("ranker"), load_method("two_stage")
 LOSSES = (
@@ -135,10 +136,12 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
     split = disjoint_users(dataset)
     searcher = beamwood.load(first["users"]).searcher
     tasks = {
-        name: two_stage.RetrievedTask(
-            split.train,
-            STAGES_OF.Config(**STAGES, **{"examples.pairs": name, "loss.negatives": "candidates"}),
-            searcher,
+        name: Prepared(
+            two_stage.RetrievedTask(
+                split.train,
+                STAGES_OF.Config(**STAGES, **{"examples.pairs": name, "loss.negatives": "candidates"}),
+                searcher,
+            ),
             seed=0,
         )
         for name in ("all", "harmonised")
@@ -184,14 +187,14 @@ def test_the_retriever_is_asked_with_the_whole_past(dataset, first, monkeypatch,
     config = STAGES_OF.Config(
         **STAGES | {"model.length": 4, "examples.max_examples": 90, "loss.negatives": "candidates"}
     )
-    task = two_stage.RetrievedTask(disjoint_users(dataset).train, config, searcher, seed=0)
+    task = Prepared(two_stage.RetrievedTask(disjoint_users(dataset).train, config, searcher), seed=0)
     assert np.array_equal(task.candidates_EK, [new for _, new, _ in retrieved(task, searcher)])
 
 
 def test_targets_are_what_came_soon_after(dataset, first):
     split = disjoint_users(dataset)
     config = STAGES_OF.Config(**STAGES, **{"examples.horizon": 5, "examples.num_targets": 3})
-    task = two_stage.RetrievedTask(split.train, config, beamwood.load(first["users"]).searcher, seed=0)
+    task = Prepared(two_stage.RetrievedTask(split.train, config, beamwood.load(first["users"]).searcher), seed=0)
     ends = split.train.histories.indptr[task.examples.users + 1]
     for row, (stop, end) in enumerate(zip(task.examples.stop, ends, strict=True)):
         ahead = set(range(stop, min(end, stop + 5)))
@@ -206,8 +209,11 @@ def test_a_horizon_beyond_every_history_costs_nothing(dataset, first):
     split, retriever = disjoint_users(dataset), beamwood.load(first["users"]).searcher
     longest = int(split.train.histories.lengths.max())
     near, far = (
-        two_stage.RetrievedTask(
-            split.train, STAGES_OF.Config(**STAGES, **{"examples.horizon": horizon}), retriever, seed=0
+        Prepared(
+            two_stage.RetrievedTask(
+                split.train, STAGES_OF.Config(**STAGES, **{"examples.horizon": horizon}), retriever
+            ),
+            seed=0,
         )
         for horizon in (longest, 2**31 - 1)
     )
@@ -217,7 +223,7 @@ def test_a_horizon_beyond_every_history_costs_nothing(dataset, first):
 def test_the_loss_in_loops(dataset, first):
     split = disjoint_users(dataset)
     config = STAGES_OF.Config(**STAGES, **{"examples.pairs": "harmonised", "loss.negatives": "candidates"})
-    task = two_stage.RetrievedTask(split.train, config, beamwood.load(first["users"]).searcher, seed=0)
+    task = Prepared(two_stage.RetrievedTask(split.train, config, beamwood.load(first["users"]).searcher), seed=0)
     batch = task.batch(np.arange(12))
     batch.log_weight_BM[3] = -torch.inf  # a row that has no negative
     scores = task.model(batch.asked, batch.items_BC).detach()
@@ -239,8 +245,9 @@ def test_drawn_negatives_stand_for_all_others(dataset, first, negatives):
     """E[sum of exp(s + log weight)] over draws is the sum over what could have been drawn."""
     split = disjoint_users(dataset)
     searcher = beamwood.load(first["users"]).searcher
-    task = two_stage.RetrievedTask(
-        split.train, STAGES_OF.Config(**STAGES, **{"loss.negatives": negatives}), searcher, seed=0
+    task = Prepared(
+        two_stage.RetrievedTask(split.train, STAGES_OF.Config(**STAGES, **{"loss.negatives": negatives}), searcher),
+        seed=0,
     )
     scores = np.random.default_rng(0).normal(size=split.train.num_items)
     sums = []
@@ -262,8 +269,8 @@ def test_where_the_surrogate_starts(dataset):
         ({"loss.surrogate": "nfm1", "start.surrogate": "small"}, small),
         ({"start.surrogate": "wide"}, wide),
     ):
-        task = GuidedTask(split.train, RANKER.Config(**settings), seed=0)
-        surrogate = task.both[1]
+        task = Prepared(GuidedTask(split.train, RANKER.Config(**settings)), seed=0)
+        surrogate = task.surrogate
         matrix, bias = surrogate.shape.split(surrogate.weights)["h1"]
         assert abs(float(matrix.detach().std()) / expected - 1) < 0.15
         assert not bias.any()
@@ -748,13 +755,13 @@ def shared():
 def test_the_check_points_of_a_faithful_run(tmp_path):
     """GuidedRec on ML-100K: predicted and true NDCG, surrogate and logistic loss, means of epochs 1 and 20."""
     split = leave_one_out(Dataset.from_log(read_log(shared() / "interactions.parquet")))
-    task = GuidedTask(split.train, RANKER.Config(), seed=0)
+    task = Prepared(GuidedTask(split.train, RANKER.Config()), seed=0)
     rng, seen = np.random.default_rng(0), {}
     for epoch in range(1, 21):
-        order = rng.permutation(task.num_examples)
+        order, facts = rng.permutation(task.num_examples), []
         for start in range(0, len(order), 25):
-            task.update(task.batch(order[start : start + 25]), step=1, clip_norm=None)
-        seen[epoch] = task.facts()
+            facts.append(task.step(order[start : start + 25], number=1).facts)
+        seen[epoch] = {name: np.mean([each[name] for each in facts]) for name in facts[0]}
     expected = {1: (0.88, 0.935, 0.51, 0.605), 20: (0.968, 0.969, 0.012, 0.526)}
     tolerance = {1: (0.02, 0.01, 0.06, 0.01), 20: (0.01, 0.01, 0.005, 0.01)}
     for epoch, values in expected.items():

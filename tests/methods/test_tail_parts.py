@@ -17,7 +17,9 @@ from beamwood.fitting.vectors.item_contexts import Occurrences, encoded
 from beamwood.fitting.vectors.melt import MeltTask, curriculum
 from beamwood.methods import load_method
 from beamwood.training.run_folder import RunFolder
+from beamwood.training.trainable import Progress
 from beamwood.types import ItemLists, Query
+from prepared import Prepared
 
 SMALL = {"model.width": 8, "model.length": 10}
 SIZES = {
@@ -99,7 +101,7 @@ def test_from_the_command_line(market, start, tmp_path, capsys, name):
 
 def test_melt_says_what_the_contexts_say(split, start):
     """With the branch an identity, a rare item's vector is the mean of the vectors of the histories before it."""
-    task = MeltTask(split, config_of("melt", start), seed=0)
+    task = Prepared(MeltTask(split, config_of("melt", start)), seed=0)
     with torch.no_grad():
         task.model["item"].weight.copy_(torch.eye(8))
         task.model["item"].bias.zero_()
@@ -140,20 +142,20 @@ def test_melt_without_rare_items_keeps_their_vectors(market, tmp_path):
 
 def test_melt_learns_a_planted_map(split, start, monkeypatch):
     """Where every vector is a linear map of its contexts' mean, the item branch finds the map."""
-    task = MeltTask(split, config_of("melt", start, **{"loop.batch_size": 32}), seed=0)
+    task = Prepared(MeltTask(split, config_of("melt", start, **{"loop.batch_size": 32})), seed=0)
     rng = np.random.default_rng(0)
     planted = rng.normal(size=(8, 8)).astype(np.float32)
-    task.context_vectors = rng.normal(size=(len(split.train.items), 8)).astype(np.float32)[
+    context_vectors = rng.normal(size=(len(split.train.items), 8)).astype(np.float32)[
         split.train.histories.items[task.contexts.positions]
     ]
     means = np.zeros((len(split.train.items), 8), np.float32)
-    means[split.train.histories.items[task.contexts.positions]] = task.context_vectors
+    means[split.train.histories.items[task.contexts.positions]] = context_vectors
+    task.task.context_vectors = context_vectors
     task.before.encoder.arrays["items.weight"] = means @ planted.T
     optimizer = torch.optim.Adam(task.model.parameters(), lr=0.03)
     for _ in range(400):
         optimizer.zero_grad()
-        task.step = 3
-        batch = task.batch(rng.integers(0, task.num_examples, 32))
+        batch = task.drawn(rng.integers(0, task.num_examples, 32), Progress(step=3))
         task.loss(batch).mean().backward()
         optimizer.step()
     assert np.allclose(task.model["item"].weight.detach().numpy(), planted, atol=0.05)
@@ -168,7 +170,7 @@ def test_the_curriculum_goes_from_frequent_to_less_frequent():
 
 
 def test_cities_sees_the_items_around_and_not_the_item(split, start):
-    task = CitiesTask(split, config_of("cities", start), seed=0)
+    task = Prepared(CitiesTask(split, config_of("cities", start)), seed=0)
     items = task.tail[:6]
     batch = task.shown(items, np.full(6, 3), torch.Generator().manual_seed(0))
     histories = [h.tolist() for h in split.train.histories]

@@ -15,14 +15,16 @@ from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import TreeTask
-from beamwood.fitting.tree.update import TreeRenewal
+from beamwood.fitting.tree.update import TreeUpdate
 from beamwood.fitting.vectors import sequence
 from beamwood.methods import load_method
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.training.budget import Budget
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import Needs, Query
+from prepared import Prepared
 
 SMALL = {
     "model.width": 8,
@@ -163,11 +165,10 @@ def interrupted_task(split, learner, **changes):
     config = configured("dtr", {"tree.learner": learner, "tree.updates": 3, "tree.max_instances": 3} | changes)
     from beamwood.fitting.tree.dtr import make_parts
 
-    tree = start_tree(split, config, np.random.default_rng(0))
-    task = TreeTask(split.train, tree, config, make_parts(config, tree, None), seed=0)
+    task = Prepared(TreeTask(split, config, lambda tree: make_parts(config, tree, None)), seed=0)
     task.loss(task.batch(np.arange(8))).backward()
-    task.optimizers[0].step()
-    return task, TreeRenewal(task, config, seed=0)
+    task.optimisers.each[0].step()
+    return task
 
 
 @pytest.mark.parametrize("learner", ["softmax", "binary", "kmeans"])
@@ -190,14 +191,14 @@ def test_a_resumed_run_with_updates_equals_an_uninterrupted_one(split, tmp_path,
     fit = load_method("dtr").fitted
     whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
     calls = iter(range(100))
-    propose = TreeRenewal.propose
+    propose = TreeUpdate.propose
 
-    def stop_at_the_second(self):
+    def stop_at_the_second(self, number, budget):
         if next(calls) == 1:
             raise KeyboardInterrupt
-        return propose(self)
+        return propose(self, number, budget)
 
-    monkeypatch.setattr(TreeRenewal, "propose", stop_at_the_second)
+    monkeypatch.setattr(TreeUpdate, "propose", stop_at_the_second)
     with pytest.raises(Interrupted):
         fit(split, config, run=RunFolder(tmp_path / "parts"), progress=False)
     resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
@@ -213,7 +214,7 @@ def test_a_resumed_run_with_updates_equals_an_uninterrupted_one(split, tmp_path,
 
 @pytest.mark.parametrize("learner", ["softmax", "kmeans"])
 def test_embeddings_that_move_with_items_keep_every_leaf_score(split, learner):
-    task, renewal = interrupted_task(split, learner, **{"tree.embeddings": "item"})
+    task = interrupted_task(split, learner, **{"tree.embeddings": "item"})
     histories = split.test.histories.last(15)
     rows = np.arange(split.train.num_items)[None].repeat(len(histories), 0)
 
@@ -224,50 +225,23 @@ def test_embeddings_that_move_with_items_keep_every_leaf_score(split, learner):
         return task.model.scorer.evaluate(leaves, LevelNodes(shape.depth, nodes))
 
     before = leaf_scores()
-    facts = renewal.apply(renewal.propose())
+    facts = task.update.apply(task.update.propose(0, Budget()), task.optimisers.each)
     assert facts["moved_items"] > 0.1
     assert torch.allclose(leaf_scores(), before, atol=1e-5)
 
 
 def test_an_update_can_be_taken_back(split):
-    task, renewal = interrupted_task(split, "softmax", **{"tree.embeddings": "item", "tree.rollback": True})
+    task = interrupted_task(split, "softmax", **{"tree.embeddings": "item", "tree.rollback": True})
     before = {name: value.clone() for name, value in task.model.state_dict().items()}
-    moments = task.optimizers[0].state[task.model.scorer.nodes.weight]["exp_avg"].clone()
+    moments = task.optimisers.each[0].state[task.model.scorer.nodes.weight]["exp_avg"].clone()
     tree = task.tree
-    renewal.apply(renewal.propose())
+    task.update.apply(task.update.propose(0, Budget()), task.optimisers.each)
     assert not np.array_equal(task.tree.item_of_leaf, tree.item_of_leaf)
-    assert not renewal.keeps(0.2, 0.1)
-    renewal.take_back()
+    assert not task.update.keeps_worse
+    task.update.undo(task.optimisers.each)
     assert np.array_equal(task.tree.item_of_leaf, tree.item_of_leaf)
     assert all(torch.equal(before[name], value) for name, value in task.model.state_dict().items())
-    assert torch.equal(task.optimizers[0].state[task.model.scorer.nodes.weight]["exp_avg"], moments)
-
-
-def test_updates_come_evenly(split):
-    task, renewal = interrupted_task(split, "softmax")
-    seen = []
-    for step in range(100):
-        if renewal.due(step / 100):
-            seen.append(step)
-            task.renewals += 1
-            task.renewed_at = None
-            assert not renewal.due(step / 100)
-    assert seen == [25, 50, 75]
-
-
-def test_updates_that_take_long_leave_steps_between_them(split):
-    """Where each takes a fifth of the run, the rest of the updates share what then remains."""
-    task, renewal = interrupted_task(split, "softmax")
-    seen, now = [], 0.0
-    while now < 1:
-        if renewal.due(now):
-            seen.append(now)
-            task.renewals, task.renewed_at = task.renewals + 1, None
-            now += 0.2
-        else:
-            now += 0.01
-    assert len(seen) == 3
-    assert min(np.diff(seen)) > 0.25
+    assert torch.equal(task.optimisers.each[0].state[task.model.scorer.nodes.weight]["exp_avg"], moments)
 
 
 @pytest.mark.parametrize(

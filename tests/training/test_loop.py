@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.training import loop, run_folder
+from beamwood.training import run_folder
+from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import load_checkpoint, save_checkpoint
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.loop import run_loop
@@ -20,7 +21,7 @@ from beamwood.training.loop_config import LoopConfig
 from beamwood.training.precision import subnormals_are_flushed
 from beamwood.training.run_folder import RunFolder
 from beamwood.training.step import NonFiniteError
-from linear_task import LinearTask
+from linear_task import LinearTask, Network
 
 CONFIG = LoopConfig(
     batch_size=8,
@@ -50,8 +51,9 @@ def everything(task, result, folder):
     from beamwood.training.checkpoint import load_checkpoint
 
     state = load_checkpoint(folder.checkpoint_path)["run"]
-    for name in ("seconds", "evaluation_seconds", "since_line"):
+    for name in ("seconds", "evaluation_seconds", "prepared"):
         state.pop(name)
+    state["since_line"].pop("seconds")
     return state, task.model.state_dict(), (result.best_metric, result.best_step, result.steps), lines(folder)
 
 
@@ -85,12 +87,12 @@ class Stopping(LinearTask):
         super().__init__()
         self.left, self.evaluations_left, self.number = step, evaluation, number
 
-    def loss(self, batch):
+    def loss(self, batch, rng):
         if self.left is not None:
             self.left -= 0.5  # two parts a step
             if self.left == 0:
                 os.kill(os.getpid(), self.number)
-        return super().loss(batch)
+        return super().loss(batch, rng)
 
     def evaluate(self):
         if self.evaluations_left is not None:
@@ -165,9 +167,9 @@ def test_training_flushes_subnormals_and_nothing_after_it_does():
     seen = []
 
     class Looking(LinearTask):
-        def loss(self, batch):
+        def loss(self, batch, rng):
             seen.append(subnormals_are_flushed())
-            return super().loss(batch)
+            return super().loss(batch, rng)
 
     able = torch.set_flush_denormal(False)
     trained(task=Looking())
@@ -196,7 +198,7 @@ def test_the_best_weights_come_back():
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_start_that_nothing_learned_is_better_than_is_kept(kept):
     task = LinearTask()
-    first = {name: value.clone() for name, value in task.model.state_dict().items()}
+    first = {name: value.clone() for name, value in Network().state_dict().items()}
     scores = iter([0.4, 0.1, 0.3 if kept else 0.5, 0.2])
     config = CONFIG.model_copy(update={"evaluate_start": True, "max_steps": 21})
     _, result = trained(task=task, evaluate=lambda: {"fit": next(scores)}, config=config)
@@ -261,9 +263,9 @@ class Clocked(LinearTask):
         super().__init__()
         self.clock, self.validations = clock, list(validations)
 
-    def loss(self, batch):
+    def loss(self, batch, rng):
         self.clock.now += 0.5  # two parts a step
-        return super().loss(batch)
+        return super().loss(batch, rng)
 
     def evaluate(self):
         self.clock.now += self.validations.pop(0) if self.validations else 5
@@ -274,41 +276,39 @@ class Clock:
     def __init__(self):
         self.now = 100.0
 
-    def monotonic(self):
+    def __call__(self):
         return self.now
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(loop, "time", clock)
-    return clock
+def clock():
+    return Clock()
 
 
 ENDLESS = CONFIG.model_copy(update={"max_steps": None, "schedule": "constant"})
 
 
 def test_the_time_limit_leaves_room_for_a_last_validation(clock):
-    _, result = trained(task=Clocked(clock), config=ENDLESS, time_limit=20)
+    _, result = trained(task=Clocked(clock), config=ENDLESS, budget=Budget(20, clock=clock))
     # 7 steps, a validation, 3 steps, a validation.
     assert (result.steps, result.seconds, result.stopped_because) == (10, 20.0, "time_limit")
     assert result.best_metric is not None
     # A last validation that is quicker than the first leaves time for a step, but not for its validation.
-    _, result = trained(task=Clocked(clock, [5, 4]), config=ENDLESS, time_limit=20)
+    _, result = trained(task=Clocked(clock, [5, 4]), config=ENDLESS, budget=Budget(20, clock=clock))
     assert (result.steps, result.seconds) == (10, 19.0)
     # Too little time for anything: one step, one validation, a model.
-    _, result = trained(task=Clocked(clock), config=ENDLESS, time_limit=0.1)
+    _, result = trained(task=Clocked(clock), config=ENDLESS, budget=Budget(0.1, clock=clock))
     assert (result.steps, result.best_step) == (1, 1)
 
 
 def test_time_before_a_resume_counts(tmp_path, clock):
     folder = RunFolder(tmp_path / "run")
-    trained(folder, task=Clocked(clock), config=ENDLESS, time_limit=20)
+    trained(folder, task=Clocked(clock), config=ENDLESS, budget=Budget(20, clock=clock))
     clock.now += 1000
-    _, second = trained(folder, task=Clocked(clock), config=ENDLESS, time_limit=20, resume=True)
+    _, second = trained(folder, task=Clocked(clock), config=ENDLESS, budget=Budget(20, clock=clock), resume=True)
     assert (second.steps, second.seconds) == (10, 20.0)
     # 4 steps, a validation at step 14, 3 steps and the last validation.
-    _, third = trained(folder, task=Clocked(clock), config=ENDLESS, time_limit=37, resume=True)
+    _, third = trained(folder, task=Clocked(clock), config=ENDLESS, budget=Budget(37, clock=clock), resume=True)
     assert (third.steps, third.seconds) == (17, 37.0)
 
 
@@ -316,18 +316,18 @@ def test_a_checkpoint_is_saved_every_so_many_seconds(tmp_path, clock, monkeypatc
     saved = []
     monkeypatch.setattr(run_folder, "save_checkpoint", lambda path, state: saved.append(state["run"]["step"]))
     config = CONFIG.model_copy(update={"checkpoint_seconds": 10, "evaluate_every": 1000, "max_steps": 35})
-    trained(RunFolder(tmp_path / "run"), task=Clocked(clock), config=config)
+    trained(RunFolder(tmp_path / "run"), task=Clocked(clock), config=config, budget=Budget(clock=clock))
     assert saved == [10, 20, 30, 35]
 
 
 def test_a_bad_loss_keeps_the_last_checkpoint(tmp_path):
     class Exploding(LinearTask):
-        def loss(self, batch):
-            return super().loss(batch) * (float("inf") if self.steps == 25 else 1.0)
+        def loss(self, batch, rng):
+            return super().loss(batch, rng) * (float("inf") if self.steps == 25 else 1.0)
 
-        def batch(self, rows):
+        def batch(self, rows, rng, progress):
             self.steps = getattr(self, "steps", 0) + 0.5
-            return super().batch(rows)
+            return super().batch(rows, rng, progress)
 
     folder = RunFolder(tmp_path / "run")
     with pytest.raises(NonFiniteError, match=r"step 25: the loss is inf .*lower learning_rate"):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
+
+from beamwood.training.budget import Budget
 
 if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.run_folder import RunFolder
 
-__all__ = ["MOST_SEED", "Fit", "TrainOptions", "with_less_time"]
+__all__ = ["MOST_SEED", "Fit", "TrainOptions", "with_budget"]
 
 Fit: TypeAlias = "Callable[..., Retriever]"
 """Another method as a part of this one: it is given the split and options of `TrainOptions`, and has its defaults."""
@@ -22,22 +24,18 @@ class TrainOptions(TypedDict, total=False):
     """Each may be left out; a method that only counts needs none.
 
     `seed` (0; at most 2^63 - 1) starts all that is drawn. `run` is the folder of metrics and checkpoints (None: nothing
-    is kept), with which `resume` (False) goes on, bit for bit. `time_limit` in seconds (None) covers what a model
-    starts from, training and its validations; the best so far is returned when it ends. `progress` (True) shows the
-    steps on stderr.
+    is kept), with which `resume` (False) goes on, bit for bit. `time_limit` in seconds (None), or a `Budget` that began
+    earlier, covers all of a fit, from what a model starts from to saving; the best so far is returned in time.
+    `progress` (True) shows the steps on stderr.
     """
 
     seed: int
     run: RunFolder | None
-    time_limit: float | None
+    time_limit: float | Budget | None
     resume: bool
     progress: bool
 
 
-def with_less_time(options: TrainOptions, seconds: float) -> TrainOptions:
-    """The options of what follows after `seconds` of the time limit are gone; one second of a longer one is left."""
-    limit = options.get("time_limit")
-    # What is no limit is for the training loop to refuse.
-    if limit is None or not limit > 0:
-        return options
-    return {**options, "time_limit": max(min(limit, 1.0), limit - seconds)}
+def with_budget(options: Mapping[str, Any]) -> TrainOptions:
+    """The options with one budget that begins here, unless it began before, for all parts of a fit to share."""
+    return cast(TrainOptions, {**options, "time_limit": Budget.of(options.get("time_limit"))})

@@ -15,16 +15,14 @@ from beamwood.evaluation.metrics import metrics_at, relevance
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import CUT, drawn
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.run import train
+from beamwood.fitting.run import SearchedTask, train
 from beamwood.fitting.vectors.settings import VectorConfig
 from beamwood.retrieval.apart import Apart
 from beamwood.retrieval.index import INDEXES, Index
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.vectors import VectorSearcher
-from beamwood.training.task import Task
 from beamwood.types import Query, Searcher
 
-__all__ = ["REPEAT_WEIGHTS", "SearchedTask", "best_repeat_weight", "fit_vectors"]
+__all__ = ["REPEAT_WEIGHTS", "best_repeat_weight", "fit_vectors"]
 
 REPEAT_WEIGHTS = (0.0, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0, -8.0, 8.0, -16.0, 16.0, -32.0, 32.0, -1024.0)
 """Added to a logit: of equally good ones the first, which changes least. The last leaves out what was had."""
@@ -38,14 +36,8 @@ class ApartSearcher(Searcher, Protocol):
     def apart(self, query: Query, k: int) -> Apart: ...
 
 
-class SearchedTask(Task[Any], Protocol):
-    """A task whose weights are such a searcher."""
-
-    def searcher(self) -> VectorSearcher: ...
-
-
 def fit_vectors(
-    task: SearchedTask,
+    task: SearchedTask[Any],
     split: Split,
     config: VectorConfig,
     *,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
@@ -12,26 +13,36 @@ from beamwood.fitting.fitted import folder_digests
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.settings import TrainedSettings
 from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget
 from beamwood.training.loop import run_loop
 from beamwood.training.run_folder import RunFolder
-from beamwood.training.task import Renewal, Task
+from beamwood.training.trainable import Trainable
 
-__all__ = ["fit_task", "train"]
+__all__ = ["SearchedTask", "fit_task", "train"]
+
+Batch = TypeVar("Batch")
+
+
+class SearchedTask(Trainable[Batch]):
+    """A trainable whose weights are a searcher."""
+
+    @abstractmethod
+    def searcher(self) -> Any:
+        """That of the weights as they are now."""
 
 
 def train(
-    task: Task[Any],
+    task: Trainable[Any],
     split: Split,
     config: TrainedSettings,
     searcher: Callable[[], Any],
     *,
     method: str,
-    renewal: Renewal | None = None,
     measure: Callable[[], dict[str, float]] | None = None,
     evaluate_start: bool = False,
     seed: int = 0,
     run: RunFolder | None = None,
-    time_limit: float | None = None,
+    time_limit: float | Budget | None = None,
     resume: bool = False,
     progress: bool = True,
 ) -> dict[str, Any]:
@@ -40,7 +51,7 @@ def train(
     `searcher()` is that of the weights as they are then; `measure` stands in for validation by full ranking;
     `evaluate_start`: see `LoopConfig`. A resumed run must have the same data, split and settings, but for its bounds.
     """
-    settings, choose = config.flat(), config.choose
+    settings, choose, budget = config.flat(), config.choose, Budget.of(time_limit)
     made_of = {"method": method, "seed": seed, "data": split.dataset.fingerprint(), "split": split.rule}
     made_of |= {"tables": split.dataset.tables_digest()} | folder_digests(settings)
     if measure is None:
@@ -49,15 +60,14 @@ def train(
         task,
         config.loop_config(evaluate_start=evaluate_start),
         evaluate=measure or validation(searcher, split.valid, choose.validation_users, seed=seed),
-        renewal=renewal,
         run=run,
         kept=made_of | settings,
         resume=resume,
-        time_limit=time_limit,
+        budget=budget,
         progress=progress,
         seed=seed,
     )
-    return {
+    training: dict[str, Any] = {
         "steps": result.steps,
         "seconds": round(result.seconds, 3),
         "best_step": result.best_step,
@@ -65,10 +75,15 @@ def train(
         f"valid/{choose.monitor}": result.best_metric,
         "examples": task.num_examples,
     }
+    if task.update is not None:
+        training["tree_updates"] = result.updates
+    if budget.left_out:
+        training["left_out"] = list(budget.left_out)
+    return training
 
 
 def fit_task(
-    task: Task[Any],
+    task: Trainable[Any],
     split: Split,
     config: TrainedSettings,
     searcher: Callable[[], Any],

@@ -321,6 +321,7 @@ class TrainedSettings(Settings):
         """What the training loop takes of these."""
         own = set(LoopConfig.model_fields)
         paced = self.optimiser.model_dump(include=own) | self.loop.model_dump(include=own)
+        paced = {name: value for name, value in paced.items() if value is not None}
         return LoopConfig(monitor=f"valid/{self.choose.monitor}", evaluate_start=evaluate_start, **paced)
 
 

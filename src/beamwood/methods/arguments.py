@@ -15,6 +15,7 @@ from beamwood.fitting.fitted import check_alike
 from beamwood.fitting.options import MOST_SEED, TrainOptions
 from beamwood.fitting.settings import Settings
 from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget
 
 if TYPE_CHECKING:
     from beamwood.methods.method import Method
@@ -64,7 +65,7 @@ def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any
     seed, limit = options.get("seed", 0), options.get("time_limit")
     if not isinstance(seed, Integral) or not 0 <= int(seed) <= MOST_SEED:
         raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
-    if limit is not None and not (isinstance(limit, Real) and float(limit) > 0):
+    if not (limit is None or isinstance(limit, Budget) or (isinstance(limit, Real) and float(limit) > 0)):
         raise InputError(f"time_limit={limit!r} is no number of seconds above 0; leave it out for no limit")
     if options.get("run") is not None:
         _check_run(options["run"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from beamwood.errors import InputError
 from beamwood.fitting.assemble import build_retriever
+from beamwood.fitting.options import with_budget
 from beamwood.fitting.settings import Settings
 from beamwood.methods.arguments import check_split, checked_options, configured
 
@@ -138,7 +139,7 @@ class Method:
         given = checked_options(self, options)
         self._check_needs(split, config)
         if self.fit is not None:
-            retriever = self.fit(split, config, **given)
+            retriever = self.fit(split, config, **(with_budget(given) if self.needs.steps else given))
         else:
             assert self.build is not None
             seed = given.get("seed", 0)

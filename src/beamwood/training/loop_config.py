@@ -21,11 +21,13 @@ class LoopConfig(BaseModel):
     `monitor` (larger is better) is measured, with `evaluate_start` before the first step too, so that a start that
     nothing learned is better than is kept; `patience` such measurements without a new best end the run. `accumulate`
     parts of a batch go through the model one by one. A checkpoint is saved every `checkpoint_seconds` and every
-    `checkpoint_steps`, whichever is set. The schedule is that of `Schedule`.
+    `checkpoint_steps`, whichever is set. The schedule is that of `Schedule`; `learning_rate` is that of parameters for
+    which the trainable names none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    learning_rate: float = Field(1e-3, gt=0)
     batch_size: int = Field(256, ge=1)
     accumulate: int = Field(1, ge=1)
     max_steps: int | None = Field(None, ge=1)
@@ -48,3 +50,11 @@ class LoopConfig(BaseModel):
         return Schedule(
             kind=self.schedule, warmup_steps=self.warmup_steps, decay_steps=self.decay_steps, floor=self.floor
         )
+
+    def bound(self, batches_per_epoch: int) -> tuple[int | None, Literal["max_steps", "max_epochs"]]:
+        """The number of steps that ends the run, None for no such bound, and which of the two it is."""
+        if self.max_epochs is not None:
+            in_epochs = self.max_epochs * batches_per_epoch
+            if self.max_steps is None or in_epochs < self.max_steps:
+                return in_epochs, "max_epochs"
+        return self.max_steps, "max_steps"

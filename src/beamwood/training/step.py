@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -30,10 +30,11 @@ class NonFiniteError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The mean loss over the examples of a step and the norm of its gradient before clipping."""
+    """The mean loss over the examples of a step, the norm of its gradient before clipping, and what else to note."""
 
     loss: float
     grad_norm: float
+    facts: Mapping[str, float] = field(default_factory=dict)
 
 
 def train_step(

@@ -5,6 +5,7 @@ Shape legend: I instances, B instances scored at once, L history length, c candi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Literal
 
@@ -16,11 +17,12 @@ from torch.nn import functional
 
 from beamwood.errors import InputError
 from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.training.budget import Budget
 from beamwood.tree import Tree
-from beamwood.tree.assign import assign, num_candidates
+from beamwood.tree.assign import assign, num_candidates, passes
 from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["capped_instances", "update_tree"]
+__all__ = ["capped_instances", "update_price", "update_tree"]
 
 # Nodes scored at once: rows of a call times candidates.
 CALL_NODES = 32768
@@ -48,7 +50,8 @@ def update_tree(
     likelihood: Literal["softmax", "binary"] = "softmax",
     num_instances: IndexArray | None = None,
     folds_I: IndexArray | None = None,
-) -> Tree:
+    budget: Budget | None = None,
+) -> Tree | None:
     """A new tree in which each item stands where the model, fixed, wants its instances to go.
 
     `targets_I` item of each instance; `histories(rows)` gives the item indices [B, L] of instances, -1 padding on the
@@ -57,15 +60,13 @@ def update_tree(
     tree throughout; candidates are the nodes with room in the new one, also where the old one had no item. Which item
     yields to which: see `tree.assign`; by `num_instances` of each item where those given are a part of them, as with a
     cap, which makes all frequent items alike. `folds_I`: of each instance the fold of users whose steps its scores
-    leave out, as those that are trained do.
+    leave out, as those that are trained do. None where `budget` runs out on the way.
     """
     if targets_I.ndim != 1 or (len(targets_I) and not 0 <= targets_I.min() <= targets_I.max() < tree.num_items):
         raise InputError(f"targets_I has shape {targets_I.shape}; expected items in 0..{tree.num_items - 1}")
-    # Of `assign` each node takes what it has leaves here, whichever leaves of the old tree are empty.
-    even = Tree.of_order(np.arange(tree.num_items), tree.shape)
+    judged = _Judged(model, tree, histories, likelihood, folds_I)
     by_item = np.argsort(targets_I, kind="stable")
     starts = np.searchsorted(targets_I[by_item], np.arange(tree.num_items + 1))
-    device = model.nodes.weight.device
 
     def score(items: NDArray[np.int32], parents: NDArray[np.int64], level: int, next_level: int) -> NDArray[np.float64]:
         count = num_candidates(tree.shape, level, next_level)
@@ -76,23 +77,78 @@ def update_tree(
         total = np.zeros((len(items), count))
         step = max(1, CALL_NODES // count)
         for start in range(0, len(instances), step):
+            if budget is not None and budget.left <= 0:
+                raise _OutOfTime
             rows = row_of[start : start + step]
-            leaves = tree.leaves_of(histories(instances[start : start + step])).astype(np.int64)
-            values = likelihoods(
-                model,
-                even,
-                torch.from_numpy(leaves).to(device),
-                torch.from_numpy(parents[rows]).to(device),
-                (level, next_level),
-                likelihood,
-                None if folds_I is None else torch.from_numpy(folds_I[instances[start : start + step]]).to(device),
-            )
+            values = judged(instances[start : start + step], parents[rows], (level, next_level))
             # Instances come grouped by item, so an item's sum is over a run of rows.
             heads = np.flatnonzero(np.diff(rows, prepend=-1))
             total[rows[heads]] += np.add.reduceat(values, heads, axis=0)
         return total
 
-    return assign(tree, score, num_instances=np.diff(starts) if num_instances is None else num_instances, stride=stride)
+    counts = np.diff(starts) if num_instances is None else num_instances
+    try:
+        return assign(tree, score, num_instances=counts, stride=stride)
+    except _OutOfTime:
+        return None
+
+
+def update_price(
+    model: DinScorer,
+    tree: Tree,
+    targets_I: IndexArray,
+    histories: Callable[[NDArray[np.int64]], NDArray[np.int32]],
+    *,
+    stride: int = 7,
+    likelihood: Literal["softmax", "binary"] = "softmax",
+    folds_I: IndexArray | None = None,
+) -> float:
+    """The seconds that `update_tree` takes of these: the scores to make, times what a few on each level take."""
+    judged, total = _Judged(model, tree, histories, likelihood, folds_I), 0.0
+    for level, next_level in passes(tree.shape, stride):
+        count = num_candidates(tree.shape, level, next_level)
+        sample = np.linspace(0, len(targets_I) - 1, max(1, min(len(targets_I), CALL_NODES // count // 4))).astype(int)
+        parents = tree.shape.ancestors(tree.leaf_of_item[targets_I[sample]].astype(np.int64), level)
+        judged(sample[:8], parents[:8], (level, next_level))  # the first call of its kind is slower
+        started = time.perf_counter()
+        judged(sample, parents, (level, next_level))
+        total += (time.perf_counter() - started) * len(targets_I) / len(sample)
+    return total
+
+
+class _OutOfTime(Exception):
+    """An update was not done in time."""
+
+
+class _Judged:
+    """The log-likelihoods of instances for candidates, whichever leaves of the old tree are empty."""
+
+    def __init__(
+        self,
+        model: DinScorer,
+        tree: Tree,
+        histories: Callable[[NDArray[np.int64]], NDArray[np.int32]],
+        likelihood: Literal["softmax", "binary"],
+        folds_I: IndexArray | None,
+    ) -> None:
+        self.model, self.tree, self.histories = model, tree, histories
+        self.likelihood, self.folds_I = likelihood, folds_I
+        # Of `assign` each node takes what it has leaves here.
+        self.even = Tree.of_order(np.arange(tree.num_items), tree.shape)
+        self.device = model.nodes.weight.device
+
+    def __call__(self, instances_B: NDArray[np.int64], parents_B: IndexArray, levels: tuple[int, int]) -> FloatArray:
+        """float64[B, c]."""
+        leaves = self.tree.leaves_of(self.histories(instances_B)).astype(np.int64)
+        return likelihoods(
+            self.model,
+            self.even,
+            torch.from_numpy(leaves).to(self.device),
+            torch.from_numpy(parents_B).to(self.device),
+            levels,
+            self.likelihood,
+            None if self.folds_I is None else torch.from_numpy(self.folds_I[instances_B]).to(self.device),
+        )
 
 
 def likelihoods(

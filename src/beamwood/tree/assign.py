@@ -7,6 +7,7 @@ log-likelihoods along the path from the parent to n. Source: DTR, section 4.4 an
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -16,7 +17,7 @@ from beamwood.errors import InputError
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["ScoreFunction", "assign", "num_candidates"]
+__all__ = ["ScoreFunction", "assign", "num_candidates", "passes"]
 
 # score(items int32[n], parents int64[n], level, next_level) -> [n, c]: how well each item suits each descendant, on
 # `next_level`, of the node of `level` where it stands. Items come grouped by parent, parents ascending.
@@ -43,9 +44,7 @@ def assign(tree: Tree, score: ScoreFunction, *, num_instances: IndexArray, strid
         raise InputError(f"num_instances has shape {counts.shape}; expected {tree.num_items} counts of 0 or more")
     room = Tree.of_order(np.arange(tree.num_items), shape).live_counts
     place = np.zeros(tree.num_items, np.int64)
-    level = 0
-    while level < shape.depth:
-        next_level = stop_after(shape, level, stride)
+    for level, next_level in passes(shape, stride):
         # Grouped by parent, and within a parent in the order of choosing.
         queue = np.lexsort((np.arange(tree.num_items), -counts, place)).astype(np.int32)
         old = shape.ancestors(tree.leaf_of_item.astype(np.int64), next_level)
@@ -57,10 +56,18 @@ def assign(tree: Tree, score: ScoreFunction, *, num_instances: IndexArray, strid
                 first = int(parent) * values.shape[1]
                 free = room[next_level][first : first + values.shape[1]].tolist()
                 moved[chosen] = first + choose(values[group], counts[chosen] > 0, old[chosen] - first, free)
-        place, level = moved, next_level
+        place = moved
     item_of_leaf = np.full(shape.capacity, -1, np.int32)
     item_of_leaf[place] = np.arange(tree.num_items)
     return Tree(shape, item_of_leaf)
+
+
+def passes(shape: Shape, stride: int) -> list[tuple[int, int]]:
+    """The levels from which and to which items go, in order."""
+    stops = [0]
+    while stops[-1] < shape.depth:
+        stops.append(stop_after(shape, stops[-1], stride))
+    return list(itertools.pairwise(stops))
 
 
 def stop_after(shape: Shape, level: int, stride: int) -> int:

@@ -37,10 +37,8 @@ def build_pair_model(
     config: PairConfig,
     generator: torch.Generator,
     context: Sequence[FeatureColumn] = (),
-    *,
-    seed: int = 0,
 ) -> AnyPairModel:
-    """The model of a configuration; `seed` is that of where item vectors start.
+    """The model of a configuration; where item vectors start is drawn by the generator's seed.
 
     Errors: columns of a table that was not given, `model.graph` or `start.items=transitions` for another model.
     """
@@ -64,7 +62,7 @@ def build_pair_model(
         width = own.width or 64
         model = DinRanker(num_items, width=width, **shared)
         if starts_from_transitions(start.items, num_items, possible=True):
-            model.start_from(torch.from_numpy(transition_vectors(train, width, seed)))
+            model.start_from(torch.from_numpy(transition_vectors(train, width, generator.initial_seed())))
     sparse_gradients(model, config.optimiser.embeddings)
     return model
 

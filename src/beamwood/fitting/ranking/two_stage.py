@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softplus
 
 from beamwood.data.dataset import Dataset
@@ -31,7 +30,7 @@ from beamwood.fitting.choose import check_monitor, drawn
 from beamwood.fitting.columns import context_features, tensors
 from beamwood.fitting.fitted import fitted_alike
 from beamwood.fitting.interpolation import Interpolation
-from beamwood.fitting.options import Fit, TrainOptions, with_less_time
+from beamwood.fitting.options import Fit, TrainOptions, with_budget
 from beamwood.fitting.ranking.pair_models import asked, build_pair_model, pair_scorer
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.run import train
@@ -40,7 +39,9 @@ from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
 from beamwood.retrieval.searcher_scorer import SearcherScorer
-from beamwood.training.lazy_adam import LazyAdam
+from beamwood.training.budget import Budget
+from beamwood.training.optimisers import Optimiser
+from beamwood.training.trainable import Progress, Trainable
 from beamwood.types import BoolArray, IndexArray, Query, Searcher, SearchOptions, among
 
 __all__ = ["RetrievedTask", "fit_stages", "put_behind", "two_stage"]
@@ -61,41 +62,44 @@ class Batch:
     weights_BT: Tensor
 
 
-class RetrievedTask:
+class RetrievedTask(Trainable[Batch]):
     """Pairs of a history and what came soon after, with what the retriever brings for each where that matters.
 
     Loss: softmax of the target among its negatives; drawn ones are corrected to stand for all that could have been
     drawn (all items but the targets, or all that the user has not had), the retriever's own stand for themselves.
     """
 
-    def __init__(self, train: Dataset, config: StagesConfig, retriever: Searcher, *, seed: int) -> None:
-        self.config, self.num_items = config, train.num_items
-        self.generator = torch.Generator().manual_seed(seed)
-        examples = windows(train.histories, length=config.model.length + 1, min_history=1)
-        if len(examples) == 0:
+    def __init__(self, train: Dataset, config: StagesConfig, retriever: Searcher) -> None:
+        self.config, self.train, self.retriever, self.num_items = config, train, retriever, train.num_items
+        self.examples = windows(train.histories, length=config.model.length + 1, min_history=1)
+        if len(self.examples) == 0:
             raise InputError("no user has two interactions to train on; give a longer log")
         self.untouched = Untouched(train.histories, train.num_items) if config.loss.negatives == "unseen" else None
-        usable = np.arange(len(examples))
+        self.usable = np.arange(len(self.examples))
         if self.untouched is not None:
-            usable = np.flatnonzero(self.untouched.lengths[examples.users] < train.num_items)
-            if len(usable) == 0:
+            self.usable = np.flatnonzero(self.untouched.lengths[self.examples.users] < train.num_items)
+            if len(self.usable) == 0:
                 raise InputError("every user has had every item, so nothing is unseen; set loss.negatives=uniform")
-        rows = np.random.default_rng(seed).permutation(usable)[: config.examples.max_examples]
-        self.examples = Examples(examples.source, examples.users[rows], examples.start[rows], examples.stop[rows])
-        self.places_ET = self._places(np.random.default_rng(seed + 1))
+        self.context = context_features(train, config.model.context_columns)
         self.recall: float | None = None
         self.candidates_EK: NDArray[np.int32] | None = None
+
+    def prepare(self, rng: torch.Generator, budget: Budget) -> None:
+        """Draw examples and their targets, ask the retriever for them where that matters, and draw the ranker."""
+        seed, every = rng.initial_seed(), self.examples
+        rows = np.random.default_rng(seed).permutation(self.usable)[: self.config.examples.max_examples]
+        self.examples = Examples(every.source, every.users[rows], every.start[rows], every.stop[rows])
+        self.places_ET = self._places(np.random.default_rng(seed + 1))
         self.weights_ET = np.ones(self.places_ET.shape, np.float32)
-        if self.needs_searches(config):
-            self._search(retriever, train.context)
+        if self.needs_searches(self.config):
+            self._search(self.retriever, self.train.context)
         self.num_examples = len(self.examples)
-        self.context = context_features(train, config.model.context_columns)
         columns = () if self.context is None else self.context.columns
-        self.model: nn.Module = build_pair_model(train, config, self.generator, columns, seed=seed)
-        optimiser = config.optimiser
-        self.optimizers = [
-            LazyAdam(self.model.parameters(), lr=optimiser.peak, weight_decay=optimiser.weight_decay, decoupled=True)
-        ]
+        self.model = build_pair_model(self.train, self.config, rng, columns)
+
+    def optimisers(self) -> list[Optimiser]:
+        """AdamW."""
+        return [Optimiser.over(self.model.parameters(), decay=self.config.optimiser.weight_decay, decoupled=True)]
 
     @staticmethod
     def needs_searches(config: StagesConfig) -> bool:
@@ -152,16 +156,10 @@ class RetrievedTask:
         if config.loss.negatives == "candidates":
             self.candidates_EK = candidates_EK
 
-    def state(self) -> dict[str, Any]:
-        return {"generator": self.generator.get_state()}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.generator.set_state(state["generator"])
-
-    def batch(self, rows: np.ndarray) -> Batch:
+    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
         """The given histories and their targets with fresh negatives."""
         users, targets = self.examples.users[rows], self.targets(rows)
-        negatives, log_weight = self.negatives(rows, targets)
+        negatives, log_weight = self.negatives(rows, targets, rng)
         context = None if self.context is None else tensors(self.context.take(self.examples.stop[rows]))
         return Batch(
             asked(Query(users, self.examples.histories(rows)), self.config, context),
@@ -170,10 +168,12 @@ class RetrievedTask:
             torch.from_numpy(self.weights_ET[rows]),
         )
 
-    def negatives(self, rows: np.ndarray, targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def negatives(
+        self, rows: np.ndarray, targets: NDArray[np.int64], rng: torch.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """int64[B, M], and what is added to each score; -inf leaves a place out."""
         num = self.config.loss.num_negatives
-        draws = torch.rand((len(rows), num), generator=self.generator, dtype=torch.float64).numpy()
+        draws = torch.rand((len(rows), num), generator=rng, dtype=torch.float64).numpy()
         if self.candidates_EK is None:
             if self.untouched is not None:
                 free = self.untouched.num_items - self.untouched.lengths[self.examples.users[rows]]
@@ -191,12 +191,12 @@ class RetrievedTask:
         for column in targets.T:
             usable &= candidates != column[:, None]
         # Random keys put a random choice of the usable first.
-        keys = torch.rand(candidates.shape, generator=self.generator, dtype=torch.float64).numpy()
+        keys = torch.rand(candidates.shape, generator=rng, dtype=torch.float64).numpy()
         order = np.argsort(np.where(usable, keys, 2.0), axis=1)[:, :num]
         chosen, real = np.take_along_axis(candidates, order, axis=1), np.take_along_axis(usable, order, axis=1)
         return np.where(real, chosen, targets[:, :1]), np.where(real, 0.0, -np.inf)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
         """The weighted mean of the softmax losses."""
         scores = self.model(batch.asked, batch.items_BC)
         targets_BT, negatives_BM = torch.split(
@@ -325,12 +325,12 @@ def fit_stages(
             "model.context_columns needs examples.horizon=1 and examples.num_targets=1: the context belongs to the "
             "next event alone"
         )
-    began = time.monotonic()
+    options = with_budget(options)
     if options.get("progress", True) and RetrievedTask.needs_searches(config):
         print("asking the retriever for the training histories, before the first step", file=sys.stderr, flush=True)
     interpolation = _interpolation(first, split, config, seed)
-    task = RetrievedTask(split.train, config, first.searcher, seed=seed)
-    return _trained(task, first, split, config, interpolation, **with_less_time(options, time.monotonic() - began))
+    task = RetrievedTask(split.train, config, first.searcher)
+    return _trained(task, first, split, config, interpolation, **options)
 
 
 def _second(ranker: str, split: Split, config: StagesConfig, counting: Mapping[str, Fit]) -> Retriever:

@@ -9,16 +9,17 @@ from typing import Unpack
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.fitted import check_alike
-from beamwood.fitting.options import Fit, TrainOptions, with_less_time
+from beamwood.fitting.options import Fit, TrainOptions, with_budget
 from beamwood.fitting.tree.fit import fit_tree
 from beamwood.fitting.tree.settings import DtrConfig
-from beamwood.fitting.tree.start import fit_estimator
+from beamwood.fitting.tree.start import check_estimator, fit_estimator
 from beamwood.fitting.tree.task import Parts
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.levels import LevelSampler, TreeNegativesByLevel, UniformByLevel
 from beamwood.sampling.uniform import adaptive_counts
+from beamwood.training.budget import Budget
 from beamwood.tree import Tree
 from beamwood.types import Estimator, Searcher
 
@@ -66,23 +67,23 @@ def fit_dtr(
             f"estimator={estimator!r} is no retriever and scores no items; a method's name or a folder is a setting: "
             "config={'loss.labels': 'rectified', 'loss.estimator': ...}"
         )
+    run, options = options.get("run"), with_budget(options)
+    name = None
+    if config.loss.labels != "summed" and estimator is None:
+        name = config.loss.estimator or "sasrec"
+        check_estimator(name, methods)
 
-    def fit(estimator: Estimator | None, options: TrainOptions) -> Retriever:
-        if isinstance(estimator, Searcher) and estimator.needs.users:
+    def parts(tree: Tree) -> Parts:
+        known = estimator
+        if name is not None:
+            third: TrainOptions = {**options, "time_limit": Budget.of(options["time_limit"]).share(1 / 3)}
+            known = fit_estimator(name, split, methods, **third)
+        if isinstance(known, Searcher) and known.needs.users:
             raise InputError(
                 "the estimator knows users, not histories alone; give another, such as loss.estimator=sasrec"
             )
+        return make_parts(config, tree, known)
 
-        def parts(tree: Tree) -> Parts:
-            return make_parts(config, tree, estimator)
-
-        return fit_tree(split, config, parts, method="dtr", terms=terms, loss=loss, **options)
-
-    if config.loss.labels == "summed" or estimator is not None:
-        return fit(estimator, options)
-    run, limit = options.get("run"), options.get("time_limit")
-    third: TrainOptions = {**options, "time_limit": None if limit is None else limit / 3}
     # The estimator's own run is inside this one's folder.
-    with nullcontext() if run is None else run.held(resume=options.get("resume", False)):
-        estimator, seconds = fit_estimator(config.loss.estimator or "sasrec", split, methods, **third)
-        return fit(estimator, with_less_time(options, seconds))
+    with nullcontext() if run is None or name is None else run.held(resume=options.get("resume", False)):
+        return fit_tree(split, config, parts, method="dtr", terms=terms, loss=loss, **options)

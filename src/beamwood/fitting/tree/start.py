@@ -22,12 +22,13 @@ from beamwood.fitting.settings import starts_from_transitions
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.retrieval.tree import TreeSearcher
+from beamwood.training.budget import Budget
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tree, tree_of_codes
 from beamwood.tree.pifa import pifa_vectors
 from beamwood.types import FloatArray, IndexArray, Searcher
 
-__all__ = ["fit_estimator", "start_tree", "tree_name"]
+__all__ = ["check_estimator", "fit_estimator", "start_tree", "tree_name"]
 
 STARTS = ("auto", "papers", "transitions", "pifa", "category", "random", "kmeans", "flat")
 CODES = "codes:"
@@ -153,19 +154,21 @@ def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generato
     return pifa_vectors(blocks, num_items, num_items, rng)
 
 
-def fit_estimator(
-    name: str, split: Split, methods: Mapping[str, Fit], **options: Unpack[TrainOptions]
-) -> tuple[Searcher, float]:
-    """The searcher whose scores rectify labels, and the seconds of its training, those before a resume included.
+def check_estimator(name: str, methods: Mapping[str, Fit]) -> None:
+    """Errors: a name that is neither one of `methods` nor a folder."""
+    if name not in methods and not Path(name).is_dir():
+        raise InputError(f"loss.estimator='{name}' is neither a method nor a folder{nearest(name, methods)}")
+
+
+def fit_estimator(name: str, split: Split, methods: Mapping[str, Fit], **options: Unpack[TrainOptions]) -> Searcher:
+    """The searcher whose scores rectify labels.
 
     `name` is one of `methods`, fitted first on the same split, else a folder (of a method's name: ./sasrec). What a
     method gives is kept in the run's folder, which the caller holds, and so is its own run, so that a resumed training
-    goes on with it.
+    goes on with it; its budget counts what that took before.
     """
     if name not in methods:
-        if Path(name).is_dir():
-            return fitted_alike(name, split).searcher, 0.0
-        raise InputError(f"loss.estimator='{name}' is neither a method nor a folder{nearest(name, methods)}")
+        return fitted_alike(name, split).searcher
     run, resume = options.get("run"), options.get("resume", False)
     folder, own = None, None
     if run is not None:
@@ -177,11 +180,12 @@ def fit_estimator(
         elif (folder / "manifest.json").exists():
             kept = fitted_alike(str(folder), split)
             if kept.metadata.get("method") == name:
-                return kept.searcher, training_seconds(kept)
+                Budget.of(options.get("time_limit")).count(training_seconds(kept))
+                return kept.searcher
         # Another run's: an interrupt must not leave it for this one to go on with.
         shutil.rmtree(folder, ignore_errors=True)
     resumes = resume and own is not None and own.holds_a_run
     fitted = methods[name](split, **options | {"run": own, "resume": resumes})
     if folder is not None:
         fitted.save(folder, overwrite=True)
-    return fitted.searcher, training_seconds(fitted)
+    return fitted.searcher

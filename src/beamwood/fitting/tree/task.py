@@ -5,9 +5,9 @@ Shape legend: B histories, L history length, T targets a history, M nodes drawn 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,28 +15,37 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from beamwood.data.dataset import Dataset
 from beamwood.data.examples import WINDOWS_OF_USERS, Examples
+from beamwood.data.split import Split
 from beamwood.errors import InputError
+from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts, start_scorer
+from beamwood.fitting.tree.repeat_start import best_repeat_start
 from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.terms import FOLDS, terms_of
+from beamwood.fitting.tree.update import TreeUpdate
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LEVEL_LOSSES, LevelDraw, LevelLoss
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.models.din_start import shift_levels
+from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
+from beamwood.retrieval.tree import TreeSearcher
 from beamwood.sampling.levels import Histories, LevelSampler
-from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
+from beamwood.training.budget import Budget
+from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
+from beamwood.training.optimisers import Group, Optimiser
 from beamwood.training.precision import has_bfloat16
+from beamwood.training.trainable import Progress
 from beamwood.tree import Shape, Tree
-from beamwood.types import Estimator, IndexArray, ItemLists
+from beamwood.types import Estimator, IndexArray
 
 __all__ = ["Batch", "Labels", "Parts", "TreeTask"]
 
 Labels = Literal["summed", "rectified", "one-step", "pseudo"]
 _BLOCK = 1024
-_RENEWED = ("renewals", "taken_back", "renewed_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +66,13 @@ class Parts:
 @dataclass(frozen=True, slots=True)
 class Batch:
     """`leaves_BL` int64, -1 padding on the left; `targets_BT` int64 leaves; `z_HBT` labels, None: all positive;
-    `folds_B` int64, the folds that the histories' users are of."""
+    `folds_B` int64, the folds that the histories' users are of; `draws` of the levels, once they are made."""
 
     leaves_BL: Tensor
     targets_BT: Tensor
     z_HBT: Tensor | None
     folds_B: Tensor | None
+    draws: Sequence[LevelDraw] = ()
 
 
 class ScoredLevel(NamedTuple):
@@ -74,28 +84,27 @@ class ScoredLevel(NamedTuple):
     labels: Tensor
 
 
-class TreeTask:
-    """What the training loop needs to know: batches and their loss, level by level.
+class TreeTask(SearchedTask[Batch]):
+    """Batches and their loss, level by level; the tree and where its scorer starts are made by `prepare`.
 
     `terms`: added to the score beside those of `config`.
     """
 
+    model: TreeModel
+    parts: Parts
+
     def __init__(
         self,
-        train: Dataset,
-        tree: Tree,
+        split: Split,
         config: TreeConfig,
-        parts: Parts,
+        make_parts: Callable[[Tree], Parts],
         *,
-        seed: int,
         terms: Sequence[Term] = (),
     ) -> None:
-        if parts.labels in ("rectified", "one-step") and parts.estimator is None:
-            raise InputError(f"labels='{parts.labels}' needs an estimator; set loss.estimator to a method or a folder")
-        self.config, self.parts = config, parts
-        self.generator = torch.Generator().manual_seed(seed)
+        self.split, self.config, self.make_parts, self.terms = split, config, make_parts, terms
+        histories = split.train.histories
         self.examples: Examples = WINDOWS_OF_USERS[config.examples.window](
-            train.histories, length=sum(config.model.windows) + 1, min_history=config.examples.min_history
+            histories, length=sum(config.model.windows) + 1, min_history=config.examples.min_history
         )
         if len(self.examples) == 0:
             if config.examples.min_history == 1:
@@ -104,30 +113,16 @@ class TreeTask:
                 f"no user has more than examples.min_history={config.examples.min_history} interactions to train on; "
                 "lower it with --set examples.min_history=1 or give a longer log"
             )
-        scorer = drawn_scorer(tree.shape, config, terms_of(config, train, terms), self.generator)
         optimiser = config.optimiser
-        sparse_gradients(scorer, optimiser.embeddings)
-        self.model = TreeModel(scorer, tree)
-        embeddings = scorer.nodes.weight
-        dense = [parameter for parameter in scorer.parameters() if parameter is not embeddings]
-        groups: list[dict[str, Any]] = [
-            {"params": dense, "weight_decay": optimiser.weight_decay},
-            {"params": [embeddings]},
-        ]
         self.bf16 = has_bfloat16() if optimiser.bf16 is None else optimiser.bf16
-        rate = config.rate(train.num_items)
-        self.optimizers = [LazyAdam(groups, lr=rate, decoupled=True, amsgrad=optimiser.amsgrad)]
         # Of each user with examples, the first of them and how many follow.
         counts = np.bincount(self.examples.users)
         self._first, self._count = (np.cumsum(counts) - counts)[counts > 0], counts[counts > 0]
         self.num_examples = len(self._first) if config.examples.of == "users" else len(self.examples)
-        # How often the tree was renewed, how often that was taken back, and the share of the run that was over then.
-        self.renewals, self.taken_back = 0, 0
-        self.renewed_at: float | None = 0.0
         # The end of each example's user: targets are drawn from what the user did next.
-        self._future_end = train.histories.indptr[self.examples.users + 1]
-        self._items = train.histories.items
-        self.folds = np.random.default_rng(seed).integers(0, FOLDS, len(train.histories))
+        self._future_end = histories.indptr[self.examples.users + 1]
+        self._items = histories.items
+        self.seen_start = 0.0
 
     @property
     def tree(self) -> Tree:
@@ -149,28 +144,69 @@ class TreeTask:
         folds: NDArray[np.int64] = self.folds[self.examples.users[rows]]
         return folds
 
-    def state(self) -> dict[str, Any]:
-        """The sampler's generator and how often and when the tree was renewed, for a checkpoint."""
-        renewed = {name: getattr(self, name) for name in _RENEWED}
-        return {"generator": self.generator.get_state()} | renewed
+    def prepare(self, rng: torch.Generator, budget: Budget) -> None:
+        """Make the first tree, then the parts (an estimator may be trained for them), and the scorer where it starts.
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.generator.set_state(state["generator"])
-        for name in _RENEWED:
-            setattr(self, name, state[name])
+        Errors: `InputError` where what `tree.start` needs is missing.
+        """
+        seed, train, config = rng.initial_seed(), self.split.train, self.config
+        vectors = ItemVectors(train, config, seed, self.terms)
+        tree = start_tree(self.split, config, np.random.default_rng(seed), vectors)
+        self.parts = self.make_parts(tree)
+        if self.parts.labels in ("rectified", "one-step") and self.parts.estimator is None:
+            raise InputError(
+                f"labels='{self.parts.labels}' needs an estimator; set loss.estimator to a method or a folder"
+            )
+        self.folds = np.random.default_rng(seed).integers(0, FOLDS, len(train.histories))
+        scorer = drawn_scorer(tree.shape, config, terms_of(config, train, self.terms), rng)
+        sparse_gradients(scorer, config.optimiser.embeddings)
+        self.model = TreeModel(scorer, tree)
+        # A catalogue of one level has no tree to learn, which is an error only where an update was asked for.
+        if config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given):
+            self.update = TreeUpdate(self, seed=seed)
+        started = config.starts_from_transitions(train.num_items)
+        start_scorer(scorer, TreeCounts(vectors, tree, self.folds), network=started)
+        if started and self.parts.loss.link.alone:
+            self.start_at_odds(rng)
+        self._start_seen(seed)
 
-    def batch(self, rows: np.ndarray) -> Batch:
+    def _start_seen(self, seed: int) -> None:
+        """Let seen items start with the weight that is set, or that validation users like."""
+        given, seen = self.config.start.seen, self.model.scorer.held_terms().get("seen")
+        if seen is None:
+            self.seen_start = given or 0.0
+            return
+
+        def set_weight(weight: float) -> None:
+            seen.change(lambda held: set_seen(held, weight))
+
+        monitor, valid = self.config.choose.monitor, self.split.valid
+        self.seen_start = (
+            best_repeat_start(set_weight, self.searcher, valid, monitor, seed=seed) if given is None else given
+        )
+        set_weight(self.seen_start)
+
+    def optimisers(self) -> list[Optimiser]:
+        """Adam, of the layers with decoupled decay; the embeddings of nodes have none."""
+        scorer, optimiser = self.model.scorer, self.config.optimiser
+        embeddings = scorer.nodes.weight
+        dense = [parameter for parameter in scorer.parameters() if parameter is not embeddings]
+        rate = self.config.rate(self.split.train.num_items)
+        groups = [Group(dense, rate, optimiser.weight_decay), Group([embeddings], rate)]
+        return [Optimiser(groups, decoupled=True, amsgrad=optimiser.amsgrad)]
+
+    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
         """Histories and targets of the given rows: examples, or users, of whose examples one each is drawn.
 
         With `num_targets` > 1 they are drawn uniformly from the user's future.
         """
         if self.config.examples.of == "users":
-            draws = torch.rand(len(rows), generator=self.generator, dtype=torch.float64).numpy()
+            draws = torch.rand(len(rows), generator=rng, dtype=torch.float64).numpy()
             rows = self._first[rows] + (draws * self._count[rows]).astype(np.int64)
-        return self.batch_of(rows)
+        return self.batch_of(rows, rng)
 
-    def batch_of(self, rows: np.ndarray) -> Batch:
-        """Histories and targets of the given examples."""
+    def batch_of(self, rows: np.ndarray, rng: torch.Generator) -> Batch:
+        """Histories and targets of the given examples, with the labels that an estimator gives them."""
         histories = self.examples.histories(rows)
         first = self.examples.stop[rows]
         end = self._future_end[rows]
@@ -179,12 +215,14 @@ class TreeTask:
         if self.next_item_only:
             positions = first[:, None]
         else:
-            draws = torch.rand(len(rows), self.config.examples.num_targets, generator=self.generator).double().numpy()
+            draws = torch.rand(len(rows), self.config.examples.num_targets, generator=rng).double().numpy()
             positions = first[:, None] + np.floor(draws * (end - first)[:, None]).astype(np.int64)
-        targets, tree = self._items[positions], self.tree
+        targets, tree, parts = self._items[positions], self.tree, self.parts
         z_HBT = None
-        if self.parts.estimator is not None and self.parts.labels in ("rectified", "one-step"):
-            z_HBT = self._labels_of(tree, histories, targets)
+        if parts.estimator is not None and (parts.labels == "rectified" or parts.labels == "one-step"):
+            z_HBT = estimated_labels(
+                parts.estimator, tree, histories, targets, parts.labels, normalised=parts.normalised
+            )
         return Batch(
             torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.model.windows))).astype(np.int64)),
             torch.from_numpy(tree.leaves_of(targets).astype(np.int64)),
@@ -192,19 +230,31 @@ class TreeTask:
             torch.from_numpy(self.folds_of(rows)) if self.leaves_out else None,
         )
 
-    def _labels_of(self, tree: Tree, histories: ItemLists, targets_BT: np.ndarray) -> Tensor:
-        rule: Any = self.parts.labels
-        assert self.parts.estimator is not None
-        return estimated_labels(
-            self.parts.estimator, tree, histories, targets_BT, rule, normalised=self.parts.normalised
-        )
+    def draw(self, batch: Batch, rng: torch.Generator) -> Batch:
+        """What is drawn on each level, by the scorer as it is; and its own labels (OTM)."""
+        scorer, tree, z_HBT = self.model.scorer, self.tree, batch.z_HBT
+        histories = Histories(batch.leaves_BL, batch.folds_B)
+        draws = self.parts.sampler(scorer, tree, histories, batch.targets_BT, rng)
+        if self.parts.labels == "pseudo":
+            z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT, batch.folds_B)
+        return replace(batch, z_HBT=z_HBT, draws=draws)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
         """The parts' loss of every level, mean over histories and targets, then reduced over levels."""
         total = torch.stack([self._level_loss(level) for level in self._scored(batch)])
         return total.mean() if self.config.loss.level_reduction == "mean" else total.sum()
 
-    def start_at_odds(self) -> None:
+    def searcher(self, *, threads: int = 1) -> TreeSearcher:
+        """A searcher of the weights and the tree as they are now."""
+        return TreeSearcher(
+            self.model.scorer.export(),
+            self.tree,
+            beam_width=self.config.tree.beam_width,
+            threads=threads,
+            link=self.parts.loss.link,
+        )
+
+    def start_at_odds(self, rng: torch.Generator) -> None:
         """Let each level's scores start at the height where the loss of a few examples is least.
 
         For a loss that judges every node on its own: what says which nodes are likelier says not how likely they are.
@@ -212,25 +262,21 @@ class TreeTask:
         rows = np.linspace(0, self.num_examples - 1, min(_BLOCK, self.num_examples)).astype(np.int64)
         self.model.eval()
         with torch.no_grad():
-            levels = self._scored(self.batch(rows))
+            levels = self._scored(self.draw(self.batch(rows, rng, Progress()), rng))
             heights = [minimize_scalar(lambda shift, own=level: self._shifted_loss(own, shift)).x for level in levels]
         self.model.train()
         shift_levels(self.model.scorer, heights)
 
     def _scored(self, batch: Batch) -> list[ScoredLevel]:
-        """What is drawn on each level, and the scores of it."""
-        scorer, tree = self.model.scorer, self.tree
-        histories = Histories(batch.leaves_BL, batch.folds_B)
-        draws = self.parts.sampler(scorer, tree, histories, batch.targets_BT, self.generator)
-        z_HBT = batch.z_HBT
-        if self.parts.labels == "pseudo":
-            z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT, batch.folds_B)
-        targets = [batch.targets_BT // tree.shape.leaves_below(draw.level) for draw in draws]
+        """The scores of what was drawn on each level."""
+        shape, draws = self.tree.shape, batch.draws
+        targets = [batch.targets_BT // shape.leaves_below(draw.level) for draw in draws]
         entries = [LevelNodes(draw.level, draw.scored(own)) for draw, own in zip(draws, targets, strict=True)]
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            scores = scorer(batch.leaves_BL, entries, batch.folds_B)
+            scores = self.model.scorer(batch.leaves_BL, entries, batch.folds_B)
         levels = []
         for draw, own_BT, values in zip(draws, targets, scores, strict=True):
+            z_HBT = batch.z_HBT
             z_BT = torch.ones_like(own_BT, dtype=torch.bool) if z_HBT is None else z_HBT[draw.level - 1]
             levels.append(ScoredLevel(draw, values.float(), own_BT, z_BT))
         return levels

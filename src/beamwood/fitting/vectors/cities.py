@@ -6,9 +6,8 @@ Source: Jang et al., "CITIES: Contextual Inference of Tail-Item Embeddings for S
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -17,15 +16,18 @@ from torch import Tensor
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.repeats import fit_vectors
-from beamwood.fitting.vectors.item_contexts import Occurrences, replaced_vectors
+from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, replaced_vectors
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
 from beamwood.fitting.vectors.settings import CitiesConfig
 from beamwood.models.cities import ContextModel
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.training.budget import Budget
+from beamwood.training.trainable import Progress
 from beamwood.types import IndexArray
 
 __all__ = ["CitiesTask", "fit_cities"]
@@ -40,16 +42,18 @@ class Batch:
     contexts_PW: Tensor
 
 
-class CitiesTask:
+class CitiesTask(SearchedTask[Batch]):
     """Examples are items that are not rare, shown with 1..K of their contexts; the target is their own vector."""
 
-    def __init__(self, split: Split, config: CitiesConfig, *, seed: int) -> None:
+    model: ContextModel
+
+    def __init__(self, split: Split, config: CitiesConfig) -> None:
         train = split.train
         if config.start.folder is None:
             raise InputError("cities needs a fitted sequence model; give start.folder=FOLDER (--from)")
         self.config = config
-        self.generator = torch.Generator().manual_seed(seed)
         self.before = fitted_sequence(config.start.folder, split)
+        check_tied(self.before)
         self.contexts = Occurrences.of(train.histories, len(train.items))
         counts = self.contexts.counts
         self.head, self.tail = (
@@ -59,30 +63,27 @@ class CitiesTask:
         if len(self.head) == 0:
             raise InputError(f"no item has more than examples.rare={config.examples.rare} interactions; lower it")
         self.num_examples = len(self.head)
-        vectors = self.before.encoder.vectors
-        if vectors.shape[1] % config.model.num_heads:
+        width = self.before.encoder.vectors.shape[1]
+        if width % config.model.num_heads:
             raise InputError(
-                f"model.num_heads={config.model.num_heads} does not divide the fitted model's width {vectors.shape[1]}"
+                f"model.num_heads={config.model.num_heads} does not divide the fitted model's width {width}"
             )
+
+    def prepare(self, rng: torch.Generator, budget: Budget) -> None:
+        """Draw what infers vectors from contexts."""
+        model = self.config.model
         self.model = ContextModel(
-            vectors,
-            reach=config.examples.reach,
-            num_heads=config.model.num_heads,
-            dropout=config.model.dropout,
-            generator=self.generator,
+            self.before.encoder.vectors,
+            reach=self.config.examples.reach,
+            num_heads=model.num_heads,
+            dropout=model.dropout,
+            generator=rng,
         )
-        self.optimizers = [torch.optim.Adam(self.model.parameters(), lr=config.optimiser.peak)]
 
-    def state(self) -> dict[str, Any]:
-        return {"generator": self.generator.get_state()}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.generator.set_state(state["generator"])
-
-    def batch(self, rows: NDArray[np.int64]) -> Batch:
+    def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> Batch:
         """The given items, each with a random number of its occurrences."""
-        most = torch.randint(1, self.config.examples.max_contexts + 1, (len(rows),), generator=self.generator).numpy()
-        return self.shown(self.head[rows], most, self.generator)
+        most = torch.randint(1, self.config.examples.max_contexts + 1, (len(rows),), generator=rng).numpy()
+        return self.shown(self.head[rows], most, rng)
 
     def shown(self, items_B: IndexArray, most_B: IndexArray, generator: torch.Generator) -> Batch:
         """Up to `most` contexts of each item."""
@@ -94,7 +95,7 @@ class CitiesTask:
         contexts = np.where(inside, histories.items[np.where(inside, around, 0)], -1).astype(np.int64)
         return Batch(*map(torch.from_numpy, (np.asarray(items_B, np.int64), rows, contexts)))
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
         """[B], the squared error of each item's vector."""
         inferred: Tensor = self.model(batch.rows, batch.contexts_PW, len(batch.items_B))
         return (inferred - self.model.vectors[batch.items_B]).square().sum(dim=1)
@@ -120,8 +121,4 @@ def fit_cities(
 
     Errors: `InputError` without `start.folder`, on one of another log or split, and on one with untied vectors.
     """
-    began = time.monotonic()
-    task = CitiesTask(split, config, seed=options.get("seed", 0))
-    task.searcher()  # says what is wrong with the start before the training, not after
-    options = with_less_time(options, time.monotonic() - began)
-    return fit_vectors(task, split, config, method="cities", index=index, **options)
+    return fit_vectors(CitiesTask(split, config), split, config, method="cities", index=index, **options)

@@ -18,7 +18,7 @@ from beamwood.retrieval.queries import EncodedHistory, UserBranch
 from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
 from beamwood.types import IndexArray, ItemLists
 
-__all__ = ["Occurrences", "encoded", "replaced_vectors"]
+__all__ = ["Occurrences", "check_tied", "encoded", "replaced_vectors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +74,20 @@ def encoded(encoder: PlainEncoder, histories: ItemLists, starts: IndexArray, sto
     return result
 
 
+def check_tied(before: EncodedHistory) -> None:
+    """Errors: an encoder that reads other vectors of items than it is searched by."""
+    if "outputs.weight" in before.encoder.arrays:
+        raise InputError("the fitted model has tied=false; fit it with tied=true, so that an item has one vector")
+
+
 def replaced_vectors(
     before: EncodedHistory, items: IndexArray, vectors: NDArray[np.float32], branch: UserBranch | None = None
 ) -> VectorSearcher:
     """A searcher by the encoder of `before` in which the given items have the given vectors, in and out.
 
-    `branch` takes the place of its own; None keeps that.
+    `branch` takes the place of its own; None keeps that. The encoder is one that `check_tied` lets.
     """
     arrays = dict(before.encoder.arrays)
-    if "outputs.weight" in arrays:
-        raise InputError("the fitted model has tied=false; fit it with tied=true, so that an item has one vector")
     arrays["items.weight"] = arrays["items.weight"].copy()
     arrays["items.weight"][items] = vectors
     return sequence_searcher(before.encoder.replaced(arrays), before.branch if branch is None else branch)

@@ -8,9 +8,8 @@ branches fit any encoder.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -19,15 +18,18 @@ from torch import Tensor, nn
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.repeats import fit_vectors
-from beamwood.fitting.vectors.item_contexts import Occurrences, encoded, replaced_vectors
+from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, encoded, replaced_vectors
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
 from beamwood.fitting.vectors.settings import MeltConfig
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.queries import UserBranch
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.training.budget import Budget
+from beamwood.training.trainable import Progress
 
 __all__ = ["MeltTask", "fit_melt"]
 
@@ -40,23 +42,20 @@ class Batch:
     items: tuple[Tensor, Tensor, Tensor]
 
 
-class MeltTask:
+class MeltTask(SearchedTask[Batch]):
     """Examples are frequent items, each with a random frequent user; both are shown as if they were rare."""
 
-    def __init__(self, split: Split, config: MeltConfig, *, seed: int) -> None:
+    model: nn.ModuleDict
+
+    def __init__(self, split: Split, config: MeltConfig) -> None:
         train = split.train
         if config.start.folder is None:
             raise InputError("melt needs a fitted sequence model; give start.folder=FOLDER (--from)")
         self.config, self.histories = config, train.histories
-        self.generator, self.step = torch.Generator().manual_seed(seed), 0
         self.before = fitted_sequence(config.start.folder, split)
+        check_tied(self.before)
         encoder, lengths = self.before.encoder, train.histories.lengths
-        self.contexts = Occurrences.of(train.histories, len(train.items), after_others=True).thinned(
-            config.examples.max_contexts, self.generator
-        )
-        positions = self.contexts.positions
-        starts = train.histories.indptr[train.histories.rows[positions]]
-        self.context_vectors = encoded(encoder, train.histories, starts, positions)
+        self.contexts = Occurrences.of(train.histories, len(train.items), after_others=True)
         self.counts, has_context = train.item_counts, self.contexts.counts > 0
         self.rarest = int(np.quantile(self.counts, config.examples.item_quantile))
         # The encoder sees no more than its length, and a query may hold no more: who fills it is no rare user.
@@ -68,35 +67,35 @@ class MeltTask:
             raise InputError(
                 "no item or no user is above its quantile; lower examples.item_quantile or examples.user_quantile"
             )
-        ends = train.histories.indptr[self.users + 1]
-        self.user_vectors = encoded(encoder, train.histories, train.histories.indptr[self.users], ends)
         self.num_examples = len(self.head)
+
+    def prepare(self, rng: torch.Generator, budget: Budget) -> None:
+        """Draw the contexts that are kept, encode them and the frequent users, and draw the branches."""
+        encoder, histories = self.before.encoder, self.histories
+        self.contexts = self.contexts.thinned(self.config.examples.max_contexts, rng)
+        positions = self.contexts.positions
+        self.context_vectors = encoded(encoder, histories, histories.indptr[histories.rows[positions]], positions)
+        ends = histories.indptr[self.users + 1]
+        self.user_vectors = encoded(encoder, histories, histories.indptr[self.users], ends)
         width = encoder.vectors.shape[1]
         self.model = nn.ModuleDict({"user": nn.Linear(width, width), "item": nn.Linear(width, width)})
         for parameter in self.model.parameters():
-            nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=self.generator)
-        self.optimizers = [torch.optim.Adam(self.model.parameters(), lr=config.optimiser.peak)]
+            nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=rng)
 
-    def state(self) -> dict[str, Any]:
-        return {"generator": self.generator.get_state(), "step": self.step}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.generator.set_state(state["generator"])
-        self.step = int(state["step"])
-
-    def batch(self, rows: NDArray[np.int64]) -> Batch:
+    def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> Batch:
         """Random users' last items for all they had, and the given items' random contexts for their vectors."""
-        count, fraction = len(rows), min(self.step / self.config.curriculum_steps, 1.0)
-        self.step += 1
-        chosen = torch.randint(len(self.users), (count,), generator=self.generator).numpy()
-        shown = torch.randint(1, max(self.shortest, 1) + 1, (count,), generator=self.generator).numpy()
+        count, steps = len(rows), self.config.optimiser.decay_steps
+        # The curriculum goes on as the decay does.
+        fraction = progress.fraction if steps is None else min(progress.step / steps, 1.0)
+        chosen = torch.randint(len(self.users), (count,), generator=rng).numpy()
+        shown = torch.randint(1, max(self.shortest, 1) + 1, (count,), generator=rng).numpy()
         ends = self.histories.indptr[self.users[chosen] + 1]
         short = encoded(self.before.encoder, self.histories, ends - shown, ends)
         lengths = self.histories.lengths
         user_weights = curriculum(lengths[self.users[chosen]], self.shortest, int(lengths.max()), fraction)
         items = self.head[rows]
-        most = torch.randint(1, max(self.rarest, 1) + 1, (count,), generator=self.generator).numpy()
-        of, places = self.contexts.draw(items, most, self.generator)
+        most = torch.randint(1, max(self.rarest, 1) + 1, (count,), generator=rng).numpy()
+        of, places = self.contexts.draw(items, most, rng)
         item_weights = curriculum(self.counts[items], self.rarest, int(self.counts.max()), fraction)
         vectors = self.before.encoder.vectors[items]
         return Batch(
@@ -112,7 +111,7 @@ class MeltTask:
         counts = np.bincount(rows, minlength=count).astype(np.float32)
         return np.asarray(sums / counts[:, None], np.float32)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
         """[B], both branches' weighted squared errors."""
 
         def of(name: str, part: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -149,8 +148,4 @@ def fit_melt(
 
     Errors: `InputError` without `start.folder`, on one of another log or split, and on one with untied vectors.
     """
-    began = time.monotonic()
-    task = MeltTask(split, config, seed=options.get("seed", 0))
-    task.searcher()  # says what is wrong with the start before the training, not after
-    options = with_less_time(options, time.monotonic() - began)
-    return fit_vectors(task, split, config, method="melt", index=index, **options)
+    return fit_vectors(MeltTask(split, config), split, config, method="melt", index=index, **options)

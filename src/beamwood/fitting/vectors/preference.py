@@ -7,17 +7,15 @@ Source: "Listwise Preference Optimization for tail items" (LPO4Rec), equations 1
 from __future__ import annotations
 
 import copy
-import time
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailRule
-from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.repeats import fit_vectors
 from beamwood.fitting.vectors.sequence import Batch, SequenceTask
 from beamwood.fitting.vectors.sequence_start import load_start
@@ -29,6 +27,7 @@ from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.head import Pi, candidates, head_negatives
+from beamwood.training.budget import Budget
 
 __all__ = ["PreferenceTask", "fit_preference"]
 
@@ -37,43 +36,54 @@ class PreferenceTask(SequenceTask):
     """As the encoder's task, with `omega (CE + strength * preference)` at each example."""
 
     config: PreferenceConfig
+    reference: SequenceModel | None
 
-    def __init__(self, split: Split, config: PreferenceConfig, *, seed: int) -> None:
+    def __init__(self, split: Split, config: PreferenceConfig) -> None:
         loss = config.loss
         if loss.sampled_negatives is not None:
             raise InputError("loss.sampled_negatives is not for preference losses, which compare exact probabilities")
-        super().__init__(split.train, config, encoder=ENCODERS[config.model.encoder], seed=seed)
+        if loss.preference in ("dpo", "s-dpo") and config.start.folder is None:
+            raise InputError(
+                f"loss.preference={loss.preference} needs a reference model; give start.folder=FOLDER (--from)"
+            )
+        super().__init__(split.train, config, encoder=ENCODERS[config.model.encoder])
+        self.split, self.reference = split, None
         rule = TailRule(of=loss.tail_of, share=loss.tail_share)
         self.tail_N = torch.from_numpy(rule.tail(split.train).mask)
-        self.reference: SequenceModel | None = None
-        if config.start.folder is not None:
-            load_start(self.model, config.start.folder, split)
-        if loss.preference in ("dpo", "s-dpo"):
-            if config.start.folder is None:
-                raise InputError(
-                    f"loss.preference={loss.preference} needs a reference model; give start.folder=FOLDER (--from)"
-                )
+
+    def prepare(self, rng: torch.Generator, budget: Budget) -> None:
+        """As the encoder's, or all weights from the model in `start.folder`, which is the reference of DPO too."""
+        super().prepare(rng, budget)
+        if self.config.start.folder is not None:
+            load_start(self.model, self.config.start.folder, self.split)
+        if self.config.loss.preference in ("dpo", "s-dpo"):
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
-    def start_items(self, train: Dataset, seed: int) -> None:
+    def start_items(self, seed: int) -> None:
         """As the encoder's, unless all weights come from a fitted model."""
         if self.config.start.folder is None:
-            super().start_items(train, seed)
+            super().start_items(seed)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
         config = self.config.loss
         rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
         targets = batch.targets_BL[rows, columns]
         queries = self.model(batch.items_BL)[rows, columns]
-        losses = self.cross_entropy(queries, targets)
+        losses = self.cross_entropy(queries, targets, rng)
         if config.preference != "none":
-            losses = losses + config.strength * self.preference(batch, rows, columns, queries, losses)
+            losses = losses + config.strength * self.preference(batch, rows, columns, queries, losses, rng)
         if not config.reweight:
             return losses.mean()
         return (tail_weights(self.tail_N[targets], alpha_tail=config.reweight_strength) * losses).sum()
 
     def preference(
-        self, batch: Batch, rows: Tensor, columns: Tensor, queries_XD: Tensor, cross_entropy_X: Tensor
+        self,
+        batch: Batch,
+        rows: Tensor,
+        columns: Tensor,
+        queries_XD: Tensor,
+        cross_entropy_X: Tensor,
+        rng: torch.Generator,
     ) -> Tensor:
         """[X], the preference loss of each example against head items, none in its window so far."""
         config, vectors = self.config.loss, self.model.output_weight
@@ -81,7 +91,7 @@ class PreferenceTask(SequenceTask):
         positive = (queries_XD * vectors[targets]).sum(dim=1)
         # The cross-entropy is the logarithm of the softmax's denominator, less the target's logit.
         total = cross_entropy_X + positive
-        chosen = self.negatives(batch, rows, columns, queries_XD.detach(), total.detach())
+        chosen = self.negatives(batch, rows, columns, queries_XD.detach(), total.detach(), rng)
         negative = _products(queries_XD, vectors, chosen)
         if config.preference == "lpo":
             return lpo(self.pi(positive, total), self.pi(negative, total[:, None]), tau=config.tau)
@@ -105,7 +115,9 @@ class PreferenceTask(SequenceTask):
         return torch.exp(logits - total) if pi == "prob" else logits - total
 
     @torch.no_grad()
-    def negatives(self, batch: Batch, rows: Tensor, columns: Tensor, queries_XD: Tensor, total_X: Tensor) -> Tensor:
+    def negatives(
+        self, batch: Batch, rows: Tensor, columns: Tensor, queries_XD: Tensor, total_X: Tensor, rng: torch.Generator
+    ) -> Tensor:
         """int64[X, K] head items, none of them the target or of the history; the catalogue is scored in blocks."""
         config, vectors = self.config.loss, self.model.output_weight
         targets, history = batch.targets_BL[rows, columns], batch.items_BL[rows]
@@ -120,7 +132,7 @@ class PreferenceTask(SequenceTask):
         for start in range(0, len(queries_XD), height):
             part = slice(start, start + height)
             pi = self.pi_of(queries_XD[part], total_X[part, None])
-            draw = (~self.tail_N, banned[part], config.num_negatives, self.generator, config.negatives, ceiling)
+            draw = (~self.tail_N, banned[part], config.num_negatives, rng, config.negatives, ceiling)
             chosen.append(head_negatives(pi, *draw))
         return torch.cat(chosen)
 
@@ -148,7 +160,4 @@ def fit_preference(
 
     Errors: `InputError` on a `start.folder` of another log, split or size, and fewer head items than negatives.
     """
-    began = time.monotonic()
-    task = PreferenceTask(split, config, seed=options.get("seed", 0))
-    options = with_less_time(options, time.monotonic() - began)
-    return fit_vectors(task, split, config, method="lpo4rec", index=index, **options)
+    return fit_vectors(PreferenceTask(split, config), split, config, method="lpo4rec", index=index, **options)

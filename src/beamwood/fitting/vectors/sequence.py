@@ -8,9 +8,8 @@ what it needs (the paper's own loss is binary, with one negative).
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -19,8 +18,9 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.repeats import fit_vectors
+from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.settings import starts_from_transitions
 from beamwood.fitting.vectors.item_start import start_from_transitions
 from beamwood.fitting.vectors.settings import EncoderModel, SequenceConfig
@@ -31,7 +31,10 @@ from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
-from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
+from beamwood.training.budget import Budget
+from beamwood.training.lazy_adam import sparse_gradients
+from beamwood.training.optimisers import Group, Optimiser
+from beamwood.training.trainable import Progress
 
 __all__ = ["Batch", "SequenceTask", "fit_sequence", "sizes_of"]
 
@@ -44,64 +47,54 @@ class Batch:
     targets_BL: Tensor
 
 
-class SequenceTask:
+class SequenceTask(SearchedTask[Batch]):
     """Random windows of users' histories; at each position the target is one of the items that follow.
 
     An encoder that is not causal has an example for each position instead, the window that ends there.
     """
 
-    def __init__(self, train: Dataset, config: SequenceConfig, *, encoder: Encoder, seed: int) -> None:
-        self.config, self.histories = config, train.histories
-        self.generator = torch.Generator().manual_seed(seed)
-        self.model = build_model(train, config, encoder, self.generator)
+    model: SequenceModel
+
+    def __init__(self, train: Dataset, config: SequenceConfig, *, encoder: Encoder) -> None:
+        self.config, self.train, self.histories, self.encoder = config, train, train.histories, encoder
+        self.num_items = train.num_items
+        if not (train.histories.lengths >= 2).any():
+            raise InputError("no user has two interactions to train on; give a longer log")
+
+    def prepare(self, rng: torch.Generator, budget: Budget) -> None:
+        """Draw the encoder, put the item vectors where `start.items` has them, and find the windows."""
+        config, lengths = self.config, self.histories.lengths
+        self.model = build_model(self.train, config, self.encoder, rng)
         # The full softmax moves every item.
         if config.loss.sampled_negatives is not None:
             sparse_gradients(self.model, config.optimiser.embeddings)
-        self.start_items(train, seed)
-        lengths = train.histories.lengths
+        self.start_items(rng.initial_seed())
         if self.model.causal:
             # A user stands in an epoch once for each window of his history.
             windows = np.where(lengths >= 2, -(-(lengths - 1) // config.model.length), 0)
             self.users = np.repeat(np.arange(len(lengths)), windows)
         else:
             self.users = np.repeat(np.arange(len(lengths)), np.maximum(lengths - 1, 0))
-            last_of = np.repeat(train.histories.indptr[1:] - 1, lengths)
+            last_of = np.repeat(self.histories.indptr[1:] - 1, lengths)
             self.positions = np.flatnonzero(np.arange(len(last_of)) < last_of)
-        if len(self.users) == 0:
-            raise InputError("no user has two interactions to train on; give a longer log")
         self.num_examples = len(self.users)
-        self.num_items = train.num_items
-        optimiser = config.optimiser
-        decay = optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay
-        of_items = set(self.model.item_parameters())
-        groups: list[dict[str, Any]] = [
-            {"params": [each for each in self.model.parameters() if each not in of_items]},
-            {"params": list(self.model.item_parameters()), "weight_decay": decay},
-        ]
-        self.optimizers = [
-            LazyAdam(
-                groups,
-                lr=optimiser.peak,
-                weight_decay=optimiser.weight_decay,
-                betas=(0.9, 0.98),
-                decoupled=True,
-            )
-        ]
 
-    def state(self) -> dict[str, Any]:
-        return {"generator": self.generator.get_state()}
+    def optimisers(self) -> list[Optimiser]:
+        """AdamW; item vectors may have a decay of their own."""
+        optimiser, of_items = self.config.optimiser, list(self.model.item_parameters())
+        known, decay = set(of_items), optimiser.weight_decay
+        others = [each for each in self.model.parameters() if each not in known]
+        own = decay if optimiser.item_decay is None else optimiser.item_decay
+        return [Optimiser([Group(others, decay=decay), Group(of_items, decay=own)], betas=(0.9, 0.98), decoupled=True)]
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.generator.set_state(state["generator"])
-
-    def batch(self, rows: np.ndarray) -> Batch:
+    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
         """A window of up to L items that have a successor for each given example, its place drawn uniformly.
 
         The window of an encoder that is not causal ends at the example's own position.
         """
         users, length = self.users[rows], self.config.model.length
         start, end = self.histories.indptr[users], self.histories.indptr[users + 1]
-        draws = torch.rand((len(rows), length + 1), generator=self.generator).double().numpy()
+        draws = torch.rand((len(rows), length + 1), generator=rng).double().numpy()
         if self.model.causal:
             free = np.maximum(end - 1 - start - length, 0)
             first = start + np.floor(draws[:, 0] * (free + 1)).astype(np.int64)
@@ -122,28 +115,28 @@ class SequenceTask:
             torch.from_numpy(np.where(real, items[targets], -1).astype(np.int64)[:, self._scored :]),
         )
 
-    def start_items(self, train: Dataset, seed: int) -> None:
+    def start_items(self, seed: int) -> None:
         """Put the item vectors where `config.start.items` has them."""
         possible = self.config.model.item_column is None
-        if starts_from_transitions(self.config.start.items, train.num_items, possible=possible):
-            start_from_transitions(self.model, train, seed)
+        if starts_from_transitions(self.config.start.items, self.num_items, possible=possible):
+            start_from_transitions(self.model, self.train, seed)
 
     @property
     def _scored(self) -> int:
         """The first position whose target counts."""
         return 0 if self.model.causal else self.config.model.length - 1
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
         """Mean over all examples of the softmax loss."""
         real = batch.targets_BL >= 0
-        return self.cross_entropy(self.model(batch.items_BL)[real], batch.targets_BL[real]).mean()
+        return self.cross_entropy(self.model(batch.items_BL)[real], batch.targets_BL[real], rng).mean()
 
-    def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor) -> Tensor:
+    def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
         """[X], the softmax loss over the catalogue, or over the target and the step's negatives."""
         count = self.config.loss.sampled_negatives
         if count is None:
             return catalogue_softmax(queries_XD, self.model.output_weight, targets_X)
-        negatives = torch.randint(self.num_items, (count,), generator=self.generator)
+        negatives = torch.randint(self.num_items, (count,), generator=rng)
         log_q = queries_XD.new_full((), -math.log(self.num_items))
         positive_X = (queries_XD * self.model.output_vectors(targets_X)).sum(dim=1)
         return sampled_softmax(
@@ -197,7 +190,5 @@ def fit_sequence(
 
     Errors: `InputError` where nobody has two interactions.
     """
-    began = time.monotonic()
-    task = SequenceTask(split.train, config, encoder=encoder, seed=options.get("seed", 0))
-    options = with_less_time(options, time.monotonic() - began)
+    task = SequenceTask(split.train, config, encoder=encoder)
     return fit_vectors(task, split, config, method=encoder.name, index=index, **options)

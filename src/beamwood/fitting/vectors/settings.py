@@ -181,19 +181,6 @@ class MeltConfig(VectorConfig):
     examples: MeltExamples = MeltExamples()
     loop: Loop = Loop(batch_size=128, max_steps=600, evaluate_every=100)
 
-    @property
-    def curriculum_steps(self) -> int:
-        """The steps over which the curriculum goes, as the decay does."""
-        steps = self.optimiser.decay_steps or self.loop.max_steps
-        assert steps is not None
-        return steps
-
-    @model_validator(mode="after")
-    def _the_curriculum_ends(self) -> Self:
-        if self.optimiser.decay_steps is None and self.loop.max_steps is None:
-            raise ValueError("the curriculum needs an end; give loop.max_steps or optimiser.decay_steps")
-        return self
-
 
 class ContextModel(VectorModel):
     """What infers a vector from contexts."""

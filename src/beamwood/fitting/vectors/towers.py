@@ -7,7 +7,6 @@ Source: "Cache-Augmented Inbatch Importance Resampling for Training Recommender 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -19,8 +18,9 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.columns import item_features
-from beamwood.fitting.options import TrainOptions, with_less_time
+from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.repeats import fit_vectors
+from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.settings import starts_from_transitions
 from beamwood.fitting.vectors.item_start import transition_vectors
 from beamwood.fitting.vectors.sequence import sizes_of
@@ -35,7 +35,10 @@ from beamwood.retrieval.queries import EncodedHistory, HistoryMean, QueryVectors
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.sampling.in_batch import Pairs, make_sampler
-from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
+from beamwood.training.budget import Budget
+from beamwood.training.lazy_adam import sparse_gradients
+from beamwood.training.optimisers import Optimiser
+from beamwood.training.trainable import Progress
 from beamwood.types import ItemLists
 
 __all__ = ["TwoTowerTask", "fit_towers"]
@@ -51,12 +54,13 @@ class Batch:
     known: ItemLists
 
 
-class TwoTowerTask:
+class TwoTowerTask(SearchedTask[Batch]):
     """Every training interaction is an example: its user, its item, and the user's items before it."""
 
-    def __init__(self, train: Dataset, config: TowerConfig, *, seed: int) -> None:
-        self.config, self.histories = config, train.histories
-        self.generator = torch.Generator().manual_seed(seed)
+    model: TwoTower
+
+    def __init__(self, train: Dataset, config: TowerConfig) -> None:
+        self.config, self.train, self.histories = config, train, train.histories
         self.num_items = len(train.items)
         starts = np.repeat(train.histories.indptr[:-1], train.histories.lengths)
         positions = np.arange(len(starts))
@@ -69,13 +73,7 @@ class TwoTowerTask:
         self.users = train.histories.rows
         # Each item once: a repeat would be looked for among all candidates again.
         self.known = train.histories.distinct() if config.loss.mask_known else ItemLists.empty(len(train.histories))
-        self.model = build_model(train, config, self.generator)
-        if starts_from_transitions(config.start.items, self.num_items, possible=config.model.user_tower != "mf"):
-            start_towers(self.model, train, seed)
-        # The full softmax moves every item.
-        loss, optimiser = config.loss, config.optimiser
-        lazy = self.model.users if loss.negatives == "full" else self.model
-        sparse_gradients(lazy, optimiser.embeddings)
+        loss = config.loss
         self.sampler = None
         if loss.negatives != "full":
             self.sampler = make_sampler(
@@ -91,19 +89,30 @@ class TwoTowerTask:
                 rate=loss.rate,
                 cache_counts=loss.cache_counts,
             )
-        self.optimizers = [LazyAdam(self.model.parameters(), lr=optimiser.peak, weight_decay=optimiser.weight_decay)]
+
+    def prepare(self, rng: torch.Generator, budget: Budget) -> None:
+        """Draw the towers, and put the item vectors where `start.items` has them."""
+        config = self.config
+        self.model = build_model(self.train, config, rng)
+        if starts_from_transitions(config.start.items, self.num_items, possible=config.model.user_tower != "mf"):
+            start_towers(self.model, self.train, rng.initial_seed())
+        # The full softmax moves every item.
+        lazy = self.model.users if config.loss.negatives == "full" else self.model
+        sparse_gradients(lazy, config.optimiser.embeddings)
+
+    def optimisers(self) -> list[Optimiser]:
+        """Adam with L2."""
+        return [Optimiser.over(self.model.parameters(), decay=self.config.optimiser.weight_decay)]
 
     def state(self) -> dict[str, Any]:
-        """The generator, and what the sampler keeps between steps (XIR's cache, G-Tower's gaps)."""
-        sampler = {} if self.sampler is None else self.sampler.state()
-        return {"generator": self.generator.get_state(), "sampler": sampler}
+        """What the sampler keeps between steps (XIR's cache, G-Tower's gaps)."""
+        return {} if self.sampler is None else self.sampler.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self.generator.set_state(state["generator"])
         if self.sampler is not None:
-            self.sampler.load_state(state["sampler"])
+            self.sampler.load_state(state)
 
-    def batch(self, rows: np.ndarray) -> Batch:
+    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
         """The given interactions; with a history tower, the user's latest items before each."""
         at = self.positions[rows]
         users = self.users[at]
@@ -119,20 +128,20 @@ class TwoTowerTask:
             self.known.take(users),
         )
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
         """[B], the softmax of each interaction against its negatives."""
         vectors_BD = self.model.user_vectors(batch.users_B, batch.histories_BL)
         if self.sampler is None:
             every = self.model.item_vectors(torch.arange(self.num_items))
             known = torch.from_numpy(np.stack([batch.known.rows, batch.known.items]))
             return catalogue_softmax(vectors_BD, every, batch.items_B, known)
-        candidates = self.sampler.candidates(batch.items_B, self.generator)
+        candidates = self.sampler.candidates(batch.items_B, rng)
         items_CD = self.model.item_vectors(candidates)
         # A product of its own: the backward of a diagonal would fill a whole matrix with zeros.
         positive_B = (vectors_BD * items_CD[: len(batch.items_B)]).sum(dim=1)
         repeats = self.sampler.masks_repeats
         masked = masked_candidates(batch.items_B, candidates, batch.known, self.num_items, repeats=repeats)
-        return self.sampler.losses(Pairs(vectors_BD, items_CD, positive_B, candidates, masked), self.generator)
+        return self.sampler.losses(Pairs(vectors_BD, items_CD, positive_B, candidates, masked), rng)
 
     def searcher(self) -> VectorSearcher:
         """A searcher of the weights as they are now."""
@@ -223,7 +232,5 @@ def fit_towers(
     users in training (leave-one-out, time or boundary); one without a training event has the mean vector of the
     others. Errors: `InputError` on columns that do not exist.
     """
-    began = time.monotonic()
-    task = TwoTowerTask(split.train, config, seed=options.get("seed", 0))
-    options = with_less_time(options, time.monotonic() - began)
+    task = TwoTowerTask(split.train, config)
     return fit_vectors(task, split, config, method="two_tower", index=index, **options)

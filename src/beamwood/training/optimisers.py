@@ -1,0 +1,81 @@
+"""Which parameters are moved, how fast, and with which decay: a trainable says it, the loop makes the optimisers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from beamwood.training.checkpoint import load_optimizer
+from beamwood.training.lazy_adam import LazyAdam
+
+__all__ = ["Group", "Optimiser", "Optimisers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Parameters of one learning rate (None: the run's) and one weight decay."""
+
+    parameters: Sequence[Tensor]
+    rate: float | None = None
+    decay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Optimiser:
+    """Adam over groups of parameters: see `LazyAdam`; `decoupled` makes the decay that of AdamW."""
+
+    groups: Sequence[Group]
+    betas: tuple[float, float] = (0.9, 0.999)
+    decoupled: bool = False
+    amsgrad: bool = False
+
+    @classmethod
+    def over(cls, parameters: Iterable[Tensor], rate: float | None = None, decay: float = 0.0, **options: Any) -> Self:
+        """Of one group."""
+        return cls([Group(list(parameters), rate, decay)], **options)
+
+    def make(self, rate: float) -> LazyAdam:
+        """The optimiser itself; `rate` is that of groups which name none."""
+        groups = [
+            {
+                "params": list(group.parameters),
+                "lr": rate if group.rate is None else group.rate,
+                "weight_decay": group.decay,
+            }
+            for group in self.groups
+        ]
+        return LazyAdam(groups, lr=rate, betas=self.betas, decoupled=self.decoupled, amsgrad=self.amsgrad)
+
+
+class Optimisers:
+    """The optimisers of a run, in the order in which they were wanted, and the rates that schedules take a share of."""
+
+    def __init__(self, wanted: Sequence[Optimiser], rate: float) -> None:
+        self.each: list[torch.optim.Optimizer] = [one.make(rate) for one in wanted]
+        self.peaks = [[float(group["lr"]) for group in one.param_groups] for one in self.each]
+
+    def set_rates(self, rate: Callable[[float], float]) -> float:
+        """Give each group `rate(peak)`; returns the first."""
+        for optimizer, peaks in zip(self.each, self.peaks, strict=True):
+            for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+                group["lr"] = rate(peak)
+        first: float = self.each[0].param_groups[0]["lr"]
+        return first
+
+    def restart(self) -> None:
+        """Forget all moments."""
+        for optimizer in self.each:
+            optimizer.state.clear()
+
+    def state(self) -> list[dict[str, Any]]:
+        """For a checkpoint."""
+        return [optimizer.state_dict() for optimizer in self.each]
+
+    def load_state(self, saved: Sequence[dict[str, Any]]) -> None:
+        """Go on where `state` was taken; `ValueError` where it is of other parameters or optimisers."""
+        for optimizer, state in zip(self.each, saved, strict=True):
+            load_optimizer(optimizer, state)

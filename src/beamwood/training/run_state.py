@@ -1,0 +1,71 @@
+"""A run as nested state for a checkpoint, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from beamwood.errors import InputError
+from beamwood.training.batches import BatchOrder
+from beamwood.training.checkpoint import check_tensors
+from beamwood.training.standing import Standing
+from beamwood.training.trainable import Stepper
+
+__all__ = ["run_state", "take_up"]
+
+
+def run_state(
+    stepper: Stepper[Any],
+    order: BatchOrder,
+    at: Standing,
+    best_weights: dict[str, Tensor] | None,
+    *,
+    seed: int,
+    devices: Sequence[int],
+) -> dict[str, Any]:
+    """All that `take_up` needs, torch's own generators and those of `devices` included."""
+    return {
+        "seed": seed,
+        "model": stepper.task.model.state_dict(),
+        "optimizers": stepper.optimisers.state(),
+        "peaks": stepper.optimisers.peaks,
+        "task": stepper.task.state(),
+        "order": order.state(),
+        "generator": stepper.rng.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": [torch.cuda.get_rng_state(device) for device in devices],
+        "best_weights": best_weights,
+        **at.model_dump(),
+    }
+
+
+def take_up(
+    state: dict[str, Any], stepper: Stepper[Any], order: BatchOrder, *, seed: int, devices: Sequence[int]
+) -> tuple[Standing, dict[str, Tensor] | None]:
+    """Put a saved run's state into `stepper`, `order` and the generators; returns where it stood and its best weights.
+
+    Errors: `InputError` where the run had another seed or other learning rates; what does not fit raises as it is.
+    """
+    peaks, model = stepper.optimisers.peaks, stepper.task.model.state_dict()
+    if state["seed"] != seed:
+        raise InputError(f"the checkpoint was made with seed={state['seed']}, this run has {seed}; use the same")
+    if state["peaks"] != peaks:
+        raise InputError(
+            f"the checkpoint was made with learning rates {state['peaks']}, this run has {peaks}; use the same"
+        )
+    at, best_weights = Standing.of_state(state), state["best_weights"]
+    order.load_state(state["order"])
+    check_tensors(state["model"], model)
+    if best_weights is not None:
+        check_tensors(best_weights, model)
+    stepper.task.model.load_state_dict(state["model"])
+    stepper.optimisers.load_state(state["optimizers"])
+    stepper.task.load_state(state["task"])
+    stepper.rng.set_state(state["generator"])
+    torch.set_rng_state(state["torch"])
+    for device, generator in zip(devices, state["cuda"], strict=True):
+        torch.cuda.set_rng_state(generator, device)
+    return at, best_weights
