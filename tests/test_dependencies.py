@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[1]
 
 def test_every_import_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = project["dependencies"] + project["optional-dependencies"]["ann"]
+    extras = project["optional-dependencies"]
+    declared = project["dependencies"] + extras["ann"] + extras["testing"]
     names = {re.split(r"[^A-Za-z0-9_-]", line)[0].replace("faiss-cpu", "faiss").replace("-", "_") for line in declared}
     imported = {}
     for path in (ROOT / "src").rglob("*.py"):

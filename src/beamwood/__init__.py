@@ -71,19 +71,26 @@ def load(path: str | PathLike[str], method: str | PathLike[str] | Method | None 
     return retriever.load(path, searchers=searchers)
 
 
-def fit(split: Split, method: str | PathLike[str] | Method = "dtr", config: Any = None, **options: Any) -> Retriever:
+def fit(
+    split: Split,
+    method: str | PathLike[str] | Method = "dtr",
+    config: Any = None,
+    *,
+    preset: str | None = None,
+    **options: Any,
+) -> Retriever:
     """Train a method on a split; `options` are `beamwood.methods.TrainOptions`.
 
     `method`: a name of `beamwood.methods.METHODS`, a `Method`, or a .py file that defines one. `config` is the method's
-    own `Config` or a mapping of its settings, as {"loop.max_steps": 3000}. In "dtr+cooccurrence" config and options are
-    the first's, and the second, which counts, goes behind it with weights that validation users choose. Errors:
-    `InputError` on what is no split, on a method, a setting or an option that does not exist, and on values outside
-    their bounds.
+    own `Config` or a mapping of its settings, as {"loop.max_steps": 3000}, which win over those of its `preset`, such
+    as "paper". In "dtr+cooccurrence" config, preset and options are the first's, and the second, which counts, goes
+    behind it with weights that validation users choose. Errors: `InputError` on what is no split, on a method, a
+    setting, a preset or an option that does not exist, and on values outside their bounds.
     """
     sums = import_module("beamwood.methods.sums")
     first, *others = sums.parts(method)
     sums.check_counting(first, others)
-    fitted: Retriever = first.fitted(split, config, **options)
+    fitted: Retriever = first.fitted(split, config, preset=preset, **options)
     both: Retriever = sums.with_counting(fitted, others, split, seed=options.get("seed", 0))
     return both
 

@@ -9,6 +9,7 @@ from beamwood.cli.inputs import make_config
 from beamwood.data import read_log
 from beamwood.methods import METHODS, Method, load_method
 from beamwood.retrieval.retriever import Retriever
+from beamwood.tree import Shape
 from cli_cases import beamwood
 
 
@@ -177,6 +178,55 @@ def test_the_settings_of_a_method(method, capsys):
     assert beamwood("settings", method) == 0
     said = capsys.readouterr().out
     assert all(f"{name} = " in said for name in rows) if rows else "has no settings" in said
+
+
+def test_presets_by_one_word(log, tmp_path, capsys):
+    """What is set wins over a preset; `settings` says what one sets."""
+    few = ["loop.max_steps=1", "examples.min_history=2", "tree.updates=0", "choose.validation_users=5"]
+    given = ["--method", "tdm", "--preset", "paper", *(part for setting in few for part in ("--set", setting))]
+    assert beamwood("fit", log, *given, "--out", tmp_path / "tdm") == 0, capsys.readouterr().err
+    fitted = Retriever.load(tmp_path / "tdm")
+    assert fitted.metadata["preset"] == "paper"
+    settings = fitted.metadata["config"]
+    assert (settings["loop"]["max_steps"], settings["loop"]["batch_size"], settings["model"]["width"]) == (1, 100, 24)
+    assert fitted.searcher.tree.shape == Shape(2, 2, 6)
+    capsys.readouterr()
+    assert beamwood("fit", log, "--method", "tdm", "--preset", "papr", "--out", tmp_path / "no") == 2
+    assert "the method tdm has no preset 'papr'; did you mean 'paper'?" in capsys.readouterr().err
+    assert beamwood("settings", "dtr") == 0
+    said = capsys.readouterr().out
+    assert 'loss.negatives = "uniform" (uniform | tree)' in said
+    assert '    --preset paper | paper-t | program: "tree"\n' in said
+    assert said.endswith("presets: paper, paper-t, paper-u, program\n")
+    assert beamwood("settings", "popularity") == 0
+    assert "preset" not in capsys.readouterr().out
+
+
+def test_compare_takes_a_preset(log, monkeypatch, capsys):
+    """Of each method that has it; whether a method knows users is by its preset."""
+    asked = {}
+
+    fitted = Method.fitted
+
+    def noted(method, data, *, preset, **options):
+        asked[method.name] = (preset, method.configured(None, preset).given)
+        return fitted(load_method("popularity"), data)
+
+    monkeypatch.setattr(Method, "fitted", noted)
+    one = ["compare", log, "--k", "5", "--methods"]
+    assert beamwood(*one, "popularity,sasrec", "--preset", "paper") == 0
+    assert "without a preset paper, so with their defaults: popularity" in capsys.readouterr().err
+    assert asked == {
+        "popularity": (None, frozenset()),
+        "sasrec": ("paper", set(load_method("sasrec").presets["paper"])),
+    }
+    assert beamwood(*one, "popularity,two_tower") == 0
+    assert beamwood(*one, "popularity,two_tower", "--preset", "paper") == 2
+    assert "two_tower knows the users of training only" in capsys.readouterr().err
+    assert beamwood(*one, "popularity,dtr", "--preset", "papr") == 2
+    assert "--preset papr: no method here has it; did you mean 'paper'?" in capsys.readouterr().err
+    assert beamwood(*one, "popularity,transitions", "--preset", "paper") == 2
+    assert "--preset paper: no method here has it\n" in capsys.readouterr().err
 
 
 def test_the_words_that_a_setting_may_be(capsys):

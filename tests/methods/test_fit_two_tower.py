@@ -19,6 +19,7 @@ from beamwood.fitting.vectors.item_start import transition_vectors
 from beamwood.fitting.vectors.towers import TwoTowerTask, masked_candidates
 from beamwood.methods import load_method
 from beamwood.methods.two_tower import METHOD, Config
+from beamwood.sampling.in_batch import SAMPLERS
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists, Query
 from prepared import Prepared
@@ -108,8 +109,14 @@ def test_masks_in_loops(repeats):
 def test_what_is_taken_again_is_known_once():
     frame = pl.DataFrame({"user": [0] * 50 + [1] * 3, "item": [0, 1] * 25 + [0, 2, 0]})
     train = Dataset.from_log(read_log(frame))
-    assert [row.tolist() for row in Prepared(TwoTowerTask(train, Config()), seed=0).known] == [[0, 1], [0, 2]]
-    assert Prepared(TwoTowerTask(train, Config(**{"loss.mask_known": False})), seed=0).known.lengths.tolist() == [0, 0]
+    for masks, settings in (
+        (True, {"loss.mask_known": True}),
+        (False, {"loss.mask_known": False}),
+        # It harms importance resampling, and no other sampler.
+        *((name not in ("bir", "xir"), {"loss.negatives": name}) for name in ("full", *SAMPLERS)),
+    ):
+        known = Prepared(TwoTowerTask(train, Config(**settings)), seed=0).known
+        assert [row.tolist() for row in known] == ([[0, 1], [0, 2]] if masks else [[], []])
 
 
 def skewed_tasks(config, *others):

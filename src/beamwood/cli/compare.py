@@ -38,6 +38,7 @@ def compare(
     ] = None,
     tail_of: o.TailOf = "items",
     time_limit: o.TimeLimit = None,
+    preset: o.Preset = None,
     reading: o.ReadOptions,
     json: o.Json = False,
 ) -> None:
@@ -45,7 +46,8 @@ def compare(
     from beamwood.recipes import compare as recipe
 
     named = [name.strip() for name in methods.split(",") if name.strip()]
-    recipe.check_alone(recipe.named_sums(named), split)
+    sums = recipe.named_sums(named)
+    recipe.check_alone(sums, split, recipe.named_presets(sums, preset))
     limit, rule = parse_duration(time_limit), tail_rule(tail, tail_of)
     data = load_split(load_data(Source.of(log, reading)), split, {"seed": seed})
     with starting_anew("nothing is kept of a comparison"):
@@ -53,6 +55,7 @@ def compare(
             data,
             named,
             ks=parse_cuts(k, len(data.dataset.items)),
+            preset=preset,
             seed=seed,
             time_limit=limit,
             tail=None if tail is None else rule,

@@ -37,6 +37,7 @@ _METHOD_HELP = (
 class SettingOptions:
     """What is said of the method's settings, and the fitted folders that it goes on from."""
 
+    preset: o.Preset = None
     config: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--config", help="A TOML file of the method's settings, the groups its tables."),
@@ -81,7 +82,7 @@ class SettingOptions:
             if any(text.partition("=")[0].strip() == name for text in given):
                 raise InputError(f"{option} and --set {name}= name the same folder; give one of the two")
             given.append(f"{name}={dumps(folder)}")
-        return make_config(method, self.config, given)
+        return make_config(method, self.config, given, preset=self.preset)
 
 
 @expanded
@@ -114,7 +115,16 @@ def fit(
     data = load_split(load_data(source), split, {"seed": seed})
     began = time.perf_counter()
     fitted = fit_method(
-        first, data, config, out=out, seed=seed, limit=limit, resume=resume, overwrite=overwrite, source=source
+        first,
+        data,
+        config,
+        preset=settings.preset,
+        out=out,
+        seed=seed,
+        limit=limit,
+        resume=resume,
+        overwrite=overwrite,
+        source=source,
     )
     fitted = with_counting(fitted, others, data, seed=seed)
     fitted.save(out, overwrite=overwrite)
@@ -175,6 +185,7 @@ def fit_method(
     *,
     out: str,
     seed: int,
+    preset: str | None = None,
     limit: float | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -188,7 +199,7 @@ def fit_method(
         run = RunFolder(beside(out, ".run"), overwrite=overwrite)
         run.check(resume=resume)
         options = {"run": run, "time_limit": limit, "resume": resume}
-    retriever = method.fitted(split, config, seed=seed, **options)
+    retriever = method.fitted(split, config, preset=preset, seed=seed, **options)
     origin = {"source": source.as_dict() if source else None, "split": {"name": split.name, "options": split.options}}
     return replace(retriever, metadata=retriever.metadata | origin)
 

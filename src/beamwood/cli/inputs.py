@@ -140,8 +140,11 @@ def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
     return split
 
 
-def make_config(method: Method, file: str | None, settings: Sequence[str]) -> Settings:
-    """A method's settings from a TOML file, its tables the groups, and `group.key=value` words, the latter winning."""
+def make_config(method: Method, file: str | None, settings: Sequence[str], *, preset: str | None = None) -> Settings:
+    """A method's settings: of a preset, of a TOML file (its tables are the groups), of `group.key=value` words.
+
+    Later ones win.
+    """
     values: dict[str, Any] = {}
     if file is not None:
         try:
@@ -157,7 +160,7 @@ def make_config(method: Method, file: str | None, settings: Sequence[str]) -> Se
         if not equals:
             raise InputError(f"--set {setting!r} has no '='; write --set group.key=value")
         values[key.strip()] = parse_value(text.strip())
-    return method.configured(values)
+    return method.configured(values, preset)
 
 
 def parse_value(text: str) -> Any:

@@ -19,6 +19,7 @@ __all__ = [
     "MovedItems",
     "Overwrite",
     "Page",
+    "Preset",
     "ReadOptions",
     "Seed",
     "SplitName",
@@ -69,6 +70,9 @@ TimeLimit = Annotated[Text, typer.Option("--time-limit", help="End training afte
 Page = Annotated[Text, typer.Option("--html", help="Also write what was found as a page here.")]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace the artefact that the output folder holds, and its run.")
+]
+Preset = Annotated[
+    Text, typer.Option("--preset", help="Settings of the method's own, such as paper; `beamwood settings` lists them.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as documents
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -43,5 +43,16 @@ def settings(
         choices = f" ({' | '.join(row['choices'])})" if row["choices"] else ""
         print(f"{name} = {documents.dumps(row['default'])}{choices}")
         print(f"    {row['description']}")
-        for preset, value in row["presets"].items():
-            print(f"    --preset {preset}: {documents.dumps(value)}")
+        for value, presets in by_value(row).items():
+            print(f"    --preset {' | '.join(presets)}: {value}")
+    if first.presets:
+        print(f"presets: {', '.join(first.presets)}")
+
+
+def by_value(row: dict[str, Any]) -> dict[str, list[str]]:
+    """The presets of a setting by what they set it to, other than the default."""
+    found: dict[str, list[str]] = {}
+    for preset, value in row["presets"].items():
+        if documents.dumps(value) != documents.dumps(row["default"]):
+            found.setdefault(documents.dumps(value), []).append(preset)
+    return found

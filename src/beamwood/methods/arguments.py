@@ -39,17 +39,23 @@ def check_fitted(retriever: Any, split: Any) -> None:
     check_alike(retriever, "the retriever", split)
 
 
-def configured(kind: type[Settings], config: Any) -> Settings:
-    """Settings of a kind, of None or a mapping too. Errors: unknown keys, wrong values."""
+def configured(kind: type[Settings], config: Any, preset: Mapping[str, Any] | None = None) -> Settings:
+    """Settings of a kind, of None or a mapping too; what is given wins over the preset.
+
+    Errors: unknown keys, wrong values.
+    """
     if isinstance(config, kind):
-        return config
+        if not preset:
+            return config
+        given = config.given
+        config = {name: value for name, value in config.flat().items() if name in given}
     if config is not None and not isinstance(config, Mapping):
         raise InputError(
             f"config is a {type(config).__module__}.{type(config).__name__}; give {kind.__module__}.{kind.__name__}, "
             "or a mapping of its settings"
         )
     try:
-        return kind.model_validate(dict(config or {}))
+        return kind.model_validate({**(preset or {}), **(config or {})})
     except ValidationError as error:
         raise InputError(f"configuration: {first_problem(error)}") from None
 

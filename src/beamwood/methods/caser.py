@@ -10,6 +10,7 @@ from typing import Unpack
 from beamwood.data.split import Split
 from beamwood.fitting.settings import Loop
 from beamwood.fitting.vectors.options import VectorOptions
+from beamwood.fitting.vectors.papers import PLAIN
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
 from beamwood.methods.method import Method, Needs
 from beamwood.models.encoders import caser
@@ -36,10 +37,25 @@ def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retri
     return fit_sequence(split, config, caser.ENCODER, **options)
 
 
+# For MovieLens-1M: the latest 5 items, targets among the next 3; its vectors of users are not there.
+PAPER = {
+    **PLAIN,
+    "model.width": 50,
+    "model.length": 5,
+    "model.num_vertical": 4,
+    "model.num_horizontal": 16,
+    "model.dropout": 0.5,
+    "examples.horizon": 3,
+    "loop.batch_size": 100,
+    "loop.max_steps": None,
+    "loop.max_epochs": 50,
+}
+
 METHOD = Method(
     name="caser",
     summary="the same training with a convolutional encoder",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),
+    presets={"paper": PAPER},
 )

@@ -27,10 +27,14 @@ def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retri
     return fit_cities(split, config, **options)
 
 
+# The defaults are the paper's; nothing is added for seen items.
+PAPER = {"examples.reach": 24, "examples.max_contexts": 10, "examples.rare": 5, "choose.seen_weight": 0.0}
+
 METHOD = Method(
     name="cities",
     summary="on top of a fitted sequence model (`--from`): vectors of rare items, inferred from the items around them",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True, fitted=(Fitted("start.folder", "--from"),)),
+    presets={"paper": PAPER},
 )

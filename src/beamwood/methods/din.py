@@ -12,6 +12,7 @@ from pydantic import model_validator
 
 from beamwood.data.split import Split
 from beamwood.fitting.tree.options import TreeOptions
+from beamwood.fitting.tree.papers import DTR_STUDY
 from beamwood.fitting.tree.settings import DrawnLoss, TreeConfig, TreeSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -20,7 +21,7 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(TreeConfig):
-    """DIN over all items; the paper: loss.num_negatives 70; the default is about what a tree draws on all its levels.
+    """DIN over all items; as many negatives as a tree draws on all its levels.
 
     See `TreeConfig`, whose settings of a tree have no use here.
     """
@@ -48,10 +49,14 @@ def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriev
     )
 
 
+# As DTR's section 6 has it, with one output for two.
+PAPER = {**DTR_STUDY, "model.mlp": (128, 64), "tree.start": "flat", "loss.num_negatives": 70}
+
 METHOD = Method(
     name="din",
     summary="the same scorer by brute force, without a tree: what a tree approximates",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),
+    presets={"paper": PAPER},
 )

@@ -2,6 +2,10 @@
 
 With `loss.negatives="uniform"` DTR(U), with "tree" DTR(T), with `loss.labels="rectified"` besides DTR(T-RL).
 Source: Liu et al., "Learning Deep Tree-based Retriever for Efficient Recommendation" (DTR), sections 4.1-4.4.
+
+Presets, by section 6: `paper` is DTR(T-RL), `paper-t` DTR(T), `paper-u` DTR(U), each of 12 trees; `program` is
+DTR(T-RL) as the authors' program has it where that differs from the paper. Not as there: the last layer has neither
+normalisation nor activation, and walks are drawn by scores without dropout.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.tree.options import TreeOptions
+from beamwood.fitting.tree.papers import DTR_STUDY, TREE_STEPS
 from beamwood.fitting.tree.settings import DtrConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -19,7 +24,7 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(DtrConfig):
-    """DTR; the paper's own: loss.num_negatives 70, binary tree, tree.updates 11 with stride 7. See `TreeConfig`."""
+    """DTR: nothing of its own to set. See `DtrConfig`."""
 
 
 def fit(
@@ -36,6 +41,27 @@ def fit(
     return fit_dtr(split, config, every(), estimator=estimator, **options)
 
 
+# "12 iterations": the first tree and 11 updates.
+PAPER_U = {
+    **DTR_STUDY,
+    "tree.updates": 11,
+    "tree.learner": "softmax",
+    "tree.stride": 7,
+    "loss.negatives": "uniform",
+    "loss.num_negatives": 70,
+    "loop.max_steps": 12 * TREE_STEPS,
+}
+PAPER_T = PAPER_U | {"loss.negatives": "tree"}
+PAPER = PAPER_T | {"loss.labels": "rectified"}
+PROGRAM = PAPER | {
+    "tree.embeddings": "node",
+    "examples.window": "all",
+    "loss.labels": "one-step",
+    "loss.level_reduction": "mean",
+    "optimiser.weight_decay": 1e-2,
+    "optimiser.decay": "coupled",
+}
+
 METHOD = Method(
     name="dtr",
     summary="DIN over the nodes of a tree, softmax over each level: DTR(U); with `loss.negatives=tree` DTR(T), with "
@@ -43,4 +69,5 @@ METHOD = Method(
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),
+    presets={"paper": PAPER, "paper-t": PAPER_T, "paper-u": PAPER_U, "program": PROGRAM},
 )

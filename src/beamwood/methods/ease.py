@@ -2,8 +2,8 @@
 
     B_ij = -P_ij / P_jj, B_jj = 0,    P = (X'X + regularisation I)^-1,    X binary [users, N]
 
-With decay 1, seen "counted" and a `length` beyond every history it is the paper's. Source: Steck, Embarrassingly
-shallow autoencoders for sparse data (WWW 2019), equation 8.
+With decay 1, seen "counted" and a `length` beyond every history (preset `paper`) it is the paper's. Source: Steck,
+Embarrassingly shallow autoencoders for sparse data (WWW 2019), equation 8.
 
 Shape legend: N items, M of them with weights.
 """
@@ -19,6 +19,7 @@ from scipy import linalg, sparse
 
 from beamwood.data.split import Split
 from beamwood.fitting.counting import CountingConfig, Grid, best_of_grid, interactions
+from beamwood.kernels.din import MAX_HISTORY
 from beamwood.methods.method import Method
 from beamwood.types import Searcher
 
@@ -100,10 +101,13 @@ def build(split: Split, config: Config, seed: int) -> tuple[Searcher, dict[str, 
     return best_of_grid(split, config, matrix, seed, regularisation=model.regularisation)
 
 
+PAPER = {"model.decay": (1.0,), "model.seen": ("counted",), "model.length": MAX_HISTORY, "model.num_neighbours": 10_000}
+
 METHOD = Method(
     name="ease",
     summary="the linear item-to-item model that reconstructs histories best, in closed form, the history weighted by "
     "recency (weights for the 10,000 most frequent items: `model.max_items`)",
     Config=Config,
     build=build,
+    presets={"paper": PAPER},
 )

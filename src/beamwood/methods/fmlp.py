@@ -10,6 +10,7 @@ from typing import Unpack
 from beamwood.data.split import Split
 from beamwood.fitting.settings import Loop
 from beamwood.fitting.vectors.options import VectorOptions
+from beamwood.fitting.vectors.papers import PLAIN
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
 from beamwood.methods.method import Method, Needs
 from beamwood.models.encoders import fmlp
@@ -36,10 +37,23 @@ def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retri
     return fit_sequence(split, config, fmlp.ENCODER, **options)
 
 
+# Section 5.1 of the paper; its loss is pairwise, with one negative.
+PAPER = {
+    **PLAIN,
+    "model.width": 64,
+    "model.length": 50,
+    "model.num_blocks": 2,
+    "model.dropout": 0.5,
+    "loop.batch_size": 256,
+    "loop.max_steps": None,
+    "loop.max_epochs": 100,
+}
+
 METHOD = Method(
     name="fmlp",
     summary="the same training with a frequency-filter encoder",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),
+    presets={"paper": PAPER},
 )

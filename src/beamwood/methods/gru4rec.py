@@ -9,6 +9,7 @@ from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.options import VectorOptions
+from beamwood.fitting.vectors.papers import PLAIN
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
 from beamwood.methods.method import Method, Needs
 from beamwood.models.encoders import gru4rec
@@ -34,10 +35,22 @@ def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retri
     return fit_sequence(split, config, gru4rec.ENCODER, **options)
 
 
+# Sizes as LPO4Rec's study has them; the paper's own losses and parallel sessions are not there.
+PAPER = {
+    **PLAIN,
+    "model.width": 64,
+    "model.hidden": 128,
+    "model.dropout": 0.3,
+    "loop.batch_size": 128,
+    "loop.max_steps": None,
+    "loop.max_epochs": 100,
+}
+
 METHOD = Method(
     name="gru4rec",
     summary="the same training with a recurrent encoder",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),
+    presets={"paper": PAPER},
 )

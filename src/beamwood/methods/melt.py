@@ -27,6 +27,9 @@ def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retri
     return fit_melt(split, config, **options)
 
 
+# The defaults are the paper's; nothing is added for seen items.
+PAPER = {"examples.user_quantile": 0.8, "examples.item_quantile": 0.78, "choose.seen_weight": 0.0}
+
 METHOD = Method(
     name="melt",
     summary="on top of a fitted sequence model (`--from`): vectors of rare items from their contexts; it also lifts "
@@ -34,4 +37,5 @@ METHOD = Method(
     Config=Config,
     fit=fit,
     needs=Needs(steps=True, fitted=(Fitted("start.folder", "--from"),)),
+    presets={"paper": PAPER},
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.options import with_budget
 from beamwood.fitting.settings import Settings
@@ -86,7 +86,8 @@ class Method:
 
     Either `fit(split, config, **options)`, `options` those of `TrainOptions`, returns a `Retriever`; or
     `build(split, config, seed)` returns a searcher, or one and what is to be said of its fit. `presets`: settings by
-    name, dotted. `searchers`: the searcher classes by kind that a method in a file of its own brings.
+    name, dotted, each in place of the defaults; `paper` is the form of the paper that a method claims. `searchers`: the
+    searcher classes by kind that a method in a file of its own brings.
     """
 
     name: str
@@ -109,6 +110,10 @@ class Method:
         for name in [*named, *(self.needs.users if isinstance(self.needs.users, Mapping) else ())]:
             if name not in known:
                 raise InputError(f"the method {self.name} needs '{name}', which is none of its settings")
+        for preset, settings in self.presets.items():
+            for name in settings:
+                if name not in known:
+                    raise InputError(f"the preset {preset} of {self.name} has '{name}', which is none of its settings")
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Each setting by its dotted name: default, the words it may be, its description, and its value by preset."""
@@ -125,17 +130,23 @@ class Method:
             }
         return rows
 
-    def configured(self, config: Any) -> Settings:
-        """Its own settings, of None or a mapping too. Errors: `InputError` on unknown keys and wrong values."""
-        return configured(self.Config, config)
+    def configured(self, config: Any, preset: str | None = None) -> Settings:
+        """Its own settings, of None or a mapping too; what is given wins over the preset.
 
-    def fitted(self, split: Split, config: Any = None, **options: Any) -> Retriever:
+        Errors: `InputError` on unknown keys, wrong values, and a preset that it lacks.
+        """
+        if preset is not None and preset not in self.presets:
+            known = nearest(preset, self.presets) if self.presets else "; it has none"
+            raise InputError(f"the method {self.name} has no preset '{preset}'{known}")
+        return configured(self.Config, config, {} if preset is None else self.presets[preset])
+
+    def fitted(self, split: Split, config: Any = None, *, preset: str | None = None, **options: Any) -> Retriever:
         """Fit it on a split; `options` are those of `TrainOptions`, and its own.
 
         Errors: `InputError` on settings and options that it lacks, users that it cannot know, a log without times.
         """
         check_split(split)
-        config = self.configured(config)
+        config = self.configured(config, preset)
         given = checked_options(self, options)
         self._check_needs(split, config)
         if self.fit is not None:
@@ -148,7 +159,7 @@ class Method:
             retriever = build_retriever(
                 searcher, split, method=self.name, config=config, seed=seed, training=dict(facts)
             )
-        about: dict[str, Any] = {"method": self.name}
+        about: dict[str, Any] = {"method": self.name} | ({} if preset is None else {"preset": preset})
         if self.file is not None:
             about["method_file"] = {"path": self.file.path, "sha256": self.file.sha256}
         return replace(retriever, metadata=retriever.metadata | about)

@@ -9,6 +9,7 @@ from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.tree.options import TreeOptions
+from beamwood.fitting.tree.papers import DTR_STUDY
 from beamwood.fitting.tree.settings import BeamLoss, TreeConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -18,7 +19,7 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(TreeConfig):
-    """OTM; the paper: a binary tree that JTM learned (tree.start=FOLDER), examples.num_targets 1. See `TreeConfig`."""
+    """OTM: nothing of its own to set. See `TreeConfig`."""
 
     loss: BeamLoss = BeamLoss()
 
@@ -37,10 +38,14 @@ def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriev
     return fit_tree(split, config, parts, method="otm", **options)
 
 
+# As DTR's section 6 has it, but for the tree, which there is JTM's: name its folder, tree.start=FOLDER.
+PAPER = {**DTR_STUDY, "loss.num_candidates": 300}
+
 METHOD = Method(
     name="otm",
     summary="trained on the nodes that a beam compares, with labels that follow the model's best children",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),
+    presets={"paper": PAPER},
 )

@@ -10,6 +10,7 @@ from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.tree.options import TreeOptions
+from beamwood.fitting.tree.papers import DTR_STUDY
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -31,10 +32,14 @@ def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriev
     return fit_tree(split, config, lambda _: Parts(Siblings(), loss=LEVEL_LOSSES["path"]), method="plt", **options)
 
 
+# As DTR's section 6 has it.
+PAPER = dict(DTR_STUDY)
+
 METHOD = Method(
     name="plt",
     summary="the product of the probabilities of the steps to an item",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),
+    presets={"paper": PAPER},
 )

@@ -27,6 +27,28 @@ def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retrie
     return fit_ranker(split, config, **options)
 
 
+# Section 7.2 and table 5, for MovieLens-100K; decays as the program applies them, over the learning rate.
+PAPER = {
+    "model.kind": "graphrec",
+    "model.width": 20,
+    "start.surrogate": "small",
+    "examples.num_positives": 5,
+    "loss.kind": "guided",
+    "loss.num_negatives": 5,
+    "loss.surrogate": "ensemble",
+    "loss.ndcg_at": 10,
+    "loss.logistic_weight": 1.0,
+    "optimiser.learning_rate": 1e-3,
+    "optimiser.weight_decay": 0.01,
+    "optimiser.ndcg_learning_rate": 1.3e-3,
+    "optimiser.ndcg_weight_decay": 0.0615,
+    "optimiser.surrogate_learning_rate": 2e-3,
+    "optimiser.surrogate_weight_decay": 5e-4,
+    "loop.batch_size": 25,
+    "loop.max_epochs": 440,
+    "loop.patience": 1_000,
+}
+
 METHOD = Method(
     name="ranker",
     summary="GraphRec, NeuMF or DIN scoring pairs, by GuidedRec's learned NDCG or a ranking loss; alone it ranks the "
@@ -39,4 +61,5 @@ METHOD = Method(
         users={"model.kind": ("graphrec", "neumf")},
         columns={"model.item_columns": "items", "model.user_columns": "users"},
     ),
+    presets={"paper": PAPER},
 )

@@ -28,6 +28,36 @@ def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retrie
     return fit_stages(split, config, {} if config.start.ranker is None else counting(), **options)
 
 
+# Appendix D.2: DIN's sizes, 60 negatives, the ranker's score alone; the study has 40, 80 and 120 candidates.
+PAPER = {
+    "model.kind": "din",
+    "model.width": 96,
+    "model.attention": (64, 16),
+    "model.mlp": (200, 80),
+    "model.num_candidates": 40,
+    "start.items": "random",
+    "start.attention": None,
+    "examples.pairs": "all",
+    "examples.horizon": 1,
+    "examples.num_targets": 1,
+    "examples.max_examples": 1_000_000,
+    "loss.negatives": "uniform",
+    "loss.num_negatives": 60,
+    "optimiser.learning_rate": 1e-3,
+    "optimiser.schedule": "exponential",
+    "optimiser.warmup_steps": 0,
+    "optimiser.decay_steps": 15_000,
+    "optimiser.clip_norm": None,
+    "loop.batch_size": 100,
+    "loop.max_steps": 80_000,
+    "loop.evaluate_every": 2_000,
+    "loop.patience": 1_000,
+    "choose.monitor": "all/precision@20",
+    "choose.retriever_weight": 0.0,
+    "choose.seen_weight": 0.0,
+}
+PAPER_H = PAPER | {"examples.pairs": "harmonised"}
+
 METHOD = Method(
     name="two_stage",
     summary="a fitted retriever (`--retriever`) with a ranker behind it, trained on all pairs or on those that it "
@@ -47,4 +77,5 @@ METHOD = Method(
             Fitted("start.ranker", "--ranker", required=False, or_counting=True),
         ),
     ),
+    presets={"paper": PAPER, "paper-h": PAPER_H},
 )

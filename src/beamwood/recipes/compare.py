@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from beamwood.data.split import Split
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import VIEWS, PerQuery, evaluate_split
 from beamwood.evaluation.summary import as_document, compared, measure_tail
@@ -19,7 +19,7 @@ from beamwood.methods.sums import parts, sum_of
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
 
-__all__ = ["Comparison", "check_alone", "compare", "named_sums", "verdict"]
+__all__ = ["Comparison", "check_alone", "compare", "named_presets", "named_sums", "verdict"]
 
 
 @dataclass
@@ -93,13 +93,14 @@ def compare(
     methods: Sequence[str | Method],
     *,
     ks: Sequence[int] = (20,),
+    preset: str | None = None,
     seed: int = 0,
     time_limit: float | None = None,
     tail: TailRule | None = None,
     progress: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Fit each method with its defaults on `split.train` and judge all on `split.test`.
+    """Fit each method with its defaults, or its `preset`, on `split.train` and judge all on `split.test`.
 
     `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's.
     `time_limit` in seconds is each method's own; `tail`: also on labels that this rule calls rare; `say` hears what is
@@ -108,7 +109,8 @@ def compare(
     """
     check_split(split)
     sums = named_sums(methods)
-    check_alone(sums, split.name)
+    presets = named_presets(sums, preset)
+    check_alone(sums, split.name, presets)
     if len(split.test) < 2:
         raise InputError(
             "the split leaves 1 test user, of whom nothing can be tested; give more users or another --split"
@@ -117,8 +119,11 @@ def compare(
     if tail is not None and on_tail < 2:
         say(f"--tail is left out: {on_tail} test users have a tail label, and a comparison needs 2; raise the share")
     measured = Comparison(split, tuple(ks), tail or TailRule(), with_tail=on_tail >= 2)
+    without = [] if preset is None else [m.name for each in sums.values() for m in each if m.name not in presets]
+    if without:
+        say(f"without a preset {preset}, so with their defaults: {', '.join(dict.fromkeys(without))}")
     options = {"seed": seed, "progress": progress}
-    for name, searcher in _in_turn(sums, split, options, time_limit, measured.seconds, say):
+    for name, searcher in _in_turn(sums, split, presets, options, time_limit, measured.seconds, say):
         measured.add(name, searcher)
     return measured
 
@@ -135,7 +140,19 @@ def named_sums(methods: Sequence[str | Method]) -> dict[str, list[Method]]:
     return sums
 
 
-def check_alone(sums: Mapping[str, Sequence[Method]], split: str) -> None:
+def named_presets(sums: Mapping[str, Sequence[Method]], preset: str | None) -> dict[str, str]:
+    """The preset by the name of each method that has it. Errors: none has."""
+    if preset is None:
+        return {}
+    methods = {method.name: method for each in sums.values() for method in each}
+    having = {name: preset for name, method in methods.items() if preset in method.presets}
+    if not having:
+        known = {own for method in methods.values() for own in method.presets}
+        raise InputError(f"--preset {preset}: no method here has it{nearest(preset, known) if known else ''}")
+    return having
+
+
+def check_alone(sums: Mapping[str, Sequence[Method]], split: str, presets: Mapping[str, str]) -> None:
     """Errors: a method that goes on from a fitted one, or whose own settings do not fit the split."""
     for method in (method for each in sums.values() for method in each):
         name, needs = method.name, method.needs
@@ -145,7 +162,7 @@ def check_alone(sums: Mapping[str, Sequence[Method]], split: str) -> None:
                 f"{name} goes on from a fitted model, and compare fits each method by itself; fit it by `beamwood fit "
                 f"LOG --method {name} {option} FOLDER` and judge both folders by `beamwood evaluate`"
             )
-        if split == "users" and needs.knows_users(method.Config()):
+        if split == "users" and needs.knows_users(method.configured(None, presets.get(name))):
             raise InputError(
                 f"{name} knows the users of training only, but --split users tests on others; use --split "
                 f"leave-one-out, time or boundary, or leave {name} out"
@@ -155,6 +172,7 @@ def check_alone(sums: Mapping[str, Sequence[Method]], split: str) -> None:
 def _in_turn(
     sums: Mapping[str, Sequence[Method]],
     split: Split,
+    presets: Mapping[str, str],
     options: Mapping[str, Any],
     limit: float | None,
     seconds: dict[str, float],
@@ -168,7 +186,7 @@ def _in_turn(
             if method.name not in fitted:
                 began = time.perf_counter()
                 bounded = {"time_limit": limit} if method.needs.steps else {}
-                fitted[method.name] = method.fitted(split, **options, **bounded)
+                fitted[method.name] = method.fitted(split, preset=presets.get(method.name), **options, **bounded)
                 seconds[method.name] = round(time.perf_counter() - began, 1)
                 say(f"{method.name}: fitted in {seconds[method.name]} s")
         began, own = time.perf_counter(), [method.name for method in sums[name]]

@@ -50,7 +50,7 @@ class MethodContract:
 
     def fitted(self, split: Split, seed: int = 0, **options: Any) -> Retriever:
         """A fit of moments."""
-        more = {"progress": False} if self.method.needs.steps else {}
+        more: dict[str, Any] = {"progress": False} if self.method.needs.steps else {}
         return self.method.fitted(split, dict(self.settings), seed=seed, **more, **options)
 
     def query(self, split: Split, retriever: Retriever) -> Query:

@@ -179,6 +179,9 @@ class DtrLoss(TreeLoss):
 class TreeOptimiser(TableOptimiser):
     """That of trees: the embeddings of nodes have no decay."""
 
+    decay: Literal["decoupled", "coupled"] = Field(
+        "decoupled", description="of weight_decay; coupled: L2, of embeddings too (the authors' program)"
+    )
     amsgrad: bool = Field(False, description="Adam divides by the largest second moment so far (the authors' program)")
     bf16: bool | None = Field(
         None, description="the layers' products in bfloat16 while training; null: where the processor has them"
@@ -188,11 +191,7 @@ class TreeOptimiser(TableOptimiser):
 class TreeConfig(TrainedSettings):
     """How a tree retriever is built and trained; the defaults were chosen on validation data of `ml1m` and others.
 
-    The papers' own values where ours differ: tree.branching 2, model.width 24, examples.num_targets 1, examples.horizon
-    1, loop.batch_size 100, optimiser.learning_rate 1e-3 with schedule "exponential", warmup_steps 5000, decay_steps
-    15000 and floor 1e-6, model.unit_coordinate False, start.attention None, start.scores "random", model.norm "batch",
-    optimiser.bf16 False, examples.of "positions", examples.min_history 15 (DTR), and tree.start "category" where the
-    items have categories.
+    The papers' own values where ours differ are `papers.DTR_STUDY`.
     """
 
     model: TreeModel = TreeModel()

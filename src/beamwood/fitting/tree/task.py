@@ -187,13 +187,14 @@ class TreeTask(SearchedTask[Batch]):
         set_weight(self.seen_start)
 
     def optimisers(self) -> list[Optimiser]:
-        """Adam, of the layers with decoupled decay; the embeddings of nodes have none."""
+        """Adam, of the layers with decoupled decay; the embeddings of nodes have decay only where it is coupled."""
         scorer, optimiser = self.model.scorer, self.config.optimiser
         embeddings = scorer.nodes.weight
         dense = [parameter for parameter in scorer.parameters() if parameter is not embeddings]
         rate = self.config.rate(self.split.train.num_items)
-        groups = [Group(dense, rate, optimiser.weight_decay), Group([embeddings], rate)]
-        return [Optimiser(groups, decoupled=True, amsgrad=optimiser.amsgrad)]
+        coupled, decay = optimiser.decay == "coupled", optimiser.weight_decay
+        groups = [Group(dense, rate, decay), Group([embeddings], rate, decay if coupled else 0.0)]
+        return [Optimiser(groups, decoupled=not coupled, amsgrad=optimiser.amsgrad)]
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
         """Histories and targets of the given rows: examples, or users, of whose examples one each is drawn.

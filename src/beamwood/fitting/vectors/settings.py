@@ -235,11 +235,13 @@ class TowerLoss(Group):
     )
     num_uniform: int | None = Field(None, ge=1, description="of MNS; null: as many as the batch")
     rate: float = Field(0.01, gt=0, le=1, description="of G-Tower; the paper's 1e-4 for long streams")
-    mask_known: bool = Field(True, description="a user's other training items are no negatives")
+    mask_known: bool | None = Field(
+        None, description="a user's other training items are no negatives; null: but for bir and xir, which it harms"
+    )
 
 
 class TowerConfig(VectorConfig):
-    """Two towers; the study's own: model.user_tower mf, model.width 32, start.items random, choose.seen_weight 0."""
+    """Two towers; an epoch goes through all training interactions."""
 
     model: TowerModel = TowerModel()
     start: ItemStart = ItemStart()

@@ -72,8 +72,10 @@ class TwoTowerTask(SearchedTask[Batch]):
             raise InputError("no user has two interactions to train on; give a longer log")
         self.users = train.histories.rows
         # Each item once: a repeat would be looked for among all candidates again.
-        self.known = train.histories.distinct() if config.loss.mask_known else ItemLists.empty(len(train.histories))
-        loss = config.loss
+        loss, masks = config.loss, config.loss.mask_known
+        # A mask harms importance resampling, and no other sampler.
+        masks = loss.negatives not in ("bir", "xir") if masks is None else masks
+        self.known = train.histories.distinct() if masks else ItemLists.empty(len(train.histories))
         self.sampler = None
         if loss.negatives != "full":
             self.sampler = make_sampler(

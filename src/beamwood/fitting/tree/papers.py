@@ -1,0 +1,58 @@
+"""What the trees of DTR's section 6 have in common, as settings: the presets of their methods begin with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["DTR_STUDY", "EVERY_INSTANCE", "TREE_STEPS"]
+
+TREE_STEPS = 80_000
+"""Steps on one tree in the authors' program; the paper says "until convergence"."""
+
+EVERY_INSTANCE = 1_000_000
+"""More examples than an item has: an update looks at all of them."""
+
+DTR_STUDY: Mapping[str, Any] = {
+    # Section 6.4; normalisation, activation, dropout and amsgrad are those of the authors' program.
+    "model.width": 24,
+    "model.norm": "batch",
+    "model.activation": "prelu",
+    "model.unit_coordinate": False,
+    "model.dropout": 0.1,
+    "model.similarity_width": 0,
+    "model.num_neighbours": 0,
+    "tree.start": "papers",
+    "tree.shape": "complete",
+    "tree.branching": 2,
+    "tree.beam_width": 150,
+    "tree.max_instances": EVERY_INSTANCE,
+    "start.scores": "random",
+    "start.attention": None,
+    "start.seen": 0.0,
+    # Section 6.1: the latest 70 interactions of a user, the last of them the target; users with 15 at least.
+    "examples.num_targets": 1,
+    "examples.horizon": 1,
+    "examples.of": "positions",
+    "examples.window": "last",
+    "examples.min_history": 15,
+    # Equation 21.
+    "loss.level_reduction": "sum",
+    # A rate of 1e-3 and an exponential decay; how it goes is the program's (`training.schedule.DTR_SCHEDULE`).
+    "optimiser.learning_rate": 1e-3,
+    "optimiser.schedule": "exponential",
+    "optimiser.warmup_steps": 5_000,
+    "optimiser.decay_steps": 15_000,
+    "optimiser.floor": 1e-6,
+    "optimiser.clip_norm": None,
+    "optimiser.amsgrad": True,
+    "optimiser.bf16": False,
+    "loop.batch_size": 100,
+    "loop.max_steps": TREE_STEPS,
+    "loop.evaluate_every": 4_000,
+    "loop.patience": 1_000,
+    # Seen items stay in the answers.
+    "choose.monitor": "all/f@20",
+    "choose.seen_weight": 0.0,
+}
+"""Section 6 of DTR; what is 0 or null here leaves out what is ours."""

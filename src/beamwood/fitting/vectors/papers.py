@@ -1,0 +1,18 @@
+"""What the papers of sequence encoders leave out of ours, as settings: the presets of their methods begin with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["PLAIN"]
+
+PLAIN: Mapping[str, Any] = {
+    "start.items": "random",
+    "optimiser.learning_rate": 1e-3,
+    "optimiser.schedule": "constant",
+    "optimiser.warmup_steps": 0,
+    "optimiser.clip_norm": None,
+    "choose.seen_weight": 0.0,
+}
+"""Vectors as drawn, Adam at 1e-3 and nothing added for seen items."""

@@ -1,0 +1,257 @@
+"""Presets: settings by one word. Each is whole, and `paper` has the papers' own figures."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.fitting.settings import Loop
+from beamwood.fitting.tree.dtr import make_parts
+from beamwood.fitting.tree.start import start_tree
+from beamwood.fitting.tree.task import TreeTask
+from beamwood.methods import METHODS, Method, load_method
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.training.schedule import DTR_SCHEDULE
+from beamwood.tree import Shape
+from prepared import Prepared
+
+SHARED = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2] / "../shared")) / "data"
+EVERY = [(name, preset) for name in METHODS for preset in load_method(name).presets]
+SHORT = {"loop.max_steps": 3, "loop.max_epochs": 1, "loop.evaluate_every": 2, "loop.batch_size": 8}
+SHORT |= {"choose.validation_users": 5}
+TREES = ("dtr", "tdm", "jtm", "otm", "plt", "din")
+# What takes long in the papers' sizes.
+SMALLER = {
+    "lpo4rec": {"model.width": 16, "model.num_heads": 2},
+    "sasrec": {"model.length": 20},
+    "two_stage": {"examples.max_examples": 50},
+}
+FOLDERS = {"melt": "start.folder", "cities": "start.folder", "two_stage": "start.retriever"}
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=60, num_items=90, min_events=20, max_events=40), seed=1)
+    return leave_one_out(Dataset.from_log(read_log(market.log), market.item_frame))
+
+
+@pytest.fixture(scope="module")
+def fitted(split, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("presets") / "sasrec")
+    small = {"model.width": 8, "model.length": 8, "model.num_blocks": 1}
+    beamwood.fit(split, "sasrec", SHORT | small, progress=False).save(folder)
+    return folder
+
+
+def values(method, preset="paper"):
+    return load_method(method).configured(None, preset).flat()
+
+
+def test_who_claims_a_paper_has_its_form():
+    assert {name for name in METHODS if "paper" not in load_method(name).presets} == {
+        "popularity",
+        "cooccurrence",
+        "transitions",
+    }
+
+
+@pytest.mark.parametrize(("name", "preset"), EVERY)
+def test_a_preset_is_one_of_settings(name, preset):
+    method = load_method(name)
+    config = method.configured(None, preset)
+    assert config.given == set(method.presets[preset])
+    assert config == method.Config(**config.flat())
+    # It says no more than what differs from the defaults, or what the paper states.
+    assert config != method.Config() or name in ("melt", "cities")
+
+
+@pytest.mark.parametrize(("name", "preset"), EVERY)
+def test_a_preset_trains(split, fitted, tmp_path, name, preset):
+    method = load_method(name)
+    changes = {key: value for key, value in SHORT.items() if key in method.Config.names()} | SMALLER.get(name, {})
+    if name in FOLDERS:
+        changes[FOLDERS[name]] = fitted
+    if name == "dtr":
+        changes |= {"loss.estimator": "transitions"} if preset in ("paper", "program") else {}
+    retriever = beamwood.fit(split, name, changes, preset=preset, **({"progress": False} if method.needs.steps else {}))
+    assert retriever.metadata["preset"] == preset
+    if method.needs.steps:
+        assert 1 <= retriever.metadata["training"]["steps"] <= 3
+    if name in TREES:
+        shape = Shape(90, 2, 1) if name == "din" else Shape(2, 2, 7)
+        assert retriever.searcher.tree.shape == shape
+        assert retriever.metadata["training"]["tree_start"] == ("flat" if name == "din" else "category")
+        assert not retriever.searcher.weights.terms
+    retriever.save(tmp_path / "saved")
+    loaded = beamwood.load(tmp_path / "saved")
+    query = split.test.query(loaded.searcher.needs)
+    assert np.array_equal(loaded.searcher.search(query, 9).items, retriever.searcher.search(query, 9).items)
+
+
+def test_what_is_given_wins():
+    tdm = load_method("tdm")
+    for given in (
+        {"loop.max_steps": 7, "tree.branching": 4},
+        {"loop": {"max_steps": 7}, "tree": {"branching": 4}},
+        {"loop": Loop(max_steps=7), "tree.branching": 4},
+        tdm.Config(**{"loop.max_steps": 7, "tree.branching": 4}),
+    ):
+        config = tdm.configured(given, "paper")
+        assert (config.loop.max_steps, config.tree.branching) == (7, 4)
+        assert (config.loop.batch_size, config.tree.updates, config.model.width) == (100, 3, 24)
+    # Of a default, too.
+    assert tdm.configured({"optimiser.clip_norm": 5.0}, "paper").optimiser.clip_norm == 5.0
+    # Together with what the preset sets, not alone, is normalisation allowed.
+    assert load_method("dtr").configured({"loss.normalised": True}, "paper").loss.normalised
+    with pytest.raises(InputError, match=r"loss.normalised is for loss.labels=rectified"):
+        load_method("dtr").configured({"loss.normalised": True}, "paper-t")
+
+
+def test_unknown_presets(split):
+    with pytest.raises(InputError, match=r"the method dtr has no preset 'papers'; did you mean 'paper'\?"):
+        beamwood.fit(split, "dtr", preset="papers")
+    with pytest.raises(InputError, match="the method popularity has no preset 'paper'; it has none"):
+        beamwood.fit(split, "popularity", preset="paper")
+    config = load_method("sasrec").Config
+    with pytest.raises(InputError, match=r"the preset mine of own has 'model.widht', which is none of its settings"):
+        Method(name="own", summary="s", Config=config, fit=len, presets={"mine": {"model.widht": 3}})
+
+
+def test_a_coupled_decay_is_of_embeddings_too(split):
+    """Adam's gradient then holds decay times weight: AdamW's does not, and leaves embeddings alone."""
+    found = {}
+    for decay in ("decoupled", "coupled"):
+        changes = {"optimiser.decay": decay, "optimiser.weight_decay": 0.5, "loss.estimator": "transitions"}
+        config = load_method("dtr").configured(changes, "program")
+        parts = partial(make_parts, config, estimator=PopularitySearcher(np.ones(90)))
+        (optimizer,) = Prepared(TreeTask(split, config, parts), seed=0).optimisers.each
+        found[decay] = [
+            (group["decoupled_weight_decay"], group["weight_decay"], len(group["params"]) == 1)
+            for group in optimizer.param_groups
+        ]
+    assert found == {
+        "decoupled": [(True, 0.5, False), (True, 0.0, True)],
+        "coupled": [(False, 0.5, False), (False, 0.5, True)],
+    }
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_trees_are_those_of_dtrs_section_6(name):
+    """Sections 6.1 and 6.4: binary trees, 69 items in ten windows, width 24, batches of 100, beams of 150."""
+    own = values(name)
+    assert (own["tree.branching"], own["tree.shape"], own["tree.beam_width"]) == (2, "complete", 150)
+    assert own["model.windows"] == [20, 20, 10, 10, 2, 2, 2, 1, 1, 1]
+    assert (sum(own["model.windows"]), own["model.width"], own["model.attention_hidden"]) == (69, 24, 36)
+    # The layers' input: ten windows and the node.
+    assert own["model.width"] * (len(own["model.windows"]) + 1) == 264
+    assert own["model.mlp"] == ([128, 64] if name == "din" else [128, 64, 24])
+    assert (own["loop.batch_size"], own["optimiser.learning_rate"]) == (100, 1e-3)
+    assert (own["examples.window"], own["examples.min_history"]) == ("last", 15)
+    assert (own["examples.num_targets"], own["examples.horizon"]) == (1, 1)
+    schedule = DTR_SCHEDULE.model_dump()
+    assert own["optimiser.schedule"] == schedule.pop("kind")
+    assert {key: own[f"optimiser.{key}"] for key in schedule} == schedule
+
+
+def test_what_tells_the_trees_of_section_6_apart():
+    own = {name: values(name) for name in TREES}
+    assert {name: row.get("loss.num_negatives") for name, row in own.items()} == {
+        "dtr": 70,
+        "tdm": 6,
+        "jtm": 6,
+        "otm": None,
+        "plt": None,
+        "din": 70,
+    }
+    assert own["otm"]["loss.num_candidates"] == 300
+    # "4 iterations", "12 iterations": the first tree and the updates, of so many steps each.
+    trees = {name: row["tree.updates"] + 1 for name, row in own.items()}
+    assert trees == {"dtr": 12, "tdm": 4, "jtm": 12, "otm": 1, "plt": 1, "din": 1}
+    assert all(row["loop.max_steps"] == 80_000 * trees[name] for name, row in own.items())
+    assert {name: row["tree.learner"] for name, row in own.items() if trees[name] > 1} == {
+        "dtr": "softmax",
+        "tdm": "kmeans",
+        "jtm": "binary",
+    }
+    assert (own["dtr"]["tree.stride"], own["jtm"]["tree.stride"]) == (7, 7)
+
+
+def test_the_forms_of_dtr():
+    forms = {preset: values("dtr", preset) for preset in load_method("dtr").presets}
+    assert {preset: (row["loss.negatives"], row["loss.labels"]) for preset, row in forms.items()} == {
+        "paper": ("tree", "rectified"),
+        "paper-t": ("tree", "summed"),
+        "paper-u": ("uniform", "summed"),
+        "program": ("tree", "one-step"),
+    }
+    changed = {name for name, value in forms["program"].items() if value != forms["paper"][name]}
+    assert changed == {
+        "tree.embeddings",
+        "examples.window",
+        "loss.labels",
+        "loss.level_reduction",
+        "optimiser.weight_decay",
+        "optimiser.decay",
+    }
+    assert (forms["paper"]["loss.level_reduction"], forms["program"]["loss.level_reduction"]) == ("sum", "mean")
+
+
+def test_lpo4recs_settings():
+    own, program = values("lpo4rec"), values("lpo4rec", "program")
+    sizes = ("model.num_blocks", "model.num_heads", "model.width", "model.length", "model.dropout")
+    assert [own[name] for name in sizes] == [1, 16, 768, 10, 0.8]
+    assert [own[f"loss.{name}"] for name in ("pi", "tau", "strength", "num_negatives")] == ["prob", 0.1, 0.5, 10]
+    assert own["optimiser.warmup_steps"] == 0.1 * own["loop.max_steps"]
+    assert (own["optimiser.learning_rate"], own["optimiser.weight_decay"], own["loop.batch_size"]) == (5e-4, 0, 128)
+    assert (program["loss.tau"], program["loss.num_negatives"], program["optimiser.schedule"]) == (2, 5, "cosine")
+
+
+def test_the_xir_studys_settings():
+    own = values("two_tower")
+    assert (own["model.user_tower"], own["model.width"], own["loop.batch_size"]) == ("mf", 32, 2048)
+    # .95 of the rate every 5 epochs of Gowalla's 401 steps.
+    steps = 5 * np.ceil(0.8 * 1_027_464 / 2048)
+    assert np.exp(-steps / own["optimiser.decay_steps"]) == pytest.approx(0.95, abs=1e-3)
+    assert (own["loss.mask_known"], own["loss.cache_share"], own["optimiser.weight_decay"]) == (False, 0.5, 1e-5)
+    assert values("two_tower", "paper-bir") == own | {"loss.negatives": "bir"}
+    program = values("two_tower", "program")
+    assert (program["loss.cache_counts"], program["loss.correction"]) == ("all", "program")
+
+
+def test_guidedrecs_settings():
+    """Decays of the program over the learning rate: table 5, whose last two are in each other's place."""
+    own = values("ranker")
+    rates = [own[f"optimiser.{name}learning_rate"] for name in ("", "ndcg_", "surrogate_")]
+    decays = [own[f"optimiser.{name}weight_decay"] for name in ("", "ndcg_", "surrogate_")]
+    assert rates == [1e-3, 1.3e-3, 2e-3]
+    assert np.multiply(rates, decays) == pytest.approx([1e-5, 8e-5, 1e-6], rel=1e-3)
+    # "Batch sizes were 250": lists of ten.
+    assert own["loop.batch_size"] * (own["examples.num_positives"] + own["loss.num_negatives"]) == 250
+    assert (own["loop.max_epochs"], own["model.width"]) == (440, 20)
+
+
+def test_the_two_stage_studys_settings():
+    own = values("two_stage")
+    assert (own["model.width"], own["model.attention"], own["model.mlp"]) == (96, [64, 16], [200, 80])
+    assert (own["loss.num_negatives"], own["choose.retriever_weight"]) == (60, 0)
+    assert values("two_stage", "paper-h") == own | {"examples.pairs": "harmonised"}
+
+
+@pytest.mark.real_data
+def test_the_papers_tree_of_mind():
+    """7,129 items: Shape(2, 2, 13), from the authors' codes where they are named, else at random."""
+    folder = SHARED / "mind_dtr"
+    if not folder.exists():
+        pytest.skip("the data set mind_dtr is not beside the checkout (../shared)")
+    split = leave_one_out(Dataset.from_log(read_log(folder / "interactions.parquet"), folder / "items.parquet"))
+    dtr, rng = load_method("dtr"), np.random.default_rng(0)
+    assert start_tree(split, dtr.configured(None, "paper"), rng).shape == Shape(2, 2, 13)
+    named = start_tree(split, dtr.configured({"tree.start": "codes:dtr_tree_code"}, "paper"), rng)
+    assert named.shape == Shape(2, 2, 13)
+    assert np.array_equal(named.leaf_of_item, split.train.item_table.frame["dtr_tree_code"].to_numpy() - 8191)
