@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import beamwood as package
-from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.methods import load_method
 from beamwood.training.run_folder import RunFolder
@@ -48,7 +48,7 @@ def said(capsys):
 
 
 def test_there_is_one_of_each_kind():
-    assert {path.stem for path in FILES} >= {"bucket_index", "focal_loss", "last_taken", "fading_mean", "trend_term"}
+    assert {path.stem for path in FILES} >= {"bucket_index", "focal_loss", "last_taken", "fading_mean", "light_gcn", "trend_term"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -67,7 +67,7 @@ def test_it_goes_the_whole_way(path, log, tmp_path, capsys):
     method, out = load_method(str(path)), tmp_path / "fitted"
     assert beamwood("settings", path, "--json") == 0
     assert set(said(capsys)) == set(method.Config.names())
-    assert beamwood("fit", log, "--method", path, "--out", out, *words(short(method)), "--json") == 0
+    assert beamwood("fit", log, "--split", "leave-one-out", "--method", path, "--out", out, *words(short(method)), "--json") == 0
     assert said(capsys)["method"] == method.name
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["method_file"]["path"] == str(path)
@@ -99,7 +99,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(path, log, tmp_path):
     method = load_method(str(path))
     if not method.needs.steps:
         pytest.skip("it does not train by steps")
-    split = disjoint_users(Dataset.from_log(read_log(log)), seed=1)
+    split = leave_one_out(Dataset.from_log(read_log(log)))
     config = method.Config(**short(method))
     whole = method.fitted(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
     half = config.changed({"loop.max_steps": 3})
