@@ -15,20 +15,20 @@ test: $(STAMP)
 
 check: $(STAMP) lint types imports test-fast
 
-lint:
+lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types:
+types: $(STAMP)
 	$(BIN)/python -m mypy
 
-imports:
+imports: $(STAMP)
 	PYTHONPATH=src $(BIN)/lint-imports
 
-test-fast:
+test-fast: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not real_data"
 
-format:
+format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
