@@ -48,7 +48,14 @@ def said(capsys):
 
 
 def test_there_is_one_of_each_kind():
-    assert {path.stem for path in FILES} >= {"bucket_index", "focal_loss", "last_taken", "fading_mean", "light_gcn", "trend_term"}
+    assert {path.stem for path in FILES} >= {
+        "bucket_index",
+        "focal_loss",
+        "last_taken",
+        "fading_mean",
+        "light_gcn",
+        "trend_term",
+    }
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -67,7 +74,12 @@ def test_it_goes_the_whole_way(path, log, tmp_path, capsys):
     method, out = load_method(str(path)), tmp_path / "fitted"
     assert beamwood("settings", path, "--json") == 0
     assert set(said(capsys)) == set(method.Config.names())
-    assert beamwood("fit", log, "--split", "leave-one-out", "--method", path, "--out", out, *words(short(method)), "--json") == 0
+    assert (
+        beamwood(
+            "fit", log, "--split", "leave-one-out", "--method", path, "--out", out, *words(short(method)), "--json"
+        )
+        == 0
+    )
     assert said(capsys)["method"] == method.name
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["method_file"]["path"] == str(path)

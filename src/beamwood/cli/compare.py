@@ -32,10 +32,7 @@ def compare(
     split: o.SplitName = "users",
     seed: o.Seed = 2026,
     k: Annotated[Optional[str], typer.Option("--k", help="Cuts, as 20,40; 20 where none are given.")] = None,  # noqa: UP045
-    tail: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option("--tail", min=0.001, max=0.999, help="Also on labels among this share of the rarest items."),
-    ] = None,
+    tail: o.Tail = None,
     tail_of: o.TailOf = "items",
     time_limit: o.TimeLimit = None,
     preset: o.Preset = None,

@@ -36,10 +36,7 @@ def evaluate(
     log: Annotated[Optional[str], typer.Option("--log", help="The log, where it has moved since.")] = None,  # noqa: UP045
     items: o.MovedItems = None,
     k: Annotated[Optional[str], typer.Option("--k", help="Cuts; 20,40 where none are given.")] = None,  # noqa: UP045
-    tail: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option("--tail", min=0.001, max=0.999, help="Also on labels among this share of the rarest items."),
-    ] = None,
+    tail: o.Tail = None,
     tail_of: o.TailOf = "items",
     html: o.Page = None,
     sampled: Annotated[

@@ -24,6 +24,7 @@ __all__ = [
     "Seed",
     "SplitName",
     "TimeColumn",
+    "Tail",
     "TailOf",
     "TimeLimit",
     "Unlisted",
@@ -56,6 +57,10 @@ Boundary = Annotated[
 ItemsColumn = Annotated[Text, typer.Option("--items-column", help="Column of item ids in the item table.")]
 Unlisted = Annotated[
     str, typer.Option("--unlisted-items", help="error or keep: items of the log that the item table lacks.")
+]
+Tail = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option("--tail", min=0.001, max=0.999, help="Also on labels among this share of the rarest items."),
 ]
 TailOf = Annotated[
     str,

@@ -1,0 +1,79 @@
+"""The house holds: rooms import downwards only, files and functions stay small, nothing asks what a thing may have."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "beamwood"
+FILES = sorted(SOURCE.rglob("*.py"))
+ROOMS = [
+    [room.strip().removeprefix("beamwood.") for room in line.split("|")]
+    for line in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
+]
+FLOOR = {room: len(ROOMS) - height for height, rooms in enumerate(ROOMS) for room in rooms}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """The rooms that a module imports at run time, wherever in it; imports for types alone do not count."""
+    typing_only = {
+        node
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    for node in ast.walk(tree):
+        if node in typing_only:
+            continue
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = [f"{node.module}.{each.name}" for each in node.names]
+        elif isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and re.fullmatch(r"beamwood(\.\w+)+", node.value)
+        ):
+            names = [node.value]
+        yield from (name.split(".")[1] for name in names if name.startswith("beamwood."))
+
+
+def test_every_room_has_a_floor():
+    top = {"__init__", "__main__"}
+    assert {room_of(path) for path in FILES} - top == set(FLOOR)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_run_downwards(path):
+    own = room_of(path)
+    if own not in FLOOR:
+        return
+    for other in imported(ast.parse(path.read_text())):
+        if other in FLOOR and other != own:
+            assert FLOOR[other] < FLOOR[own], f"{path.name} of {own} imports {other}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_files_and_functions_are_small(path):
+    text = path.read_text()
+    assert text.count("\n") <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            length = node.end_lineno - node.lineno + 1
+            assert length <= 60, f"{node.name} has {length} lines"
+
+
+def test_nothing_asks_what_a_thing_may_have():
+    text = "\n".join(path.read_text() for path in FILES)
+    assert len(re.findall(r"\bhasattr\(", text)) <= 5
+    assert len(re.findall(r"\bgetattr\(", text)) <= 8
+    assert not re.search(r"TRAINS|search_askers|PersonalSearcher|is_personal|METHODS_OF|STARTED", text)
