@@ -44,11 +44,11 @@ def judged(searcher: Any, split: Any) -> dict[str, np.ndarray]:
 def run(arguments: argparse.Namespace) -> None:
     from beamwood.data import ColumnNames, Dataset, disjoint_users, read_log
     from beamwood.evaluation.stages import decompose
+    from beamwood.fitting.blend import StageWeights, Weights
     from beamwood.fitting.choose import drawn
     from beamwood.fitting.fitted import fitted_alike
-    from beamwood.fitting.interpolation import Interpolation
+    from beamwood.fitting.stages import staged
     from beamwood.methods.two_stage import METHOD
-    from beamwood.retrieval.ranked import TwoStageSearcher
     from benchmarks.measure import one_thread
 
     one_thread()
@@ -86,23 +86,23 @@ def run(arguments: argparse.Namespace) -> None:
                     )
                     config = METHOD.Config(**options)
                     fitted = METHOD.fitted(split, config, seed=seed, progress=False)
-                seconds, scorer = time.process_time() - began, fitted.searcher.scorer
-                sought = Interpolation(
+                seconds, ranker = time.process_time() - began, fitted.searcher.ranker
+                sought = StageWeights(
                     retriever.searcher,
                     drawn(split.valid, config.choose.validation_users, seed=seed),
                     num_candidates=width,
                     monitor=config.choose.monitor,
-                    weight=config.choose.retriever_weight,
-                    repeat_weight=config.choose.seen_weight,
+                    first_weight=config.choose.retriever_weight,
+                    seen_weight=config.choose.seen_weight,
                 )
-                weights, _ = sought.best(fitted.searcher.ranker)
-                for target, given in zip(targets, ({}, weights), strict=True):
-                    searcher = TwoStageSearcher(retriever.searcher, scorer, num_candidates=width, **given)
+                weights, _ = sought.best(ranker)
+                for target, given in zip(targets, (Weights(0.0, 0.0), weights), strict=True):
+                    searcher = staged(retriever.searcher, ranker, given, num_candidates=width)
                     document = {
                         "variant": name if target == targets[0] else name + FUSED,
                         "seed": seed,
                         "candidates": width,
-                        "weights": given,
+                        "weights": given.facts(),
                         "processor_seconds": round(seconds, 1),
                         "training": fitted.metadata["training"],
                         "config": fitted.metadata["config"],

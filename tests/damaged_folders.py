@@ -31,14 +31,14 @@ from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.terms import TERMS
+from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.index import HnswIndex
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.queries import EncodedHistory, HistoryMean, Scaled, UserBranch, UserVectors
-from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
+from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import restore_scorer
-from beamwood.retrieval.searcher_scorer import SearcherScorer
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
 from beamwood.tree import random_tree
@@ -127,8 +127,9 @@ KINDS = {
     "graphrec": graphrec,
     "neumf": lambda: ranking(NeuMf(NUM_USERS, NUM_ITEMS, factors=2, layers=(6, 4))),
     "din": din,
-    "two-stage": lambda: TwoStageSearcher(neighbours(), graphrec().scorer, num_candidates=6),
-    "two-stage-fitted": lambda: TwoStageSearcher(tree(), SearcherScorer(two_tower("mf")), num_candidates=6),
+    "blend": lambda: Blend([Part(sasrec(), gate="history")], seen_weight=0.5, fallback=KINDS["popularity"]()),
+    "two-stage": lambda: Blend([Part(neighbours(), 0.0), Part(graphrec())], num_candidates=6),
+    "two-stage-fitted": lambda: Blend([Part(tree(), 0.3), Part(two_tower("mf"))], seen_weight=-2.0, num_candidates=6),
 }
 
 if importlib.util.find_spec("faiss") is not None:

@@ -10,9 +10,10 @@ from beamwood.errors import InputError
 from beamwood.evaluation import gap
 from beamwood.evaluation.gap import TailGap, tail_gap
 from beamwood.evaluation.page import histogram, page
+from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.queries import UserVectors
-from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
+from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.types import ItemLists, Query
 
@@ -68,7 +69,8 @@ def test_users_and_rankers_have_a_gap_by_softmax(monkeypatch, cells):
     table = (users @ vectors.T).astype(np.float32)
     scorer = UserTable(table)
     mf = VectorSearcher(UserVectors(users), vectors)
-    for searcher in (mf, RankingSearcher(scorer), TwoStageSearcher(PopularitySearcher(np.ones(11)), scorer)):
+    both = Blend([Part(PopularitySearcher(np.ones(11)), 0.0), Part(RankingSearcher(scorer))], num_candidates=100)
+    for searcher in (mf, RankingSearcher(scorer), both):
         got = tail_gap(searcher, asking(7), tail)
         assert np.allclose(got.gaps, plain_gaps(np.exp(table[::-1]), tail), atol=1e-5), searcher.kind
         assert got.made_by == "softmax of the scores"

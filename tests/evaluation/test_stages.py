@@ -11,7 +11,8 @@ from beamwood.data.split import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation import stages
 from beamwood.evaluation.stages import decompose
-from beamwood.retrieval.ranked import TwoStageSearcher
+from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import ItemLists, Needs, Query, SearchOptions
 
@@ -39,6 +40,11 @@ class Random:
         return np.take_along_axis(self.table[users], items, axis=1)
 
 
+def staged(retriever, ranker, *, num_candidates):
+    """The study's two stages: the ranker's score alone orders what the retriever brings."""
+    return Blend([Part(retriever, 0.0), Part(RankingSearcher(ranker))], num_candidates=num_candidates)
+
+
 def case(seed):
     rng = np.random.default_rng(seed)
     users = np.sort(rng.permutation(50)[:12])
@@ -57,7 +63,7 @@ def test_the_parts_make_the_whole(seed, num_candidates, k):
     queries, retriever, ranker = case(seed)
     if not queries.labels.lengths.any():
         return
-    searcher = TwoStageSearcher(retriever, ranker, num_candidates=num_candidates)
+    searcher = staged(retriever, ranker, num_candidates=num_candidates)
     report = decompose(searcher, queries, ks=[min(k, num_candidates)], seed=seed, one_stage_queries=6)
     cut = report.cuts[0]
     json.dumps(report.as_dict(), allow_nan=False)
@@ -77,7 +83,7 @@ def test_errors_in_loops(monkeypatch, rows):
     monkeypatch.setattr(stages, "_BLOCK_CELLS", rows * NUM_ITEMS)
     queries, retriever, ranker = case(3)
     ranker.table = ranker.table.round(1)
-    searcher = TwoStageSearcher(retriever, ranker, num_candidates=6)
+    searcher = staged(retriever, ranker, num_candidates=6)
     report = decompose(searcher, queries, ks=(1, 3), one_stage_queries=100)
     missed, wrong, own, alone, pairs = 0, 0, 0, 0, 0
     for query, user in enumerate(queries.users):
@@ -103,7 +109,7 @@ def test_errors_in_loops(monkeypatch, rows):
 
 def test_one_stage_is_bounded_in_queries_and_in_memory(monkeypatch):
     queries, retriever, ranker = case(3)
-    searcher = TwoStageSearcher(retriever, ranker, num_candidates=6)
+    searcher = staged(retriever, ranker, num_candidates=6)
     judged, asked = int((queries.labels.lengths > 0).sum()), []
 
     def score(users, histories, items, context=None):
@@ -132,7 +138,7 @@ def test_one_stage_is_bounded_in_queries_and_in_memory(monkeypatch):
 
 def test_a_ranker_behind_everything_is_the_ranker():
     queries, retriever, ranker = case(5)
-    searcher = TwoStageSearcher(retriever, ranker, num_candidates=NUM_ITEMS)
+    searcher = staged(retriever, ranker, num_candidates=NUM_ITEMS)
     query = Query(queries.users, queries.histories)
     hits = searcher.search(query, 5, SearchOptions(queries.consumed))
     best = top_k(ranker.table[queries.users], 5, excluded=queries.consumed)
@@ -144,7 +150,7 @@ def test_a_ranker_behind_everything_is_the_ranker():
 
 def test_more_candidates_than_items_are_not_asked_for(monkeypatch):
     queries, retriever, ranker = case(4)
-    searcher, asked = TwoStageSearcher(retriever, ranker, num_candidates=3 * NUM_ITEMS), []
+    searcher, asked = staged(retriever, ranker, num_candidates=3 * NUM_ITEMS), []
     search = searcher.search
     monkeypatch.setattr(searcher, "search", lambda query, k, options: asked.append(k) or search(query, k, options))
     assert decompose(searcher, queries, ks=(1, 5)).miss == 0
@@ -154,4 +160,4 @@ def test_more_candidates_than_items_are_not_asked_for(monkeypatch):
 def test_wrong_cuts():
     queries, retriever, ranker = case(0)
     with pytest.raises(InputError, match=r"must lie in 1..4"):
-        decompose(TwoStageSearcher(retriever, ranker, num_candidates=4), queries, ks=(1, 5))
+        decompose(staged(retriever, ranker, num_candidates=4), queries, ks=(1, 5))

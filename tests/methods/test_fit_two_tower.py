@@ -225,7 +225,7 @@ def test_users_without_a_training_event_are_unknown():
     assert (lengths == 0).any()
     vectors = fit(
         split, Config(**SMALL, **{"model.user_tower": "mf", "loop.max_epochs": 1}), progress=False
-    ).searcher.queries.of.users
+    ).searcher.first.queries.of.users
     np.testing.assert_allclose(
         vectors[lengths == 0], vectors[lengths > 0].mean(axis=0)[None].repeat((lengths == 0).sum(), 0), rtol=1e-4
     )
@@ -333,19 +333,19 @@ def test_what_was_had_is_weighed(groups, tower, tmp_path):
     retriever = fit(split, Config(**SMALL, **{"model.user_tower": tower, "loop.max_epochs": 1}), progress=False)
     searcher, queries = retriever.searcher, split.test
     # Nobody takes an item twice.
-    assert searcher.repeat_weight < 0
-    assert retriever.metadata["training"]["repeat_weight"] == searcher.repeat_weight
+    assert searcher.seen_weight < 0
+    assert retriever.metadata["training"]["repeat_weight"] == searcher.seen_weight
     retriever.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved").searcher
-    assert loaded.repeat_weight == searcher.repeat_weight
+    assert loaded.seen_weight == searcher.seen_weight
     every = np.tile(np.arange(60), (len(queries), 1))
     query = queries.query(loaded.needs)
     weighed, hits = loaded.score(query, every), loaded.search(query, 9)
-    loaded.repeat_weight = 0.0
+    loaded.seen_weight = 0.0
     plain = loaded.score(query, every)
     had = np.zeros(plain.shape, bool)
     had[queries.histories.rows, queries.histories.items] = True
-    assert np.allclose(weighed - plain, np.where(had, searcher.repeat_weight, 0), atol=1e-4)
+    assert np.allclose(weighed - plain, np.where(had, searcher.seen_weight, 0), atol=1e-4)
     best = np.take_along_axis(weighed, hits.items.astype(np.int64), axis=1)
     assert np.allclose(best, -np.sort(-weighed, axis=1)[:, :9], atol=1e-5)
     given = fit(
@@ -353,4 +353,4 @@ def test_what_was_had_is_weighed(groups, tower, tmp_path):
         Config(**SMALL, **{"model.user_tower": tower, "loop.max_epochs": 1, "choose.seen_weight": 0}),
         progress=False,
     )
-    assert given.searcher.repeat_weight == 0
+    assert given.searcher.seen_weight == 0

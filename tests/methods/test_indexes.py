@@ -66,7 +66,7 @@ def test_it_takes_every_index(split, start, tmp_path, name, changes, index):
     fitted = beamwood.fit(split, name, config, progress=False)
     fitted.save(tmp_path / "saved")
     loaded, users = beamwood.load(tmp_path / "saved"), fitted.users.ids.head(20)
-    assert loaded.searcher.index.name == index
+    assert loaded.searcher.first.index.name == index
     answers = fitted.recommend(users=users, k=5)
     assert loaded.recommend(users=users, k=5) == answers
     # So few items are found by any of them.
@@ -83,7 +83,7 @@ def test_an_index_is_one_file(split, tmp_path):
     source = Path(beamwood.__file__).parent
     assert not any("bucket_index" in path.read_text() for path in source.rglob("*.py"))
     fitted = beamwood.fit(split, str(FILE), SMALL, progress=False)
-    assert fitted.searcher.index.name == "buckets"
+    assert fitted.searcher.first.index.name == "buckets"
     assert "f@20" in evaluate(fitted.searcher, split.test, ks=(20,), exclude_consumed=False).means()
     fitted.save(tmp_path / "saved")
     users = fitted.users.ids.head(5)

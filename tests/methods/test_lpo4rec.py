@@ -71,8 +71,8 @@ def test_alignment_starts_where_the_fitted_model_is(split, fitted):
     task = Prepared(
         PreferenceTask(split, Config(**SMALL, **{"start.folder": str(fitted), "loss.preference": "dpo"})), seed=0
     )
-    before = beamwood.load(fitted).searcher.export()[1]
-    assert np.array_equal(task.searcher().export()[1]["vectors"], before["vectors"])
+    before = beamwood.load(fitted).searcher.first.vectors
+    assert np.array_equal(task.searcher().vectors, before)
     assert all(not parameter.requires_grad for parameter in task.reference.parameters())
     # Policy and reference are one, so DPO's margin is 0 and its loss ln 2.
     task.model.eval()

@@ -17,6 +17,7 @@ from beamwood.data import ColumnNames, Dataset, disjoint_users, leave_one_out, r
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
+from beamwood.fitting import stages
 from beamwood.fitting.choose import validation
 from beamwood.fitting.ranking import two_stage
 from beamwood.fitting.ranking.lists import GuidedTask
@@ -407,7 +408,7 @@ def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
             "model.num_candidates": 25,
         }
     )
-    assert STAGES_OF.fitted(split, config).searcher.retriever_weight > 0
+    assert STAGES_OF.fitted(split, config).searcher.parts[0].weight > 0
     both = STAGES_OF.fitted(split, config.changed({"choose.retriever_weight": 0, "choose.seen_weight": 0}))
     part = split.test.take(np.arange(20))
     query = Query(part.users, part.histories)
@@ -417,12 +418,12 @@ def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
     best = np.take_along_axis(candidates.items, np.argsort(-scores, axis=1, kind="stable")[:, :10], axis=1)
     assert [set(a) for a in best.tolist()] == [set(a) for a in found.items.tolist()]
     with pytest.raises(InputError, match="the ranker is two stages itself; give the folder of a ranker or of one"):
-        two_stage.two_stage(beamwood.load(first["leave-one-out"]), both)
+        stages.two_stage(beamwood.load(first["leave-one-out"]), both)
     other = load_method("popularity").fitted(
         leave_one_out(Dataset.from_log(read_log(pl.DataFrame({"user": [1, 1, 1, 2], "item": [1, 2, 3, 1]}))))
     )
     with pytest.raises(InputError, match="fitted on other items"):
-        two_stage.two_stage(other, model)
+        stages.two_stage(other, model)
 
 
 BEHIND = {
@@ -455,7 +456,7 @@ def test_any_fitted_retriever_goes_behind_another(dataset, first, tmp_path, name
     found = searcher.search(query, 10, SearchOptions(part.consumed, explain=True))
     candidates = found.parts[0].hits
     scores = fitted.searcher.score(query, candidates.items)
-    total = scores + np.float32(searcher.retriever_weight) * candidates.scores
+    total = scores + np.float32(searcher.parts[0].weight) * candidates.scores
     assert np.allclose(-np.sort(-total, axis=1)[:, :10], found.scores, rtol=1e-5)
     assert searcher.needs.users == name.endswith("by id")
     both.save(tmp_path / "both")
@@ -664,7 +665,7 @@ def test_a_stage_before_another_looks_at_the_circumstances_too(by_device, tmp_pa
     asked = [part for setting in settings for part in ("--set", setting)]
     assert main([*fit, middle, "--retriever", str(tmp_path / "first"), *asked]) == 0
     # The third orders the same 20 items: what is found among them is what the second finds.
-    third = ["--ranker", "popularity", "--set", "model.num_candidates=20"]
+    third = ["--ranker", "popularity", "--set", "model.num_candidates=20", "--set", "choose.seen_weight=0"]
     assert main([*fit, outer, "--retriever", middle, *third]) == 0
     capsys.readouterr()
     rates = []

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
-from beamwood.fitting.repeats import REPEAT_WEIGHTS
+from beamwood.fitting.blend import SEEN_WEIGHTS
 from beamwood.methods import cooccurrence, dtr, plt, tdm, transitions
 from beamwood.models.terms.pace import PACE
 from beamwood.types import Query, SearchOptions
@@ -93,7 +93,7 @@ def test_at_the_end_they_get_what_validation_users_like_best(case, method):
     again, split = case
     values = {
         weight: left_in(without_a_start(method, split, **{"choose.seen_weight": weight}), split.valid)
-        for weight in REPEAT_WEIGHTS
+        for weight in SEEN_WEIGHTS
     }
     chosen = without_a_start(method, split, **{"choose.seen_weight": None})
     kept = chosen.metadata["training"]["repeat_weight"]

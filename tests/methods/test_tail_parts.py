@@ -61,11 +61,11 @@ def config_of(name, start, **changes):
 def test_rare_items_move_and_others_stay(split, start, name):
     module = load_method(name)
     fitted = module.fitted(split, config_of(name, start), progress=False)
-    before = beamwood.load(start).searcher.export()[1]
-    after = fitted.searcher.export()[1]
+    before = beamwood.load(start).searcher.first.vectors
+    after = fitted.searcher.first.vectors
     counts = split.train.item_counts
     rare = counts <= (np.quantile(counts, 0.78) if name == "melt" else 5)
-    moved = (after["vectors"] != before["vectors"]).any(axis=1)
+    moved = (after != before).any(axis=1)
     contexts = Occurrences.of(split.train.histories, len(counts), after_others=name == "melt").counts
     assert np.array_equal(moved, rare & (contexts > 0))
     assert 0 < moved.sum() < len(counts)
@@ -106,7 +106,7 @@ def test_melt_says_what_the_contexts_say(split, start):
         task.model["item"].weight.copy_(torch.eye(8))
         task.model["item"].bias.zero_()
     searcher = task.searcher()
-    histories, encoder = split.train.histories, beamwood.load(start).searcher
+    histories, encoder = split.train.histories, beamwood.load(start).searcher.first
     for item in task.tail[:5]:
         before = [h[:i] for h in histories for i in range(1, len(h)) if h[i] == item]
         mean = encoder.encode(Query.of(ItemLists.from_lists(before))).mean(axis=0)
@@ -123,7 +123,7 @@ def test_cities_keeps_the_user_branch_of_melt(split, start, tmp_path):
     before = melt.fitted(split, config_of("melt", start), progress=False)
     before.save(tmp_path / "melt")
     after = cities.fitted(split, config_of("cities", tmp_path / "melt"), progress=False)
-    ours, theirs = after.searcher.queries.branch, before.searcher.queries.branch
+    ours, theirs = after.searcher.first.queries.branch, before.searcher.first.queries.branch
     assert ours.longest == theirs.longest
     assert np.array_equal(ours.weight, theirs.weight)
     assert np.array_equal(ours.bias, theirs.bias)
@@ -137,7 +137,7 @@ def test_melt_without_rare_items_keeps_their_vectors(market, tmp_path):
     before = sasrec.fitted(split, sasrec.Config(**SMALL, **SIZES["sasrec"], **LOOP), progress=False)
     before.save(tmp_path / "start")
     fitted = load_method("melt").fitted(split, config_of("melt", tmp_path / "start"), progress=False)
-    assert np.array_equal(fitted.searcher.export()[1]["vectors"], before.searcher.export()[1]["vectors"])
+    assert np.array_equal(fitted.searcher.first.vectors, before.searcher.first.vectors)
 
 
 def test_melt_learns_a_planted_map(split, start, monkeypatch):
@@ -211,7 +211,7 @@ def test_draws_are_of_the_items_and_without_repeats():
 
 
 def test_encoded_windows_are_those_histories(split, start):
-    searcher = beamwood.load(start).searcher
+    searcher = beamwood.load(start).searcher.first
     indptr = split.train.histories.indptr
     vectors = encoded(searcher.queries.encoder, split.train.histories, indptr[:-1], indptr[1:])
     assert np.allclose(vectors, searcher.encode(Query.of(split.train.histories)), atol=1e-5)

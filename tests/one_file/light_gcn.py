@@ -5,9 +5,9 @@ import torch
 from torch.nn.functional import softplus
 
 from beamwood.fitting.counting import interactions
-from beamwood.fitting.repeats import fit_vectors
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.settings import Loop
+from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.settings import VectorConfig, VectorModel
 from beamwood.methods import Method, Needs
 from beamwood.retrieval.queries import UserVectors

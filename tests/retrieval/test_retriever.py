@@ -11,14 +11,15 @@ from scipy import sparse
 from beamwood.data import Vocabulary
 from beamwood.data.features import fit_columns
 from beamwood.errors import ArtefactError, InputError
+from beamwood.fitting.blend import Weights
+from beamwood.fitting.stages import staged
 from beamwood.kernels.din import DinWeights, Layer
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
-from beamwood.retrieval.ranked import TwoStageSearcher
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.searcher_scorer import SearcherScorer
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.vectors import sequence_searcher as sequence_searcher_of
 from beamwood.tree import random_tree
@@ -234,7 +235,9 @@ def test_who_is_new_gets_what_most_had_where_the_model_says_nothing():
     ids = [f"item {index:02d}" for index in range(NUM_ITEMS)]
     users = Vocabulary(pl.Series(["a", "b", "c"]))
     known = ItemLists(np.array([0, 2, 3, 6]), np.array([7, 9, 7, 7, 9, 4], np.int32))
-    sequence = Retriever(sequence_searcher(), Vocabulary(pl.Series(ids)), users, known)
+    popular = PopularitySearcher(np.bincount(known.items, minlength=NUM_ITEMS))
+    first = Blend([Part(sequence_searcher(), gate="history")], fallback=popular)
+    sequence = Retriever(first, Vocabulary(pl.Series(ids)), users, known)
     answer = sequence.recommend([[], ["item 01"], []], k=4)
     assert answer.item_ids[0] == answer.item_ids[2] == ["item 07", "item 09", "item 04", "item 00"]
     assert answer.scores[0] == [0, 0, 0, 0]
@@ -247,16 +250,18 @@ def test_who_is_new_gets_what_most_had_where_the_model_says_nothing():
     bare = Retriever(sequence_searcher(), Vocabulary(pl.Series(ids)))
     assert bare.recommend([[]], k=2).item_ids == [["item 00", "item 01"]]
     # A second stage orders what the first brings, which is nothing here.
-    both = TwoStageSearcher(sequence_searcher(), SearcherScorer(neighbour_searcher()), num_candidates=5)
+    both = staged(first, neighbour_searcher(), Weights(0.0, 0.0), num_candidates=5)
     assert Retriever(both, sequence.items, users, known).recommend([[]], k=2).item_ids == [["item 07", "item 09"]]
 
 
 def test_who_is_new_gets_what_most_had_from_stages_that_look_at_circumstances_too():
-    class WithContext(TwoStageSearcher):
+    class WithContext(NeighbourSearcher):
         needs = Needs(context=fit_columns(pl.DataFrame({"device": ["tv", "phone"]}), ["device"]))
 
     ids = Vocabulary(pl.Series([f"item {index:02d}" for index in range(NUM_ITEMS)]))
     known = ItemLists(np.array([0, 2, 3, 6]), np.array([7, 9, 7, 7, 9, 4], np.int32))
-    both = WithContext(sequence_searcher(), SearcherScorer(neighbour_searcher()), num_candidates=5)
+    popular, plain = PopularitySearcher(np.bincount(known.items, minlength=NUM_ITEMS)), neighbour_searcher()
+    first = Blend([Part(sequence_searcher(), gate="history")], fallback=popular)
+    both = staged(first, WithContext(plain.similarity, plain.popularity), Weights(0.0, 0.0), num_candidates=5)
     retriever = Retriever(both, ids, Vocabulary(pl.Series(["a", "b", "c"])), known)
     assert retriever.recommend([[]], k=2, context={"device": ["tv"]}).item_ids == [["item 07", "item 09"]]

@@ -85,7 +85,8 @@ def test_a_weight_of_repeats_may_be_added_to_what_is_found_apart(added):
     seen = searcher.weights.terms["seen"].arrays["weights"]
     weights = with_term(searcher.weights, "seen", weights=seen + np.float32(added))
     expected = TreeSearcher(weights, searcher.tree, beam_width=300).search(query, 12)
-    found = searcher.apart(query, 12).joined(added, 12)
+    apart = searcher.apart(query, 12)
+    found = apart.joined(apart.scores_BC(12), added, 12)
     assert np.array_equal(found.items, expected.items)
     assert np.allclose(found.scores, expected.scores, rtol=1e-4)
 
@@ -93,4 +94,5 @@ def test_a_weight_of_repeats_may_be_added_to_what_is_found_apart(added):
 def test_apart_of_no_history_at_all():
     searcher, _ = case(0.5)
     nobody = Query.of(ItemLists.from_lists([np.array([], int)] * 3))
-    assert np.array_equal(searcher.apart(nobody, 5).joined(8.0, 5).items, searcher.search(nobody, 5).items)
+    apart = searcher.apart(nobody, 5)
+    assert np.array_equal(apart.joined(apart.scores_BC(5), 8.0, 5).items, searcher.search(nobody, 5).items)

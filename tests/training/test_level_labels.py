@@ -6,9 +6,11 @@ import torch
 
 from beamwood.errors import InputError
 from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
 from beamwood.tree import random_tree
-from beamwood.types import ItemLists
+from beamwood.types import ItemLists, Needs
 
 
 class Fixed:
@@ -95,21 +97,17 @@ def test_pseudo_targets_follow_the_best_child(num_items, branching):
                 z = z[np.arange(len(families)) * branching + families.argmax(axis=1)]
 
 
-class Encoded(Fixed):
-    """The same scores by vectors, one of which each history has; what was seen counts -3 more."""
+class OfNewest:
+    """The vector of the newest item of a history, which is counted when it is looked up."""
 
-    repeat_weight = -3.0
+    kind, needs = "newest", Needs()
 
-    def __init__(self, queries, vectors):
-        super().__init__(queries @ vectors.T)
-        self.queries, self.vectors, self.encoded = queries, vectors, 0
+    def __init__(self, queries):
+        self.queries, self.shape, self.encoded = queries, queries.shape, 0
 
     def encode(self, query):
         self.encoded += len(query)
         return self.queries[query.histories.items[query.histories.indptr[1:] - 1]]
-
-    def score(self, query, items_BM):
-        raise AssertionError("what has vectors is asked for them")
 
 
 @pytest.mark.parametrize("rule", ["rectified", "one-step"])
@@ -119,11 +117,12 @@ def test_an_estimator_with_vectors_encodes_each_history_once(rule, monkeypatch):
     queries, vectors = rng.normal(size=(30, 4)).astype(np.float32), rng.normal(size=(30, 4)).astype(np.float32)
     histories = ItemLists.from_lists(rng.integers(0, 30, rng.integers(1, 5)) for _ in range(8))
     newest = histories.items[histories.indptr[1:] - 1]
-    estimator, plain = Encoded(queries, vectors), (queries @ vectors.T)[newest]
+    newest_of, plain = OfNewest(queries), (queries @ vectors.T)[newest]
+    estimator = Blend([Part(VectorSearcher(newest_of, vectors))], seen_weight=-3.0)
     for row, seen in enumerate(histories):
         plain[row, np.unique(seen)] -= 3
     targets = rng.integers(0, 30, (8, 5))
     expected = estimated_labels(Fixed(plain), tree, ItemLists.empty(8), targets, rule)
     monkeypatch.setattr("beamwood.training.level_labels._CELLS", 100)  # three histories at a time
     assert torch.equal(estimated_labels(estimator, tree, histories, targets, rule), expected)
-    assert estimator.encoded == 8
+    assert newest_of.encoded == 8

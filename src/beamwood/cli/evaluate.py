@@ -13,7 +13,7 @@ from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json
 from beamwood.cli.measure import evenly, measure_sampled, parse_cuts, print_table
 from beamwood.cli.output import check_page, write_page
-from beamwood.cli.stages import TwoStages, measure_stages
+from beamwood.cli.stages import TwoStages, check_staged, measure_stages
 from beamwood.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ def evaluate(
     from beamwood.cli.origin import split_of
     from beamwood.evaluation.protocol import evaluate_split
     from beamwood.evaluation.summary import measure_tail
-    from beamwood.retrieval.ranked import TwoStageSearcher
 
     if html is not None:
         check_page(html)
@@ -68,8 +67,8 @@ def evaluate(
     cuts = parse_cuts(k, len(retriever.items), (20, 40))
     split = split_of(folder, retriever, log, items)
     searcher = retriever.searcher
-    if one_stage_queries is not None and not isinstance(searcher, TwoStageSearcher):
-        raise InputError(f"--one-stage-queries is for two stages; {folder} holds a {searcher.kind} retriever")
+    if one_stage_queries is not None:
+        check_staged(folder, searcher)
     measured = Measured(
         folder,
         retriever.metadata["method"],
@@ -160,9 +159,10 @@ def with_tail_label(count: int) -> str:
 def measure_gap(searcher: Searcher, split: Split, rule: TailRule) -> TailGap:
     """What the tail is left by the retriever, for test users drawn evenly."""
     from beamwood.evaluation.gap import tail_gap
-    from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
+    from beamwood.retrieval.blend import Blend
+    from beamwood.retrieval.ranked import RankingSearcher
 
-    dear = isinstance(searcher, RankingSearcher | TwoStageSearcher)
+    dear = isinstance(searcher, RankingSearcher) or (isinstance(searcher, Blend) and searcher.is_staged)
     rows = evenly(len(split.test), _DEAR_GAP_QUERIES if dear else _GAP_QUERIES)
     return tail_gap(searcher, split.test.take(rows).query(searcher.needs), rule.tail(split.train).mask)
 

@@ -38,7 +38,7 @@ def inspect(
     json: o.Json = False,
 ) -> None:
     """Verify a folder's hashes, show what it holds, and diagnose its tree on validation users."""
-    from beamwood.retrieval.ranked import TwoStageSearcher
+    from beamwood.retrieval.blend import Blend
     from beamwood.retrieval.tree import TreeSearcher
 
     if html is not None:
@@ -47,10 +47,10 @@ def inspect(
     retriever = load(folder, method)
     document = description(folder, retriever)
     report = None
-    # Of two stages the first may have a tree.
+    # Of a blend the first part may have a tree.
     searcher = retriever.searcher
-    if isinstance(searcher, TwoStageSearcher):
-        searcher = searcher.retriever
+    while isinstance(searcher, Blend):
+        searcher = searcher.first
     if isinstance(searcher, TreeSearcher) and users > 0:
         from beamwood.theory.diagnostics import diagnose
 
@@ -70,11 +70,12 @@ def inspect(
 
 def description(folder: str, retriever: Retriever) -> dict[str, Any]:
     """What the artefact says of itself."""
+    from beamwood.retrieval.blend import alone
     from beamwood.retrieval.tree import TreeSearcher
 
     document: dict[str, Any] = {
         "folder": folder,
-        "searcher": retriever.searcher.kind,
+        "searcher": alone(retriever.searcher).kind,
         "items": len(retriever.items),
         "users": None if retriever.users is None else len(retriever.users),
         "item_id_type": str(retriever.items.ids.dtype),

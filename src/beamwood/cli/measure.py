@@ -45,7 +45,6 @@ def measure_sampled(
     from beamwood.errors import InputError
     from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_rule
     from beamwood.evaluation.significance import bootstrap_interval
-    from beamwood.retrieval.ranked import TwoStageSearcher
 
     kept = [k for k in cuts if k <= num_negatives + 1]
     if not kept:
@@ -53,9 +52,8 @@ def measure_sampled(
     lists = Sampled(split.test, split.train.num_items, num_negatives=num_negatives, seed=seed)
     values = evaluate_sampled(searcher, lists, ks=kept)
     intervals = {name: bootstrap_interval(column, np.random.default_rng(seed)) for name, column in values.items()}
-    rule = sampled_rule(num_negatives, seed)
     return {
-        "rule": f"{rule}; of two stages the ranker's score alone" if isinstance(searcher, TwoStageSearcher) else rule,
+        "rule": sampled_rule(num_negatives, seed),
         "metrics": {name: float(column.mean()) for name, column in values.items()},
         "interval_95": {name: [interval.low, interval.high] for name, interval in intervals.items()},
     }

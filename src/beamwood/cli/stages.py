@@ -13,11 +13,11 @@ from beamwood.cli.measure import evenly
 if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.stages import StageReport, StagesAtCut
-    from beamwood.retrieval.ranked import TwoStageSearcher
+    from beamwood.retrieval.blend import Blend
     from beamwood.theory.margin import MarginReport
     from beamwood.types import Searcher
 
-__all__ = ["TwoStages", "measure_stages"]
+__all__ = ["TwoStages", "check_staged", "measure_stages"]
 
 # The margins of a tree are those of the labels of so many test users at most.
 _MARGIN_QUERIES = 200
@@ -83,6 +83,15 @@ class TwoStages:
         return parts
 
 
+def check_staged(folder: str, searcher: Searcher) -> None:
+    """Errors: a searcher without a part that orders what another brings."""
+    from beamwood.errors import InputError
+    from beamwood.retrieval.blend import Blend, alone
+
+    if not isinstance(searcher, Blend) or not searcher.is_staged:
+        raise InputError(f"--one-stage-queries is for two stages; {folder} holds a {alone(searcher).kind} retriever")
+
+
 def measure_stages(
     searcher: Searcher, split: Split, cuts: Sequence[int], one_stage_queries: int | None = None
 ) -> TwoStages | None:
@@ -91,27 +100,27 @@ def measure_stages(
     `one_stage_queries` as of `evaluation.stages.decompose`.
     """
     from beamwood.evaluation.stages import decompose
-    from beamwood.retrieval.ranked import TwoStageSearcher
+    from beamwood.retrieval.blend import Blend
 
-    if not isinstance(searcher, TwoStageSearcher):
+    if not isinstance(searcher, Blend) or not searcher.is_staged or searcher.num_candidates is None:
         return None
     kept = sorted({k for k in (1, *cuts) if k <= searcher.num_candidates})
     report = decompose(searcher, split.test, ks=kept, one_stage_queries=one_stage_queries)
     return TwoStages(report, measure_margins(searcher, split))
 
 
-def measure_margins(searcher: TwoStageSearcher, split: Split) -> MarginReport | None:
+def measure_margins(searcher: Blend, split: Split) -> MarginReport | None:
     """The margins of a tree that comes first, asked as the decomposition asks it, for test users drawn evenly."""
     from beamwood.retrieval.tree import TreeSearcher
 
-    if not isinstance(searcher.retriever, TreeSearcher):
+    if not isinstance(searcher.first, TreeSearcher):
         return None
     from beamwood.theory.margin import margin_report
 
     judged = np.flatnonzero(split.test.labels.lengths > 0)
     part = split.test.take(judged[evenly(len(judged), _MARGIN_QUERIES)])
-    k = min(searcher.num_candidates, searcher.num_items)
-    return margin_report(searcher.retriever, part.histories, part.labels, k=k, excluded=part.consumed)
+    k = min(searcher.num_candidates or searcher.num_items, searcher.num_items)
+    return margin_report(searcher.first, part.histories, part.labels, k=k, excluded=part.consumed)
 
 
 def cut_in_words(cut: StagesAtCut) -> list[str]:

@@ -33,7 +33,7 @@ class Staged(Protocol):
     @property
     def num_items(self) -> int: ...
     @property
-    def num_candidates(self) -> int: ...
+    def num_candidates(self) -> int | None: ...
     @property
     def ranker(self) -> Estimator: ...
     @property
@@ -101,13 +101,11 @@ def decompose(
     `one_stage_queries` are drawn to be ranked over the whole catalogue too, 0 leaves corollary 4.2 out; by default 200,
     or as many as need two million scores. Errors: a cut outside 1..K, no query with a label.
     """
+    num_candidates, cuts = checked_cuts(searcher, ks)
     if one_stage_queries is None:
         one_stage_queries = min(_ONE_STAGE_QUERIES, _ONE_STAGE_PAIRS // searcher.num_items)
     if one_stage_queries < 0:
         raise InputError(f"one_stage_queries={one_stage_queries} is below 0; 0 leaves the comparison out")
-    cuts = sorted({int(k) for k in ks})
-    if not cuts or cuts[0] < 1 or cuts[-1] > searcher.num_candidates:
-        raise InputError(f"ks={list(ks)} must lie in 1..{searcher.num_candidates}, the number of candidates")
     judged = queries.take(np.flatnonzero(queries.labels.lengths > 0))
     if len(judged) == 0:
         raise InputError(f"none of the {len(queries)} queries has a label; nothing can be measured")
@@ -120,13 +118,13 @@ def decompose(
         rows = np.arange(start, min(start + batch_size, len(judged)))
         part = judged.take(rows)
         excluded = part.consumed if exclude_consumed else None
-        k = min(searcher.num_candidates, searcher.num_items)
+        k = min(num_candidates, searcher.num_items)
         found = searcher.search(part.query(searcher.needs), k, SearchOptions(excluded, explain=True))
-        first, second = found.parts
+        first, *others = found.parts
         ranked.append(places(found.items, part.labels))
         retrieved.append(places(first.hits.items, part.labels))
-        scored += [first.hits.scored.sum(), second.hits.scored.sum()]
-        seconds += [first.seconds, second.seconds]
+        scored += [first.hits.scored.sum(), sum(part.hits.scored.sum() for part in others)]
+        seconds += [first.seconds, sum(part.seconds for part in others)]
         sampled = part.take(np.flatnonzero(in_sample[rows]))
         if len(sampled):
             one_stage.append(catalogue_places(searcher, sampled, exclude_consumed))
@@ -135,7 +133,7 @@ def decompose(
     return StageReport(
         len(judged),
         len(rank_P),
-        searcher.num_candidates,
+        num_candidates,
         float((retrieved_P == 0).mean()),
         float((retrieved_P > 0).mean()),
         tuple(at_cut(k, rank_P, retrieved_P, in_sample[judged.labels.rows], whole_P) for k in cuts),
@@ -145,6 +143,17 @@ def decompose(
         ranking_seconds=float(seconds[1] / len(judged)),
         one_stage_queries=int(in_sample.sum()),
     )
+
+
+def checked_cuts(searcher: Staged, ks: Sequence[int]) -> tuple[int, list[int]]:
+    """K, and the cuts in their order. Errors: a cut outside 1..K, a searcher that has no K of its own."""
+    num_candidates = searcher.num_candidates
+    if num_candidates is None:
+        raise InputError("the searcher orders as many candidates as are asked for; give it num_candidates")
+    cuts = sorted({int(k) for k in ks})
+    if not cuts or cuts[0] < 1 or cuts[-1] > num_candidates:
+        raise InputError(f"ks={list(ks)} must lie in 1..{num_candidates}, the number of candidates")
+    return num_candidates, cuts
 
 
 def places(items_BK: NDArray[np.int32], labels: ItemLists) -> NDArray[np.int64]:

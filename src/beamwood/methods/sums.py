@@ -7,6 +7,7 @@ from typing import Any
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
+from beamwood.fitting.stages import put_behind
 from beamwood.methods import load_method
 from beamwood.methods.method import Method
 from beamwood.retrieval.retriever import Retriever
@@ -49,7 +50,5 @@ def sum_of(fitted: Sequence[Retriever], split: Split, *, seed: int) -> Retriever
     """The first retriever with each of the others behind those before it."""
     first, *others = fitted
     for other in others:
-        from beamwood.fitting.ranking.two_stage import put_behind
-
         first = put_behind(first, other, split, seed=seed)
     return first

@@ -21,7 +21,7 @@ SEARCHERS = {
     "popularity": ("beamwood.retrieval.popularity", "PopularitySearcher"),
     "vectors": ("beamwood.retrieval.vectors", "VectorSearcher"),
     "ranking": ("beamwood.retrieval.ranked", "RankingSearcher"),
-    "two-stage": ("beamwood.retrieval.ranked", "TwoStageSearcher"),
+    "blend": ("beamwood.retrieval.blend", "Blend"),
     "neighbours": ("beamwood.retrieval.neighbours", "NeighbourSearcher"),
 }
 

@@ -12,7 +12,7 @@ from beamwood.errors import InputError
 from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates, top_k
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
-__all__ = ["best_products", "products"]
+__all__ = ["best_products", "is_catalogue", "products"]
 
 # Scores held at a time (16 MiB), whatever the number of items.
 _BLOCK_ROWS, _BLOCK_ITEMS = 64, 65536
@@ -84,6 +84,8 @@ def products(
     if items_BM.size and (items_BM.max() >= len(vectors_ND) or items_BM.min() < -1):
         raise InputError(f"items holds an index outside -1..{len(vectors_ND) - 1}")
     check_vectors(queries_BD, vectors_ND, bias_N)
+    if bias_N is None and is_catalogue(items_BM, len(vectors_ND)):
+        return (queries_BD @ vectors_ND.T).astype(np.float32, copy=False)
     result = np.empty(items_BM.shape, np.float32)
     for start in range(0, len(queries_BD), _BLOCK_ROWS):
         rows = slice(start, start + _BLOCK_ROWS)
@@ -96,6 +98,13 @@ def products(
             result[rows] += bias_N[items]
     result[items_BM < 0] = -np.inf
     return result
+
+
+def is_catalogue(items_BM: IndexArray, num_items: int) -> bool:
+    """Are the items 0 .. N - 1 asked for in every row, by a view of one row?"""
+    if len(items_BM) == 0 or items_BM.strides[0] != 0 or items_BM.shape[1] != num_items:
+        return False
+    return bool((items_BM[0] == np.arange(num_items)).all())
 
 
 def check_vectors(queries_BD: FloatArray, vectors_ND: FloatArray, bias_N: FloatArray | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +15,9 @@ from numpy.typing import NDArray
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.folder import read_retriever, write_retriever
-from beamwood.retrieval.ranked import TwoStageSearcher
 from beamwood.retrieval.request import Allowed, Ids, Recommendations, Request, Seen
 from beamwood.retrieval.resolve import Names, rows_of_ids
-from beamwood.retrieval.top_k import top_k
-from beamwood.types import BoolArray, Hits, ItemLists, Query, Searcher
+from beamwood.types import ItemLists, Query, Searcher
 
 __all__ = ["Retriever"]
 
@@ -72,12 +69,10 @@ class Retriever:
         """The k best items of each row of the request, best first.
 
         An empty history is answered with the items that were taken most often where the model says nothing of it
-        (all scores 0). Errors: `InputError` on what does not fit this retriever.
+        (a blend's fallback; all scores 0). Errors: `InputError` on what does not fit this retriever.
         """
         query, k, options = self._names.resolve(request, self.searcher.needs)
         hits = self.searcher.search(query, k, options)
-        if not self.searcher.needs.users:
-            hits = self._with_popular(hits, query.histories, options.allowed)
         if np.isposinf(hits.scores).any():
             raise ArtefactError("a score is infinite, so the stored weights are too large; fit and save it again")
         counts = np.count_nonzero(hits.items >= 0, axis=1)
@@ -87,28 +82,6 @@ class Retriever:
         rows = [ids[stop - count : stop] for stop, count in zip(stops, counts, strict=True)]
         scores = [row[:count].astype(float).tolist() for row, count in zip(hits.scores, counts, strict=True)]
         return Recommendations(rows, scores)
-
-    @functools.cached_property
-    def _counts(self) -> NDArray[np.float32]:
-        """float32[N], how many entries of the known histories each item is."""
-        assert self.histories is not None
-        return np.bincount(self.histories.items, minlength=len(self.items)).astype(np.float32)
-
-    def _with_popular(self, hits: Hits, histories: ItemLists, allowed: BoolArray | None) -> Hits:
-        """The hits, with the items that were taken most often where a history is empty and the searcher says
-        nothing of those, as one that multiplies vectors does; the scores there stay 0."""
-        new = np.flatnonzero(histories.lengths == 0)
-        if len(new) == 0 or self.histories is None:
-            return hits
-        first = self.searcher
-        while isinstance(first, TwoStageSearcher):
-            first = first.retriever
-        of_nobody = first.search(Query.of(ItemLists.empty(1)), min(2, first.num_items)).scores
-        if (of_nobody != 0).any():
-            return hits
-        items = top_k(self._counts[None, :], hits.items.shape[1], allowed=allowed).items
-        hits.items[new], hits.scores[new] = items, np.where(items >= 0, np.float32(0), np.float32(-np.inf))
-        return hits
 
     def score(self, histories: ItemLists | Sequence[Ids], items: Sequence[Ids]) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item id for each history; every row of `items` has M ids."""

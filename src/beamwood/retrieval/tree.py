@@ -20,7 +20,7 @@ from beamwood.kernels.reference import Found
 from beamwood.kernels.search import DinSearch
 from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
-from beamwood.retrieval.apart import Apart, candidates
+from beamwood.retrieval.candidates import Candidates, shown
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.tree.tree import Shape, Tree
@@ -109,17 +109,17 @@ class TreeSearcher:
         )
         return self._hits(found, k)
 
-    def apart(self, query: Query, k: int) -> Apart:
+    def apart(self, query: Query, k: int) -> Candidates:
         """The k best of what the latest items are not, by the beam, and all that they are; a weight of repeats counts
         for each place that holds an item."""
         latest = query.histories.last(self.weights.history_length)
         asked = Query(query.users, latest)
-        had, latest_BL = latest.distinct(), latest.padded(self.weights.history_length)
-        had_BH = had.padded(int(had.lengths.max(initial=0)))
-        times_BH = np.zeros(had_BH.shape, np.float32)
+        seen, latest_BL = latest.distinct(), latest.padded(self.weights.history_length)
+        seen_BH = seen.padded(int(seen.lengths.max(initial=0)))
+        times_BH = np.zeros(seen_BH.shape, np.float32)
         for place_B in latest_BL.T:
-            times_BH += had_BH == place_B[:, None]
-        return Apart(self.beam(asked, k, SearchOptions(had)), had_BH, self.score(asked, had_BH), times_BH)
+            times_BH += seen_BH == place_B[:, None]
+        return Candidates(self.beam(asked, k, SearchOptions(seen)), seen_BH, self.score(asked, seen_BH), times_BH)
 
     def exact(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best of all allowed items by brute force over the leaves: what the beam approximates."""
@@ -197,7 +197,7 @@ class TreeSearcher:
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of the history's items that may be shown and are not among them."""
         had_BL = query.histories.padded(self.weights.history_length)
-        had_BL = candidates(had_BL[:, (had_BL >= 0).any(axis=0)], options)
+        had_BL = shown(had_BL[:, (had_BL >= 0).any(axis=0)], options)
         if had_BL.shape[1] == 0:
             return hits
         both = np.concatenate([hits.items, had_BL], axis=1)

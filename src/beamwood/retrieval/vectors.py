@@ -10,23 +10,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError, nearest
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.apart import (
-    Apart,
-    check_repeat_weight,
-    find_apart,
-    scores_with_repeats,
-    search_with_repeats,
-)
 from beamwood.retrieval.index import INDEXES, ExactIndex, Index
+from beamwood.retrieval.products import products
 from beamwood.retrieval.queries import EncodedHistory, QueryVectors, UserBranch, restore_queries
-from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, prefixed
+from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
 from beamwood.types import FloatArray, Hits, IndexArray, Needs, Query, SearchOptions
 
 __all__ = ["VectorSearcher", "searcher_with", "sequence_searcher"]
@@ -36,25 +29,18 @@ class _Stored(StoredConfig):
     queries: StoredPart
     index: StoredPart
     # The array of the queries' that is the items' vectors themselves, which are stored once.
-    shared: str | None = None
-    repeat_weight: float = Field(0.0, ge=-MOST, le=MOST)
+    shared: str | None
 
 
 class VectorSearcher:
-    """The k items whose `vectors` [N, D] have the largest inner product with the query's vector, found by an index.
-
-    `repeat_weight` is added to the score of what the history holds: an item lies nearest to itself, whether or not
-    what was seen is wanted again, and vectors alone hardly learn which.
-    """
+    """The k items whose `vectors` [N, D] have the largest inner product with the query's vector, found by an index."""
 
     kind: ClassVar[str] = "vectors"
     own_indexes: ClassVar[Mapping[str, type[Index]]] = {}
     own_encoders: ClassVar[Mapping[str, Encoder]] = {}
     """Those that a folder may have beside the package's."""
 
-    def __init__(
-        self, queries: QueryVectors, vectors: FloatArray, index: Index | None = None, *, repeat_weight: float = 0.0
-    ) -> None:
+    def __init__(self, queries: QueryVectors, vectors: FloatArray, index: Index | None = None) -> None:
         num_items, width = shape_of({"vectors": vectors}, "vectors", 2)
         check_floats({"vectors": vectors}, {"vectors": (num_items, width)})
         known, own_width = queries.shape
@@ -65,11 +51,10 @@ class VectorSearcher:
             )
         self.queries, self.vectors = queries, np.ascontiguousarray(vectors, np.float32)
         self.index: Index = ExactIndex(self.vectors) if index is None else index
-        self.repeat_weight = check_repeat_weight(repeat_weight)
 
     def indexed(self, kind: type[Index]) -> VectorSearcher:
         """The same with an index of another kind."""
-        return VectorSearcher(self.queries, self.vectors, kind(self.vectors), repeat_weight=self.repeat_weight)
+        return VectorSearcher(self.queries, self.vectors, kind(self.vectors))
 
     @property
     def num_items(self) -> int:
@@ -86,25 +71,11 @@ class VectorSearcher:
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items of each row; see `types.Searcher`."""
-        return search_with_repeats(
-            self.index.search,
-            self.encode(query),
-            self.vectors,
-            query.histories,
-            k,
-            options,
-            repeat_weight=self.repeat_weight,
-        )
-
-    def apart(self, query: Query, k: int) -> Apart:
-        """The k best of what a history does not hold, and all that it does, without `repeat_weight`."""
-        return find_apart(self.index.search, self.encode(query), self.vectors, query.histories, k)
+        return self.index.search(self.encode(query), k, options)
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
-        return scores_with_repeats(
-            self.encode(query), self.vectors, query.histories, items_BM, repeat_weight=self.repeat_weight
-        )
+        return products(self.encode(query), self.vectors, items_BM)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         config, arrays = self.queries.export()
@@ -114,7 +85,6 @@ class VectorSearcher:
             "queries": {"kind": self.queries.kind, "config": config},
             "index": {"kind": self.index.name, "config": index_config},
             "shared": shared,
-            "repeat_weight": self.repeat_weight,
         }
         own = {name: array for name, array in arrays.items() if name != shared}
         return stored, {"vectors": self.vectors} | prefixed("query", own) | prefixed("index", index_arrays)
@@ -132,7 +102,7 @@ class VectorSearcher:
             raise UnknownSearcherError(f"index '{stored.index.kind}' is unknown{nearest(stored.index.kind, kinds)}")
         index = kinds[stored.index.kind].restore(vectors, stored.index.config, part_of(arrays, "index"))
         # Not of `cls`, which no other process would find where it is sent.
-        return VectorSearcher(queries, vectors, index, repeat_weight=stored.repeat_weight)
+        return VectorSearcher(queries, vectors, index)
 
 
 def sequence_searcher(encoder: PlainEncoder, branch: UserBranch | None = None) -> VectorSearcher:

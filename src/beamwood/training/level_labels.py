@@ -7,7 +7,7 @@ JTM, PLT and plain DTR: a node's label is the sum over the items below it).
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,26 +20,10 @@ from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.tree import Tree
 from beamwood.types import Estimator, IndexArray, ItemLists, Query
 
-__all__ = ["Encoding", "estimated_labels", "pseudo_targets"]
+__all__ = ["estimated_labels", "pseudo_targets"]
 
 # Scores held at a time (64 MiB), whatever the number of items.
 _CELLS = 2**24
-
-
-@runtime_checkable
-class Encoding(Protocol):
-    """An estimator by vectors: the product of a history's and an item's, `repeat_weight` more for what was seen."""
-
-    repeat_weight: float
-
-    @property
-    def vectors(self) -> NDArray[np.float32]:
-        """float32[N, D], the items'."""
-        ...
-
-    def encode(self, query: Query) -> NDArray[np.float32]:
-        """float32[B, D], each row's."""
-        ...
 
 
 def estimated_labels(
@@ -90,16 +74,9 @@ def _labels_of_block(
 
 
 def all_scores(estimator: Estimator, histories: ItemLists) -> NDArray[np.float32]:
-    """float32[B, N], an estimator's score of every item; by products of whole tables where it has vectors."""
-    query = Query.of(histories)
-    if not isinstance(estimator, Encoding):
-        every = np.arange(estimator.num_items, dtype=np.int32)
-        return estimator.score(query, np.broadcast_to(every, (len(query), len(every))))
-    scores: NDArray[np.float32] = estimator.encode(query) @ estimator.vectors.T
-    if estimator.repeat_weight:
-        seen = histories.distinct()
-        scores[seen.rows, seen.items] += np.float32(estimator.repeat_weight)
-    return scores
+    """float32[B, N], an estimator's score of every item, which is asked for by a view of one row."""
+    query, every = Query.of(histories), np.arange(estimator.num_items, dtype=np.int32)
+    return estimator.score(query, np.broadcast_to(every, (len(query), len(every))))
 
 
 @torch.no_grad()

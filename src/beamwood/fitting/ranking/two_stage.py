@@ -26,25 +26,25 @@ from beamwood.data.split import Split
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.choose import check_monitor, drawn
+from beamwood.fitting.blend import StageWeights
+from beamwood.fitting.choose import check_monitor
 from beamwood.fitting.columns import context_features, tensors
 from beamwood.fitting.fitted import fitted_alike
-from beamwood.fitting.interpolation import Interpolation
 from beamwood.fitting.options import Fit, TrainOptions, with_budget
 from beamwood.fitting.ranking.pair_models import asked, build_pair_model, pair_scorer
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.run import train
+from beamwood.fitting.stages import put_behind, stage_weights, staged
 from beamwood.models.pairs import Asked
-from beamwood.retrieval.ranked import RankingSearcher, TwoStageSearcher
+from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
-from beamwood.retrieval.searcher_scorer import SearcherScorer
 from beamwood.training.budget import Budget
 from beamwood.training.optimisers import Optimiser
 from beamwood.training.trainable import Progress, Trainable
 from beamwood.types import BoolArray, IndexArray, Query, Searcher, SearchOptions, among
 
-__all__ = ["RetrievedTask", "fit_stages", "put_behind", "two_stage"]
+__all__ = ["RetrievedTask", "fit_stages"]
 
 # Histories, and items of theirs, that the retriever is asked with at a time.
 _SEARCHED_AT_A_TIME = 1024
@@ -229,78 +229,6 @@ def _blocks(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         start = max(stop, start + 1)
 
 
-def two_stage(
-    retriever: Retriever,
-    ranker: Retriever,
-    *,
-    num_candidates: int = 100,
-    retriever_weight: float = 0.0,
-    repeat_weight: float = 0.0,
-) -> Retriever:
-    """Put a fitted ranker, or another fitted retriever, behind a fitted retriever of the same items.
-
-    The order is by the ranker's score plus `retriever_weight` times the retriever's, plus `repeat_weight` where the
-    history holds the candidate. Errors: `InputError` where they know other items or users, or `ranker` is two stages.
-    """
-    if not retriever.items.ids.equals(ranker.items.ids):
-        raise InputError("retriever and ranker were fitted on other items; fit both on the same log")
-    second = ranker.searcher
-    if isinstance(second, TwoStageSearcher):
-        raise InputError("the ranker is two stages itself; give the folder of a ranker or of one retriever")
-    same_users = (
-        retriever.users is not None and ranker.users is not None and retriever.users.ids.equals(ranker.users.ids)
-    )
-    searcher = TwoStageSearcher(
-        retriever.searcher,
-        second.scorer if isinstance(second, RankingSearcher) else SearcherScorer(second),
-        num_candidates=num_candidates,
-        retriever_weight=retriever_weight,
-        repeat_weight=repeat_weight,
-    )
-    if searcher.needs.users and not same_users:
-        raise InputError("retriever and ranker were fitted on other users; fit both on the same log")
-    stages = {"retriever": retriever.metadata, "ranker": ranker.metadata}
-    return Retriever(
-        searcher=searcher,
-        items=retriever.items,
-        users=retriever.users,
-        histories=retriever.histories,
-        categories=retriever.categories,
-        metadata={name: value for name, value in retriever.metadata.items() if name in ("data", "source", "split")}
-        | {
-            "method": "two_stage",
-            "config": {
-                "num_candidates": num_candidates,
-                "retriever_weight": retriever_weight,
-                "repeat_weight": repeat_weight,
-            },
-            "training": {},
-            "stages": stages,
-        },
-    )
-
-
-def put_behind(
-    first: Retriever, second: Retriever, split: Split, config: StagesConfig | None = None, *, seed: int = 0
-) -> Retriever:
-    """`two_stage` with the weights that are best on `split.valid`, unless `config` (None: defaults) gives both as 0.
-
-    Both must be fitted on the training part of this split. Errors: as `two_stage`, and without a validation label.
-    """
-    config = config or StagesConfig()
-    choose, num_candidates = config.choose, config.model.num_candidates
-    both = two_stage(first, second, num_candidates=num_candidates)
-    if choose.retriever_weight == 0 and choose.seen_weight == 0:
-        return both
-    assert isinstance(both.searcher, TwoStageSearcher)
-    ranker = both.searcher.ranker
-    fitted = None if isinstance(second.searcher, RankingSearcher) else ranker
-    weights, metrics = _interpolation(first, split, config, seed, fitted).best(ranker)
-    both = two_stage(first, second, num_candidates=num_candidates, **weights)
-    both.metadata["training"] |= weights | {f"valid/{choose.monitor}": metrics[choose.monitor]}
-    return both
-
-
 def fit_stages(
     split: Split, config: StagesConfig, counting: Mapping[str, Fit], **options: Unpack[TrainOptions]
 ) -> Retriever:
@@ -328,9 +256,9 @@ def fit_stages(
     options = with_budget(options)
     if options.get("progress", True) and RetrievedTask.needs_searches(config):
         print("asking the retriever for the training histories, before the first step", file=sys.stderr, flush=True)
-    interpolation = _interpolation(first, split, config, seed)
+    weights = stage_weights(first, split, config, seed)
     task = RetrievedTask(split.train, config, first.searcher)
-    return _trained(task, first, split, config, interpolation, **options)
+    return _trained(task, first, split, config, weights, **options)
 
 
 def _second(ranker: str, split: Split, config: StagesConfig, counting: Mapping[str, Fit]) -> Retriever:
@@ -350,38 +278,23 @@ def _trained(
     first: Retriever,
     split: Split,
     config: StagesConfig,
-    interpolation: Interpolation,
+    weights: StageWeights,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train the ranker and put it behind the retriever."""
 
-    def searcher(**weights: float) -> TwoStageSearcher:
-        return TwoStageSearcher(first.searcher, task.scorer(), num_candidates=config.model.num_candidates, **weights)
+    def ranker() -> RankingSearcher:
+        return RankingSearcher(task.scorer())
 
     def measure() -> dict[str, float]:
-        return interpolation.best(searcher().ranker)[1]
+        return weights.best(ranker())[1]
 
-    training = train(task, split, config, searcher, method="two_stage", measure=measure, evaluate_start=True, **options)
-    weights, _ = interpolation.best(searcher().ranker)
-    training |= weights
+    training = train(task, split, config, ranker, method="two_stage", measure=measure, evaluate_start=True, **options)
+    second = ranker()
+    chosen, _ = weights.best(second)
+    training |= chosen.facts()
     if task.recall is not None:
         training["retrieved_share_of_training_pairs"] = task.recall
+    searcher = staged(first.searcher, second, chosen, num_candidates=config.model.num_candidates)
     seed = options.get("seed", 0)
-    return build_retriever(searcher(**weights), split, method="two_stage", config=config, seed=seed, training=training)
-
-
-def _interpolation(
-    first: Retriever, split: Split, config: StagesConfig, seed: int, fitted: Searcher | None = None
-) -> Interpolation:
-    """The retriever's candidates for the validation users. Errors: a `monitor` that is not measured."""
-    choose = config.choose
-    check_monitor(choose.monitor)
-    return Interpolation(
-        first.searcher,
-        drawn(split.valid, choose.validation_users, seed=seed),
-        num_candidates=config.model.num_candidates,
-        monitor=choose.monitor,
-        weight=choose.retriever_weight,
-        repeat_weight=choose.seen_weight,
-        fitted=fitted,
-    )
+    return build_retriever(searcher, split, method="two_stage", config=config, seed=seed, training=training)

@@ -11,9 +11,9 @@ import torch
 
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
+from beamwood.fitting.blend import best_seen_weight
 from beamwood.fitting.choose import check_monitor, drawn
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.repeats import best_repeat_weight
 from beamwood.fitting.run import train
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.start import tree_name
@@ -78,6 +78,7 @@ def _add_to_seen(task: TreeTask, searcher: Callable[[], TreeSearcher], split: Sp
         # A path's score is no sum that a number could be added to; it is given to the leaf's own step.
         if choose.seen_weight is None and not task.parts.loss.link.along_path:
             judged = drawn(split.valid, choose.validation_users, seed=seed)
-            added = best_repeat_weight(searcher(), judged, choose.monitor)
+            tree = searcher()
+            added = best_seen_weight(tree.apart, tree.needs, judged, choose.monitor)
         seen.change(lambda held: add_seen(held, added))
     return added

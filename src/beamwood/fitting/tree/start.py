@@ -21,6 +21,7 @@ from beamwood.fitting.options import Fit, TrainOptions
 from beamwood.fitting.settings import starts_from_transitions
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.retrieval.blend import alone
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.training.budget import Budget
 from beamwood.training.run_folder import RunFolder
@@ -124,7 +125,7 @@ def has_categories(train: Dataset) -> bool:
 
 def item_vectors(folder: str, split: Split) -> FloatArray:
     """[N, D], the item vectors of a fitted retriever."""
-    searcher = fitted_alike(folder, split).searcher
+    searcher = alone(fitted_alike(folder, split).searcher)
     arrays: dict[str, Any] = searcher.export()[1]
     for name in ("vectors", "item_vectors"):
         if name in arrays and arrays[name].ndim == 2 and len(arrays[name]) == split.train.num_items:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.repeats import fit_vectors
 from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, encoded, replaced_vectors
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
 from beamwood.fitting.vectors.settings import MeltConfig

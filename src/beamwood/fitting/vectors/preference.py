@@ -16,7 +16,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailRule
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.repeats import fit_vectors
+from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.sequence import Batch, SequenceTask
 from beamwood.fitting.vectors.sequence_start import load_start
 from beamwood.fitting.vectors.settings import PreferenceConfig

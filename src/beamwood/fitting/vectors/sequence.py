@@ -19,9 +19,9 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.repeats import fit_vectors
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.settings import starts_from_transitions
+from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import start_from_transitions
 from beamwood.fitting.vectors.settings import EncoderModel, SequenceConfig
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax

@@ -8,6 +8,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.fitted import fitted_alike
 from beamwood.models.sequence import ProjectedItems, SequenceModel
+from beamwood.retrieval.blend import alone
 from beamwood.retrieval.queries import EncodedHistory
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.training.checkpoint import check_tensors
@@ -17,7 +18,7 @@ __all__ = ["fitted_sequence", "load_start"]
 
 def fitted_sequence(start: str, split: Split) -> EncodedHistory:
     """The encoder of a fitted sequence model of exactly this data and split, with MELT's branch where it has one."""
-    searcher = fitted_alike(start, split).searcher
+    searcher = alone(fitted_alike(start, split).searcher)
     if isinstance(searcher, VectorSearcher):
         queries = searcher.queries
         # A tower reads histories with other vectors than those that are searched.

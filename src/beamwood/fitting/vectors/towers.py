@@ -19,9 +19,9 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.columns import item_features
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.repeats import fit_vectors
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.settings import starts_from_transitions
+from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import transition_vectors
 from beamwood.fitting.vectors.sequence import sizes_of
 from beamwood.fitting.vectors.settings import TowerConfig

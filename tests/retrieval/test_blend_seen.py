@@ -1,15 +1,14 @@
-"""What a history holds, scored apart: the same as a weight added to a dense row of scores."""
+"""A weight for what was seen beside vectors: the same as one added to a dense row of scores."""
 
 import numpy as np
 import pytest
 
-from beamwood.errors import InputError
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.load import restore_searcher
-from beamwood.retrieval.queries import EncodedHistory
 from beamwood.retrieval.top_k import top_k
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.vectors import sequence_searcher
 from beamwood.types import ItemLists, Query, SearchOptions
 
 ROWS, ITEMS, WIDTH, HIDDEN = 9, 50, 6, 5
@@ -28,7 +27,7 @@ def searcher(weight):
     }
     arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     encoder = PlainEncoder(ENCODERS["gru4rec"], arrays, {"hidden": HIDDEN}, length=8)
-    return VectorSearcher(EncodedHistory(encoder), encoder.vectors, repeat_weight=weight)
+    return Blend([Part(sequence_searcher(encoder), gate="history")], seen_weight=weight)
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def test_the_search_equals_dense_scores(case, k, weight, filters):
     chosen = {name: part for name, part in {"excluded": excluded, "allowed": allowed}.items() if name in filters}
     ours = searcher(weight)
     query = Query.of(histories)
-    dense = ours.encode(query) @ ours.vectors.T
+    dense = ours.first.encode(query) @ ours.first.vectors.T
     for row, history in enumerate(histories):
         dense[row, np.unique(history)] += np.float32(weight)
     expected, found = top_k(dense, k, **chosen), ours.search(query, k, SearchOptions(**chosen))
@@ -60,14 +59,6 @@ def test_the_search_equals_dense_scores(case, k, weight, filters):
     assert np.isneginf(scores[:, 0]).all()
 
 
-def test_the_weight_is_saved_and_folders_of_before_have_none(case):
+def test_the_weight_is_saved():
     config, arrays = searcher(-2.5).export()
-    assert restore_searcher("vectors", config, dict(arrays)).repeat_weight == -2.5
-    del config["repeat_weight"]
-    assert restore_searcher("vectors", config, dict(arrays)).repeat_weight == 0
-
-
-@pytest.mark.parametrize("weight", [np.nan, np.inf, -np.inf])
-def test_what_is_no_weight_is_refused(weight):
-    with pytest.raises(InputError, match="repeat_weight"):
-        searcher(weight)
+    assert restore_searcher("blend", config, dict(arrays)).seen_weight == -2.5

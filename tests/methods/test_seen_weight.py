@@ -1,4 +1,4 @@
-"""The weight of repeats is the best on validation users: against what nobody takes twice, for what everybody does."""
+"""The weight of what was seen is the best on validation users: against what nobody takes twice, for what all do."""
 
 import numpy as np
 import polars as pl
@@ -7,9 +7,10 @@ import pytest
 import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.evaluation.protocol import evaluate
-from beamwood.fitting import repeats
-from beamwood.fitting.repeats import best_repeat_weight
+from beamwood.fitting import blend
+from beamwood.fitting.blend import SEEN_WEIGHTS, best_seen_weight
 from beamwood.methods import load_method
+from beamwood.retrieval.candidates import bring
 from beamwood.types import SearchOptions
 
 SMALL = {
@@ -41,30 +42,36 @@ def case(request):
     return request.param, split, module.fitted(split, module.Config(**SMALL), progress=False)
 
 
+def chosen(searcher, queries):
+    """The weight for the vectors of a blend."""
+    first = searcher.first
+    return best_seen_weight(lambda query, k: bring(first, query, k, apart=True), first.needs, queries, "new/f@20")
+
+
 def test_the_weight_is_the_best_there_is(case, monkeypatch):
     again, split, retriever = case
-    searcher, kept = retriever.searcher, retriever.searcher.repeat_weight
+    searcher, kept = retriever.searcher, retriever.searcher.seen_weight
     assert kept == retriever.metadata["training"]["repeat_weight"]
     assert (kept > 0) if again else (kept < 0)
     values = {}
-    for weight in repeats.REPEAT_WEIGHTS:
-        searcher.repeat_weight = weight
+    for weight in SEEN_WEIGHTS:
+        searcher.seen_weight = weight
         values[weight] = evaluate(searcher, split.valid, ks=(20,), exclude_consumed=False).means()["f@20"]
-    searcher.repeat_weight = kept
+    searcher.seen_weight = kept
     assert values[kept] == max(values.values())
     assert values[kept] > values[0.0]
-    monkeypatch.setattr(repeats, "_QUERIES_AT_A_TIME", 7)
-    assert best_repeat_weight(searcher, split.valid, "new/f@20") == kept
+    monkeypatch.setattr(blend, "_QUERIES_AT_A_TIME", 7)
+    assert chosen(searcher, split.valid) == kept
 
 
 def test_answers_without_what_was_had_do_not_change(case, tmp_path):
     _, split, retriever = case
     retriever.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved").searcher
-    assert loaded.repeat_weight == retriever.searcher.repeat_weight
+    assert loaded.seen_weight == retriever.searcher.seen_weight
     test = split.test
     ours = loaded.search(test.query(loaded.needs), 20, SearchOptions(test.consumed))
-    loaded.repeat_weight = 0.0
+    loaded.seen_weight = 0.0
     plain = loaded.search(test.query(loaded.needs), 20, SearchOptions(test.consumed))
     assert np.array_equal(ours.items, plain.items)
     assert np.allclose(ours.scores, plain.scores, rtol=1e-5, atol=1e-6)
@@ -76,10 +83,10 @@ def test_a_weight_that_is_given_is_kept(given):
     config = module.Config(
         **{"model.width": 6, "model.length": 5, "model.hidden": 4, "loop.max_steps": 2, "choose.seen_weight": given}
     )
-    assert module.fitted(split, config, progress=False).searcher.repeat_weight == given
+    assert module.fitted(split, config, progress=False).searcher.seen_weight == given
 
 
 def test_without_a_label_nothing_is_changed(case):
     _, split, retriever = case
     bare = split.valid.take(np.arange(0))
-    assert best_repeat_weight(retriever.searcher, bare, "new/f@20") == 0
+    assert chosen(retriever.searcher, bare) == 0

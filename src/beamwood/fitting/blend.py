@@ -1,0 +1,195 @@
+"""The weights of a blend: how much each part, and what was seen, counts; what validation users like best.
+
+Shape legend: Q queries, K candidates, C those and what was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.data.split import Queries
+from beamwood.errors import InputError
+from beamwood.evaluation.metrics import METRICS, metrics_at, relevance
+from beamwood.evaluation.protocol import VIEWS
+from beamwood.fitting.choose import CUT, named
+from beamwood.retrieval.blend import Part
+from beamwood.retrieval.candidates import Candidates, bring, with_seen
+from beamwood.retrieval.stored import MOST
+from beamwood.types import Hits, ItemLists, Needs, Query, Searcher, SearchOptions
+
+__all__ = ["SEEN_WEIGHTS", "StageWeights", "Weights", "best_seen_weight"]
+
+SEEN_WEIGHTS = (0.0, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0, -8.0, 8.0, -16.0, 16.0, -32.0, 32.0, -1024.0)
+"""Added to a logit: of equally good ones the first, which changes least. The last leaves out what was seen."""
+
+# Of the first part's score over its standard deviation among a query's candidates, as a ranker's scores are log-odds.
+# The last leaves the first's order as it is.
+_FIRST_WEIGHTS = (0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 256.0)
+_QUERIES_AT_A_TIME = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much the first of two stages' own score counts, and what was seen."""
+
+    first: float
+    seen: float
+
+    def facts(self) -> dict[str, float]:
+        """Both by the names under which a training says them."""
+        return {"retriever_weight": self.first, "repeat_weight": self.seen}
+
+
+def best_seen_weight(find: Callable[[Query, int], Candidates], needs: Needs, queries: Queries, monitor: str) -> float:
+    """Of `SEEN_WEIGHTS` the one with the best metric of `monitor` where what was seen is kept; 0 without labels.
+
+    `find(query, k)` brings what was not seen, and what was apart from it. `monitor`: one of `choose.MEASURED`, of
+    whatever view. Source: none of the papers. A tree learns such weights, and adds what it has not learned.
+    """
+    name, sums = monitor.split("/")[-1].split("@")[0], np.zeros(len(SEEN_WEIGHTS))
+    for part in _blocks(queries.take(np.flatnonzero(queries.labels.lengths > 0))):
+        found, labels = find(part.query(needs), CUT), part.labels.distinct()
+        scores_QC = found.scores_BC(CUT)
+        for place, weight in enumerate(SEEN_WEIGHTS):
+            sums[place] += _sums(found.joined(scores_QC, weight, CUT), labels)[name]
+    return SEEN_WEIGHTS[int(sums.argmax())]
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Some of the queries, and what the first stage brings: for each view, and "apart" from what was seen.
+
+    `apart_is_new`: what was not seen is what was not consumed, so that one search serves both.
+    """
+
+    query: Query
+    part: Queries
+    labels: ItemLists
+    found: dict[str, Candidates]
+    apart_is_new: bool
+
+
+class StageWeights:
+    """What the first of two stages brings for a set of queries, kept, as it does not change while a ranker trains.
+
+    An order is by the second's score plus a weight times the first's: linear interpolation, which re-rankers of text
+    gain by (Wang, Zhuang and Zuccon, "BERT-based Dense Retrievers Require Interpolation with BM25 for Effective Passage
+    Retrieval"); the two-stage study has the ranker's score alone. `first_weight`: one weight; None: the one with the
+    best `monitor`, a metric of `choose.MEASURED`, of equal ones the smallest. Then `seen_weight`, likewise by the same
+    metric with what was seen kept, of `SEEN_WEIGHTS`: a ranker whose negatives are unseen items says nothing of those.
+    What is tried is in units of a log-odds, or with `fitted`, whose scores may be anything, of the standard deviation
+    of these among a query's candidates.
+    """
+
+    def __init__(
+        self,
+        first: Searcher,
+        queries: Queries,
+        *,
+        num_candidates: int,
+        monitor: str,
+        first_weight: float | None,
+        seen_weight: float | None,
+        fitted: Searcher | None = None,
+    ) -> None:
+        judged = queries.take(np.flatnonzero(queries.labels.lengths > 0))
+        if len(judged) == 0:
+            raise InputError(f"none of the {len(queries)} validation queries has a label; nothing can be measured")
+        self.first, self.monitor, self.num_queries = first, monitor, len(judged)
+        self.num_candidates = min(num_candidates, first.num_items)
+        self.blocks = [self._brought(part, apart=seen_weight != 0) for part in _blocks(judged)]
+        unit = 1.0
+        if fitted is not None:
+            # What was seen may stand far from the others.
+            scores = [fitted.score(each.part.query(fitted.needs), self._judged(each, "new")) for each in self.blocks]
+            unit = _spread(np.concatenate(scores)) or 1.0
+        tried = tuple(float(np.clip(unit * one, -MOST, MOST)) for one in SEEN_WEIGHTS)
+        self.seen_weights = tried if seen_weight is None else (seen_weight,)
+        own = np.concatenate([block.found["new"].brought.scores for block in self.blocks])
+        self.first_weights = _in_units(own, unit) if first_weight is None else (first_weight,)
+
+    def best(self, second: Searcher) -> tuple[Weights, dict[str, float]]:
+        """Both weights for the scores of `second`, and what validation says of them, named as `validation` does."""
+        scores, seen = [self._scores(block, second) for block in self.blocks], self.seen_weights[0]
+        tried = [
+            (weight, {view: self._means(view, scores, Weights(weight, seen)) for view in VIEWS})
+            for weight in self.first_weights
+        ]
+        weight, views = max(tried, key=lambda pair: named(pair[1])[self.monitor])
+        name = self.monitor.split("/")[-1]
+        for other in self.seen_weights[1:]:
+            # Where it is removed, what was seen has no weight.
+            means = self._means("all", scores, Weights(weight, other))
+            if means[name] > views["all"][name]:
+                seen, views = other, views | {"all": means}
+        return Weights(weight, seen), named(views)
+
+    def _brought(self, part: Queries, *, apart: bool) -> _Block:
+        """What the first stage brings, in service and so here at least as many as are judged."""
+        first, query = self.first, part.query(self.first.needs)
+        k, options = min(max(self.num_candidates, CUT), first.num_items), SearchOptions(part.consumed)
+        found = {"all": bring(first, query, k, apart=False), "new": bring(first, query, k, options, apart=False)}
+        same = apart and _alike(part.consumed, part.histories)
+        if same:
+            found["apart"] = with_seen(first, query, found["new"].brought)
+        elif apart:
+            found["apart"] = bring(first, query, k, apart=True)
+        return _Block(query, part, part.labels.distinct(), found, same)
+
+    def _judged(self, block: _Block, name: str) -> NDArray[np.int32]:
+        return block.found[name].brought.items[:, : self.num_candidates]
+
+    def _scores(self, block: _Block, second: Searcher) -> dict[str, NDArray[np.float32]]:
+        """float32[Q, C] by name of what was found, the second's score of all that is judged."""
+        query = block.part.query(second.needs)
+        names = [name for name in block.found if name != "new" or not block.apart_is_new]
+        scores = {name: block.found[name].scores_by(second, query, self.num_candidates) for name in names}
+        # What was brought stands before what was seen.
+        return (
+            scores if "new" in scores else scores | {"new": scores["apart"][:, : self._judged(block, "new").shape[1]]}
+        )
+
+    def _means(self, view: str, scores: Sequence[dict[str, NDArray[np.float32]]], weights: Weights) -> dict[str, float]:
+        """The metrics of one view by name, means over all queries."""
+        name = "apart" if view == "all" and weights.seen != 0 else view
+        first, sums = Part(self.first, weights.first), dict.fromkeys(METRICS, 0.0)
+        for block, own in zip(self.blocks, scores, strict=True):
+            found = block.found[name]
+            totals_QC = first.weighed(block.query, found.scores_BC(self.num_candidates)) + own[name]
+            values = _sums(found.joined(totals_QC, weights.seen, CUT), block.labels)
+            sums = {metric: value + values[metric] for metric, value in sums.items()}
+        return {f"{metric}@{CUT}": value / self.num_queries for metric, value in sums.items()}
+
+
+def _blocks(queries: Queries) -> Iterator[Queries]:
+    for start in range(0, len(queries), _QUERIES_AT_A_TIME):
+        yield queries.take(np.arange(start, min(start + _QUERIES_AT_A_TIME, len(queries))))
+
+
+def _sums(hits: Hits, labels: ItemLists) -> dict[str, float]:
+    """Each metric at the cut, summed over the queries."""
+    values = metrics_at(relevance(hits.items, labels), labels.lengths, CUT)
+    return {name: float(column.sum()) for name, column in values.items()}
+
+
+def _alike(consumed: ItemLists, histories: ItemLists) -> bool:
+    """Do both hold the same items in each row?"""
+    one, other = consumed.distinct(), histories.distinct()
+    return np.array_equal(one.indptr, other.indptr) and np.array_equal(one.items, other.items)
+
+
+def _in_units(scores_QK: NDArray[np.float32], unit: float) -> tuple[float, ...]:
+    """`_FIRST_WEIGHTS` in units of the second stage, for candidates' scores; 0 alone where these do not differ."""
+    spread = _spread(scores_QK)
+    return tuple(min(unit * weight / spread, MOST) for weight in _FIRST_WEIGHTS) if spread > 0 else (0.0,)
+
+
+def _spread(scores_QK: NDArray[np.float32]) -> float:
+    """The mean standard deviation of a query's scores, those of -inf left out; 0 where there is none."""
+    scores_QK = np.where(np.isneginf(scores_QK), np.nan, scores_QK.astype(float))
+    scores_QK = scores_QK[~np.isnan(scores_QK).all(axis=1)]
+    return float(np.nanstd(scores_QK, axis=1).mean()) if len(scores_QK) else 0.0

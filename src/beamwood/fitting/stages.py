@@ -1,0 +1,104 @@
+"""Two fitted retrievers put together: the first brings candidates, the second's score is added to its own."""
+
+from __future__ import annotations
+
+from beamwood.data.split import Split
+from beamwood.errors import InputError
+from beamwood.fitting.blend import StageWeights, Weights
+from beamwood.fitting.choose import check_monitor, drawn
+from beamwood.fitting.ranking.settings import StagesConfig
+from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.ranked import RankingSearcher
+from beamwood.retrieval.retriever import Retriever
+from beamwood.types import Searcher
+
+__all__ = ["put_behind", "stage_weights", "staged", "two_stage"]
+
+
+def staged(first: Searcher, second: Searcher, weights: Weights, *, num_candidates: int) -> Blend:
+    """The first's candidates by the second's score plus `weights.first` times the first's, plus `weights.seen`.
+
+    Who has no history is answered as by the first alone, where that has a fallback.
+    """
+    own = first if isinstance(first, Blend) else Blend([Part(first)])
+    parts = [Part(first, weights.first, gate=own.parts[0].gate), Part(second)]
+    return Blend(parts, seen_weight=weights.seen, num_candidates=num_candidates, fallback=own.fallback)
+
+
+def two_stage(
+    retriever: Retriever,
+    ranker: Retriever,
+    *,
+    num_candidates: int = 100,
+    retriever_weight: float = 0.0,
+    seen_weight: float = 0.0,
+) -> Retriever:
+    """Put a fitted ranker, or another fitted retriever, behind a fitted retriever of the same items.
+
+    The order is by the ranker's score plus `retriever_weight` times the retriever's, plus `seen_weight` for what was
+    seen. Errors: `InputError` where they know other items or users, or `ranker` is two stages.
+    """
+    if not retriever.items.ids.equals(ranker.items.ids):
+        raise InputError("retriever and ranker were fitted on other items; fit both on the same log")
+    if isinstance(ranker.searcher, Blend) and ranker.searcher.is_staged:
+        raise InputError("the ranker is two stages itself; give the folder of a ranker or of one retriever")
+    same_users = (
+        retriever.users is not None and ranker.users is not None and retriever.users.ids.equals(ranker.users.ids)
+    )
+    weights = Weights(retriever_weight, seen_weight)
+    searcher = staged(retriever.searcher, ranker.searcher, weights, num_candidates=num_candidates)
+    if searcher.needs.users and not same_users:
+        raise InputError("retriever and ranker were fitted on other users; fit both on the same log")
+    stages = {"retriever": retriever.metadata, "ranker": ranker.metadata}
+    return Retriever(
+        searcher=searcher,
+        items=retriever.items,
+        users=retriever.users,
+        histories=retriever.histories,
+        categories=retriever.categories,
+        metadata={name: value for name, value in retriever.metadata.items() if name in ("data", "source", "split")}
+        | {
+            "method": "two_stage",
+            "config": {"num_candidates": num_candidates} | weights.facts(),
+            "training": {},
+            "stages": stages,
+        },
+    )
+
+
+def put_behind(
+    first: Retriever, second: Retriever, split: Split, config: StagesConfig | None = None, *, seed: int = 0
+) -> Retriever:
+    """`two_stage` with the weights that are best on `split.valid`, unless `config` (None: defaults) gives both as 0.
+
+    Both must be fitted on the training part of this split. Errors: as `two_stage`, and without a validation label.
+    """
+    config = config or StagesConfig()
+    choose, num_candidates = config.choose, config.model.num_candidates
+    both = two_stage(first, second, num_candidates=num_candidates)
+    if choose.retriever_weight == 0 and choose.seen_weight == 0:
+        return both
+    fitted = None if isinstance(second.searcher, RankingSearcher) else second.searcher
+    weights, metrics = stage_weights(first, split, config, seed, fitted).best(second.searcher)
+    both = two_stage(
+        first, second, num_candidates=num_candidates, retriever_weight=weights.first, seen_weight=weights.seen
+    )
+    both.metadata["training"] |= weights.facts() | {f"valid/{choose.monitor}": metrics[choose.monitor]}
+    return both
+
+
+def stage_weights(
+    first: Retriever, split: Split, config: StagesConfig, seed: int, fitted: Searcher | None = None
+) -> StageWeights:
+    """The retriever's candidates for the validation users. Errors: a `monitor` that is not measured."""
+    choose = config.choose
+    check_monitor(choose.monitor)
+    return StageWeights(
+        first.searcher,
+        drawn(split.valid, choose.validation_users, seed=seed),
+        num_candidates=config.model.num_candidates,
+        monitor=choose.monitor,
+        first_weight=choose.retriever_weight,
+        seen_weight=choose.seen_weight,
+        fitted=fitted,
+    )

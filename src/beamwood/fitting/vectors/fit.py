@@ -1,0 +1,62 @@
+"""How every method of vectors is trained, and what answers in the end: a blend of its searcher with what was seen."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+
+from beamwood.data.split import Split
+from beamwood.fitting.assemble import build_retriever
+from beamwood.fitting.blend import best_seen_weight
+from beamwood.fitting.choose import drawn
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.run import SearchedTask, train
+from beamwood.fitting.vectors.settings import VectorConfig
+from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.candidates import bring
+from beamwood.retrieval.index import INDEXES, Index
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.vectors import VectorSearcher
+
+__all__ = ["fit_vectors"]
+
+
+def fit_vectors(
+    task: SearchedTask[Any],
+    split: Split,
+    config: VectorConfig,
+    *,
+    method: str,
+    index: type[Index] | None = None,
+    **options: Unpack[TrainOptions],
+) -> Retriever:
+    """`train`, and the retriever of the best weights, which then get their `choose.seen_weight`.
+
+    Validation searches exactly, the retriever by `index`; None: by that of the settings.
+    """
+    index = index or INDEXES[config.model.index]
+    index(np.zeros((1, 2), np.float32))  # says what is missing before the training, not after
+    training = train(task, split, config, task.searcher, method=method, **options)
+    seed, searcher, choose = options.get("seed", 0), task.searcher().indexed(index), config.choose
+    seen_weight = choose.seen_weight
+    if seen_weight is None:
+        judged = drawn(split.valid, choose.validation_users, seed=seed)
+        seen_weight = best_seen_weight(
+            lambda query, k: bring(searcher, query, k, apart=True), searcher.needs, judged, choose.monitor
+        )
+    training["repeat_weight"] = seen_weight
+    blend = _answering(searcher, seen_weight, split)
+    return build_retriever(blend, split, method=method, config=config, seed=seed, training=training)
+
+
+def _answering(searcher: VectorSearcher, seen_weight: float, split: Split) -> Blend:
+    """The searcher with what was seen, and with the most popular items for an empty history, which has no vector.
+
+    They are counted in all of the log, as the retriever knows its histories; no query of a split is without one.
+    """
+    if searcher.needs.users:
+        return Blend([Part(searcher)], seen_weight=seen_weight)
+    counts = np.bincount(split.dataset.histories.items, minlength=searcher.num_items)
+    return Blend([Part(searcher, gate="history")], seen_weight=seen_weight, fallback=PopularitySearcher(counts))

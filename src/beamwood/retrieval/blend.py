@@ -1,0 +1,246 @@
+"""Several searchers as one: their scores added, a weight for what was seen, and another answer where a part has none.
+
+    score = sum_i w_i link_i(score_i) + r [seen]
+
+Shape legend: B rows, M items a row, N items, C candidates a row, k results.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from beamwood.errors import ArtefactError, InputError
+from beamwood.retrieval.candidates import bring
+from beamwood.retrieval.load import restore_searcher
+from beamwood.retrieval.products import is_catalogue
+from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, prefixed
+from beamwood.retrieval.top_k import check_histories, check_search
+from beamwood.types import (
+    BoolArray,
+    Hits,
+    IndexArray,
+    Needs,
+    PartHits,
+    Query,
+    Searcher,
+    SearchOptions,
+    among,
+)
+
+__all__ = ["GATES", "LINKS", "Blend", "Part", "alone"]
+
+Array = NDArray[np.float32]
+
+
+def _log_odds(scores: Array) -> Array:
+    """Of log-probabilities, which are below 0: such a sum with other scores is one of logits."""
+    with np.errstate(divide="ignore"):
+        odds: Array = scores - np.log(-np.expm1(np.minimum(scores, np.float32(-1e-7))))
+    return odds
+
+
+LINKS: dict[str, Callable[[Array], Array]] = {"score": lambda scores: scores, "log-odds": _log_odds}
+"""What a part's score becomes before it is weighed: itself, or of a log-probability the log-odds."""
+
+GATES: dict[str, Callable[[Query], BoolArray]] = {
+    "always": lambda query: np.ones(len(query), bool),
+    "history": lambda query: query.histories.lengths > 0,
+}
+"""bool[B], the rows that a part can answer: all, or those with a history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A searcher of a blend: its score counts `weight` times, after its `link`, where its `gate` is open.
+
+    Errors: a weight below 0 or that is no number.
+    """
+
+    searcher: Searcher
+    weight: float = 1.0
+    link: Literal["score", "log-odds"] = "score"
+    gate: Literal["always", "history"] = "always"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight <= MOST:
+            raise InputError(f"weight={self.weight} must be 0, which leaves a part's score out, or a positive number")
+
+    def weighed(self, query: Query, scores_BC: Array) -> Array:
+        """float32[B, C], what the part's scores add; 0 where its gate is shut."""
+        if self.weight == 0:
+            return np.zeros(scores_BC.shape, np.float32)
+        added = np.float32(self.weight) * LINKS[self.link](scores_BC)
+        return added if self.gate == "always" else np.where(GATES[self.gate](query)[:, None], added, np.float32(0))
+
+
+class _StoredPart(StoredConfig):
+    weight: float = Field(ge=0, le=MOST)
+    link: Literal["score", "log-odds"]
+    gate: Literal["always", "history"]
+    searcher: StoredPart
+
+
+class _Stored(StoredConfig):
+    parts: list[_StoredPart] = Field(min_length=1)
+    seen_weight: float = Field(ge=-MOST, le=MOST)
+    num_candidates: int | None = Field(ge=1, le=MOST)
+    fallback: StoredPart | None
+
+
+class Blend:
+    """The candidates of the first part, ordered by the sum of all parts' scores.
+
+    The first's `num_candidates` best (None: as many as are asked for), and where `seen_weight` is not 0, all that was
+    seen and may be shown, to whose score it is added: an item lies nearest to itself, whether or not it is wanted
+    again. A search for k above `num_candidates` brings k; those beyond follow in the first's order, by scores that say
+    no more than that (the lowest less 1, 2, 3, ..). A tree asked for more than its beam widens it, and may bring
+    others. Rows for which the first's gate is shut are answered by the `fallback`, all scores 0. `Hits.scored` counts
+    what all parts scored. Source of two stages: two-stage bounds, section 3, where the second's alone counts.
+    """
+
+    kind: ClassVar[str] = "blend"
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        *,
+        seen_weight: float = 0.0,
+        num_candidates: int | None = None,
+        fallback: Searcher | None = None,
+    ) -> None:
+        if num_candidates is not None and num_candidates < 1:
+            raise InputError(f"num_candidates={num_candidates} is below 1; the study retrieves 40 to 120")
+        if not -MOST <= seen_weight <= MOST:
+            raise InputError(f"seen_weight={seen_weight} must be a number; 0 leaves scores as they are")
+        if not any(part.weight for part in parts):
+            raise InputError("no part has a weight above 0; give one at least")
+        self.parts, self.fallback = tuple(parts), fallback
+        self.num_candidates, self.seen_weight = num_candidates, float(seen_weight)
+        for other in (*(part.searcher for part in parts[1:]), *(() if fallback is None else (fallback,))):
+            if other.num_items != self.num_items:
+                raise ArtefactError(
+                    f"the first part has {self.num_items} items, another {other.num_items}; fit both on one log"
+                )
+
+    @property
+    def num_items(self) -> int:
+        return self.first.num_items
+
+    @property
+    def needs(self) -> Needs:
+        """What any part looks at."""
+        return Needs.joined(part.searcher.needs for part in self.parts)
+
+    @property
+    def first(self) -> Searcher:
+        """The part that brings the candidates."""
+        return self.parts[0].searcher
+
+    @property
+    def ranker(self) -> Searcher:
+        """The last part: of two stages the second."""
+        return self.parts[-1].searcher
+
+    @property
+    def is_staged(self) -> bool:
+        """Is there a part that orders what another brings?"""
+        return len(self.parts) > 1
+
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best items of each row; see `types.Searcher`."""
+        check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
+        judged = min(k if self.num_candidates is None else self.num_candidates, self.num_items)
+        wanted, quiet = min(max(k, judged), self.num_items), replace(options, explain=False)
+        began = time.perf_counter()
+        found = bring(self.first, query, wanted, quiet, apart=self.seen_weight != 0)
+        seconds = time.perf_counter() - began
+        items_BC = found.items_BC(judged)
+        totals_BC, others = self.parts[0].weighed(query, found.scores_BC(judged)), []
+        for part in self.parts[1:]:
+            began = time.perf_counter()
+            scores_BC = found.scores_by(part.searcher, query, judged)
+            own = Hits(items_BC, scores_BC, (items_BC >= 0).sum(axis=1))
+            totals_BC += part.weighed(query, own.scores)
+            others.append(PartHits(part.searcher.kind, own, time.perf_counter() - began))
+        hits = found.joined(totals_BC, self.seen_weight, k)
+        hits = replace(hits, scored=sum((part.hits.scored for part in others), hits.scored))
+        if options.explain:
+            hits = replace(hits, parts=(PartHits(self.first.kind, found.by_own_scores(), seconds), *others))
+        return self._with_fallback(hits, query, k, quiet)
+
+    def _with_fallback(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
+        """The hits, by the fallback where the first part's gate is shut."""
+        rows = np.flatnonzero(~GATES[self.parts[0].gate](query))
+        if self.fallback is None or len(rows) == 0:
+            return hits
+        items = self.fallback.search(query.take(rows), k, options.take(rows)).items
+        hits.items[rows], hits.scores[rows] = items, np.where(items >= 0, np.float32(0), np.float32(-np.inf))
+        return hits
+
+    def score(self, query: Query, items_BM: IndexArray) -> Array:
+        """float32[B, M], the sum for each given item, brought or not; -inf where the item index is -1."""
+        items_BM, histories = np.asarray(items_BM), query.histories
+        check_histories(histories, self.num_items)
+        weighed = [part.weighed(query, part.searcher.score(query, items_BM)) for part in self.parts if part.weight]
+        totals_BM = functools.reduce(np.add, weighed)
+        if self.seen_weight != 0 and is_catalogue(items_BM, self.num_items):
+            seen = histories.distinct()
+            totals_BM[seen.rows, seen.items] += np.float32(self.seen_weight)
+        elif self.seen_weight != 0:
+            totals_BM[among(items_BM, histories)] += np.float32(self.seen_weight)
+        totals_BM[items_BM < 0] = -np.inf
+        return totals_BM
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All parts' own exports, told apart by a prefix."""
+        parts, arrays = [], dict[str, NDArray[Any]]()
+        for number, part in enumerate(self.parts):
+            stored, own = _exported(part.searcher)
+            parts.append({"weight": part.weight, "link": part.link, "gate": part.gate, "searcher": stored})
+            arrays |= prefixed(str(number), own)
+        fallback = None
+        if self.fallback is not None:
+            fallback, own = _exported(self.fallback)
+            arrays |= prefixed("fallback", own)
+        config = {"parts": parts, "seen_weight": self.seen_weight, "num_candidates": self.num_candidates}
+        return config | {"fallback": fallback}, arrays
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        stored = _Stored.model_validate(config)
+        parts = [
+            Part(
+                restore_searcher(part.searcher.kind, part.searcher.config, part_of(arrays, str(number))),
+                part.weight,
+                part.link,
+                part.gate,
+            )
+            for number, part in enumerate(stored.parts)
+        ]
+        fallback = stored.fallback
+        return cls(
+            parts,
+            seen_weight=stored.seen_weight,
+            num_candidates=stored.num_candidates,
+            fallback=None
+            if fallback is None
+            else restore_searcher(fallback.kind, fallback.config, part_of(arrays, "fallback")),
+        )
+
+
+def alone(searcher: Searcher) -> Searcher:
+    """What a blend of one part is of; any other searcher itself."""
+    return searcher.first if isinstance(searcher, Blend) and not searcher.is_staged else searcher
+
+
+def _exported(searcher: Searcher) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    config, arrays = searcher.export()
+    return {"kind": searcher.kind, "config": config}, arrays

@@ -1,0 +1,130 @@
+"""What the first part of a blend brings, and what was seen found apart from it; without torch.
+
+Shape legend: B rows, H items that a history holds at most, C candidates a row, k results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.retrieval.top_k import sort_candidates
+from beamwood.types import Hits, Query, Searcher, SearchOptions, among
+
+__all__ = ["Candidates", "bring", "shown", "with_seen"]
+
+
+# Rows whose histories are scored together.
+_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What a search `brought`, best first, and what was seen and is not among it.
+
+    `seen_BH` int32, -1 for none, with the same searcher's `seen_scores_BH` float32; `times_BH`: how often a weight
+    counts for each (None: once).
+    """
+
+    brought: Hits
+    seen_BH: NDArray[np.int32]
+    seen_scores_BH: NDArray[np.float32]
+    times_BH: NDArray[np.float32] | None = None
+
+    def items_BC(self, num_judged: int) -> NDArray[np.int32]:
+        """int32[B, C], the first `num_judged` that were brought, then what was seen; -1 for none."""
+        return np.concatenate([self.brought.items[:, :num_judged], self.seen_BH], axis=1)
+
+    def scores_BC(self, num_judged: int) -> NDArray[np.float32]:
+        """float32[B, C], the searcher's own scores of them; -inf for none."""
+        return np.concatenate([self.brought.scores[:, :num_judged], self.seen_scores_BH], axis=1)
+
+    def by_own_scores(self) -> Hits:
+        """All of them, best first by the searcher's own scores."""
+        if self.seen_BH.shape[1] == 0:
+            return self.brought
+        items_BC, scored = self.items_BC(self.brought.items.shape[1]), (self.seen_BH >= 0).sum(axis=1)
+        hits = sort_candidates(items_BC, self.scores_BC(self.brought.items.shape[1]), items_BC.shape[1])
+        return Hits(hits.items, hits.scores, self.brought.scored + scored)
+
+    def scores_by(self, searcher: Searcher, query: Query, num_judged: int) -> NDArray[np.float32]:
+        """float32[B, C], another searcher's scores of them; -inf for none."""
+        own = searcher.score(query, self.brought.items[:, :num_judged])
+        return (
+            own if self.seen_BH.shape[1] == 0 else np.concatenate([own, _ragged(searcher, query, self.seen_BH)], axis=1)
+        )
+
+    def joined(self, scores_BC: NDArray[np.float32], seen_weight: float, k: int) -> Hits:
+        """The k best by these scores, to which those of what was seen get `seen_weight`.
+
+        What was brought beyond follows in its own order, by scores that say no more: the lowest less 1, 2, 3, ..
+        `Hits.scored` has what was seen in addition.
+        """
+        num_judged = scores_BC.shape[1] - self.seen_BH.shape[1]
+        items_BC, scored = self.items_BC(num_judged), self.brought.scored + (self.seen_BH >= 0).sum(axis=1)
+        if self.seen_BH.shape[1]:
+            added = np.float32(seen_weight) * (np.float32(1) if self.times_BH is None else self.times_BH)
+            scores_BC = np.concatenate([scores_BC[:, :num_judged], scores_BC[:, num_judged:] + added], axis=1)
+        rest = self.brought.items[:, num_judged:k]
+        if rest.shape[1] == 0:
+            hits = sort_candidates(items_BC, scores_BC, k)
+            return Hits(hits.items, hits.scores, scored)
+        best = sort_candidates(items_BC, scores_BC, items_BC.shape[1])
+        lowest = np.where(best.items >= 0, best.scores, np.float32(np.inf)).min(axis=1, keepdims=True, initial=np.inf)
+        below = np.where(rest >= 0, lowest - np.arange(1, rest.shape[1] + 1, dtype=np.float32), np.float32(-np.inf))
+        items, scores = np.concatenate([best.items, rest], axis=1), np.concatenate([best.scores, below], axis=1)
+        # What there is, in this order; a row may lack some before the rest.
+        order = np.argsort(items < 0, axis=1, kind="stable")[:, :k]
+        found = np.take_along_axis(items, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        missing = max(0, k - items.shape[1])
+        return Hits(
+            np.pad(found[0], ((0, 0), (0, missing)), constant_values=-1),
+            np.pad(found[1].astype(np.float32), ((0, 0), (0, missing)), constant_values=-np.inf),
+            scored,
+        )
+
+
+def bring(
+    searcher: Searcher, query: Query, k: int, options: SearchOptions = SearchOptions(), *, apart: bool
+) -> Candidates:
+    """The k best of a searcher; with `apart`, of what was not seen, and all that was and may be shown besides."""
+    if not apart:
+        none = np.empty((len(query), 0), np.int32)
+        return Candidates(searcher.search(query, k, options), none, none.astype(np.float32))
+    seen = query.histories.distinct()
+    excluded = seen if options.excluded is None else seen.union(options.excluded)
+    brought = searcher.search(query, k, replace(options, excluded=excluded, explain=False))
+    return with_seen(searcher, query, brought, options)
+
+
+def with_seen(searcher: Searcher, query: Query, brought: Hits, options: SearchOptions = SearchOptions()) -> Candidates:
+    """What a searcher brought of what was not seen, and all that was and may be shown."""
+    seen = query.histories.distinct()
+    seen_BH = shown(seen.padded(int(seen.lengths.max(initial=0))), options)
+    scores_BH = searcher.score(query, seen_BH) if seen_BH.shape[1] else np.empty(seen_BH.shape, np.float32)
+    return Candidates(brought, seen_BH, scores_BH)
+
+
+def _ragged(searcher: Searcher, query: Query, items_BH: NDArray[np.int32]) -> NDArray[np.float32]:
+    """float32[B, H], a searcher's scores; rows of like length together where most places would be empty ones."""
+    counts = (items_BH >= 0).sum(axis=1)
+    if 2 * counts.sum() >= items_BH.size:
+        return searcher.score(query, items_BH)
+    scores_BH = np.full(items_BH.shape, -np.inf, np.float32)
+    for rows in np.array_split(np.argsort(counts, kind="stable"), -(-len(counts) // _ROWS)):
+        items = items_BH[rows]
+        places = np.argsort(items < 0, axis=1, kind="stable")[:, : counts[rows].max()]
+        scores = searcher.score(query.take(rows), np.take_along_axis(items, places, axis=1))
+        scores_BH[rows[:, None], places] = scores
+    return scores_BH
+
+
+def shown(seen_BH: NDArray[np.int32], options: SearchOptions) -> NDArray[np.int32]:
+    """`seen_BH` with -1 for what may not be shown; without a column where nothing may, as in answers of new items."""
+    if options.excluded is not None:
+        seen_BH[among(seen_BH, options.excluded)] = -1
+    if options.allowed is not None:
+        seen_BH[~options.allowed[seen_BH]] = -1
+    return seen_BH if (seen_BH >= 0).any() else seen_BH[:, :0]

@@ -1,0 +1,157 @@
+"""The weights of two stages: what is measured is what they answer, and the best are taken."""
+
+import numpy as np
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.fitting import blend
+from beamwood.fitting.blend import SEEN_WEIGHTS, StageWeights, Weights
+from beamwood.fitting.choose import validation
+from beamwood.fitting.stages import staged
+from beamwood.methods import cooccurrence, load_method, popularity
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.ranked import RankingSearcher
+from beamwood.retrieval.scorers import restore_scorer
+from beamwood.types import ItemLists
+
+NUM_USERS, NUM_ITEMS, MONITOR = 300, 90, "both/ndcg@20"
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=NUM_USERS, num_items=NUM_ITEMS, min_events=10, max_events=30), seed=1)
+    return disjoint_users(Dataset.from_log(read_log(market.log)))
+
+
+@pytest.fixture(scope="module")
+def retriever(split):
+    return cooccurrence.METHOD.fitted(split).searcher
+
+
+def ranker_of(scores_N):
+    """A ranker with one score an item, whoever asks."""
+    users = np.ones((NUM_USERS + 1, 1), np.float32)
+    scorer = restore_scorer({"kind": "graphrec"}, {"users": users, "items": np.float32(scores_N)[:, None]})
+    return RankingSearcher(scorer)
+
+
+def weights_of(split, retriever, num_candidates, weight=None, seen_weight=0.0, fitted=None):
+    options = {"monitor": MONITOR, "first_weight": weight, "seen_weight": seen_weight, "fitted": fitted}
+    return StageWeights(retriever, split.valid, num_candidates=num_candidates, **options)
+
+
+@pytest.mark.parametrize("num_candidates", [5, 40, 500])
+def test_what_is_measured_is_what_two_stages_answer(split, retriever, num_candidates):
+    ranker = ranker_of(np.random.default_rng(0).random(len(split.dataset.items)))
+    sought = weights_of(split, retriever, num_candidates)
+    weights, metrics = sought.best(ranker)
+    values = []
+    for given in sought.first_weights:
+        alone, measured = weights_of(split, retriever, num_candidates, given).best(ranker)
+        served = staged(retriever, ranker, alone, num_candidates=num_candidates)
+        assert alone == Weights(given, 0)
+        assert measured == pytest.approx(validation(lambda s=served: s, split.valid, 10**6, seed=0)())
+        values.append(measured[MONITOR])
+    assert metrics[MONITOR] == max(values)
+    assert weights.first == sought.first_weights[values.index(max(values))]
+
+
+def test_a_ranker_that_knows_nothing_leaves_the_retrievers_order(split, retriever):
+    noise = ranker_of(np.random.default_rng(1).random(len(split.dataset.items)))
+    weights, metrics = weights_of(split, retriever, 40).best(noise)
+    own = validation(lambda: retriever, split.valid, 10**6, seed=0)()
+    alone = weights_of(split, retriever, 40, 0.0).best(noise)[1]
+    assert weights.first > 0
+    assert metrics[MONITOR] >= own[MONITOR] - 1e-9
+    assert metrics[MONITOR] > alone[MONITOR] + 0.02
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.7])
+def test_what_was_seen_gets_the_best_of_its_weights(split, retriever, weight, monkeypatch):
+    ranker = ranker_of(np.random.default_rng(0).random(len(split.dataset.items)))
+    weights, metrics = weights_of(split, retriever, 40, weight, None).best(ranker)
+    values = {}
+    for given in SEEN_WEIGHTS:
+        served = staged(retriever, ranker, Weights(weight, given), num_candidates=40)
+        values[given] = validation(lambda s=served: s, split.valid, 10**6, seed=0)()
+        fixed = weights_of(split, retriever, 40, weight, given).best(ranker)
+        assert fixed == (Weights(weight, given), pytest.approx(values[given]))
+    assert values[weights.seen]["all/ndcg@20"] == max(each["all/ndcg@20"] for each in values.values())
+    assert metrics == pytest.approx(values[weights.seen])
+    assert weights.seen != 0
+    monkeypatch.setattr(blend, "_QUERIES_AT_A_TIME", 7)
+    assert weights_of(split, retriever, 40, weight, None).best(ranker) == (weights, pytest.approx(metrics))
+
+
+def test_histories_that_hold_less_than_was_consumed(split, retriever):
+    """As of long logs, whose histories are cut: what was not seen is then not all that was not consumed."""
+    valid = split.valid
+    cut = type(valid)(valid.users, valid.histories.last(2), valid.labels, valid.consumed)
+    ranker = ranker_of(np.random.default_rng(0).random(len(split.dataset.items)))
+    options = {"monitor": MONITOR, "first_weight": 0.7, "seen_weight": 3.0}
+    weights, metrics = StageWeights(retriever, cut, num_candidates=40, **options).best(ranker)
+    served = staged(retriever, ranker, weights, num_candidates=40)
+    assert metrics == pytest.approx(validation(lambda: served, cut, 10**6, seed=0)())
+
+
+def test_the_scale_of_a_fitted_models_scores_says_nothing(split, retriever):
+    """Weights grow with the scores, so that the order chosen is the same; scores alike leave the retriever's order."""
+    scores = np.random.default_rng(0).random(len(split.dataset.items))
+    chosen = {}
+    for scale in (1e-3, 1.0, 1e3):
+        ranker = ranker_of(scale * scores)
+        weights, metrics = weights_of(split, retriever, 40, None, None, ranker).best(ranker)
+        chosen[scale] = [weights.first / scale, weights.seen / scale, *metrics.values()]
+    assert chosen[1.0][0] > 0
+    assert chosen[1e-3] == pytest.approx(chosen[1.0], rel=1e-4)
+    assert chosen[1e3] == pytest.approx(chosen[1.0], rel=1e-4)
+    huge = ranker_of(1e12 * scores)
+    weights, _ = weights_of(split, retriever, 40, None, None, huge).best(huge)
+    staged(retriever, huge, weights, num_candidates=100)
+    flat = ranker_of(0 * scores)
+    own = validation(lambda: retriever, split.valid, 10**6, seed=0)()
+    weights, metrics = weights_of(split, retriever, 40, None, 0.0, flat).best(flat)
+    assert weights.first > 0
+    assert metrics[MONITOR] >= own[MONITOR] - 1e-9
+
+
+def test_scores_that_do_not_differ_leave_the_rankers(split):
+    flat = PopularitySearcher(np.ones(len(split.dataset.items)))
+    assert weights_of(split, flat, 40).first_weights == (0.0,)
+
+
+def test_two_stages_are_never_below_the_retriever_on_validation(split, tmp_path):
+    cooccurrence.METHOD.fitted(split).save(tmp_path / "first")
+    config = {"start.retriever": str(tmp_path / "first"), "model.width": 4, "model.attention": (4,), "model.mlp": (4,)}
+    config = load_method("two_stage").configured(config | {"loop.max_steps": 3, "choose.monitor": MONITOR})
+    both = load_method("two_stage").fitted(split, config, progress=False)
+    measured = [
+        validation(lambda s=s: s.searcher, split.valid, 10**6, seed=0)()[MONITOR]
+        for s in (both, beamwood.load(tmp_path / "first"))
+    ]
+    assert measured[0] >= measured[1] - 1e-9
+    assert both.metadata["training"]["retriever_weight"] == both.searcher.parts[0].weight
+    both.save(tmp_path / "both")
+    loaded = beamwood.load(tmp_path / "both")
+    assert loaded.searcher.parts[0].weight == both.searcher.parts[0].weight
+    assert loaded.searcher.seen_weight == both.searcher.seen_weight == both.metadata["training"]["repeat_weight"]
+    assert loaded.recommend(histories=[[1, 2]], k=8) == both.recommend(histories=[[1, 2]], k=8)
+    study = load_method("two_stage").fitted(split, config.changed({"choose.retriever_weight": 0.0}), progress=False)
+    assert study.searcher.parts[0].weight == 0
+
+
+def test_without_labels_there_is_nothing_to_choose_by(split):
+    bare = split.valid.take(np.arange(3))
+    bare = type(bare)(bare.users, bare.histories, ItemLists.empty(3), bare.consumed)
+    with pytest.raises(InputError, match="none of the 3 validation queries has a label"):
+        StageWeights(
+            popularity.METHOD.fitted(split).searcher,
+            bare,
+            num_candidates=5,
+            monitor=MONITOR,
+            first_weight=None,
+            seen_weight=None,
+        )
