@@ -166,7 +166,7 @@ class Log:
 
     @classmethod
     def write(cls, folder: Path, log: pl.DataFrame, items: pl.DataFrame) -> Log:
-        """Add what the cases look at: the boundary, a circumstance of each row, two columns of users."""
+        """Add what the cases look at: the boundary, a context of each row, two columns of users."""
         users = log["user_id"].unique().sort()
         place = pl.int_range(pl.len()).over("user_id")
         half = pl.when(place < pl.len().over("user_id") // 2).then(pl.lit("history")).otherwise(pl.lit("future"))

@@ -194,7 +194,7 @@ def quality(arguments: argparse.Namespace) -> None:
 
 def judged(searcher: Any, split: Any) -> dict[str, np.ndarray]:
     """NDCG and recall of every test user, training items taken out."""
-    result = evaluate(searcher, split.test, ks=CUTS, exclude_consumed=True)
+    result = evaluate(searcher, split.test, ks=CUTS, remove_seen=True)
     return {key: column for key, column in result.values.items() if key.split("@")[0] in ("ndcg", "recall")}
 
 

@@ -61,7 +61,7 @@ def judged(searcher: Any, split: Any, lists: Any) -> dict[str, np.ndarray]:
     from beamwood.evaluation.sampled import evaluate_sampled
 
     values = {f"sampled/{name}": column for name, column in evaluate_sampled(searcher, lists, ks=CUTS).items()}
-    whole = evaluate(searcher, split.test, ks=CUTS, exclude_consumed=True).values
+    whole = evaluate(searcher, split.test, ks=CUTS, remove_seen=True).values
     return values | {f"full/{name}": whole[name] for k in CUTS for name in (f"hit_rate@{k}", f"ndcg@{k}")}
 
 

@@ -152,7 +152,7 @@ def measured(retriever: Any, split: Any, rule: Any) -> tuple[dict[str, np.ndarra
     values["is_tail"] = rare.mask[split.test.labels.items]
     rows = np.unique(np.linspace(0, len(split.test) - 1, 2000).astype(np.int64))
     gap = tail_gap(searcher, split.test.take(rows).query(searcher.needs), rare.mask)
-    valid = evaluate(searcher, split.valid, ks=CUTS, exclude_consumed=False, batch_size=1024).values
+    valid = evaluate(searcher, split.valid, ks=CUTS, remove_seen=False, batch_size=1024).values
     of_tail = rare.mask[split.valid.labels.items]
     facts = {
         "tail_rule": rare.rule,

@@ -8,7 +8,7 @@ The split is that of disjoint users with seed 2026, which the retriever was fitt
 per-user metrics a training; `run` trains what the folder does not hold yet. What is trained on all pairs with drawn
 negatives does not depend on the number of candidates: it is trained once and judged at each. Every ranker is judged
 twice, by its own score alone as the study has it and with the retriever's added ("+ retriever"), this and the weight of
-what was had chosen on validation users.
+what was seen chosen on validation users.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ KINDS = {
     "neumf": lambda: ranking(NeuMf(NUM_USERS, NUM_ITEMS, factors=2, layers=(6, 4))),
     "din": din,
     "blend": lambda: Blend([Part(sasrec(), gate="history")], seen_weight=0.5, fallback=KINDS["popularity"]()),
-    "two-stage": lambda: Blend([Part(neighbours(), 0.0), Part(graphrec())], num_candidates=6),
+    "two_stage": lambda: Blend([Part(neighbours(), 0.0), Part(graphrec())], num_candidates=6),
     "two-stage-fitted": lambda: Blend([Part(tree(), 0.3), Part(two_tower("mf"))], seen_weight=-2.0, num_candidates=6),
 }
 

@@ -1,4 +1,4 @@
-"""What a fit was made from is known again: fitted folders, tables and circumstances that have changed are refused."""
+"""What a fit was made from is known again: fitted folders, tables and context that have changed are refused."""
 
 import numpy as np
 import polars as pl
@@ -72,7 +72,7 @@ def test_another_content_of_a_table_ends_the_run_on_the_old_one(folder, capsys):
     again = fit(
         folder, "both", "two_stage", *stages, "--resume", "--overwrite", settings=[*columns, "loop.max_steps=4"]
     )
-    assert "other columns of items, users or circumstances" in refused(capsys, again)
+    assert "other columns of items, users or context" in refused(capsys, again)
 
 
 def test_circumstances_that_have_changed_are_not_judged(folder, capsys):

@@ -46,7 +46,7 @@ def test_fit_evaluate_recommend(market, fitted, capsys):
     assert capsys.readouterr().out.count("prefixes of two items or more") == 3
     assert beamwood("evaluate", fitted, "--k", "5", "--html", market / "nowhere" / "page.html") == 2
     assert beamwood("evaluate", fitted, "--k", "5") == 0
-    assert "consumed items taken out" in capsys.readouterr().out
+    assert "seen items removed" in capsys.readouterr().out
     assert beamwood("recommend", fitted, "--user", "3", "--user", "7", "-k", "4", "--json") == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["query"] for row in rows] == ["3", "7"]
@@ -145,7 +145,7 @@ def test_compare_adds_scores(market, capsys, tmp_path):
     assert json.loads(captured.out)["training"].keys() >= {
         "decay",
         "cooccurrence/retriever_weight",
-        "popularity/repeat_weight",
+        "popularity/seen_weight",
     }
     assert beamwood("evaluate", tmp_path / "three", "--k", "10", "--json") == 0
     views = json.loads(capsys.readouterr().out)["views"]
@@ -160,7 +160,7 @@ def test_compare_adds_scores(market, capsys, tmp_path):
         (
             0.02,
             -0.01,
-            "Do not use the tree with consumed items taken out. dtr is significantly below counts (new: -0.0100), and "
+            "Do not use the tree with seen items removed. dtr is significantly below counts (new: -0.0100), and "
             "above counts (all: +0.0200), in f@20.",
         ),
         (0.0, 0.0, "dtr differs significantly from no rival in f@20; the simplest"),

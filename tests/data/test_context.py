@@ -1,4 +1,4 @@
-"""Columns of circumstances stay beside the events they belong to, whatever the split takes."""
+"""Columns of context stay beside the events they belong to, whatever the split takes."""
 
 import numpy as np
 import polars as pl

@@ -41,7 +41,7 @@ def test_disjoint_users_follow_the_definition(seed):
             events = data.histories[user]
             middle = len(events) // 2
             assert list(queries.histories[row]) == list(events[:middle][-69:])
-            assert list(queries.consumed[row]) == list(events[:middle])
+            assert list(queries.seen[row]) == list(events[:middle])
             assert list(queries.labels[row]) == sorted(set(events[middle:].tolist()))
     assert len(split.valid) + len(split.test) + split.report["users_without_both_halves"] == n - int(0.8 * n)
 
@@ -160,9 +160,9 @@ def test_popularity_has_the_known_figures(name, boundary, distinct, expected):
     best = np.argsort(-np.bincount(taken.items, minlength=dataset.num_items), kind="stable")[:1000]
 
     def f_at_20(query, leave_out):
-        consumed = split.test.consumed[query] if leave_out else []
+        seen = split.test.seen[query] if leave_out else []
         labels = split.test.labels[query]
-        return 2 * len(np.intersect1d(best[~np.isin(best, consumed)][:20], labels)) / (20 + len(labels))
+        return 2 * len(np.intersect1d(best[~np.isin(best, seen)][:20], labels)) / (20 + len(labels))
 
     for leave_out, figure in zip((False, True), expected, strict=True):
         measured = np.mean([f_at_20(query, leave_out) for query in range(len(split.test))])

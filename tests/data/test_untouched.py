@@ -1,4 +1,4 @@
-"""Items that a user has not had, against plain sets."""
+"""Items that a user has not seen, against plain sets."""
 
 import numpy as np
 import pytest

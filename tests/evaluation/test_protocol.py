@@ -40,14 +40,14 @@ SINES = Sines()
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.booleans())
-def test_streaming_equals_plain_loops(seed, batch_size, exclude_consumed):
+def test_streaming_equals_plain_loops(seed, batch_size, remove_seen):
     queries = make_queries(seed)
     judged = [q for q in range(17) if len(queries.labels[q])]
     measured = evaluate(
         SINES,
         queries,
         ks=(3, 8),
-        exclude_consumed=exclude_consumed,
+        remove_seen=remove_seen,
         batch_size=batch_size,
         tail=RARE,
     )
@@ -57,23 +57,21 @@ def test_streaming_equals_plain_loops(seed, batch_size, exclude_consumed):
     shown = np.zeros(NUM_ITEMS)
     for place, q in enumerate(judged):
         row = ItemLists.from_lists([queries.histories[q]])
-        best = SINES.search(Query.of(row), 8, SearchOptions(row if exclude_consumed else None)).items[0]
+        best = SINES.search(Query.of(row), 8, SearchOptions(row if remove_seen else None)).items[0]
         wanted = set(queries.labels[q].tolist())
         hits = len(wanted & set(best.tolist()))
         assert measured.values["f@8"][place] == pytest.approx(2 * hits / (8 + len(wanted)))
         shown[best] += 1
     assert measured.overall["coverage@8"] == pytest.approx(np.mean(shown > 0))
     assert measured.overall["tail_share@8"] == pytest.approx(shown[-5:].sum() / shown.sum())
-    assert measured.scored == pytest.approx(
-        np.mean([NUM_ITEMS - len(queries.consumed[q]) * exclude_consumed for q in judged])
-    )
+    assert measured.scored == pytest.approx(np.mean([NUM_ITEMS - len(queries.seen[q]) * remove_seen for q in judged]))
 
 
 def test_both_views_in_one_call_and_as_dict():
     both = evaluate_both(SINES, make_queries(0), ks=(5,), tail=RARE)
     assert list(both) == ["all", "new"]
     document = both["new"].as_dict()
-    assert document["protocol"]["consumed"] == "consumed items taken out"
+    assert document["protocol"]["seen"] == "seen items removed"
     assert document["protocol"]["tail_rule"] == RARE.rule
     assert document["metrics"]["f@5"] == both["new"].means()["f@5"]
     assert both["all"].means() != both["new"].means()
@@ -83,7 +81,7 @@ def test_allowed_reaches_the_search():
     allowed = np.zeros(NUM_ITEMS, bool)
     allowed[[2, 7]] = True
     options = SearchOptions(allowed=allowed)
-    measured = evaluate(SINES, make_queries(1), ks=(4,), exclude_consumed=False, options=options, tail=RARE)
+    measured = evaluate(SINES, make_queries(1), ks=(4,), remove_seen=False, options=options, tail=RARE)
     assert measured.overall["gini@4"] == pytest.approx(1 - 2 / NUM_ITEMS)
     assert measured.overall["coverage@4"] == pytest.approx(2 / NUM_ITEMS)
 
@@ -94,7 +92,7 @@ def test_a_search_that_ignores_exclusions_is_refused():
             return super().search(query, k, replace(options, excluded=None))
 
     with pytest.raises(InputError, match="excluded items"):
-        evaluate(Dishonest(), make_queries(2), ks=(20,), exclude_consumed=True)
+        evaluate(Dishonest(), make_queries(2), ks=(20,), remove_seen=True)
 
 
 def test_an_answer_of_the_wrong_shape_or_range_is_refused():
@@ -108,21 +106,21 @@ def test_an_answer_of_the_wrong_shape_or_range_is_refused():
             return Hits(hits.items + NUM_ITEMS, hits.scores, hits.scored)
 
     with pytest.raises(InputError, match="answered with shape"):
-        evaluate(Short(), make_queries(2), ks=(5,), exclude_consumed=False)
+        evaluate(Short(), make_queries(2), ks=(5,), remove_seen=False)
     with pytest.raises(InputError, match="catalogue ends at 24"):
-        evaluate(Beyond(), make_queries(2), ks=(5,), exclude_consumed=False, tail=RARE)
+        evaluate(Beyond(), make_queries(2), ks=(5,), remove_seen=False, tail=RARE)
 
 
 def test_wrong_arguments_are_refused():
     queries = make_queries(3)
     with pytest.raises(InputError, match="k=0 is below 1"):
-        evaluate(SINES, queries, ks=(0, 5), exclude_consumed=False)
+        evaluate(SINES, queries, ks=(0, 5), remove_seen=False)
     with pytest.raises(InputError, match="k=26 is above the 25 items"):
-        evaluate(SINES, queries, ks=(26,), exclude_consumed=False, tail=RARE)
+        evaluate(SINES, queries, ks=(26,), remove_seen=False, tail=RARE)
     with pytest.raises(InputError, match="ks is empty"):
-        evaluate(SINES, queries, ks=(), exclude_consumed=False)
+        evaluate(SINES, queries, ks=(), remove_seen=False)
     with pytest.raises(InputError, match="batch_size=0"):
-        evaluate(SINES, queries, exclude_consumed=False, batch_size=0)
+        evaluate(SINES, queries, remove_seen=False, batch_size=0)
     queries = replace(queries, labels=ItemLists.empty(17))
     with pytest.raises(InputError, match="none of the 17 queries has a label"):
-        evaluate(SINES, queries, ks=(5,), exclude_consumed=False)
+        evaluate(SINES, queries, ks=(5,), remove_seen=False)

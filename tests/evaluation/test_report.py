@@ -28,7 +28,7 @@ def view(value):
     return {
         "metrics": {"f@20": value},
         "interval_95": {"f@20": [value - 0.01, value + 0.01]},
-        "protocol": {"consumed": "left in", "queries": 9, "candidates": "all", "tail_rule": "bottom 20 %"},
+        "protocol": {"seen": "left in", "queries": 9, "candidates": "all", "tail_rule": "bottom 20 %"},
     }
 
 

@@ -15,7 +15,7 @@ QUERIES = Queries(
     users=np.array([4, 9, 7]),
     histories=ItemLists.from_lists([[1, 2], [3], [5, 6, 7]]),
     labels=ItemLists.from_lists([[0, 8], [4], [9]]),
-    consumed=ItemLists.from_lists([[1, 2, 29], [3], [5, 6, 7]]),
+    seen=ItemLists.from_lists([[1, 2, 29], [3], [5, 6, 7]]),
 )
 
 
@@ -45,7 +45,7 @@ def test_lists_hold_nothing_that_is_known():
     lists = Sampled(QUERIES, NUM_ITEMS, num_negatives=20, seed=3)
     assert lists.rows_P.tolist() == [0, 0, 1, 2]
     for row, items in zip(lists.rows_P, lists.items_PM, strict=True):
-        known = set(QUERIES.consumed[row].tolist()) | set(QUERIES.labels[row].tolist())
+        known = set(QUERIES.seen[row].tolist()) | set(QUERIES.labels[row].tolist())
         assert len(set(items[1:])) == 20
         assert not set(items[1:]) & known
         assert items[0] in QUERIES.labels[row]
@@ -92,10 +92,10 @@ def test_validation_knows_what_it_measures():
 
 def test_validation_of_one_who_has_had_nearly_everything():
     """The fix is that of a training, which has no --sampled to leave out; a label taken before is one item, not two."""
-    almost = replace(QUERIES, consumed=ItemLists.from_lists([np.arange(NUM_ITEMS - 9)] * len(QUERIES)))
+    almost = replace(QUERIES, seen=ItemLists.from_lists([np.arange(NUM_ITEMS - 9)] * len(QUERIES)))
     measure = sampled_validation(lambda: Table(), almost, NUM_ITEMS, num_users=3, seed=0, monitor="sampled/ndcg@5")
     assert "sampled/ndcg@5" in measure()
-    every = replace(QUERIES, consumed=ItemLists.from_lists([np.arange(NUM_ITEMS)] * len(QUERIES)))
+    every = replace(QUERIES, seen=ItemLists.from_lists([np.arange(NUM_ITEMS)] * len(QUERIES)))
     with pytest.raises(InputError, match=r"leaves 0 of .* set validation=full and monitor=new/ndcg@20"):
         sampled_validation(lambda: Table(), every, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndcg@5")
     with pytest.raises(InputError, match=r"leaves 2 of 7 items to draw"):

@@ -87,7 +87,7 @@ def test_errors_in_loops(monkeypatch, rows):
     report = decompose(searcher, queries, ks=(1, 3), one_stage_queries=100)
     missed, wrong, own, alone, pairs = 0, 0, 0, 0, 0
     for query, user in enumerate(queries.users):
-        free = [i for i in range(NUM_ITEMS) if i not in queries.consumed[query]]
+        free = [i for i in range(NUM_ITEMS) if i not in queries.seen[query]]
         retrieved = sorted(free, key=lambda i, u=user: -retriever.table[u, i])[:6]
         ranked = sorted(retrieved, key=lambda i, u=user: (-ranker.table[u, i], i))
         whole = sorted(free, key=lambda i, u=user: (-ranker.table[u, i], i))
@@ -140,8 +140,8 @@ def test_a_ranker_behind_everything_is_the_ranker():
     queries, retriever, ranker = case(5)
     searcher = staged(retriever, ranker, num_candidates=NUM_ITEMS)
     query = Query(queries.users, queries.histories)
-    hits = searcher.search(query, 5, SearchOptions(queries.consumed))
-    best = top_k(ranker.table[queries.users], 5, excluded=queries.consumed)
+    hits = searcher.search(query, 5, SearchOptions(queries.seen))
+    best = top_k(ranker.table[queries.users], 5, excluded=queries.seen)
     assert np.array_equal(hits.items, best.items)
     report = decompose(searcher, queries, ks=[1], one_stage_queries=100)
     assert report.miss == 0

@@ -83,7 +83,7 @@ def test_popularity_counts_users_once():
 def test_one_value_is_a_grid(split):
     fitted = beamwood.fit(split, "cooccurrence", {"model.shrinkage": 5, "model.decay": 0.9, "model.seen": "last"})
     chosen = fitted.metadata["training"]
-    assert (chosen["shrinkage"], chosen["decay"], chosen["repeats"]) == (5.0, 0.9, "last")
+    assert (chosen["shrinkage"], chosen["decay"], chosen["seen"]) == (5.0, 0.9, "last")
 
 
 def test_whatever_a_user_has_had_is_left_out(tmp_path):

@@ -45,7 +45,7 @@ def make_task(split, **changes):
 
 
 def f20(retriever, queries):
-    return evaluate(retriever.searcher, queries, ks=(20,), exclude_consumed=False).means()["f@20"]
+    return evaluate(retriever.searcher, queries, ks=(20,), remove_seen=False).means()["f@20"]
 
 
 @pytest.mark.slow

@@ -60,9 +60,9 @@ def test_learns_what_goes_together_and_is_saved(split, tmp_path):
     from beamwood.evaluation.protocol import evaluate
 
     retriever = load_method("ease").fitted(split)
-    ours = evaluate(retriever.searcher, split.test, ks=(20,), exclude_consumed=True).means()["f@20"]
+    ours = evaluate(retriever.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"]
     popular = load_method("popularity").fitted(split)
-    assert ours > evaluate(popular.searcher, split.test, ks=(20,), exclude_consumed=True).means()["f@20"]
+    assert ours > evaluate(popular.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"]
     assert retriever.metadata["training"]["regularisation"] in (300.0, 1000.0)
     retriever.save(tmp_path / "ease")
     again = Retriever.load(tmp_path / "ease")

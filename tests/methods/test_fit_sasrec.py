@@ -36,9 +36,7 @@ def test_learns_the_market(split):
         progress=False,
     )
     popular = load_method("popularity").fitted(split)
-    f20 = [
-        evaluate(r.searcher, split.test, ks=(20,), exclude_consumed=True).means()["f@20"] for r in (retriever, popular)
-    ]
+    f20 = [evaluate(r.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"] for r in (retriever, popular)]
     assert f20[0] > f20[1] + 0.01
 
 

@@ -82,9 +82,7 @@ def test_learns_the_market(negatives):
     config = Config(**(SMALL | sizes), **{"loss.negatives": negatives, "loop.max_epochs": 3, "loss.mask_known": False})
     retriever = fit(split, config, progress=False)
     popular = load_method("popularity").fitted(split)
-    f20 = [
-        evaluate(r.searcher, split.test, ks=(20,), exclude_consumed=True).means()["f@20"] for r in (retriever, popular)
-    ]
+    f20 = [evaluate(r.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"] for r in (retriever, popular)]
     # Uncorrected negatives push popular items down; so does G-Tower where every batch holds every item, so that all
     # gaps are 1. On a market this small that costs more than the rest learns.
     biased = negatives in ("ssl", "g-tower")
@@ -314,7 +312,7 @@ def test_a_started_mean_is_right_before_it_has_learned(groups):
     for start in ("transitions", "random"):
         config = Config(**SMALL, **{"start.items": start, "loop.max_steps": 1, "optimiser.learning_rate": 1e-9})
         retriever = fit(groups, config, progress=False)
-        found[start] = evaluate(retriever.searcher, groups.test, ks=(5,), exclude_consumed=True).means()
+        found[start] = evaluate(retriever.searcher, groups.test, ks=(5,), remove_seen=True).means()
     # Five of the group's other items, of which the labels are some.
     assert found["transitions"]["precision@5"] > 2 * found["random"]["precision@5"]
 
@@ -334,7 +332,7 @@ def test_what_was_had_is_weighed(groups, tower, tmp_path):
     searcher, queries = retriever.searcher, split.test
     # Nobody takes an item twice.
     assert searcher.seen_weight < 0
-    assert retriever.metadata["training"]["repeat_weight"] == searcher.seen_weight
+    assert retriever.metadata["training"]["seen_weight"] == searcher.seen_weight
     retriever.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved").searcher
     assert loaded.seen_weight == searcher.seen_weight

@@ -84,7 +84,7 @@ def test_an_index_is_one_file(split, tmp_path):
     assert not any("bucket_index" in path.read_text() for path in source.rglob("*.py"))
     fitted = beamwood.fit(split, str(FILE), SMALL, progress=False)
     assert fitted.searcher.first.index.name == "buckets"
-    assert "f@20" in evaluate(fitted.searcher, split.test, ks=(20,), exclude_consumed=False).means()
+    assert "f@20" in evaluate(fitted.searcher, split.test, ks=(20,), remove_seen=False).means()
     fitted.save(tmp_path / "saved")
     users = fitted.users.ids.head(5)
     with pytest.raises(ArtefactError, match=r"index 'buckets' is unknown.*bucket_index\.py, which is not run"):

@@ -60,7 +60,7 @@ def split():
 def test_it_is_trained_updated_saved_and_loaded(split, tmp_path, file):
     retriever = beamwood.fit(split, file, SMALL | {"tree.updates": 1}, progress=False)
     assert retriever.metadata["training"]["tree_updates"] == 1
-    assert "f@20" in evaluate(retriever.searcher, split.test, ks=(20,), exclude_consumed=False).means()
+    assert "f@20" in evaluate(retriever.searcher, split.test, ks=(20,), remove_seen=False).means()
     retriever.save(tmp_path / "saved")
     users = retriever.users.ids.head(5)
     before = retriever.recommend(users=users, k=5)

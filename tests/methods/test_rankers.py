@@ -150,7 +150,7 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
     every, kept = tasks["all"].examples, tasks["harmonised"].examples
     asked = list(retrieved(tasks["all"], searcher))
     hits = np.array([hit for _, _, hit in asked])
-    assert any((hit & ~np.isin(target, new)).any() for target, new, hit in asked)  # what was had comes back
+    assert any((hit & ~np.isin(target, new)).any() for target, new, hit in asked)  # what was seen comes back
     assert np.array_equal(kept.stop, every.stop[hits.any(axis=1)])
     assert np.array_equal(tasks["harmonised"].weights_ET, hits[hits.any(axis=1)])
     assert np.isclose(tasks["harmonised"].recall, np.mean(hits))
@@ -168,7 +168,7 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
 def retrieved(task, searcher):
     """Each example's targets, what the retriever brings when asked with the user's whole past, and which it brings.
 
-    A target that was had is looked for where what was had is left in.
+    A target that was seen is looked for where what was seen is left in.
     """
     source = task.examples.source
     for row, (user, stop) in enumerate(zip(task.examples.users, task.examples.stop, strict=True)):
@@ -412,7 +412,7 @@ def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
     both = STAGES_OF.fitted(split, config.changed({"choose.retriever_weight": 0, "choose.seen_weight": 0}))
     part = split.test.take(np.arange(20))
     query = Query(part.users, part.histories)
-    found = both.searcher.search(query, 10, SearchOptions(part.consumed, explain=True))
+    found = both.searcher.search(query, 10, SearchOptions(part.seen, explain=True))
     candidates = found.parts[0].hits
     scores = model.searcher.score(query, candidates.items)
     best = np.take_along_axis(candidates.items, np.argsort(-scores, axis=1, kind="stable")[:, :10], axis=1)
@@ -453,7 +453,7 @@ def test_any_fitted_retriever_goes_behind_another(dataset, first, tmp_path, name
     both = STAGES_OF.fitted(split, config)
     part, searcher = split.test.take(np.arange(20)), both.searcher
     query = Query(part.users, part.histories)
-    found = searcher.search(query, 10, SearchOptions(part.consumed, explain=True))
+    found = searcher.search(query, 10, SearchOptions(part.seen, explain=True))
     candidates = found.parts[0].hits
     scores = fitted.searcher.score(query, candidates.items)
     total = scores + np.float32(searcher.parts[0].weight) * candidates.scores
@@ -584,7 +584,7 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
         assert np.mean([item % 2 == rest for item in found]) > 0.9
     loaded = beamwood.load(out)
     either = loaded.recommend(users=[1, 2], k=5)
-    assert len(either.item_ids) == 2  # nothing known of the circumstances
+    assert len(either.item_ids) == 2  # nothing known of the context
     with pytest.raises(InputError, match=r"column 'devise'.*'device'"):
         loaded.recommend(users=[1], k=5, context={"devise": ["tv"]})
     with pytest.raises(InputError, match="'device' needs a list of 2 values"):

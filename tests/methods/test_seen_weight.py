@@ -51,12 +51,12 @@ def chosen(searcher, queries):
 def test_the_weight_is_the_best_there_is(case, monkeypatch):
     again, split, retriever = case
     searcher, kept = retriever.searcher, retriever.searcher.seen_weight
-    assert kept == retriever.metadata["training"]["repeat_weight"]
+    assert kept == retriever.metadata["training"]["seen_weight"]
     assert (kept > 0) if again else (kept < 0)
     values = {}
     for weight in SEEN_WEIGHTS:
         searcher.seen_weight = weight
-        values[weight] = evaluate(searcher, split.valid, ks=(20,), exclude_consumed=False).means()["f@20"]
+        values[weight] = evaluate(searcher, split.valid, ks=(20,), remove_seen=False).means()["f@20"]
     searcher.seen_weight = kept
     assert values[kept] == max(values.values())
     assert values[kept] > values[0.0]
@@ -70,9 +70,9 @@ def test_answers_without_what_was_had_do_not_change(case, tmp_path):
     loaded = beamwood.load(tmp_path / "saved").searcher
     assert loaded.seen_weight == retriever.searcher.seen_weight
     test = split.test
-    ours = loaded.search(test.query(loaded.needs), 20, SearchOptions(test.consumed))
+    ours = loaded.search(test.query(loaded.needs), 20, SearchOptions(test.seen))
     loaded.seen_weight = 0.0
-    plain = loaded.search(test.query(loaded.needs), 20, SearchOptions(test.consumed))
+    plain = loaded.search(test.query(loaded.needs), 20, SearchOptions(test.seen))
     assert np.array_equal(ours.items, plain.items)
     assert np.allclose(ours.scores, plain.scores, rtol=1e-5, atol=1e-6)
 

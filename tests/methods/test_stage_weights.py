@@ -87,9 +87,9 @@ def test_what_was_seen_gets_the_best_of_its_weights(split, retriever, weight, mo
 
 
 def test_histories_that_hold_less_than_was_consumed(split, retriever):
-    """As of long logs, whose histories are cut: what was not seen is then not all that was not consumed."""
+    """As of long logs, whose histories are cut: what was not seen is then not all that was not seen."""
     valid = split.valid
-    cut = type(valid)(valid.users, valid.histories.last(2), valid.labels, valid.consumed)
+    cut = type(valid)(valid.users, valid.histories.last(2), valid.labels, valid.seen)
     ranker = ranker_of(np.random.default_rng(0).random(len(split.dataset.items)))
     options = {"monitor": MONITOR, "first_weight": 0.7, "seen_weight": 3.0}
     weights, metrics = StageWeights(retriever, cut, num_candidates=40, **options).best(ranker)
@@ -137,7 +137,7 @@ def test_two_stages_are_never_below_the_retriever_on_validation(split, tmp_path)
     both.save(tmp_path / "both")
     loaded = beamwood.load(tmp_path / "both")
     assert loaded.searcher.parts[0].weight == both.searcher.parts[0].weight
-    assert loaded.searcher.seen_weight == both.searcher.seen_weight == both.metadata["training"]["repeat_weight"]
+    assert loaded.searcher.seen_weight == both.searcher.seen_weight == both.metadata["training"]["seen_weight"]
     assert loaded.recommend(histories=[[1, 2]], k=8) == both.recommend(histories=[[1, 2]], k=8)
     study = load_method("two_stage").fitted(split, config.changed({"choose.retriever_weight": 0.0}), progress=False)
     assert study.searcher.parts[0].weight == 0
@@ -145,7 +145,7 @@ def test_two_stages_are_never_below_the_retriever_on_validation(split, tmp_path)
 
 def test_without_labels_there_is_nothing_to_choose_by(split):
     bare = split.valid.take(np.arange(3))
-    bare = type(bare)(bare.users, bare.histories, ItemLists.empty(3), bare.consumed)
+    bare = type(bare)(bare.users, bare.histories, ItemLists.empty(3), bare.seen)
     with pytest.raises(InputError, match="none of the 3 validation queries has a label"):
         StageWeights(
             popularity.METHOD.fitted(split).searcher,

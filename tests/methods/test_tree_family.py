@@ -89,7 +89,7 @@ def configured(method, changes, **more):
 
 
 def f20(retriever, queries):
-    return evaluate(retriever.searcher, queries, ks=(20,), exclude_consumed=True).means()["f@20"]
+    return evaluate(retriever.searcher, queries, ks=(20,), remove_seen=True).means()["f@20"]
 
 
 @pytest.mark.parametrize(("method", "changes"), VARIANTS)

@@ -1,4 +1,4 @@
-"""Where what was had comes again, a tree's search has the history's own items among its candidates."""
+"""Where what was seen comes again, a tree's search has the history's own items among its candidates."""
 
 import copy
 import pickle

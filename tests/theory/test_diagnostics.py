@@ -37,7 +37,7 @@ def test_a_wide_beam_is_exact(case):
 
 
 def test_the_beam_is_judged_without_the_historys_own_items(case):
-    """A search brings them too where what was had comes again; the beam's losses are of the beam."""
+    """A search brings them too where what was seen comes again; the beam's losses are of the beam."""
     _, histories, labels = case
     tree, weights, _ = random_case(1, num_items=120, num_rows=1, similarity=4)
     weights = with_term(weights, "seen", weights=np.full(weights.history_length, 1000, np.float32))

@@ -180,7 +180,7 @@ def write_report(path: str, document: dict[str, Any], rule: str, measured: Measu
         groups["test users with a tail label"] = document["tail"]["views"]
         parts.append(f"<p>{with_tail_label(document['tail']['queries'])}</p>")
     for who, views in groups.items():
-        parts += [metric_table(f"{who}, {view['protocol']['consumed']}", method, view) for view in views.values()]
+        parts += [metric_table(f"{who}, {view['protocol']['seen']}", method, view) for view in views.values()]
     gap = measured.gap
     if gap is not None:
         parts += [gap.figure(), f"<p>Probabilities: {escape.escape(gap.made_by)}; {len(gap.gaps)} test users.</p>"]

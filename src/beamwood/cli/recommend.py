@@ -34,7 +34,7 @@ def recommend(
     include_seen: Annotated[bool, typer.Option("--include-seen", help="Also what the history holds.")] = False,
     context: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--context", help="A circumstance of the asking, as column=value, where the model looks at it."),
+        typer.Option("--context", help="A column of the context, as column=value, where the model looks at it."),
     ] = None,
     on_unknown: Annotated[str, typer.Option("--on-unknown", help="error or ignore.")] = "error",
     method: o.MethodFile = None,

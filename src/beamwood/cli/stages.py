@@ -49,7 +49,7 @@ class TwoStages:
         """What was measured, and the retriever's part."""
         report = self.report
         return (
-            f"two stages on {report.pairs:,} labels of {report.queries:,} queries, consumed items taken out: the "
+            f"two stages on {report.pairs:,} labels of {report.queries:,} queries, seen items removed: the "
             f"retriever misses {report.miss:.4f} with {report.num_candidates} candidates (ceiling {report.ceiling:.4f})"
         )
 
@@ -120,7 +120,7 @@ def measure_margins(searcher: Blend, split: Split) -> MarginReport | None:
     judged = np.flatnonzero(split.test.labels.lengths > 0)
     part = split.test.take(judged[evenly(len(judged), _MARGIN_QUERIES)])
     k = min(searcher.num_candidates or searcher.num_items, searcher.num_items)
-    return margin_report(searcher.first, part.histories, part.labels, k=k, excluded=part.consumed)
+    return margin_report(searcher.first, part.histories, part.labels, k=k, excluded=part.seen)
 
 
 def cut_in_words(cut: StagesAtCut) -> list[str]:

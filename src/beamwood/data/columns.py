@@ -32,7 +32,7 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
 class ColumnNames:
     """The columns to read; for None an alias is looked for, and there is no time or weight where none is found.
 
-    `context`: columns that say in which circumstances an item was taken, such as the device; read as they are.
+    `context`: columns that say in which context an item was taken, such as the device; read as they are.
     """
 
     user: str | None = None

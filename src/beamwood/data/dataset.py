@@ -69,7 +69,7 @@ class Dataset:
     """Users' histories, oldest first; ties in time keep the log's order.
 
     `histories` one row a user index; beside its entries `times` int64, `in_history` bool (the boundary column) and
-    `context`, the log's columns of circumstances.
+    `context`, the log's columns of the context.
     `user_table`: columns of users, aligned with the user index. `report`: what was read and noted, JSON-able.
     """
 
@@ -125,8 +125,8 @@ class Dataset:
             report["users_not_in_table"] = int((~users.ids.is_in(listed.frame["user"].implode())).sum())
             report["users_of_another_type"] = len(listed.strange)
         codes = {"user": users.encode(frame["user"]), "item": catalogue.encode(frame["item"])}
-        circumstances = [name for name in frame.columns if name.startswith(CONTEXT)]
-        beside = [name for name in frame.columns if name in ("time", "history")] + circumstances
+        context = [name for name in frame.columns if name.startswith(CONTEXT)]
+        beside = [name for name in frame.columns if name in ("time", "history")] + context
         coded = pl.DataFrame(codes).hstack([frame[name] for name in beside])
         # Two stable sorts of one key take a quarter of the time of one sort of two keys.
         for key in ("time", "user"):
@@ -138,7 +138,7 @@ class Dataset:
             histories=ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), coded["item"].to_numpy()),
             times=coded["time"].to_numpy() if "time" in coded.columns else None,
             in_history=coded["history"].to_numpy() if "history" in coded.columns else None,
-            context=coded.select(pl.col(circumstances).name.map(_plain)) if circumstances else None,
+            context=coded.select(pl.col(context).name.map(_plain)) if context else None,
             item_table=item_table,
             user_table=people,
             report=report,
@@ -182,12 +182,12 @@ class Dataset:
         return digest.hexdigest()
 
     def tables_digest(self) -> str:
-        """sha256 of what the fingerprint leaves aside: the tables of items and users, and the circumstances."""
+        """sha256 of what the fingerprint leaves aside: the tables of items and users, and the context."""
         tables = (None if self.item_table is None else self.item_table.frame, self.user_table, self.context)
         return hashlib.sha256(repr([None if t is None else frame_digest(t) for t in tables]).encode()).hexdigest()
 
     def context_digests(self) -> dict[str, str]:
-        """sha256 of each column of circumstances by its name."""
+        """sha256 of each column of the context by its name."""
         return (
             {} if self.context is None else {name: column_digest(self.context[name]) for name in self.context.columns}
         )

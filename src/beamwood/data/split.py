@@ -22,14 +22,14 @@ __all__ = ["SPLITS", "Queries", "Split", "by_boundary", "by_time", "disjoint_use
 class Queries:
     """What a retriever is asked: who (`users` int64[Q]), with what `histories`, to find which distinct `labels`.
 
-    `consumed` is what "consumed items taken out" takes out. `context`: one row a query, that of its first label, where
+    `seen` is what "seen items removed" takes out. `context`: one row a query, that of its first label, where
     the log has such columns.
     """
 
     users: NDArray[np.int64]
     histories: ItemLists
     labels: ItemLists
-    consumed: ItemLists
+    seen: ItemLists
     context: pl.DataFrame | None = None
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class Queries:
             users=self.users[rows],
             histories=self.histories.take(rows),
             labels=self.labels.take(rows),
-            consumed=self.consumed.take(rows),
+            seen=self.seen.take(rows),
             context=None if self.context is None else self.context[rows],
         )
 
@@ -74,7 +74,7 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
 
     `p = default_rng(seed).permutation(sorted user ids)`, cut at `int(.8 n)` and `int(.9 n)`. A query's history is the
     last `history_length` items of the first half (`n // 2` events, or the rows that the boundary column calls
-    history), its labels the set of the rest, its consumed items the whole first half. Source: DTR, section 6.1.
+    history), its labels the set of the rest, its seen items the whole first half. Source: DTR, section 6.1.
     """
     _check(dataset, seed)
     if not isinstance(history_length, int | np.integer) or history_length < 1:
@@ -95,7 +95,7 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
             users=rows,
             histories=histories.slices(np.maximum(start, stop - history_length), stop),
             labels=histories.slices(stop, end).distinct(),
-            consumed=histories.slices(start, stop),
+            seen=histories.slices(start, stop),
             context=_context(dataset, stop),
         )
 

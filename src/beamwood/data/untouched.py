@@ -1,4 +1,4 @@
-"""Items that a user has not had: drawn without trying again.
+"""Items that a user has not seen: drawn without trying again.
 
 Shape legend: B users, K items a draw, N items, d items of a user.
 """

@@ -38,7 +38,7 @@ __all__ = [
     "evaluate_split",
 ]
 
-VIEWS = {"all": "consumed items left in", "new": "consumed items taken out"}
+VIEWS = {"all": "seen items kept", "new": "seen items removed"}
 
 
 class Searches(Protocol):
@@ -50,14 +50,14 @@ class Searches(Protocol):
 
 
 class LabelledQueries(Protocol):
-    """Q queries: who asks, what the search may see, what it should find, what the user has consumed before."""
+    """Q queries: who asks, what the search may see, what it should find, what the user has seen before."""
 
     @property
     def users(self) -> NDArray[np.int64]: ...
     @property
     def labels(self) -> ItemLists: ...
     @property
-    def consumed(self) -> ItemLists: ...
+    def seen(self) -> ItemLists: ...
     def query(self, needs: Needs) -> Query: ...
     def take(self, rows: IndexArray) -> Self: ...
 
@@ -95,7 +95,7 @@ class PerQuery:
             "metrics": self.means(),
             "protocol": {
                 "view": self.view,
-                "consumed": VIEWS[self.view],
+                "seen": VIEWS[self.view],
                 "ks": list(self.ks),
                 "queries": len(self),
                 "queries_without_labels": self.without_labels,
@@ -134,17 +134,17 @@ def evaluate(
     queries: LabelledQueries,
     *,
     ks: Sequence[int] = (20, 40),
-    exclude_consumed: bool,
+    remove_seen: bool,
     options: SearchOptions = SearchOptions(),
     batch_size: int = 256,
     tail: Tail | None = None,
 ) -> PerQuery:
     """Rank the whole catalogue for every query that has labels and measure every metric at every k.
 
-    With `exclude_consumed` the search must leave out the query's consumed items; labels stay as they are, so a label
-    consumed before counts as a miss. `tail`, as of `TailRule.tail`, adds coverage, the Gini index of exposure, and the
+    With `remove_seen` the search must leave out the query's seen items; labels stay as they are, so a label
+    seen before counts as a miss. `tail`, as of `TailRule.tail`, adds coverage, the Gini index of exposure, and the
     share of the tail. `options`: those of each search. Queries without labels are left out and counted. Errors: a k
-    outside 1..N, no query with labels, a search that answers with consumed or unknown items.
+    outside 1..N, no query with labels, a search that answers with seen or unknown items.
     """
     cuts = _checked_ks(ks, None if tail is None else len(tail.mask))
     if batch_size < 1:
@@ -157,13 +157,13 @@ def evaluate(
     for start in range(0, len(judged), batch_size):
         rows = judged[start : start + batch_size]
         part = queries.take(rows)
-        query, excluded = part.query(searcher.needs), part.consumed if exclude_consumed else None
+        query, excluded = part.query(searcher.needs), part.seen if remove_seen else None
         began = time.perf_counter()
         hits = searcher.search(query, cuts[-1], replace(options, excluded=excluded))
         running.seconds += time.perf_counter() - began
         _check_hits(hits, len(rows), cuts[-1], running.num_items, excluded)
         running.add(hits, labels.take(rows))
-    return _finished(running, queries.users[judged], len(labels) - len(judged), exclude_consumed, tail)
+    return _finished(running, queries.users[judged], len(labels) - len(judged), remove_seen, tail)
 
 
 def evaluate_both(
@@ -175,13 +175,13 @@ def evaluate_both(
     batch_size: int = 256,
     tail: Tail | None = None,
 ) -> dict[str, PerQuery]:
-    """`evaluate` twice: {"all": consumed items left in, "new": consumed items taken out}."""
+    """`evaluate` twice: {"all": seen items kept, "new": seen items removed}."""
     return {
         view: evaluate(
             searcher,
             queries,
             ks=ks,
-            exclude_consumed=view == "new",
+            remove_seen=view == "new",
             options=options,
             batch_size=batch_size,
             tail=tail,
@@ -229,7 +229,7 @@ def _finished(
     running: _Running,
     users: NDArray[np.int64],
     without_labels: int,
-    exclude_consumed: bool,
+    remove_seen: bool,
     tail: Tail | None,
 ) -> PerQuery:
     overall = {}
@@ -242,7 +242,7 @@ def _finished(
         users=users,
         values={f"{name}@{k}": by_name[f"{name}@{k}"] for name in METRICS for k in running.ks},
         overall=overall,
-        view="new" if exclude_consumed else "all",
+        view="new" if remove_seen else "all",
         ks=running.ks,
         without_labels=without_labels,
         tail_rule=None if tail is None else tail.rule,

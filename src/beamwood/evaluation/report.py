@@ -52,7 +52,7 @@ def _table(results: Mapping[str, Mapping[str, Any]], view: str) -> str:
             spread = "" if low is None else f"<br><small>{low:.4f} to {high:.4f}</small>"
             cells.append(f"<td>{result['metrics'][name]:.4f}{spread}</td>")
         rows.append(f"<tr><th scope='row'>{html.escape(method)}</th>{''.join(cells)}</tr>")
-    about = f"{protocol['consumed']}; {protocol['queries']} users; {protocol['candidates']}"
+    about = f"{protocol['seen']}; {protocol['queries']} users; {protocol['candidates']}"
     tail = f"; tail: {protocol['tail_rule']}" if protocol.get("tail_rule") else ""
     return (
         f"<div class='wide'><table><caption>Test users, {html.escape(about + tail)}</caption>"

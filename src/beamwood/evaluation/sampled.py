@@ -25,15 +25,15 @@ _BLOCK_CELLS = 2**20
 
 
 class Sampled:
-    """For each label of each query `num_negatives` distinct items that the user has not had, drawn once.
+    """For each label of each query `num_negatives` distinct items that the user has not seen, drawn once.
 
-    Neither consumed items nor the query's other labels are drawn. Errors: a user who has had too many items.
+    Neither seen items nor the query's other labels are drawn. Errors: a user who has seen too many items.
     """
 
     def __init__(self, queries: Queries, num_items: int, *, num_negatives: int = 99, seed: int = 0) -> None:
         self.queries, labels = queries, queries.labels
         self.rows_P = labels.rows
-        pairs = [np.concatenate([a, b]) for a, b in zip(queries.consumed, labels, strict=True)]
+        pairs = [np.concatenate([a, b]) for a, b in zip(queries.seen, labels, strict=True)]
         untouched = Untouched(ItemLists.from_lists(pairs), num_items)
         most = num_items - int(untouched.lengths[self.rows_P].max(initial=0))
         if not 1 <= num_negatives <= most:
@@ -79,7 +79,7 @@ def evaluate_sampled(
 def sampled_rule(num_negatives: int, seed: int) -> str:
     """The protocol in words."""
     return (
-        f"each label among {num_negatives} items that the user has not had, drawn with seed {seed}; an equal score "
+        f"each label among {num_negatives} items that the user has not seen, drawn with seed {seed}; an equal score "
         "counts against the label; not comparable with full ranking"
     )
 
@@ -101,7 +101,7 @@ def sampled_validation(
     """
     rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:num_users])
     chosen = queries.take(rows)
-    known = [len(np.union1d(consumed, labels)) for consumed, labels in zip(chosen.consumed, chosen.labels, strict=True)]
+    known = [len(np.union1d(seen, labels)) for seen, labels in zip(chosen.seen, chosen.labels, strict=True)]
     left = num_items - max(known, default=0)
     num_negatives = min(num_negatives, left)
     cuts = [k for k in (5, 10, 20) if k <= num_negatives + 1]

@@ -91,7 +91,7 @@ def decompose(
     queries: Queries,
     *,
     ks: Sequence[int] = (1, 10, 20),
-    exclude_consumed: bool = True,
+    remove_seen: bool = True,
     one_stage_queries: int | None = None,
     seed: int = 0,
     batch_size: int = 128,
@@ -117,7 +117,7 @@ def decompose(
     for start in range(0, len(judged), batch_size):
         rows = np.arange(start, min(start + batch_size, len(judged)))
         part = judged.take(rows)
-        excluded = part.consumed if exclude_consumed else None
+        excluded = part.seen if remove_seen else None
         k = min(num_candidates, searcher.num_items)
         found = searcher.search(part.query(searcher.needs), k, SearchOptions(excluded, explain=True))
         first, *others = found.parts
@@ -127,7 +127,7 @@ def decompose(
         seconds += [first.seconds, sum(part.seconds for part in others)]
         sampled = part.take(np.flatnonzero(in_sample[rows]))
         if len(sampled):
-            one_stage.append(catalogue_places(searcher, sampled, exclude_consumed))
+            one_stage.append(catalogue_places(searcher, sampled, remove_seen))
     rank_P, retrieved_P = np.concatenate(ranked), np.concatenate(retrieved)
     whole_P = np.concatenate(one_stage) if one_stage else None
     return StageReport(
@@ -162,7 +162,7 @@ def places(items_BK: NDArray[np.int32], labels: ItemLists) -> NDArray[np.int64]:
     return np.where(same.any(axis=1), same.argmax(axis=1) + 1, 0)
 
 
-def catalogue_places(searcher: Staged, queries: Queries, exclude_consumed: bool) -> NDArray[np.int64]:
+def catalogue_places(searcher: Staged, queries: Queries, remove_seen: bool) -> NDArray[np.int64]:
     """int64[P], the place of each label where the ranker orders every item that is not excluded; 0 for an excluded."""
     num_items, parts = searcher.num_items, [np.empty(0, np.int64)]
     block = max(1, _BLOCK_CELLS // num_items)
@@ -170,8 +170,8 @@ def catalogue_places(searcher: Staged, queries: Queries, exclude_consumed: bool)
         part = queries.take(np.arange(start, min(start + block, len(queries))))
         every = np.broadcast_to(np.arange(num_items, dtype=np.int64), (len(part), num_items))
         scores = searcher.ranker.score(part.query(searcher.needs), every).copy()
-        if exclude_consumed:
-            scores[part.consumed.rows, part.consumed.items] = -np.inf
+        if remove_seen:
+            scores[part.seen.rows, part.seen.items] = -np.inf
         # A stable order: of equal scores the lower item comes first.
         order, place = np.argsort(-scores, axis=1, kind="stable"), np.empty(scores.shape, np.int64)
         np.put_along_axis(place, order, np.arange(1, num_items + 1)[None, :], axis=1)

@@ -36,5 +36,5 @@ def tail_queries(queries: Queries, rare: Tail) -> TailQueries:
         raise InputError(f"no query has a tail label ({rare.rule}); raise the share of the tail")
     part = queries.take(rows)
     return TailQueries(
-        part.users, part.histories, tail.take(rows), part.consumed, part.context, rare.rule, of_queries=len(labels)
+        part.users, part.histories, tail.take(rows), part.seen, part.context, rare.rule, of_queries=len(labels)
     )

@@ -25,7 +25,7 @@ def build_retriever(
     """The retriever of a fitted method, and what it was made from.
 
     It holds all users' whole histories: a scorer looks at the latest interactions, but answers by user id leave out
-    whatever was had.
+    whatever was seen.
     """
     dataset = split.dataset
     table = dataset.item_table

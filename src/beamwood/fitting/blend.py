@@ -41,7 +41,7 @@ class Weights:
 
     def facts(self) -> dict[str, float]:
         """Both by the names under which a training says them."""
-        return {"retriever_weight": self.first, "repeat_weight": self.seen}
+        return {"retriever_weight": self.first, "seen_weight": self.seen}
 
 
 def best_seen_weight(find: Callable[[Query, int], Candidates], needs: Needs, queries: Queries, monitor: str) -> float:
@@ -63,7 +63,7 @@ def best_seen_weight(find: Callable[[Query, int], Candidates], needs: Needs, que
 class _Block:
     """Some of the queries, and what the first stage brings: for each view, and "apart" from what was seen.
 
-    `apart_is_new`: what was not seen is what was not consumed, so that one search serves both.
+    `apart_is_new`: what was not seen is what was not seen, so that one search serves both.
     """
 
     query: Query
@@ -131,9 +131,9 @@ class StageWeights:
     def _brought(self, part: Queries, *, apart: bool) -> _Block:
         """What the first stage brings, in service and so here at least as many as are judged."""
         first, query = self.first, part.query(self.first.needs)
-        k, options = min(max(self.num_candidates, CUT), first.num_items), SearchOptions(part.consumed)
+        k, options = min(max(self.num_candidates, CUT), first.num_items), SearchOptions(part.seen)
         found = {"all": bring(first, query, k, apart=False), "new": bring(first, query, k, options, apart=False)}
-        same = apart and _alike(part.consumed, part.histories)
+        same = apart and _alike(part.seen, part.histories)
         if same:
             found["apart"] = with_seen(first, query, found["new"].brought)
         elif apart:
@@ -176,9 +176,9 @@ def _sums(hits: Hits, labels: ItemLists) -> dict[str, float]:
     return {name: float(column.sum()) for name, column in values.items()}
 
 
-def _alike(consumed: ItemLists, histories: ItemLists) -> bool:
+def _alike(seen: ItemLists, histories: ItemLists) -> bool:
     """Do both hold the same items in each row?"""
-    one, other = consumed.distinct(), histories.distinct()
+    one, other = seen.distinct(), histories.distinct()
     return np.array_equal(one.indptr, other.indptr) and np.array_equal(one.items, other.items)
 
 

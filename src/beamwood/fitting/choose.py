@@ -37,7 +37,7 @@ def validation(
 ) -> Callable[[], dict[str, float]]:
     """A function that measures `searcher()`, that of the weights as they are then, on a fixed draw of queries.
 
-    Its metrics are named "all/f@20" (consumed items left in), "new/f@20" (taken out), "both/f@20" (their mean) and so
+    Its metrics are named "all/f@20" (seen items kept), "new/f@20" (seen items removed), "both/f@20" (their mean) and so
     on.
     """
     subset = drawn(queries, num_users, seed=seed)
@@ -45,7 +45,7 @@ def validation(
     def measure() -> dict[str, float]:
         measured, views = searcher(), {}
         for view in VIEWS:
-            result = evaluate(measured, subset, ks=(CUT,), exclude_consumed=view == "new", batch_size=1024)
+            result = evaluate(measured, subset, ks=(CUT,), remove_seen=view == "new", batch_size=1024)
             views[view] = result.means()
         return named(views)
 

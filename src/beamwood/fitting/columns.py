@@ -1,4 +1,4 @@
-"""Columns of items, users and circumstances, encoded for a model."""
+"""Columns of items, users and context, encoded for a model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def user_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None
 
 
 def context_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
-    """The columns named of the circumstances, one row an entry of the histories; None without columns.
+    """The columns named of the context, one row an entry of the histories; None without columns.
 
     Errors: a log that was read without these columns.
     """

@@ -15,7 +15,7 @@ from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.choose import drawn
 from beamwood.fitting.settings import Choose, Group, HistoryLength, Settings
-from beamwood.retrieval.neighbours import NeighbourSearcher, Repeats
+from beamwood.retrieval.neighbours import NeighbourSearcher, SeenPlace
 from beamwood.types import FloatArray, ItemLists
 
 __all__ = ["CountingConfig", "Decay", "Grid", "Power", "best_of_grid", "counts_within", "interactions"]
@@ -29,7 +29,7 @@ Power = Annotated[float, Field(ge=0, le=10)]
 class Grid(Group):
     """What validation chooses from; give one value each to fix them."""
 
-    seen: tuple[Repeats, ...] = Field(
+    seen: tuple[SeenPlace, ...] = Field(
         ("counted", "first", "last"),
         min_length=1,
         description="seen items: as counted (the plain method), before all others, or behind all that has a score",
@@ -102,7 +102,7 @@ def best_of_grid(
             split.train.item_counts,
             decay=candidate["decay"],
             length=config.model.length,
-            repeats=candidate["repeats"],
+            seen=candidate["seen"],
         )
 
     values = tried | {"decay": config.model.decay}
@@ -112,19 +112,19 @@ def best_of_grid(
 
 
 def _choose(
-    candidates: Iterable[Mapping[str, Any]], build: _Build, queries: Queries, repeats: Sequence[Repeats]
+    candidates: Iterable[Mapping[str, Any]], build: _Build, queries: Queries, seen: Sequence[SeenPlace]
 ) -> tuple[NeighbourSearcher, dict[str, Any]]:
     """The best on the queries, of equal ones the first.
 
-    The first of `repeats` stands for all until a candidate is chosen, of which the best is kept then.
+    The first of `seen` stands for all until a candidate is chosen, of which the best is kept then.
     """
     best = None
     for candidate in candidates:
-        best = _better(best, dict(candidate) | {"repeats": repeats[0]}, build, queries)
+        best = _better(best, dict(candidate) | {"seen": seen[0]}, build, queries)
     assert best is not None, "the grid is not empty"
     chosen = best[2]
-    for place in repeats[1:]:
-        best = _better(best, chosen | {"repeats": place}, build, queries)
+    for place in seen[1:]:
+        best = _better(best, chosen | {"seen": place}, build, queries)
     value, searcher, chosen = best
     return searcher, chosen | {f"valid/f@{min(20, searcher.num_items)}": value}
 

@@ -20,7 +20,7 @@ __all__ = ["Asked", "IdTable", "PairModel"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """B askers: `users_B` int64 (-1 unknown), `histories_BL` int64 (-1 padding on the left), the context's columns."""
+    """B users: `users_B` int64 (-1 unknown), `histories_BL` int64 (-1 padding on the left), the context's columns."""
 
     users_B: Tensor
     histories_BL: Tensor
@@ -28,7 +28,7 @@ class Asked:
 
 
 class PairModel(Protocol):
-    """Scores items for askers; `GuidedStep` and the ranking losses train whatever does this."""
+    """Scores items for users; `GuidedStep` and the ranking losses train whatever does this."""
 
     def __call__(self, asked: Asked, items_BM: Tensor) -> Tensor:
         """Scores [B, M] of int64[B, M] items."""

@@ -18,9 +18,9 @@ from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, join_hits
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
-__all__ = ["NeighbourSearcher", "Repeats"]
+__all__ = ["NeighbourSearcher", "SeenPlace"]
 
-Repeats = Literal["counted", "first", "last"]
+SeenPlace = Literal["counted", "first", "last"]
 """What the history holds: scored as everything else, before all others (the newest first), or behind all that
 has a score above 0."""
 
@@ -31,7 +31,7 @@ _BLOCK_ROWS = 128
 class _Stored(StoredConfig):
     decay: float
     length: int = Field(ge=1, le=MOST)
-    repeats: Repeats = "counted"
+    seen: SeenPlace = "counted"
 
 
 class NeighbourSearcher:
@@ -51,14 +51,14 @@ class NeighbourSearcher:
         *,
         decay: float = 1.0,
         length: int = 69,
-        repeats: Repeats = "counted",
+        seen: SeenPlace = "counted",
     ) -> None:
         if not 0 < decay <= 1:
             raise InputError(f"decay={decay} is outside (0, 1]; 1 weights old and new alike")
         if length < 1:
             raise InputError(f"length={length} is below 1")
-        if repeats not in get_args(Repeats):
-            raise InputError(f"repeats='{repeats}' is unknown{nearest(repeats, get_args(Repeats))}")
+        if seen not in get_args(SeenPlace):
+            raise InputError(f"seen='{seen}' is unknown{nearest(seen, get_args(SeenPlace))}")
         if similarity.shape != (len(popularity), len(popularity)):
             raise InputError(f"similarity has shape {similarity.shape} for {len(popularity)} items")
         self.similarity = sparse.csr_matrix(similarity, dtype=np.float32)
@@ -72,7 +72,7 @@ class NeighbourSearcher:
             raise InputError("similarity must hold finite numbers")
         if not np.isfinite(self.popularity).all() or (self.popularity < 0).any():
             raise InputError("popularity must hold finite numbers of 0 or more")
-        self.decay, self.length, self.repeats = decay, length, repeats
+        self.decay, self.length, self.seen = decay, length, seen
         # Below the smallest positive score, so that it only orders what has none.
         self._filler = -1 / (1 + self.popularity)
         self._by_filler = np.argsort(-self._filler, kind="stable").astype(np.int32)
@@ -144,7 +144,7 @@ class NeighbourSearcher:
         return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums != 0, sums, self._filler[columns]))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        config = {"decay": self.decay, "length": self.length, "repeats": self.repeats}
+        config = {"decay": self.decay, "length": self.length, "seen": self.seen}
         matrix = {"data": self.similarity.data, "indices": self.similarity.indices, "indptr": self.similarity.indptr}
         return config, matrix | {"popularity": self.popularity}
 
@@ -166,7 +166,7 @@ class NeighbourSearcher:
         weights = (self.decay**age).astype(np.float32)
         queries = sparse.csr_matrix((weights, recent.items, recent.indptr), shape=(len(recent), self.num_items))
         sums = sparse.csr_matrix(queries @ self.similarity, dtype=np.float32)
-        return sums if self.repeats == "counted" else self._moved(sums, recent, age)
+        return sums if self.seen == "counted" else self._moved(sums, recent, age)
 
     def _moved(self, sums: sparse.csr_matrix, recent: ItemLists, age: NDArray[np.int64]) -> sparse.csr_matrix:
         """The sums with what each history holds above all others of its row, or without a score."""
@@ -177,7 +177,7 @@ class NeighbourSearcher:
         rows, items, places = rows[kept], items[kept], age[newest][kept]
         had = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, items)), shape=sums.shape)
         sums = sparse.csr_matrix(sums - sums.multiply(had))
-        if self.repeats == "first":
+        if self.seen == "first":
             # Of a row whose sums are negative the highest is 0, that of the items without one.
             above = sums.max(axis=1).toarray().ravel()[rows] + 1 / (1 + places)
             sums = sums + sparse.csr_matrix((above.astype(np.float32), (rows, items)), shape=sums.shape)

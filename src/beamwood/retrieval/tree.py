@@ -110,8 +110,8 @@ class TreeSearcher:
         return self._hits(found, k)
 
     def apart(self, query: Query, k: int) -> Candidates:
-        """The k best of what the latest items are not, by the beam, and all that they are; a weight of repeats counts
-        for each place that holds an item."""
+        """The k best of what the latest items are not, by the beam, and all that they are; a seen weight counts for
+        each place that holds an item."""
         latest = query.histories.last(self.weights.history_length)
         asked = Query(query.users, latest)
         seen, latest_BL = latest.distinct(), latest.padded(self.weights.history_length)
@@ -196,20 +196,20 @@ class TreeSearcher:
 
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of the history's items that may be shown and are not among them."""
-        had_BL = query.histories.padded(self.weights.history_length)
-        had_BL = shown(had_BL[:, (had_BL >= 0).any(axis=0)], options)
-        if had_BL.shape[1] == 0:
+        seen_BL = query.histories.padded(self.weights.history_length)
+        seen_BL = shown(seen_BL[:, (seen_BL >= 0).any(axis=0)], options)
+        if seen_BL.shape[1] == 0:
             return hits
-        both = np.concatenate([hits.items, had_BL], axis=1)
+        both = np.concatenate([hits.items, seen_BL], axis=1)
         # Of equal items the first is kept: what the beam has found stands before the history.
         order = np.argsort(both, axis=1, kind="stable")
         ascending = np.take_along_axis(both, order, axis=1)
         again = np.zeros(both.shape, bool)
         np.put_along_axis(again, order[:, 1:], ascending[:, 1:] == ascending[:, :-1], axis=1)
-        had_BL[again[:, k:]] = -1
-        scores = np.concatenate([hits.scores, self.score(query, had_BL)], axis=1)
-        joined = sort_candidates(np.concatenate([hits.items, had_BL], axis=1), scores, k)
-        return Hits(joined.items, joined.scores, hits.scored + (had_BL >= 0).sum(axis=1))
+        seen_BL[again[:, k:]] = -1
+        scores = np.concatenate([hits.scores, self.score(query, seen_BL)], axis=1)
+        joined = sort_candidates(np.concatenate([hits.items, seen_BL], axis=1), scores, k)
+        return Hits(joined.items, joined.scores, hits.scored + (seen_BL >= 0).sum(axis=1))
 
     def _hits(self, found: Found, k: int) -> Hits:
         items = np.where(found.leaves >= 0, self.tree.item_of_leaf[found.leaves], np.int32(-1))

@@ -70,7 +70,7 @@ class MethodContract:
     def test_lists_are_as_asked_for(self, split: Split, retriever: Retriever) -> None:
         """k items once each, best first, none that is excluded or not allowed; fewer only where fewer may be shown."""
         query, searcher = self.query(split, retriever), retriever.searcher
-        seen, allowed = split.test.consumed, np.arange(searcher.num_items) % 4 == 0
+        seen, allowed = split.test.seen, np.arange(searcher.num_items) % 4 == 0
         for options in (SearchOptions(), SearchOptions(excluded=seen), SearchOptions(seen, allowed)):
             hits = searcher.search(query, _K, options)
             assert hits.items.shape == (len(query), _K)

@@ -169,7 +169,7 @@ def _difference(key: str, before: Any, now: Any) -> str:
     if key == "data":
         return "on another log or item table than these, or their content has changed"
     if key == "tables":
-        return "with other columns of items, users or circumstances than these, or their content has changed"
+        return "with other columns of items, users or context than these, or their content has changed"
     if key.startswith("content of "):
         return f"with another model in the folder of {key.removeprefix('content of ')} than the one that is there now"
     if key == "split":

@@ -178,7 +178,7 @@ def fit_ranker(split: Split, config: RankerConfig, **options: Unpack[TrainOption
     """Train a ranker on `split.train`, keeping the weights that are best on `split.valid`.
 
     What comes back ranks the whole catalogue by itself; `two_stage` puts it behind a retriever. Errors: `InputError`
-    on columns that do not exist, on users who had all items.
+    on columns that do not exist, on users who have seen all items.
     """
     choose = config.choose
     sampled = choose.protocol == "sampled"

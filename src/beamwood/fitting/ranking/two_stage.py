@@ -66,7 +66,7 @@ class RetrievedTask(Trainable[Batch]):
     """Pairs of a history and what came soon after, with what the retriever brings for each where that matters.
 
     Loss: softmax of the target among its negatives; drawn ones are corrected to stand for all that could have been
-    drawn (all items but the targets, or all that the user has not had), the retriever's own stand for themselves.
+    drawn (all items but the targets, or all that the user has not seen), the retriever's own stand for themselves.
     """
 
     def __init__(self, train: Dataset, config: StagesConfig, retriever: Searcher) -> None:
@@ -79,7 +79,7 @@ class RetrievedTask(Trainable[Batch]):
         if self.untouched is not None:
             self.usable = np.flatnonzero(self.untouched.lengths[self.examples.users] < train.num_items)
             if len(self.usable) == 0:
-                raise InputError("every user has had every item, so nothing is unseen; set loss.negatives=uniform")
+                raise InputError("every user has seen every item, so nothing is unseen; set loss.negatives=uniform")
         self.context = context_features(train, config.model.context_columns)
         self.recall: float | None = None
         self.candidates_EK: NDArray[np.int32] | None = None
@@ -123,9 +123,9 @@ class RetrievedTask(Trainable[Batch]):
         return self.examples.source.items[self.places_ET[rows]].astype(np.int64)
 
     def _search(self, retriever: Searcher, logged: pl.DataFrame | None) -> None:
-        """Ask the retriever for every example as in service: with all that the user had before, and without it.
+        """Ask the retriever for every example as in service: with all that the user has seen, and without it.
 
-        A target that the user had before counts as brought where a search that leaves such items in brings it.
+        A target that the user has seen counts as brought where a search that leaves such items in brings it.
         """
         config, examples, found, hits = self.config, self.examples, [], []
         begin = examples.source.indptr[examples.users]
@@ -137,7 +137,7 @@ class RetrievedTask(Trainable[Batch]):
             query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
             targets, items = self.targets(rows), retriever.search(query, k, SearchOptions(past)).items
             hit = brought(targets, items)
-            # A target that was had comes back only where what was had is left in.
+            # A target that was seen comes back only where what was seen is left in.
             again = np.flatnonzero(among(targets, past).any(axis=1))
             if len(again):
                 hit[again] |= brought(targets[again], retriever.search(query.take(again), k).items)

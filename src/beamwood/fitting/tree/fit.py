@@ -63,10 +63,10 @@ def fit_tree(
         "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.examples.min_history))),
         "tree_start": tree_name(config, split.train),
         "node_start": "transitions" if started else "random",
-        "repeat_start": task.seen_start,
+        "seen_start": task.seen_start,
         "bf16": task.bf16,
     }
-    training["repeat_weight"] = _add_to_seen(task, searcher, split, seed=seed)
+    training["seen_weight"] = _add_to_seen(task, searcher, split, seed=seed)
     return build_retriever(task.searcher(), split, method=method, config=config, seed=seed, training=training)
 
 

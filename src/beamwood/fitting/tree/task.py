@@ -20,7 +20,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts, start_scorer
-from beamwood.fitting.tree.repeat_start import best_repeat_start
+from beamwood.fitting.tree.seen_start import best_seen_start
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.terms import FOLDS, terms_of
@@ -182,7 +182,7 @@ class TreeTask(SearchedTask[Batch]):
 
         monitor, valid = self.config.choose.monitor, self.split.valid
         self.seen_start = (
-            best_repeat_start(set_weight, self.searcher, valid, monitor, seed=seed) if given is None else given
+            best_seen_start(set_weight, self.searcher, valid, monitor, seed=seed) if given is None else given
         )
         set_weight(self.seen_start)
 

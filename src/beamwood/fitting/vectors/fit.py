@@ -46,7 +46,7 @@ def fit_vectors(
         seen_weight = best_seen_weight(
             lambda query, k: bring(searcher, query, k, apart=True), searcher.needs, judged, choose.monitor
         )
-    training["repeat_weight"] = seen_weight
+    training["seen_weight"] = seen_weight
     blend = _answering(searcher, seen_weight, split)
     return build_retriever(blend, split, method=method, config=config, seed=seed, training=training)
 

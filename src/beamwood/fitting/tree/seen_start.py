@@ -11,7 +11,7 @@ from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.choose import CUT, drawn
 from beamwood.types import Searcher
 
-__all__ = ["best_repeat_start"]
+__all__ = ["best_seen_start"]
 
 # Logits, tried in this order while they get better. None is below 0: against what does not come again the weights learn
 # within hundreds of steps, and a start there left other weights behind (benchmarks/results/tree_starts.md).
@@ -19,15 +19,15 @@ _WEIGHTS = (8.0, 16.0, 32.0)
 _USERS = 500
 
 
-def best_repeat_start(
+def best_seen_start(
     set_weight: Callable[[float], None], searcher: Callable[[], Searcher], queries: Queries, monitor: str, *, seed: int
 ) -> float:
     """One number for every place's weight of what was seen to start from, 0 where none is better.
 
     `set_weight` sets it, and is left with the last that was tried.
 
-    It is judged by the metric of `monitor` with consumed items left in, on 500 validation users. Learned from 0, it
-    takes more steps than a training of minutes has: on session logs a list of what was had, and then what counting
+    It is judged by the metric of `monitor` with seen items kept, on 500 validation users. Learned from 0, it
+    takes more steps than a training of minutes has: on session logs a list of what was seen, and then what counting
     says, is better than such a training.
     """
     name = f"{monitor.split('/')[-1].split('@')[0]}@{CUT}"
@@ -37,7 +37,7 @@ def best_repeat_start(
 
     def measured(weight: float) -> float:
         set_weight(weight)
-        values = evaluate(searcher(), judged, ks=(CUT,), exclude_consumed=False, batch_size=1024).values
+        values = evaluate(searcher(), judged, ks=(CUT,), remove_seen=False, batch_size=1024).values
         return float(values[name].mean())
 
     best, value = 0.0, measured(0.0)

@@ -1,5 +1,5 @@
-"""A tree's weights of repeats start above 0 where what was had comes again, and get at the end what they have not
-learned; counting puts what was had first or last."""
+"""A tree's weights for what was seen start above 0 where it comes again, and get at the end what they have not learned;
+counting puts what was seen first or last."""
 
 import re
 
@@ -50,7 +50,7 @@ def seen(retriever):
 
 
 def left_in(retriever, queries):
-    return evaluate(retriever.searcher, queries, ks=(20,), exclude_consumed=False).means()["f@20"]
+    return evaluate(retriever.searcher, queries, ks=(20,), remove_seen=False).means()["f@20"]
 
 
 @pytest.mark.parametrize("method", [dtr, tdm])
@@ -58,11 +58,11 @@ def test_the_start_is_better_than_from_zero(case, method):
     again, split = case
     chosen = method.METHOD.fitted(split, method.Config(**SMALL), progress=False)
     if not again:
-        assert chosen.metadata["training"]["repeat_start"] == 0
+        assert chosen.metadata["training"]["seen_start"] == 0
         return
     plain = method.METHOD.fitted(split, method.Config(**SMALL, **{"start.seen": 0}), progress=False)
-    assert chosen.metadata["training"]["repeat_start"] > 0
-    assert plain.metadata["training"]["repeat_start"] == 0
+    assert chosen.metadata["training"]["seen_start"] > 0
+    assert plain.metadata["training"]["seen_start"] == 0
     assert left_in(chosen, split.valid) > left_in(plain, split.valid) + 0.01
     assert left_in(chosen, split.test) > left_in(plain, split.test)
 
@@ -77,7 +77,7 @@ def test_a_scorer_that_is_drawn_has_none(case):
     _, split = case
     config = dtr.Config(**SMALL | {"model.similarity_width": 0, "tree.start": "random", "start.scores": "random"})
     retriever = dtr.METHOD.fitted(split, config, progress=False)
-    assert retriever.metadata["training"]["repeat_start"] == 0
+    assert retriever.metadata["training"]["seen_start"] == 0
     assert not retriever.searcher.weights.terms
 
 
@@ -96,7 +96,7 @@ def test_at_the_end_they_get_what_validation_users_like_best(case, method):
         for weight in SEEN_WEIGHTS
     }
     chosen = without_a_start(method, split, **{"choose.seen_weight": None})
-    kept = chosen.metadata["training"]["repeat_weight"]
+    kept = chosen.metadata["training"]["seen_weight"]
     assert (kept > 0) if again else (kept < 0)
     assert values[kept] == max(values.values()) > values[0.0]
     assert np.allclose(seen(chosen), kept, atol=PACE * 1e-5)
@@ -109,7 +109,7 @@ def test_at_the_end_they_get_what_validation_users_like_best(case, method):
 
 def test_a_path_gets_what_is_given_alone(case):
     _, split = case
-    assert without_a_start(plt, split, **{"choose.seen_weight": None}).metadata["training"]["repeat_weight"] == 0
+    assert without_a_start(plt, split, **{"choose.seen_weight": None}).metadata["training"]["seen_weight"] == 0
     given = without_a_start(plt, split, **{"choose.seen_weight": -3})
     assert np.allclose(seen(given), -3, atol=PACE * 1e-5)
 
@@ -141,8 +141,8 @@ def test_counting_chooses_where_what_was_had_stands(case, method):
     again, split = case
     chosen = method.METHOD.fitted(split)
     plain = method.METHOD.fitted(split, method.Config(**{"model.seen": ("counted",)}))
-    assert chosen.searcher.repeats == chosen.metadata["training"]["repeats"] == ("first" if again else "last")
-    assert plain.searcher.repeats == "counted"
+    assert chosen.searcher.seen == chosen.metadata["training"]["seen"] == ("first" if again else "last")
+    assert plain.searcher.seen == "counted"
     assert left_in(chosen, split.test) > left_in(plain, split.test)
     others = [
         each.searcher.search(Query.of(split.test.histories), 9, SearchOptions(split.test.histories))
