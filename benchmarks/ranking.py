@@ -111,9 +111,28 @@ def run(arguments: argparse.Namespace) -> None:
             print(json.dumps({"variant": name, "seed": seed, "s": round(seconds), **shown}), flush=True)
 
 
+class OnTestToo:
+    """A validation that looks at the test lists as well, and keeps what it saw."""
+
+    def __init__(self, valid: Any, lists: Any) -> None:
+        self.valid, self.lists, self.seen = valid, lists, list[tuple[float, float, float]]()
+
+    def __len__(self) -> int:
+        return len(self.valid)
+
+    def __call__(self, searcher: Any, num: int | None = None) -> dict[str, float]:
+        from beamwood.evaluation.sampled import evaluate_sampled
+
+        metrics: dict[str, float] = self.valid(searcher, num)
+        test = evaluate_sampled(searcher, self.lists, ks=(10,))
+        means = (float(test[f"{name}@10"].mean()) for name in ("hit_rate", "ndcg"))
+        self.seen.append((metrics["sampled/ndcg@10"], *means))  # type: ignore[arg-type]
+        return metrics
+
+
 def selection(arguments: argparse.Namespace) -> None:
     from beamwood.data import Dataset, leave_one_out, read_log
-    from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_validation
+    from beamwood.evaluation.sampled import Sampled, SampledValidation
     from beamwood.fitting.ranking.lists import GuidedTask, ListTask
     from beamwood.fitting.run import train
     from beamwood.methods.ranker import Config
@@ -131,9 +150,8 @@ def selection(arguments: argparse.Namespace) -> None:
         for name in arguments.variants.split(";"):
             config = Config(**{"loop.max_epochs": arguments.epochs, "loop.patience": 10_000}, **VARIANTS[name])
             kind = GuidedTask if config.loss.kind == "guided" else ListTask
-            task, seen = kind(trained_on[data], config), []
-            valid = sampled_validation(
-                task.searcher,
+            task = kind(trained_on[data], config)
+            valid = SampledValidation(
                 split.valid,
                 split.train.num_items,
                 num_users=1000,
@@ -141,16 +159,9 @@ def selection(arguments: argparse.Namespace) -> None:
                 monitor=config.choose.monitor,
             )
 
-            def measure(task: Any = task, seen: Any = seen, valid: Any = valid, lists: Any = lists) -> dict[str, float]:
-                metrics = valid()
-                test = evaluate_sampled(task.searcher(), lists, ks=(10,))
-                seen.append(
-                    (metrics["sampled/ndcg@10"], float(test["hit_rate@10"].mean()), float(test["ndcg@10"].mean()))
-                )
-                return metrics
-
-            train(task, split, config, task.searcher, method="ranker", seed=seed, measure=measure, progress=False)
-            values = np.array(seen)
+            watched = OnTestToo(valid, lists)
+            train(task, split, config, method="ranker", seed=seed, measure=watched, progress=False)
+            values = np.array(watched.seen)
             rows = {"last": values[-1]}
             if data == "all but two":
                 rows["chosen on validation"] = values[values[:, 0].argmax()]

@@ -14,6 +14,7 @@ __all__ = [
     "ArtefactError",
     "InputError",
     "NotInstalledError",
+    "TimeLimitError",
     "UnknownSearcherError",
     "closest",
     "first_problem",
@@ -31,6 +32,10 @@ class ArtefactError(InputError):
 
 class UnknownSearcherError(ArtefactError):
     """A saved folder holds a searcher that the package does not define."""
+
+
+class TimeLimitError(InputError):
+    """A time limit is below what a training needs; the message says the least."""
 
 
 class NotInstalledError(InputError):

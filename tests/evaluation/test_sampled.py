@@ -7,7 +7,7 @@ import pytest
 
 from beamwood.data.split import Queries
 from beamwood.errors import InputError
-from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_validation
+from beamwood.evaluation.sampled import Sampled, SampledValidation, evaluate_sampled
 from beamwood.types import ItemLists, Needs, Query
 
 NUM_ITEMS = 30
@@ -79,27 +79,29 @@ def test_a_constant_score_earns_nothing():
 
 
 def test_validation_names_its_metrics():
-    measure = sampled_validation(lambda: Table(), QUERIES, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndcg@5")
-    assert "sampled/ndcg@10" in measure()  # 99 are more than are left: shorter lists
+    measure = SampledValidation(QUERIES, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndcg@5")
+    assert "sampled/ndcg@10" in measure(Table())  # 99 are more than are left: shorter lists
+    assert len(measure) == 2
+    assert measure(Table(), 2) == measure(Table())
     with pytest.raises(InputError, match=r"num_negatives=28 is outside 1..25: .* at most 25 \(--sampled 25\)"):
         Sampled(QUERIES, NUM_ITEMS, num_negatives=28)
 
 
 def test_validation_knows_what_it_measures():
     with pytest.raises(InputError, match=r"monitor='sampled/ndgc@10' is not measured; did you mean 'sampled/ndcg@10'"):
-        sampled_validation(lambda: Table(), QUERIES, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndgc@10")
+        SampledValidation(QUERIES, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndgc@10")
 
 
 def test_validation_of_one_who_has_had_nearly_everything():
     """The fix is that of a training, which has no --sampled to leave out; a label taken before is one item, not two."""
     almost = replace(QUERIES, seen=ItemLists.from_lists([np.arange(NUM_ITEMS - 9)] * len(QUERIES)))
-    measure = sampled_validation(lambda: Table(), almost, NUM_ITEMS, num_users=3, seed=0, monitor="sampled/ndcg@5")
-    assert "sampled/ndcg@5" in measure()
+    measure = SampledValidation(almost, NUM_ITEMS, num_users=3, seed=0, monitor="sampled/ndcg@5")
+    assert "sampled/ndcg@5" in measure(Table())
     every = replace(QUERIES, seen=ItemLists.from_lists([np.arange(NUM_ITEMS)] * len(QUERIES)))
     with pytest.raises(InputError, match=r"leaves 0 of .* set validation=full and monitor=new/ndcg@20"):
-        sampled_validation(lambda: Table(), every, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndcg@5")
+        SampledValidation(every, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndcg@5")
     with pytest.raises(InputError, match=r"leaves 2 of 7 items to draw"):
-        sampled_validation(lambda: Table(), QUERIES, 7, num_users=3, seed=0, monitor="sampled/ndcg@5")
+        SampledValidation(QUERIES, 7, num_users=3, seed=0, monitor="sampled/ndcg@5")
 
 
 def test_wrong_input():

@@ -108,7 +108,7 @@ def test_what_a_model_starts_from_takes_of_the_time(split, monkeypatch, method, 
         now[0] += 70
         return counted(*arguments, **options)
 
-    def trained(pace, _):
+    def trained(pace):
         seen["left"] = pace.budget.left
         raise KeyboardInterrupt
 

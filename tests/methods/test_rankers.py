@@ -18,7 +18,7 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
 from beamwood.fitting import stages
-from beamwood.fitting.choose import validation
+from beamwood.fitting.choose import Validation
 from beamwood.fitting.ranking import two_stage
 from beamwood.fitting.ranking.lists import GuidedTask
 from beamwood.methods import load_method
@@ -464,7 +464,7 @@ def test_any_fitted_retriever_goes_behind_another(dataset, first, tmp_path, name
     assert loaded.recommend(**asked, k=9) == both.recommend(**asked, k=9)
     assert loaded.recommend(users=[], k=9).item_ids == []
     measured = [
-        validation(lambda s=s: s, split.valid, 10**6, seed=0)()["new/ndcg@20"]
+        Validation(split.valid, 10**6, seed=0)(s)["new/ndcg@20"]
         for s in (searcher, beamwood.load(first["leave-one-out"]).searcher)
     ]
     # Within a hundredth of a standard deviation the largest weight does not say who is first.

@@ -9,7 +9,7 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting import blend
 from beamwood.fitting.blend import SEEN_WEIGHTS, StageWeights, Weights
-from beamwood.fitting.choose import validation
+from beamwood.fitting.choose import Validation
 from beamwood.fitting.stages import staged
 from beamwood.methods import cooccurrence, load_method, popularity
 from beamwood.retrieval.popularity import PopularitySearcher
@@ -53,7 +53,7 @@ def test_what_is_measured_is_what_two_stages_answer(split, retriever, num_candid
         alone, measured = weights_of(split, retriever, num_candidates, given).best(ranker)
         served = staged(retriever, ranker, alone, num_candidates=num_candidates)
         assert alone == Weights(given, 0)
-        assert measured == pytest.approx(validation(lambda s=served: s, split.valid, 10**6, seed=0)())
+        assert measured == pytest.approx(Validation(split.valid, 10**6, seed=0)(served))
         values.append(measured[MONITOR])
     assert metrics[MONITOR] == max(values)
     assert weights.first == sought.first_weights[values.index(max(values))]
@@ -62,7 +62,7 @@ def test_what_is_measured_is_what_two_stages_answer(split, retriever, num_candid
 def test_a_ranker_that_knows_nothing_leaves_the_retrievers_order(split, retriever):
     noise = ranker_of(np.random.default_rng(1).random(len(split.dataset.items)))
     weights, metrics = weights_of(split, retriever, 40).best(noise)
-    own = validation(lambda: retriever, split.valid, 10**6, seed=0)()
+    own = Validation(split.valid, 10**6, seed=0)(retriever)
     alone = weights_of(split, retriever, 40, 0.0).best(noise)[1]
     assert weights.first > 0
     assert metrics[MONITOR] >= own[MONITOR] - 1e-9
@@ -76,7 +76,7 @@ def test_what_was_seen_gets_the_best_of_its_weights(split, retriever, weight, mo
     values = {}
     for given in SEEN_WEIGHTS:
         served = staged(retriever, ranker, Weights(weight, given), num_candidates=40)
-        values[given] = validation(lambda s=served: s, split.valid, 10**6, seed=0)()
+        values[given] = Validation(split.valid, 10**6, seed=0)(served)
         fixed = weights_of(split, retriever, 40, weight, given).best(ranker)
         assert fixed == (Weights(weight, given), pytest.approx(values[given]))
     assert values[weights.seen]["all/ndcg@20"] == max(each["all/ndcg@20"] for each in values.values())
@@ -94,7 +94,7 @@ def test_histories_that_hold_less_than_was_consumed(split, retriever):
     options = {"monitor": MONITOR, "first_weight": 0.7, "seen_weight": 3.0}
     weights, metrics = StageWeights(retriever, cut, num_candidates=40, **options).best(ranker)
     served = staged(retriever, ranker, weights, num_candidates=40)
-    assert metrics == pytest.approx(validation(lambda: served, cut, 10**6, seed=0)())
+    assert metrics == pytest.approx(Validation(cut, 10**6, seed=0)(served))
 
 
 def test_the_scale_of_a_fitted_models_scores_says_nothing(split, retriever):
@@ -112,7 +112,7 @@ def test_the_scale_of_a_fitted_models_scores_says_nothing(split, retriever):
     weights, _ = weights_of(split, retriever, 40, None, None, huge).best(huge)
     staged(retriever, huge, weights, num_candidates=100)
     flat = ranker_of(0 * scores)
-    own = validation(lambda: retriever, split.valid, 10**6, seed=0)()
+    own = Validation(split.valid, 10**6, seed=0)(retriever)
     weights, metrics = weights_of(split, retriever, 40, None, 0.0, flat).best(flat)
     assert weights.first > 0
     assert metrics[MONITOR] >= own[MONITOR] - 1e-9
@@ -129,8 +129,7 @@ def test_two_stages_are_never_below_the_retriever_on_validation(split, tmp_path)
     config = load_method("two_stage").configured(config | {"loop.max_steps": 3, "choose.monitor": MONITOR})
     both = load_method("two_stage").fitted(split, config, progress=False)
     measured = [
-        validation(lambda s=s: s.searcher, split.valid, 10**6, seed=0)()[MONITOR]
-        for s in (both, beamwood.load(tmp_path / "first"))
+        Validation(split.valid, 10**6, seed=0)(s.searcher)[MONITOR] for s in (both, beamwood.load(tmp_path / "first"))
     ]
     assert measured[0] >= measured[1] - 1e-9
     assert both.metadata["training"]["retriever_weight"] == both.searcher.parts[0].weight

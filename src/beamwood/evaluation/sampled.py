@@ -6,7 +6,7 @@ It is no estimate of full ranking: which of two models is better may differ (Kri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError, nearest
 from beamwood.types import ItemLists, Searcher
 
-__all__ = ["Sampled", "evaluate_sampled", "sampled_rule", "sampled_validation"]
+__all__ = ["Sampled", "SampledValidation", "evaluate_sampled", "sampled_rule"]
 
 METRICS = ("hit_rate", "ndcg", "mrr")
 # Scores held at a time.
@@ -84,39 +84,48 @@ def sampled_rule(num_negatives: int, seed: int) -> str:
     )
 
 
-def sampled_validation(
-    searcher: Callable[[], Any],
-    queries: Queries,
-    num_items: int,
-    *,
-    num_users: int,
-    seed: int,
-    monitor: str,
-    num_negatives: int = 99,
-) -> Callable[[], dict[str, float]]:
-    """A function that measures `searcher()` on fixed lists of a fixed draw of queries; names as "sampled/ndcg@10".
+class SampledValidation:
+    """Metrics of a searcher on fixed lists of a fixed draw of queries; names as "sampled/ndcg@10".
 
     Where the catalogue leaves a user fewer items than `num_negatives`, everybody's lists are as short as that user's.
     Errors: where they are too short for any cut, and a `monitor` that is no such name.
     """
-    rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:num_users])
-    chosen = queries.take(rows)
-    known = [len(np.union1d(seen, labels)) for seen, labels in zip(chosen.seen, chosen.labels, strict=True)]
-    left = num_items - max(known, default=0)
-    num_negatives = min(num_negatives, left)
-    cuts = [k for k in (5, 10, 20) if k <= num_negatives + 1]
-    if not cuts:
-        raise InputError(
-            f"a validation user leaves {left} of {num_items} items to draw, too few for validation=sampled; set "
-            "validation=full and monitor=new/ndcg@20"
-        )
-    names = [f"sampled/{metric}@{k}" for metric in METRICS for k in cuts]
-    if monitor not in names:
-        raise InputError(f"monitor='{monitor}' is not measured{nearest(monitor, names)}")
-    lists = Sampled(chosen, num_items, num_negatives=num_negatives, seed=seed)
 
-    def measure() -> dict[str, float]:
-        values = evaluate_sampled(searcher(), lists, ks=cuts)
+    def __init__(
+        self,
+        queries: Queries,
+        num_items: int,
+        *,
+        num_users: int,
+        seed: int,
+        monitor: str,
+        num_negatives: int = 99,
+    ) -> None:
+        rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:num_users])
+        self.queries, self.num_items, self.seed = queries.take(rows), num_items, seed
+        each = zip(self.queries.seen, self.queries.labels, strict=True)
+        left = num_items - max((len(np.union1d(seen, labels)) for seen, labels in each), default=0)
+        self.num_negatives = min(num_negatives, left)
+        self.cuts = [k for k in (5, 10, 20) if k <= self.num_negatives + 1]
+        if not self.cuts:
+            raise InputError(
+                f"a validation user leaves {left} of {num_items} items to draw, too few for validation=sampled; set "
+                "validation=full and monitor=new/ndcg@20"
+            )
+        names = [f"sampled/{metric}@{k}" for metric in METRICS for k in self.cuts]
+        if monitor not in names:
+            raise InputError(f"monitor='{monitor}' is not measured{nearest(monitor, names)}")
+        self._lists: dict[int | None, Sampled] = {None: self._drawn(self.queries)}
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __call__(self, searcher: Any, num: int | None = None) -> dict[str, float]:
+        """Of all the queries, or of the first `num`, whose lists are others then."""
+        if num not in self._lists:
+            self._lists[num] = self._drawn(self.queries.take(np.arange(num or 0)))
+        values = evaluate_sampled(searcher, self._lists[num], ks=self.cuts)
         return {f"sampled/{name}": float(column.mean()) for name, column in values.items()}
 
-    return measure
+    def _drawn(self, queries: Queries) -> Sampled:
+        return Sampled(queries, self.num_items, num_negatives=self.num_negatives, seed=self.seed)

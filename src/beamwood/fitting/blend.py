@@ -7,21 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.data.split import Queries
+from beamwood.data.split import Queries, Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import METRICS, metrics_at, relevance
 from beamwood.evaluation.protocol import VIEWS
-from beamwood.fitting.choose import CUT, named
+from beamwood.fitting.choose import CUT, drawn, named
+from beamwood.fitting.judge import Choice
+from beamwood.fitting.settings import ChooseSeen
 from beamwood.retrieval.blend import Part
 from beamwood.retrieval.candidates import Candidates, bring, with_seen
 from beamwood.retrieval.stored import MOST
 from beamwood.types import Hits, ItemLists, Needs, Query, Searcher, SearchOptions
 
-__all__ = ["SEEN_WEIGHTS", "StageWeights", "Weights", "best_seen_weight"]
+__all__ = ["SEEN_WEIGHTS", "StageWeights", "Weights", "best_seen_weight", "choice_of_seen"]
 
 SEEN_WEIGHTS = (0.0, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0, -8.0, 8.0, -16.0, 16.0, -32.0, 32.0, -1024.0)
 """Added to a logit: of equally good ones the first, which changes least. The last leaves out what was seen."""
@@ -57,6 +60,22 @@ def best_seen_weight(find: Callable[[Query, int], Candidates], needs: Needs, que
         for place, weight in enumerate(SEEN_WEIGHTS):
             sums[place] += _sums(found.joined(scores_QC, weight, CUT), labels)[name]
     return SEEN_WEIGHTS[int(sums.argmax())]
+
+
+def choice_of_seen(
+    split: Split, choose: ChooseSeen, seed: int, find: Callable[[Any, Query, int], Candidates]
+) -> Choice | None:
+    """The choice of `best_seen_weight` by validation users for a searcher, by which `find` brings; None where it is
+    set."""
+    if choose.seen_weight is not None:
+        return None
+    judged = drawn(split.valid, choose.validation_users, seed=seed)
+
+    def best(searcher: Any, num: int) -> float:
+        some = drawn(judged, num, seed=seed)
+        return best_seen_weight(lambda query, k: find(searcher, query, k), searcher.needs, some, choose.monitor)
+
+    return Choice(best, len(judged))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from beamwood.errors import InputError, nearest
 from beamwood.evaluation.metrics import METRICS
 from beamwood.evaluation.protocol import VIEWS, evaluate
 
-__all__ = ["CUT", "MEASURED", "check_monitor", "drawn", "named", "validation"]
+__all__ = ["CUT", "MEASURED", "Measure", "Validation", "check_monitor", "drawn", "named"]
 
 CUT = 20
 """Places of a list that a training is judged by."""
@@ -32,24 +31,36 @@ def drawn(queries: Queries, num_users: int, *, seed: int) -> Queries:
     return queries.take(np.sort(np.random.default_rng(seed).permutation(len(queries.users))[:num_users]))
 
 
-def validation(
-    searcher: Callable[[], Any], queries: Queries, num_users: int, *, seed: int
-) -> Callable[[], dict[str, float]]:
-    """A function that measures `searcher()`, that of the weights as they are then, on a fixed draw of queries.
+class Measure(Protocol):
+    """What a training is judged by: metrics of a searcher on fixed queries, or on the first few of them alone."""
 
-    Its metrics are named "all/f@20" (seen items kept), "new/f@20" (seen items removed), "both/f@20" (their mean) and so
-    on.
+    def __len__(self) -> int: ...
+
+    def __call__(self, searcher: Any, num: int | None = None) -> dict[str, float]: ...
+
+
+class Validation:
+    """Metrics of a searcher on a fixed draw of at most `num_users` queries.
+
+    They are named "all/f@20" (seen items kept), "new/f@20" (seen items removed), "both/f@20" (their mean) and so on.
     """
-    subset = drawn(queries, num_users, seed=seed)
 
-    def measure() -> dict[str, float]:
-        measured, views = searcher(), {}
+    def __init__(self, queries: Queries, num_users: int, *, seed: int) -> None:
+        self.queries = drawn(queries, num_users, seed=seed)
+        judged = np.flatnonzero(self.queries.labels.lengths > 0)
+        # Some are as good as others.
+        self._judged = np.random.default_rng(seed).permutation(judged)
+
+    def __len__(self) -> int:
+        return len(self._judged)
+
+    def __call__(self, searcher: Any, num: int | None = None) -> dict[str, float]:
+        queries = self.queries if num is None else self.queries.take(np.sort(self._judged[:num]))
+        views = {}
         for view in VIEWS:
-            result = evaluate(measured, subset, ks=(CUT,), remove_seen=view == "new", batch_size=1024)
+            result = evaluate(searcher, queries, ks=(CUT,), remove_seen=view == "new", batch_size=1024)
             views[view] = result.means()
         return named(views)
-
-    return measure
 
 
 def named(views: dict[str, dict[str, float]]) -> dict[str, float]:

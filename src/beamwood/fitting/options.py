@@ -36,6 +36,9 @@ class TrainOptions(TypedDict, total=False):
     progress: bool
 
 
-def with_budget(options: Mapping[str, Any]) -> TrainOptions:
+def with_budget(options: Mapping[str, Any], name: str | None = None) -> TrainOptions:
     """The options with one budget that begins here, unless it began before, for all parts of a fit to share."""
-    return cast(TrainOptions, {**options, "time_limit": Budget.of(options.get("time_limit"))})
+    limit = options.get("time_limit")
+    if not isinstance(limit, Budget):
+        limit = Budget(limit) if name is None else Budget(limit, name=name)
+    return cast(TrainOptions, {**options, "time_limit": limit})

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, TypeVar, Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.choose import check_monitor, validation
+from beamwood.fitting.choose import Measure, Validation, check_monitor
 from beamwood.fitting.fitted import folder_digests
+from beamwood.fitting.judge import Choice, Judge
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.settings import TrainedSettings
 from beamwood.retrieval.retriever import Retriever
-from beamwood.training.budget import Budget
+from beamwood.training.budget import Budget, Clock
 from beamwood.training.loop import run_loop
 from beamwood.training.run_folder import RunFolder
 from beamwood.training.trainable import Trainable
@@ -30,15 +30,20 @@ class SearchedTask(Trainable[Batch]):
     def searcher(self) -> Any:
         """That of the weights as they are now."""
 
+    def sample(self, clock: Clock) -> tuple[Any, float]:
+        """A searcher that takes as long to ask as that of the weights, and the seconds that one takes to make."""
+        began = clock()
+        return self.searcher(), clock() - began
+
 
 def train(
-    task: Trainable[Any],
+    task: SearchedTask[Any],
     split: Split,
     config: TrainedSettings,
-    searcher: Callable[[], Any],
     *,
     method: str,
-    measure: Callable[[], dict[str, float]] | None = None,
+    measure: Measure | None = None,
+    choice: Choice | None = None,
     evaluate_start: bool = False,
     seed: int = 0,
     run: RunFolder | None = None,
@@ -48,18 +53,21 @@ def train(
 ) -> dict[str, Any]:
     """Train `task` and leave the weights that are best on `split.valid`; returns what an artefact says of it.
 
-    `searcher()` is that of the weights as they are then; `measure` stands in for validation by full ranking;
-    `evaluate_start`: see `LoopConfig`. A resumed run must have the same data, split and settings, but for its bounds.
+    `measure` stands in for validation by full ranking; time is kept for `choice`; `evaluate_start`: see
+    `LoopConfig`. A resumed run must have the same data, split and settings, but for its bounds.
     """
     settings, choose, budget = config.flat(), config.choose, Budget.of(time_limit)
     made_of = {"method": method, "seed": seed, "data": split.dataset.fingerprint(), "split": split.rule}
     made_of |= {"tables": split.dataset.tables_digest()} | folder_digests(settings)
     if measure is None:
         check_monitor(choose.monitor)
+        measure = Validation(split.valid, choose.validation_users, seed=seed)
+    judge = Judge(task.searcher, measure, choice)
     result = run_loop(
         task,
         config.loop_config(evaluate_start=evaluate_start),
-        evaluate=measure or validation(searcher, split.valid, choose.validation_users, seed=seed),
+        evaluate=judge,
+        prices=lambda: judge.prices(task, *task.sample(budget.clock), budget, checkpoints=run is not None),
         run=run,
         kept=made_of | settings,
         resume=resume,
@@ -83,16 +91,15 @@ def train(
 
 
 def fit_task(
-    task: Trainable[Any],
+    task: SearchedTask[Any],
     split: Split,
     config: TrainedSettings,
-    searcher: Callable[[], Any],
     *,
     method: str,
-    measure: Callable[[], dict[str, float]] | None = None,
+    measure: Measure | None = None,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """`train`, and the retriever of the best weights."""
-    training = train(task, split, config, searcher, method=method, measure=measure, **options)
+    training = train(task, split, config, method=method, measure=measure, **options)
     seed = options.get("seed", 0)
-    return build_retriever(searcher(), split, method=method, config=config, seed=seed, training=training)
+    return build_retriever(task.searcher(), split, method=method, config=config, seed=seed, training=training)

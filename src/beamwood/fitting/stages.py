@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from beamwood.data.split import Split
+from beamwood.data.split import Queries, Split
 from beamwood.errors import InputError
 from beamwood.fitting.blend import StageWeights, Weights
 from beamwood.fitting.choose import check_monitor, drawn
@@ -79,7 +79,9 @@ def put_behind(
     if choose.retriever_weight == 0 and choose.seen_weight == 0:
         return both
     fitted = None if isinstance(second.searcher, RankingSearcher) else second.searcher
-    weights, metrics = stage_weights(first, split, config, seed, fitted).best(second.searcher)
+    check_monitor(choose.monitor)
+    queries = drawn(split.valid, choose.validation_users, seed=seed)
+    weights, metrics = stage_weights(first, queries, config, fitted).best(second.searcher)
     both = two_stage(
         first, second, num_candidates=num_candidates, retriever_weight=weights.first, seen_weight=weights.seen
     )
@@ -88,14 +90,13 @@ def put_behind(
 
 
 def stage_weights(
-    first: Retriever, split: Split, config: StagesConfig, seed: int, fitted: Searcher | None = None
+    first: Retriever, queries: Queries, config: StagesConfig, fitted: Searcher | None = None
 ) -> StageWeights:
-    """The retriever's candidates for the validation users. Errors: a `monitor` that is not measured."""
+    """The retriever's candidates for validation queries."""
     choose = config.choose
-    check_monitor(choose.monitor)
     return StageWeights(
         first.searcher,
-        drawn(split.valid, choose.validation_users, seed=seed),
+        queries,
         num_candidates=config.model.num_candidates,
         monitor=choose.monitor,
         first_weight=choose.retriever_weight,

@@ -150,7 +150,7 @@ class Method:
         given = checked_options(self, options)
         self._check_needs(split, config)
         if self.fit is not None:
-            retriever = self.fit(split, config, **(with_budget(given) if self.needs.steps else given))
+            retriever = self.fit(split, config, **(with_budget(given, self.name) if self.needs.steps else given))
         else:
             assert self.build is not None
             seed = given.get("seed", 0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from beamwood.data.split import Split
-from beamwood.errors import InputError, nearest
+from beamwood.errors import InputError, TimeLimitError, nearest
 from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import VIEWS, PerQuery, evaluate_split
 from beamwood.evaluation.summary import as_document, compared, measure_tail
@@ -27,7 +27,8 @@ class Comparison:
     """What was measured of the methods, in the order in which they are listed.
 
     `results`: by method, then view ("all", "new"), the metrics by query; `seconds` of each fit; `tail`: where asked
-    for, by method the rule in words, how many queries have a tail label, and both views of these.
+    for, by method the rule in words, how many queries have a tail label, and both views of these; `left_out`: what
+    there was too little time for, and why.
     """
 
     split: Split
@@ -37,6 +38,7 @@ class Comparison:
     seconds: dict[str, float] = field(default_factory=dict)
     results: dict[str, dict[str, PerQuery]] = field(default_factory=dict)
     tail: dict[str, tuple[str, int, dict[str, PerQuery]]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, searcher: Searcher) -> None:
         """Measure a searcher."""
@@ -77,6 +79,8 @@ class Comparison:
             "conclusion": self.conclusion,
             "split": self.split.rule,
         }
+        if self.left_out:
+            document["left_out"] = self.left_out
         if self.tail:
             described, queries, views = self.on_tail()
             document["tail"] = {
@@ -103,9 +107,9 @@ def compare(
     """Fit each method with its defaults, or its `preset`, on `split.train` and judge all on `split.test`.
 
     `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's.
-    `time_limit` in seconds is each method's own; `tail`: also on labels that this rule calls rare; `say` hears what is
-    done. Errors: `InputError` on fewer than two methods, on one that cannot be fitted by itself or on this split, and
-    where fewer than two test users are left.
+    `time_limit` in seconds is each method's own, and a method that needs more is left out; `tail`: also on labels that
+    this rule calls rare; `say` hears what is done. Errors: `InputError` on fewer than two methods, on one that cannot
+    be fitted by itself or on this split, and where fewer than two test users are left.
     """
     check_split(split)
     sums = named_sums(methods)
@@ -123,8 +127,10 @@ def compare(
     if without:
         say(f"without a preset {preset}, so with their defaults: {', '.join(dict.fromkeys(without))}")
     options = {"seed": seed, "progress": progress}
-    for name, searcher in _in_turn(sums, split, presets, options, time_limit, measured.seconds, say):
+    for name, searcher in _in_turn(sums, split, presets, options, time_limit, measured, say):
         measured.add(name, searcher)
+    if len(measured.results) < 2:
+        raise TimeLimitError(f"fewer than two methods are left: {next(iter(measured.left_out.values()))}")
     return measured
 
 
@@ -175,20 +181,33 @@ def _in_turn(
     presets: Mapping[str, str],
     options: Mapping[str, Any],
     limit: float | None,
-    seconds: dict[str, float],
+    measured: Comparison,
     say: Callable[[str], None],
 ) -> Iterator[tuple[str, Searcher]]:
-    """The name and the searcher of each sum; every method is fitted once, and kept while a later sum has it."""
+    """The name and the searcher of each sum; every method is fitted once, and kept while a later sum has it.
+
+    What needs more time than the limit is left out, and so are sums with it.
+    """
     fitted: dict[str, Retriever] = {}
-    names = list(sums)
+    names, seconds, left_out = list(sums), measured.seconds, measured.left_out
     for place, name in enumerate(names):
         for method in sums[name]:
-            if method.name not in fitted:
-                began = time.perf_counter()
-                bounded = {"time_limit": limit} if method.needs.steps else {}
+            if method.name in fitted or method.name in left_out:
+                continue
+            began = time.perf_counter()
+            bounded = {"time_limit": limit} if method.needs.steps else {}
+            try:
                 fitted[method.name] = method.fitted(split, preset=presets.get(method.name), **options, **bounded)
-                seconds[method.name] = round(time.perf_counter() - began, 1)
-                say(f"{method.name}: fitted in {seconds[method.name]} s")
+            except TimeLimitError as error:
+                left_out[method.name] = str(error)
+                say(f"{method.name} is left out: {error}")
+                continue
+            seconds[method.name] = round(time.perf_counter() - began, 1)
+            say(f"{method.name}: fitted in {seconds[method.name]} s")
+        missing = [method.name for method in sums[name] if method.name in left_out]
+        if missing:
+            left_out.setdefault(name, f"{missing[0]} is left out")
+            continue
         began, own = time.perf_counter(), [method.name for method in sums[name]]
         searcher = sum_of([fitted[part] for part in own], split, seed=options["seed"]).searcher
         if len(own) > 1:

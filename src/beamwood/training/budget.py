@@ -5,26 +5,35 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
-from beamwood.errors import InputError
+from beamwood.errors import InputError, TimeLimitError
 
-__all__ = ["Budget"]
+__all__ = ["Budget", "Clock", "price_of"]
+
+Clock = Callable[[], float]
+"""Seconds that never fall."""
+
+# Rows that tell how long all take: a call has its own price, and each row.
+_FEW, _SOME = 4, 32
 
 
 class Budget:
     """The seconds of one fit, counted from when this was made; `limit` is infinite where none was set.
 
-    `clock` gives seconds that never fall. `left_out` holds a line for each thing that there was no time for.
+    `name`: whose they are, for messages. `left_out` holds a line for each thing that there was no time for.
     """
 
-    def __init__(self, limit: float | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limit: float | None = None, *, clock: Clock = time.monotonic, name: str = "this training"
+    ) -> None:
         if limit is not None and not limit > 0:
             raise InputError(f"time_limit={limit} is not above 0 seconds; leave it out for no limit")
         self.limit = math.inf if limit is None else float(limit)
-        self.clock = clock
+        self.clock, self.name = clock, name
         self.left_out: list[str] = []
         self._began, self._before = clock(), 0.0
-        self._whole: Budget | None = None
+        self._whole: tuple[Budget, float] | None = None
 
     @classmethod
     def of(cls, limit: float | Budget | None) -> Budget:
@@ -50,14 +59,46 @@ class Budget:
         """Count what earlier parts of a resumed run took, unless more of them is counted already."""
         self._before = max(self._before, seconds)
         if self._whole is not None:
-            self._whole.count(seconds)
+            self._whole[0].count(seconds)
 
-    def share(self, part: float) -> Budget:
+    def share(self, part: float, name: str) -> Budget:
         """A budget from here on, of at most that part of the whole limit and of what is left."""
-        share = Budget(max(min(part * self.limit, self.left), 1e-3) if self.limited else None, clock=self.clock)
-        share._whole = self
+        seconds = max(min(part * self.limit, self.left), 1e-3) if self.limited else None
+        share = Budget(seconds, clock=self.clock, name=name)
+        share._whole = self, part
         return share
+
+    def require(self, seconds: float) -> None:
+        """Raise `TimeLimitError` with the floor where fewer than so many seconds are left."""
+        if seconds <= self.left:
+            return
+        budget, floor = self, self.seconds + seconds
+        while budget._whole is not None:
+            whole, part = budget._whole
+            floor = max(floor / part, whole.seconds - budget.seconds + floor)
+            budget = whole
+        raise TimeLimitError(
+            f"time_limit={budget.limit:g} s is below {math.ceil(floor)} s, what {self.name} needs here; raise it"
+        )
 
     def leave_out(self, line: str) -> None:
         """Note what there was no time for."""
         self.left_out.append(line)
+        if self._whole is not None:
+            self._whole[0].leave_out(f"{self.name}: {line}")
+
+
+def price_of(work: Callable[[int], Any], whole: int, clock: Clock) -> float:
+    """The seconds that `work(whole)` takes, from what it takes with a few of the rows, each called twice.
+
+    The first call of its kind is slower, and not counted.
+    """
+    few, some = min(_FEW, whole), min(_SOME, whole)
+    for count in (few, some):
+        work(count)
+    times = [clock()]
+    for count in (few, some):
+        work(count)
+        times.append(clock())
+    at_once, more = times[1] - times[0], times[2] - times[1]
+    return more if some == whole else more + max(more - at_once, 0.0) * (whole - some) / (some - few)

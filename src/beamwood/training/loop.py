@@ -18,7 +18,7 @@ from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import resuming
 from beamwood.training.interrupt import Interrupted, InterruptGuard
 from beamwood.training.loop_config import LoopConfig
-from beamwood.training.pace import Pace
+from beamwood.training.pace import Pace, Prices
 from beamwood.training.precision import flushed_subnormals
 from beamwood.training.progress import TrainingProgress
 from beamwood.training.run_folder import RunFolder, RunLog
@@ -55,8 +55,7 @@ def run_loop(
     config: LoopConfig,
     *,
     evaluate: Callable[[], dict[str, float]] | None = None,
-    price: Callable[[], float] | None = None,
-    finish: Callable[[float], float] | None = None,
+    prices: Callable[[], Prices] | None = None,
     run: RunFolder | None = None,
     kept: Mapping[str, Any] | None = None,
     resume: bool = False,
@@ -68,8 +67,8 @@ def run_loop(
 
     `evaluate` runs in evaluation mode without gradients, its random draws apart from training's. `budget` covers all of
     it, parts before a resume included: the run ends early enough for one more validation as long as the longest so far
-    (at first `price()`, an estimate) and for `finish(validation)`, what comes after it given that price; below that it
-    is refused. What is left out is noted in the budget.
+    and for what comes after it, at first by the estimates `prices()`; below that it is refused. What is left out is
+    noted in the budget.
 
     `seed` starts the generator of all draws, orders the batches and starts torch's own generators (those dropout uses),
     which are given back as they were. `kept` is noted in the run's folder, and a resumed run must have the same but for
@@ -83,8 +82,8 @@ def run_loop(
     # Layers as torch makes them are drawn by its own generator.
     with _own_generators(seed):
         stepper = Stepper(task, seed=seed, learning_rate=config.learning_rate, budget=budget)
-    pace = Pace(budget, validation=price() if price is not None and budget.limited else 0.0, finish=finish)
-    pace.check_floor(str((kept or {}).get("method", "this training")))
+    pace = Pace(budget, prices() if prices is not None and budget.limited else Prices())
+    pace.check_floor()
     opened = nullcontext() if run is None else run.opened(resume=resume, config=kept, may_differ=_BOUNDS)
     with opened as log, _own_generators(seed, _devices(task.model)), flushed_subnormals():
         loop = _Loop(stepper, config, evaluate, log, pace, seed)
@@ -128,6 +127,7 @@ class _Loop:
         self.at = Standing(prepared=self.budget.seconds, evaluated_step=-1 if config.evaluate_start else 0)
         self.best_weights: dict[str, Tensor] | None = None
         self.update_price: float | None = None
+        self.planned: int | None = None
         self.saved: tuple[int, int] | None = None
         self.between_steps = True
         if log is not None and log.state is not None:
@@ -207,18 +207,24 @@ class _Loop:
     # ---- updates of what is learned anew
 
     def _updates_left(self, update: Update) -> int:
+        """Of those that are wanted as many as there was room for after the last one."""
         wanted = update.times - self.at.updates
         if wanted <= 0 or not self.budget.limited:
             return max(wanted, 0)
-        if self.update_price is None:
-            self.update_price = update.price()
-        return self.pace.num_updates(wanted, self.update_price)
+        if self.planned is None:
+            if self.update_price is None:
+                self.update_price = update.price()
+            self.planned = self.pace.num_updates(wanted, self.update_price)
+        return self.planned
 
     def _update_is_due(self, update: Update) -> bool:
         """Those that are left are spread evenly over what remains of the run; in whole numbers, which lose none."""
         at, now, end = self.at, self._schedule_step(self.at.step), self.max_steps or 1
         left = self._updates_left(update)
-        return left > 0 and now > at.update_from and (now - at.update_from) * (left + 1) >= end - at.update_from
+        due = left > 0 and now > at.update_from and (now - at.update_from) * (left + 1) >= end - at.update_from
+        if due and self.budget.limited and not self.pace.has_room_for_update(self.update_price or 0.0):
+            self.planned, due = 0, False
+        return due
 
     def _update(self, update: Update, guard: InterruptGuard, shown: TrainingProgress) -> None:
         at = self.at
@@ -231,7 +237,7 @@ class _Loop:
             proposal = update.propose(at.updates, self.pace.for_update())
         if proposal is None:
             # What it did not end within is its price from here on.
-            self.update_price = math.inf
+            self.update_price, self.planned = math.inf, 0
             return
         # A step is a state the checkpoint knows; so is this only once it is whole.
         self.between_steps = False
@@ -250,6 +256,7 @@ class _Loop:
         after, at.stale = at.latest_metric, 0
         at.latest_metric = after if kept else before
         at.updates, at.update_from, self.update_price = at.updates + 1, self._schedule_step(at.step), took
+        self.planned = None
         measured = {"update": float(at.updates), "update_seconds": round(took, 3), "update_kept": float(kept)}
         self._write(measured | {"metric_before": before, "metric_after": after, **facts})
         shown.say(f"step {at.step}: tree update, {self.monitor} {before:.4f} before, {after:.4f} after")
@@ -257,10 +264,9 @@ class _Loop:
 
     def _say_left_out(self, update: Update, shown: TrainingProgress) -> None:
         line = f"{self.at.updates} of {update.times} tree updates done"
-        if self.update_price is not None and math.isfinite(self.update_price):
-            line += f": one takes {self.update_price:.0f} s"
-        elif self.update_price is not None:
-            line += ": one more took longer than there was time"
+        if self.budget.limited and self.update_price is not None:
+            known = math.isfinite(self.update_price)
+            line += f": one takes {self.update_price:.0f} s" if known else ": one more took longer than there was time"
         self.budget.leave_out(line)
         shown.say(line)
 
@@ -351,7 +357,7 @@ class _Loop:
             return
         self.log.save(self._state())
         self.saved, self.saved_at = now, self.budget.clock()
-        self.pace.save = max(self.pace.save, self.saved_at - started)
+        self.pace.saved(self.saved_at - started)
 
     def _state(self) -> dict[str, Any]:
         self.at.seconds = self.budget.seconds

@@ -2,52 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
-from beamwood.errors import InputError
 from beamwood.training.budget import Budget
 
-__all__ = ["Pace"]
+__all__ = ["Pace", "Prices"]
 
 # Of what is left, no more goes to updates of a tree: a new tree is worth what is trained on it.
 _UPDATES_SHARE = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Seconds, estimated: of a validation, of what comes after the last one, and of a checkpoint."""
+
+    validation: float = 0.0
+    finish: float = 0.0
+    save: float = 0.0
+
+
 class Pace:
     """The prices of a run's parts in seconds, and what they leave room for.
 
-    `finish(validation)`: what comes after the last validation, given the price of one: choosing of weights and saving.
-    Prices grow to the longest so far; `validation` may be estimated before the first.
+    Estimates are replaced by what was measured, the longest so far.
     """
 
-    def __init__(
-        self, budget: Budget, *, validation: float = 0.0, finish: Callable[[float], float] | None = None
-    ) -> None:
-        self.budget, self._finish = budget, finish or (lambda _: 0.0)
-        self.validation, self.step, self.save = validation, 0.0, 0.0
+    def __init__(self, budget: Budget, prices: Prices) -> None:
+        self.budget, self.finish = budget, prices.finish
+        self.validation, self.step, self.save = prices.validation, 0.0, prices.save
+        self._saved = False
 
     @property
     def reserve(self) -> float:
         """For the last validation and what comes after it."""
-        return self.validation + self.finish
+        return self.validation + self.save + self.finish
 
-    @property
-    def finish(self) -> float:
-        """For what comes after the last validation."""
-        return self._finish(self.validation) + self.save
+    def check_floor(self) -> None:
+        """Raise `TimeLimitError` where what is left cannot hold one validation and what comes after it."""
+        self.budget.require(self.reserve)
+
+    def saved(self, seconds: float) -> None:
+        """A checkpoint took so long."""
+        self.save, self._saved = max(self.save, seconds) if self._saved else seconds, True
 
     def validated(self, seconds: float, *, first: bool) -> None:
         """A validation took so long; the first tells better than its estimate."""
         self.validation = seconds if first else max(self.validation, seconds)
-
-    def check_floor(self, method: str) -> None:
-        """Raise `InputError` where what is left cannot hold one validation and what comes after it."""
-        floor = self.budget.seconds + self.reserve
-        if floor > self.budget.limit:
-            raise InputError(
-                f"time_limit={self.budget.limit:g} s is below {floor:.0f} s, what {method} needs here to start, "
-                "validate once and save; raise it"
-            )
 
     def has_room_for_step(self) -> bool:
         """Is there time for one more step, and to validate and save what it makes?"""
@@ -58,11 +58,17 @@ class Pace:
         return self.validation + self.step + self.reserve <= self.budget.left
 
     def num_updates(self, wanted: int, price: float) -> int:
-        """How many of so many updates there is room for, each with a validation before it and one after."""
-        if not self.budget.limited:
-            return wanted
+        """How many of so many updates there is room for in what is left of the run."""
         room = _UPDATES_SHARE * (self.budget.left - self.reserve)
-        return max(0, min(wanted, int(room / max(price + 2 * self.validation, 1e-9))))
+        return max(0, min(wanted, int(room / max(self._with_validations(price), 1e-9))))
+
+    def has_room_for_update(self, price: float) -> bool:
+        """Is there time for one, and for a step on what it makes?"""
+        return self._with_validations(price) + self.step + self.reserve <= self.budget.left
+
+    def _with_validations(self, price: float) -> float:
+        """An update has a validation before it and one after, and a checkpoint."""
+        return price + 2 * self.validation + self.save
 
     def for_update(self) -> Budget:
         """What an update may take until it has to give up."""

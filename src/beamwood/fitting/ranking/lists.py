@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.evaluation.sampled import sampled_validation
+from beamwood.evaluation.sampled import SampledValidation
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.ranking.pair_models import AnyPairModel, asked, build_pair_model, pair_scorer
 from beamwood.fitting.ranking.settings import RankerConfig
@@ -75,7 +75,7 @@ class ListTask(SearchedTask[Batch]):
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Draw the ranker, and put DIN's item vectors where `start.items` has them."""
-        self.model = self.ranker = build_pair_model(self.train, self.config, rng)
+        self.model = self.ranker = build_pair_model(self.train, self.config, rng, budget=budget)
 
     def optimisers(self) -> list[Optimiser]:
         """AdamW."""
@@ -191,12 +191,11 @@ def fit_ranker(split: Split, config: RankerConfig, **options: Unpack[TrainOption
     task = (GuidedTask if config.loss.kind == "guided" else ListTask)(split.train, config)
     measure = None
     if sampled:
-        measure = sampled_validation(
-            task.searcher,
+        measure = SampledValidation(
             split.valid,
             split.train.num_items,
             num_users=choose.validation_users,
             seed=seed,
             monitor=choose.monitor,
         )
-    return fit_task(task, split, config, task.searcher, method="ranker", measure=measure, **options)
+    return fit_task(task, split, config, method="ranker", measure=measure, **options)

@@ -24,6 +24,7 @@ from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
 from beamwood.models.pairs import Asked
 from beamwood.retrieval.scorers import PairScorer, restore_scorer
+from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.types import Query
 
@@ -37,6 +38,7 @@ def build_pair_model(
     config: PairConfig,
     generator: torch.Generator,
     context: Sequence[FeatureColumn] = (),
+    budget: Budget | None = None,
 ) -> AnyPairModel:
     """The model of a configuration; where item vectors start is drawn by the generator's seed.
 
@@ -62,7 +64,8 @@ def build_pair_model(
         width = own.width or 64
         model = DinRanker(num_items, width=width, **shared)
         if starts_from_transitions(start.items, num_items, possible=True):
-            model.start_from(torch.from_numpy(transition_vectors(train, width, generator.initial_seed())))
+            vectors = transition_vectors(train, width, generator.initial_seed(), budget)
+            model.start_from(torch.from_numpy(vectors))
     sparse_gradients(model, config.optimiser.embeddings)
     return model
 

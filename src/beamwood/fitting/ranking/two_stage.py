@@ -26,14 +26,15 @@ from beamwood.data.split import Split
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.blend import StageWeights
-from beamwood.fitting.choose import check_monitor
+from beamwood.fitting.choose import check_monitor, drawn
 from beamwood.fitting.columns import context_features, tensors
 from beamwood.fitting.fitted import fitted_alike
+from beamwood.fitting.judge import Choice
 from beamwood.fitting.options import Fit, TrainOptions, with_budget
 from beamwood.fitting.ranking.pair_models import asked, build_pair_model, pair_scorer
 from beamwood.fitting.ranking.settings import StagesConfig
-from beamwood.fitting.run import train
+from beamwood.fitting.ranking.stage_measure import StageMeasure
+from beamwood.fitting.run import SearchedTask, train
 from beamwood.fitting.stages import put_behind, stage_weights, staged
 from beamwood.models.pairs import Asked
 from beamwood.retrieval.ranked import RankingSearcher
@@ -41,13 +42,13 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
 from beamwood.training.budget import Budget
 from beamwood.training.optimisers import Optimiser
-from beamwood.training.trainable import Progress, Trainable
+from beamwood.training.trainable import Progress
 from beamwood.types import BoolArray, IndexArray, Query, Searcher, SearchOptions, among
 
 __all__ = ["RetrievedTask", "fit_stages"]
 
 # Histories, and items of theirs, that the retriever is asked with at a time.
-_SEARCHED_AT_A_TIME = 1024
+_SEARCHED_AT_A_TIME, _SEARCHED_UNDER_A_LIMIT = 1024, 128
 _ITEMS_AT_A_TIME = 2**18
 
 
@@ -62,7 +63,7 @@ class Batch:
     weights_BT: Tensor
 
 
-class RetrievedTask(Trainable[Batch]):
+class RetrievedTask(SearchedTask[Batch]):
     """Pairs of a history and what came soon after, with what the retriever brings for each where that matters.
 
     Loss: softmax of the target among its negatives; drawn ones are corrected to stand for all that could have been
@@ -92,10 +93,10 @@ class RetrievedTask(Trainable[Batch]):
         self.places_ET = self._places(np.random.default_rng(seed + 1))
         self.weights_ET = np.ones(self.places_ET.shape, np.float32)
         if self.needs_searches(self.config):
-            self._search(self.retriever, self.train.context)
+            self._search(self.retriever, self.train.context, budget)
         self.num_examples = len(self.examples)
         columns = () if self.context is None else self.context.columns
-        self.model = build_pair_model(self.train, self.config, rng, columns)
+        self.model = build_pair_model(self.train, self.config, rng, columns, budget)
 
     def optimisers(self) -> list[Optimiser]:
         """AdamW."""
@@ -122,15 +123,22 @@ class RetrievedTask(Trainable[Batch]):
         """int64[B, T], the target items of the given examples."""
         return self.examples.source.items[self.places_ET[rows]].astype(np.int64)
 
-    def _search(self, retriever: Searcher, logged: pl.DataFrame | None) -> None:
+    def _search(self, retriever: Searcher, logged: pl.DataFrame | None, budget: Budget) -> None:
         """Ask the retriever for every example as in service: with all that the user has seen, and without it.
 
+        Of a limited budget that may take half of what is left, and the examples beyond are left out.
         A target that the user has seen counts as brought where a search that leaves such items in brings it.
         """
-        config, examples, found, hits = self.config, self.examples, [], []
+        config, examples = self.config, self.examples
+        found: list[NDArray[np.int32]] = []
+        hits: list[BoolArray] = []
         begin = examples.source.indptr[examples.users]
-        k = min(config.model.num_candidates, self.num_items)
-        for rows in _blocks(examples.stop - begin):
+        k, until = min(config.model.num_candidates, self.num_items), budget.left / 2
+        for rows in _blocks(examples.stop - begin, _SEARCHED_UNDER_A_LIMIT if budget.limited else _SEARCHED_AT_A_TIME):
+            if found and budget.left < until:
+                self._keep(np.arange(rows[0]))
+                budget.leave_out(f"the retriever was asked for {rows[0]:,} of {len(examples):,} training histories")
+                break
             past = examples.source.slices(begin[rows], examples.stop[rows])
             # The context is the next event's.
             frame = None if logged is None else logged[examples.stop[rows]]
@@ -149,12 +157,16 @@ class RetrievedTask(Trainable[Batch]):
             raise InputError("the retriever brings no training pair's target; give one that is better trained")
         if config.examples.pairs == "harmonised":
             kept = np.flatnonzero(hit_ET.any(axis=1))
-            old = self.examples
-            self.examples = Examples(old.source, old.users[kept], old.start[kept], old.stop[kept])
-            self.places_ET, self.weights_ET = self.places_ET[kept], hit_ET[kept].astype(np.float32)
-            candidates_EK = candidates_EK[kept]
+            self._keep(kept)
+            self.weights_ET, candidates_EK = hit_ET[kept].astype(np.float32), candidates_EK[kept]
         if config.loss.negatives == "candidates":
             self.candidates_EK = candidates_EK
+
+    def _keep(self, rows: IndexArray) -> None:
+        """Leave out the other examples."""
+        old = self.examples
+        self.examples = Examples(old.source, old.users[rows], old.start[rows], old.stop[rows])
+        self.places_ET, self.weights_ET = self.places_ET[rows], self.weights_ET[rows]
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
         """The given histories and their targets with fresh negatives."""
@@ -209,6 +221,10 @@ class RetrievedTask(Trainable[Batch]):
         weights = batch.weights_BT * some
         return (losses * weights).sum() / weights.sum().clamp(min=1e-12)
 
+    def searcher(self) -> RankingSearcher:
+        """The ranker by itself, of the weights as they are now."""
+        return RankingSearcher(self.scorer())
+
     def scorer(self) -> PairScorer:
         """The torch-free scorer of the weights as they are now."""
         return pair_scorer(self.model, self.config)  # type: ignore[arg-type]
@@ -219,12 +235,12 @@ def brought(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
     return np.stack([(items_BK == column[:, None]).any(axis=1) for column in targets_BT.T], axis=1)
 
 
-def _blocks(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+def _blocks(lengths: NDArray[np.int64], at_a_time: int) -> Iterator[NDArray[np.int64]]:
     """Row numbers in order, as many at a time as the bounds on histories and on their items allow."""
     start, ends = 0, np.cumsum(lengths)
     while start < len(lengths):
         room = ends[start] - lengths[start] + _ITEMS_AT_A_TIME
-        stop = min(int(np.searchsorted(ends, room, side="right")), start + _SEARCHED_AT_A_TIME)
+        stop = min(int(np.searchsorted(ends, room, side="right")), start + at_a_time)
         yield np.arange(start, max(stop, start + 1))
         start = max(stop, start + 1)
 
@@ -237,8 +253,8 @@ def fit_stages(
     The weights kept are those whose two stages together are best on `split.valid`, and so is the retriever's weight
     beside them (`choose.retriever_weight`). The largest weight tried leaves the retriever's own order but for
     candidates that it has a hundredth of a standard deviation apart: what is kept is not below that order there.
-    `start.ranker` may be one of `counting`, which is fitted then. `time_limit` in seconds covers the searches for the
-    training histories too, which are not cut short.
+    `start.ranker` may be one of `counting`, which is fitted then. `time_limit` in seconds covers the searches for
+    validation users and training histories too; what does not fit is cut, and said in `training.left_out`.
     Errors: `InputError` without a retriever, on one fitted on another log or split (it may have seen the test users),
     on one that brings no target.
     """
@@ -256,9 +272,16 @@ def fit_stages(
     options = with_budget(options)
     if options.get("progress", True) and RetrievedTask.needs_searches(config):
         print("asking the retriever for the training histories, before the first step", file=sys.stderr, flush=True)
-    weights = stage_weights(first, split, config, seed)
     task = RetrievedTask(split.train, config, first.searcher)
-    return _trained(task, first, split, config, weights, **options)
+    check_monitor(config.choose.monitor)
+    measure = StageMeasure(
+        first.searcher,
+        drawn(split.valid, config.choose.validation_users, seed=seed),
+        lambda queries: stage_weights(first, queries, config),
+        num_candidates=config.model.num_candidates,
+        budget=Budget.of(options["time_limit"]),
+    )
+    return _trained(task, first, split, config, measure, **options)
 
 
 def _second(ranker: str, split: Split, config: StagesConfig, counting: Mapping[str, Fit]) -> Retriever:
@@ -278,20 +301,22 @@ def _trained(
     first: Retriever,
     split: Split,
     config: StagesConfig,
-    weights: StageWeights,
+    measure: StageMeasure,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train the ranker and put it behind the retriever."""
-
-    def ranker() -> RankingSearcher:
-        return RankingSearcher(task.scorer())
-
-    def measure() -> dict[str, float]:
-        return weights.best(ranker())[1]
-
-    training = train(task, split, config, ranker, method="two_stage", measure=measure, evaluate_start=True, **options)
-    second = ranker()
-    chosen, _ = weights.best(second)
+    training = train(
+        task,
+        split,
+        config,
+        method="two_stage",
+        measure=measure,
+        choice=Choice(measure, len(measure)),
+        evaluate_start=True,
+        **options,
+    )
+    second = task.searcher()
+    chosen, _ = measure.whole.best(second)
     training |= chosen.facts()
     if task.recall is not None:
         training["retrieved_share_of_training_pairs"] = task.recall

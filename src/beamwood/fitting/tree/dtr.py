@@ -76,7 +76,10 @@ def fit_dtr(
     def parts(tree: Tree) -> Parts:
         known = estimator
         if name is not None:
-            third: TrainOptions = {**options, "time_limit": Budget.of(options["time_limit"]).share(1 / 3)}
+            third: TrainOptions = {
+                **options,
+                "time_limit": Budget.of(options["time_limit"]).share(1 / 3, f"dtr with its estimator {name}"),
+            }
             known = fit_estimator(name, split, methods, **third)
         if isinstance(known, Searcher) and known.needs.users:
             raise InputError(

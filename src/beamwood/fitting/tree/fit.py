@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Unpack
 
 import numpy as np
-import torch
 
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.blend import best_seen_weight
-from beamwood.fitting.choose import check_monitor, drawn
+from beamwood.fitting.blend import choice_of_seen
+from beamwood.fitting.choose import check_monitor
+from beamwood.fitting.judge import Choice
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import train
 from beamwood.fitting.tree.settings import TreeConfig
@@ -22,7 +22,6 @@ from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss
 from beamwood.models.terms.seen import add_weight as add_seen
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import Tree
 
 __all__ = ["fit_tree"]
@@ -51,11 +50,8 @@ def fit_tree(
         return parts if loss is None else replace(parts, loss=loss)
 
     started, task = config.starts_from_transitions(num_items), TreeTask(split, config, own_parts, terms=terms)
-
-    def searcher() -> TreeSearcher:
-        return task.searcher(threads=torch.get_num_threads())
-
-    training = train(task, split, config, searcher, method=method, evaluate_start=started, **options)
+    choice = choice_of_seen(split, config.choose, seed, lambda tree, query, k: tree.apart(query, k))
+    training = train(task, split, config, method=method, choice=choice, evaluate_start=started, **options)
     lengths = split.train.histories.lengths
     training = {"tree_updates": 0} | training
     training |= {
@@ -66,19 +62,16 @@ def fit_tree(
         "seen_start": task.seen_start,
         "bf16": task.bf16,
     }
-    training["seen_weight"] = _add_to_seen(task, searcher, split, seed=seed)
-    return build_retriever(task.searcher(), split, method=method, config=config, seed=seed, training=training)
+    training["seen_weight"] = _add_to_seen(task, choice)
+    return build_retriever(task.searcher(threads=1), split, method=method, config=config, seed=seed, training=training)
 
 
-def _add_to_seen(task: TreeTask, searcher: Callable[[], TreeSearcher], split: Split, *, seed: int) -> float:
+def _add_to_seen(task: TreeTask, choice: Choice | None) -> float:
     """What is added to the score of a seen item after training: what is set, or what validation users like best."""
-    choose, seen = task.config.choose, task.model.scorer.held_terms().get("seen")
-    added = choose.seen_weight or 0.0
+    seen, added = task.model.scorer.held_terms().get("seen"), task.config.choose.seen_weight or 0.0
     if seen is not None:
         # A path's score is no sum that a number could be added to; it is given to the leaf's own step.
-        if choose.seen_weight is None and not task.parts.loss.link.along_path:
-            judged = drawn(split.valid, choose.validation_users, seed=seed)
-            tree = searcher()
-            added = best_seen_weight(tree.apart, tree.needs, judged, choose.monitor)
+        if choice is not None and not task.parts.loss.link.along_path:
+            added = choice.of(task.searcher())
         seen.change(lambda held: add_seen(held, added))
     return added

@@ -17,6 +17,7 @@ from beamwood.fitting.vectors.item_start import directions, surroundings, transi
 from beamwood.kernels.terms import Term
 from beamwood.models.din import DinScorer
 from beamwood.models.din_start import FIRST_FREE, start_as_similarity
+from beamwood.training.budget import Budget
 from beamwood.tree import Tree
 from beamwood.types import FloatArray, IndexArray, ItemLists
 
@@ -30,13 +31,14 @@ TREE_WIDTH = 64
 class ItemVectors:
     """The transition vectors of a catalogue, made once for the tree and the scorer, when one of them first asks.
 
-    `terms`: those that the scorer has beside its configuration's.
+    `terms`: those that the scorer has beside its configuration's; `budget`: what they may take of.
     """
 
     train: Dataset
     config: TreeConfig
     seed: int
     terms: Sequence[Term] = ()
+    budget: Budget | None = None
     _made: FloatArray | None = None
 
     def __call__(self, width: int) -> FloatArray:
@@ -44,7 +46,7 @@ class ItemVectors:
         if self._made is None:
             own = self.config.model.width - FIRST_FREE
             columns = max(TREE_WIDTH, own, *(term.width for term in terms_of(self.config, self.train, self.terms)))
-            self._made = transition_vectors(self.train, columns, self.seed)
+            self._made = transition_vectors(self.train, columns, self.seed, self.budget)
         return directions(self._made[:, :width])
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from beamwood.data.split import Queries
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.choose import CUT, drawn
+from beamwood.training.budget import Budget, price_of
 from beamwood.types import Searcher
 
 __all__ = ["best_seen_start"]
@@ -16,17 +17,24 @@ __all__ = ["best_seen_start"]
 # Logits, tried in this order while they get better. None is below 0: against what does not come again the weights learn
 # within hundreds of steps, and a start there left other weights behind (benchmarks/results/tree_starts.md).
 _WEIGHTS = (8.0, 16.0, 32.0)
-_USERS = 500
+_USERS, _FEWEST, _SHARE = 500, 32, 0.1
 
 
 def best_seen_start(
-    set_weight: Callable[[float], None], searcher: Callable[[], Searcher], queries: Queries, monitor: str, *, seed: int
+    set_weight: Callable[[float], None],
+    searcher: Callable[[], Searcher],
+    queries: Queries,
+    monitor: str,
+    *,
+    seed: int,
+    budget: Budget,
 ) -> float:
     """One number for every place's weight of what was seen to start from, 0 where none is better.
 
     `set_weight` sets it, and is left with the last that was tried.
 
-    It is judged by the metric of `monitor` with seen items kept, on 500 validation users. Learned from 0, it
+    It is judged by the metric of `monitor` with seen items kept, on 500 validation users, or on fewer where
+    these would take more than a tenth of what is left of `budget`. Learned from 0, it
     takes more steps than a training of minutes has: on session logs a list of what was seen, and then what counting
     says, is better than such a training.
     """
@@ -35,14 +43,21 @@ def best_seen_start(
     if len(judged) == 0:
         return 0.0
 
-    def measured(weight: float) -> float:
+    def measured(weight: float, users: Queries) -> float:
         set_weight(weight)
-        values = evaluate(searcher(), judged, ks=(CUT,), remove_seen=False, batch_size=1024).values
+        values = evaluate(searcher(), users, ks=(CUT,), remove_seen=False, batch_size=1024).values
         return float(values[name].mean())
 
-    best, value = 0.0, measured(0.0)
+    if budget.limited:
+        price = price_of(lambda num: measured(0.0, judged.take(np.arange(num))), len(judged), budget.clock)
+        room = max(_FEWEST, int(len(judged) * _SHARE * budget.left / max(price * (1 + len(_WEIGHTS)), 1e-9)))
+        if room < len(judged):
+            budget.leave_out(f"{room} of {len(judged)} validation users say how seen items start")
+            judged = judged.take(np.arange(room))
+
+    best, value = 0.0, measured(0.0, judged)
     for weight in _WEIGHTS:
-        tried = measured(weight)
+        tried = measured(weight, judged)
         if tried <= value:
             break
         best, value = weight, tried

@@ -150,7 +150,7 @@ class TreeTask(SearchedTask[Batch]):
         Errors: `InputError` where what `tree.start` needs is missing.
         """
         seed, train, config = rng.initial_seed(), self.split.train, self.config
-        vectors = ItemVectors(train, config, seed, self.terms)
+        vectors = ItemVectors(train, config, seed, self.terms, budget)
         tree = start_tree(self.split, config, np.random.default_rng(seed), vectors)
         self.parts = self.make_parts(tree)
         if self.parts.labels in ("rectified", "one-step") and self.parts.estimator is None:
@@ -168,9 +168,9 @@ class TreeTask(SearchedTask[Batch]):
         start_scorer(scorer, TreeCounts(vectors, tree, self.folds), network=started)
         if started and self.parts.loss.link.alone:
             self.start_at_odds(rng)
-        self._start_seen(seed)
+        self._start_seen(seed, budget)
 
-    def _start_seen(self, seed: int) -> None:
+    def _start_seen(self, seed: int, budget: Budget) -> None:
         """Let seen items start with the weight that is set, or that validation users like."""
         given, seen = self.config.start.seen, self.model.scorer.held_terms().get("seen")
         if seen is None:
@@ -180,11 +180,11 @@ class TreeTask(SearchedTask[Batch]):
         def set_weight(weight: float) -> None:
             seen.change(lambda held: set_seen(held, weight))
 
-        monitor, valid = self.config.choose.monitor, self.split.valid
-        self.seen_start = (
-            best_seen_start(set_weight, self.searcher, valid, monitor, seed=seed) if given is None else given
-        )
-        set_weight(self.seen_start)
+        if given is None:
+            monitor, valid = self.config.choose.monitor, self.split.valid
+            given = best_seen_start(set_weight, self.searcher, valid, monitor, seed=seed, budget=budget)
+        self.seen_start = given
+        set_weight(given)
 
     def optimisers(self) -> list[Optimiser]:
         """Adam, of the layers with decoupled decay; the embeddings of nodes have decay only where it is coupled."""
@@ -245,13 +245,13 @@ class TreeTask(SearchedTask[Batch]):
         total = torch.stack([self._level_loss(level) for level in self._scored(batch)])
         return total.mean() if self.config.loss.level_reduction == "mean" else total.sum()
 
-    def searcher(self, *, threads: int = 1) -> TreeSearcher:
-        """A searcher of the weights and the tree as they are now."""
+    def searcher(self, *, threads: int | None = None) -> TreeSearcher:
+        """A searcher of the weights and the tree as they are now; by default with as many threads as torch has."""
         return TreeSearcher(
             self.model.scorer.export(),
             self.tree,
             beam_width=self.config.tree.beam_width,
-            threads=threads,
+            threads=torch.get_num_threads() if threads is None else threads,
             link=self.parts.loss.link,
         )
 

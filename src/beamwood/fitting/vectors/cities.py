@@ -26,7 +26,7 @@ from beamwood.models.cities import ContextModel
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.vectors import VectorSearcher
-from beamwood.training.budget import Budget
+from beamwood.training.budget import Budget, Clock, price_of
 from beamwood.training.trainable import Progress
 from beamwood.types import IndexArray
 
@@ -100,18 +100,29 @@ class CitiesTask(SearchedTask[Batch]):
         inferred: Tensor = self.model(batch.rows, batch.contexts_PW, len(batch.items_B))
         return (inferred - self.model.vectors[batch.items_B]).square().sum(dim=1)
 
-    @torch.no_grad()
     def searcher(self) -> VectorSearcher:
         """The fitted model with the rare items' vectors inferred."""
+        return replaced_vectors(self.before, self.tail, self.inferred(self.tail))
+
+    def sample(self, clock: Clock) -> tuple[VectorSearcher, float]:
+        """The searcher that was fitted before, and the price of all rare items' vectors by that of a few."""
+        tail = self.tail
+        return replaced_vectors(self.before, tail[:0], self.model.vectors[:0].numpy()), price_of(
+            lambda num: self.inferred(tail[np.linspace(0, len(tail) - 1, num).astype(np.int64)]), len(tail), clock
+        )
+
+    @torch.no_grad()
+    def inferred(self, items: IndexArray) -> NDArray[np.float32]:
+        """float32[B, D], by up to `examples.max_contexts` of each item, in evaluation mode."""
         training, generator = self.model.training, torch.Generator().manual_seed(0)
         self.model.eval()
         parts = [np.empty((0, self.model.vectors.shape[1]), np.float32)]
-        for start in range(0, len(self.tail), 256):
-            items = self.tail[start : start + 256]
-            batch = self.shown(items, np.full(len(items), self.config.examples.max_contexts), generator)
-            parts.append(self.model(batch.rows, batch.contexts_PW, len(items)).numpy())
+        for start in range(0, len(items), 256):
+            some = items[start : start + 256]
+            batch = self.shown(some, np.full(len(some), self.config.examples.max_contexts), generator)
+            parts.append(self.model(batch.rows, batch.contexts_PW, len(some)).numpy())
         self.model.train(training)
-        return replaced_vectors(self.before, self.tail, np.concatenate(parts))
+        return np.concatenate(parts)
 
 
 def fit_cities(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Unpack
 
 import numpy as np
 
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.blend import best_seen_weight
-from beamwood.fitting.choose import drawn
+from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import SearchedTask, train
 from beamwood.fitting.vectors.settings import VectorConfig
@@ -38,14 +38,11 @@ def fit_vectors(
     """
     index = index or INDEXES[config.model.index]
     index(np.zeros((1, 2), np.float32))  # says what is missing before the training, not after
-    training = train(task, split, config, task.searcher, method=method, **options)
-    seed, searcher, choose = options.get("seed", 0), task.searcher().indexed(index), config.choose
-    seen_weight = choose.seen_weight
-    if seen_weight is None:
-        judged = drawn(split.valid, choose.validation_users, seed=seed)
-        seen_weight = best_seen_weight(
-            lambda query, k: bring(searcher, query, k, apart=True), searcher.needs, judged, choose.monitor
-        )
+    seed = options.get("seed", 0)
+    choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))
+    training = train(task, split, config, method=method, choice=choice, **options)
+    searcher = task.searcher().indexed(index)
+    seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.of(searcher)
     training["seen_weight"] = seen_weight
     blend = _answering(searcher, seen_weight, split)
     return build_retriever(blend, split, method=method, config=config, seed=seed, training=training)

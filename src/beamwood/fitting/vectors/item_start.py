@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
 from beamwood.fitting.counting import counts_within
 from beamwood.models.sequence import ProjectedItems, SequenceModel
+from beamwood.training.budget import Budget
 from beamwood.types import BoolArray, FloatArray
 
 __all__ = ["directions", "start_from_transitions", "surroundings", "transition_vectors"]
@@ -25,6 +27,10 @@ _INTERACTIONS, _AN_ITEM = 3_000_000, 3
 _TOLERANCE = 1e-2
 # Items up to which that takes less than minutes; beyond, so many rounds of subspace iteration, with more columns.
 _EXACT, _ROUNDS, _MORE = 200_000, 4, 16
+# How long exact ones take: products with vectors for each of them, and passes over the basis for each product.
+_STEPS_A_RANK, _TIMES_A_STEP = 5.5, 2
+# Of what is left of a limit, no more goes to exact ones.
+_SHARE = 0.25
 
 
 def surroundings(train: Dataset, *, of_users: BoolArray | None = None, power: float = 1.0) -> sparse.csr_matrix:
@@ -43,7 +49,7 @@ def surroundings(train: Dataset, *, of_users: BoolArray | None = None, power: fl
     return sparse.csr_matrix(counts + counts.T)
 
 
-def transition_vectors(train: Dataset, width: int, seed: int) -> FloatArray:
+def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | None = None) -> FloatArray:
     """float32[N, width], each of length 1, whose products are near `D^-1/2 (C + C') D^-1/2` up to these lengths.
 
     `C + C'`: `surroundings`; D: the sums of its rows plus their mean. The vectors are of the largest eigenvalues, each
@@ -51,7 +57,8 @@ def transition_vectors(train: Dataset, width: int, seed: int) -> FloatArray:
     way, and so do those with the same neighbours, however few histories they have. The largest come first, so that the
     first columns, made of length 1 again, are those of a smaller width. An item without neighbours gets zeros. Source:
     Qin and Rohe, "Regularized Spectral Clustering under the Degree-Corrected Stochastic Blockmodel", with the
-    eigenvalues' roots as weights.
+    eigenvalues' roots as weights. Where exact ones would take more than a quarter of what is left of `budget`, they are
+    the best of a few products. Errors: `InputError` where not even these fit.
     """
     num_items = len(train.items)
     counts = surroundings(train)
@@ -62,20 +69,47 @@ def transition_vectors(train: Dataset, width: int, seed: int) -> FloatArray:
     rank = min(width, num_items - 1)
     if rank < 1 or scaled.nnz == 0:
         return np.zeros((num_items, width), np.float32)
-    values, basis = leading(scaled, rank, np.random.default_rng(seed))
+    exact = num_items <= _EXACT and _fits(scaled, rank, budget)
+    values, basis = leading(scaled, rank, np.random.default_rng(seed), exact=exact)
     vectors = np.zeros((num_items, width), np.float32)
     vectors[:, :rank] = (basis * np.sqrt(np.maximum(values, 0)))[:, ::-1]
     return directions(vectors)
 
 
-def leading(matrix: sparse.csr_matrix, rank: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
+    """May exact eigenvectors be had, by the time of a few products? Raises where nothing fits."""
+    if budget is None or not budget.limited:
+        return True
+    rng, clock = np.random.default_rng(0), budget.clock
+    basis = rng.standard_normal((matrix.shape[0], min(2 * rank, matrix.shape[0])), dtype=np.float32)
+
+    def timed(work: Callable[[], object]) -> float:
+        work()
+        began = clock()
+        work()
+        return clock() - began
+
+    one = timed(lambda: matrix @ basis[:, 0])
+    against = timed(lambda: basis @ (basis[:, 0] @ basis))
+    price = _STEPS_A_RANK * rank * (one + _TIMES_A_STEP * against)
+    if price <= _SHARE * budget.left:
+        return True
+    some = timed(lambda: orthonormal(matrix @ basis[:, :_MORE])) * (rank + _MORE) / _MORE
+    budget.require((_ROUNDS + 1) * some)
+    budget.leave_out(f"items start from {_ROUNDS} rounds of products: exact eigenvectors take {price:.0f} s")
+    return False
+
+
+def leading(
+    matrix: sparse.csr_matrix, rank: int, rng: np.random.Generator, *, exact: bool
+) -> tuple[FloatArray, FloatArray]:
     """The largest eigenvalues [R] of a symmetric matrix [N, N], ascending, and their vectors, float32[N, R].
 
-    Of a large one the best that is in the span of a few products with it. Source of these: Halko, Martinsson and Tropp,
-    "Finding Structure with Randomness", algorithms 4.4 and 5.3.
+    If not `exact`, the best that is in the span of a few products with it. Source of these: Halko, Martinsson and
+    Tropp, "Finding Structure with Randomness", algorithms 4.4 and 5.3.
     """
     num_items = matrix.shape[0]
-    if num_items <= _EXACT:
+    if exact:
         first = rng.normal(size=num_items).astype(np.float32)
         # Where what the first vector reaches is exhausted, the search goes on from another drawn one.
         values, basis = eigsh(matrix, k=rank, which="LA", v0=first, rng=rng, tol=_TOLERANCE)
@@ -102,14 +136,14 @@ def directions(vectors_ND: FloatArray) -> FloatArray:
     return result
 
 
-def start_from_transitions(model: SequenceModel, train: Dataset, seed: int) -> None:
+def start_from_transitions(model: SequenceModel, train: Dataset, seed: int, budget: Budget | None = None) -> None:
     """Put `transition_vectors` in the place of the model's drawn ones; an item without neighbours keeps its own.
 
     Errors: `InputError` where the vectors come from a column of the item table.
     """
     if isinstance(model.items, ProjectedItems):
         raise InputError("start.items=transitions is for vectors of the items' own; leave out model.item_column or it")
-    vectors = torch.from_numpy(transition_vectors(train, model.items.embedding_dim, seed))
+    vectors = torch.from_numpy(transition_vectors(train, model.items.embedding_dim, seed, budget))
     known = vectors.any(dim=1)
     with torch.no_grad():
         for table in (model.items, model.outputs):

@@ -28,7 +28,7 @@ from beamwood.retrieval.index import Index
 from beamwood.retrieval.queries import UserBranch
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.vectors import VectorSearcher
-from beamwood.training.budget import Budget
+from beamwood.training.budget import Budget, price_of
 from beamwood.training.trainable import Progress
 
 __all__ = ["MeltTask", "fit_melt"]
@@ -72,7 +72,7 @@ class MeltTask(SearchedTask[Batch]):
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Draw the contexts that are kept, encode them and the frequent users, and draw the branches."""
         encoder, histories = self.before.encoder, self.histories
-        self.contexts = self.contexts.thinned(self.config.examples.max_contexts, rng)
+        self.contexts = self.contexts.thinned(self._most_contexts(budget), rng)
         positions = self.contexts.positions
         self.context_vectors = encoded(encoder, histories, histories.indptr[histories.rows[positions]], positions)
         ends = histories.indptr[self.users + 1]
@@ -81,6 +81,28 @@ class MeltTask(SearchedTask[Batch]):
         self.model = nn.ModuleDict({"user": nn.Linear(width, width), "item": nn.Linear(width, width)})
         for parameter in self.model.parameters():
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=rng)
+
+    def _most_contexts(self, budget: Budget) -> int:
+        """`examples.max_contexts`, or as many of an item as can be encoded in half of what is left, users besides."""
+        most, counts, histories = self.config.examples.max_contexts, self.contexts.counts, self.histories
+        if not budget.limited:
+            return most
+        positions = self.contexts.positions
+
+        def encode(num: int) -> None:
+            some = positions[np.linspace(0, len(positions) - 1, num).astype(np.int64)]
+            encoded(self.before.encoder, histories, histories.indptr[histories.rows[some]], some)
+
+        every = int(np.minimum(counts, most).sum())
+        price = price_of(encode, every, budget.clock) / max(every, 1)
+        room = 0.5 * budget.left / max(price, 1e-9) - len(self.users)
+        budget.require(price * (len(self.users) + int((counts > 0).sum())))
+        fewer = most
+        while fewer > 1 and np.minimum(counts, fewer).sum() > room:
+            fewer = fewer * 2 // 3
+        if fewer < most:
+            budget.leave_out(f"{fewer} of {most} contexts of an item are encoded: all take {price * every:.0f} s")
+        return fewer
 
     def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> Batch:
         """Random users' last items for all they had, and the given items' random contexts for their vectors."""

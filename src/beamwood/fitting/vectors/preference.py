@@ -59,10 +59,10 @@ class PreferenceTask(SequenceTask):
         if self.config.loss.preference in ("dpo", "s-dpo"):
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
-    def start_items(self, seed: int) -> None:
+    def start_items(self, seed: int, budget: Budget) -> None:
         """As the encoder's, unless all weights come from a fitted model."""
         if self.config.start.folder is None:
-            super().start_items(seed)
+            super().start_items(seed, budget)
 
     def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
         config = self.config.loss

@@ -68,7 +68,7 @@ class SequenceTask(SearchedTask[Batch]):
         # The full softmax moves every item.
         if config.loss.sampled_negatives is not None:
             sparse_gradients(self.model, config.optimiser.embeddings)
-        self.start_items(rng.initial_seed())
+        self.start_items(rng.initial_seed(), budget)
         if self.model.causal:
             # A user stands in an epoch once for each window of his history.
             windows = np.where(lengths >= 2, -(-(lengths - 1) // config.model.length), 0)
@@ -115,11 +115,11 @@ class SequenceTask(SearchedTask[Batch]):
             torch.from_numpy(np.where(real, items[targets], -1).astype(np.int64)[:, self._scored :]),
         )
 
-    def start_items(self, seed: int) -> None:
+    def start_items(self, seed: int, budget: Budget) -> None:
         """Put the item vectors where `config.start.items` has them."""
         possible = self.config.model.item_column is None
         if starts_from_transitions(self.config.start.items, self.num_items, possible=possible):
-            start_from_transitions(self.model, self.train, seed)
+            start_from_transitions(self.model, self.train, seed, budget)
 
     @property
     def _scored(self) -> int:

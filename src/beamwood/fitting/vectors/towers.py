@@ -97,7 +97,7 @@ class TwoTowerTask(SearchedTask[Batch]):
         config = self.config
         self.model = build_model(self.train, config, rng)
         if starts_from_transitions(config.start.items, self.num_items, possible=config.model.user_tower != "mf"):
-            start_towers(self.model, self.train, rng.initial_seed())
+            start_towers(self.model, self.train, rng.initial_seed(), budget)
         # The full softmax moves every item.
         lazy = self.model.users if config.loss.negatives == "full" else self.model
         sparse_gradients(lazy, config.optimiser.embeddings)
@@ -210,7 +210,7 @@ def build_model(train: Dataset, config: TowerConfig, generator: torch.Generator)
     return TwoTower(users, items, normalise=model.normalise, temperature=model.temperature)
 
 
-def start_towers(model: TwoTower, train: Dataset, seed: int) -> None:
+def start_towers(model: TwoTower, train: Dataset, seed: int, budget: Budget) -> None:
     """Put `transition_vectors` in the place of both towers' drawn item vectors; one without neighbours keeps its own.
 
     So a history's mean is near what follows what it holds before the first step. Errors: `InputError` for a tower of
@@ -218,7 +218,7 @@ def start_towers(model: TwoTower, train: Dataset, seed: int) -> None:
     """
     if isinstance(model.users, UserTable):
         raise InputError("start.items=transitions is for a history tower; leave it out, or set model.user_tower=mean")
-    vectors = torch.from_numpy(transition_vectors(train, model.items.ids.embedding_dim, seed))
+    vectors = torch.from_numpy(transition_vectors(train, model.items.ids.embedding_dim, seed, budget))
     known = torch.nonzero(vectors.any(dim=1)).ravel()
     with torch.no_grad():
         for table in (model.items.ids, model.users.items):

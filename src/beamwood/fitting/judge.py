@@ -1,0 +1,71 @@
+"""What validation users say of a training, on its way and at its end, and how much of a limit they may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from beamwood.fitting.choose import Measure
+from beamwood.training.budget import Budget, price_of
+from beamwood.training.pace import Prices
+from beamwood.training.trainable import Trainable
+
+__all__ = ["Choice", "Judge"]
+
+# Of what is left when a training starts, no more goes to one validation, or to a choice; but so many users have a say.
+_SHARE, _FEWEST = 0.1, 64
+# Saving, with digests, on a slow disk; a checkpoint has the weights, the best ones, and two moments of each.
+_BYTES_A_SECOND, _STATES = 1e8, 4
+
+
+@dataclass(slots=True)
+class Choice:
+    """What is chosen for the best weights after a training: `work(searcher, num)` looks at the first `num` queries."""
+
+    work: Callable[[Any, int], Any]
+    num: int
+
+    def of(self, searcher: Any) -> Any:
+        """What is chosen for a searcher, by all queries or as many as there is time for."""
+        return self.work(searcher, self.num)
+
+
+class Judge:
+    """The measure of a task's searcher, by all queries or as many as there is time for."""
+
+    def __init__(self, searcher: Callable[[], Any], measure: Measure, choice: Choice | None) -> None:
+        self.searcher, self.measure, self.choice = searcher, measure, choice
+        self.num: int | None = None
+
+    def __call__(self) -> dict[str, float]:
+        return self.measure(self.searcher(), self.num)
+
+    @torch.no_grad()
+    def prices(self, task: Trainable[Any], sample: Any, making: float, budget: Budget, *, checkpoints: bool) -> Prices:
+        """By what a part of the queries takes with `sample`, a searcher of which one takes `making` seconds to make."""
+        training = task.model.training
+        task.model.eval()
+        price, num = _priced(lambda num: self.measure(sample, num), len(self.measure), budget)
+        if num < len(self.measure):
+            self.num = num
+            budget.leave_out(f"{num} of {len(self.measure)} validation users judge")
+        size = sum(tensor.nbytes for tensor in task.model.state_dict().values())
+        finish = making + size / _BYTES_A_SECOND
+        if self.choice is not None:
+            work = self.choice.work
+            chosen, self.choice.num = _priced(lambda num: work(sample, num), self.choice.num, budget)
+            finish += chosen
+        task.model.train(training)
+        return Prices(making + price, finish, _STATES * size / _BYTES_A_SECOND if checkpoints else 0.0)
+
+
+def _priced(work: Callable[[int], Any], size: int, budget: Budget) -> tuple[float, int]:
+    """The seconds of what there is time for, and how many queries these are."""
+    if size == 0:
+        return 0.0, 0
+    whole, room = price_of(work, size, budget.clock), _SHARE * max(budget.left, 0.0)
+    num = min(size, max(_FEWEST, int(size * room / max(whole, 1e-9))))
+    return whole * num / size, num

@@ -1,0 +1,202 @@
+"""What fits into a limit: each part is asked its price before it starts; a made-up clock tells the time."""
+
+import numpy as np
+import pytest
+
+from beamwood.errors import InputError
+from beamwood.training.budget import Budget, price_of
+from beamwood.training.loop import run_loop
+from beamwood.training.loop_config import LoopConfig
+from beamwood.training.pace import Prices
+from linear_task import LinearTask
+
+CONFIG = LoopConfig(batch_size=8, max_steps=100, evaluate_every=1000, monitor="valid/fit", schedule="constant")
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class Learned:
+    """An update that takes `seconds`, and knows it; `metric` is what validation says afterwards."""
+
+    restarts = False
+
+    def __init__(self, clock, times, seconds, *, price=None, keeps_worse=True):
+        self.clock, self.times, self.seconds, self.keeps_worse = clock, times, seconds, keeps_worse
+        self.known = seconds if price is None else price
+        self.began, self.gave_up, self.undone = [], 0, 0
+
+    def price(self):
+        return self.known
+
+    def propose(self, number, budget):
+        if budget.left < self.seconds:
+            self.clock.now += budget.left
+            self.gave_up += 1
+            return None
+        self.clock.now += self.seconds
+        return number
+
+    def apply(self, proposal, optimizers):
+        self.began.append(self.clock.now - self.seconds)
+        return {"number": float(proposal)}
+
+    def undo(self, optimizers):
+        self.undone += 1
+
+
+class Timed(LinearTask):
+    """A step takes a second, a validation five, to prepare ten."""
+
+    def __init__(self, clock, update=None, prepares=10):
+        super().__init__()
+        self.clock, self.learned, self.prepares, self.step_of_update = clock, update, prepares, []
+
+    def prepare(self, rng, budget):
+        super().prepare(rng, budget)
+        self.clock.now += self.prepares
+        self.update = self.learned
+
+    def loss(self, batch, rng):
+        self.clock.now += 1
+        return super().loss(batch, rng)
+
+    def evaluate(self):
+        self.clock.now += 5
+        return super().evaluate()
+
+
+def trained(task, limit=None, *, config=CONFIG, prices=Prices(validation=5)):
+    budget = Budget(limit, clock=task.clock, name="mine")
+    result = run_loop(
+        task, config, evaluate=task.evaluate, budget=budget, seed=3, progress=False, prices=lambda: prices
+    )
+    return result, budget
+
+
+def test_updates_come_evenly():
+    clock = Clock()
+    update = Learned(clock, 3, 0)
+    config = CONFIG.model_copy(update={"max_steps": 100})
+    task, steps = Timed(clock, update, prepares=0), []
+    apply = update.apply
+    update.apply = lambda *a: steps.append(task.steps) or apply(*a)
+    task.steps = 0
+    loss = task.loss
+
+    def counted(batch, rng):
+        task.steps += 1
+        return loss(batch, rng)
+
+    task.loss = counted
+    result, budget = trained(task, config=config)
+    assert steps == [25, 50, 75]
+    assert (result.updates, result.steps, budget.left_out) == (3, 100, [])
+
+
+@pytest.mark.parametrize(("max_steps", "times", "expected"), [(3, 2, 2), (2, 1, 1), (4, 3, 3), (12, 11, 11), (3, 9, 2)])
+def test_no_update_is_lost_by_rounding(max_steps, times, expected):
+    """And none comes before the first step, nor after the last; where there are more than steps, it is said."""
+    clock = Clock()
+    update = Learned(clock, times, 0)
+    result, budget = trained(Timed(clock, update), config=CONFIG.model_copy(update={"max_steps": max_steps}))
+    assert len(update.began) == result.updates == expected
+    assert result.steps == max_steps
+    assert budget.left_out == ([] if times == expected else [f"{expected} of {times} tree updates done"])
+
+
+def test_updates_that_take_long_leave_steps_between_them():
+    """Ten steps' worth of time each: the rest of the updates share what then remains."""
+    clock = Clock()
+    update = Learned(clock, 3, 10)
+    config = CONFIG.model_copy(update={"max_steps": 10_000})
+    result, budget = trained(Timed(clock, update), 200, config=config)
+    assert result.updates == 3
+    assert min(np.diff(update.began)) > 25
+    assert budget.seconds <= 200
+    assert result.stopped_because == "time_limit"
+
+
+@pytest.mark.parametrize(("seconds", "updates"), [(10, 1), (200, 0)])
+def test_an_update_that_does_not_fit_is_left_out_and_said(seconds, updates):
+    clock = Clock()
+    update = Learned(clock, 11, seconds)
+    config = CONFIG.model_copy(update={"max_steps": 10_000})
+    result, budget = trained(Timed(clock, update), 70, config=config)
+    assert (result.updates, len(update.began), update.gave_up) == (updates, updates, 0)
+    assert 65 < budget.seconds <= 70
+    assert budget.left_out == [f"{updates} of 11 tree updates done: one takes {seconds} s"]
+
+
+def test_an_update_that_takes_longer_than_it_said_gives_up_in_time():
+    clock = Clock()
+    update = Learned(clock, 1, 500, price=5)
+    result, budget = trained(Timed(clock, update), 70, config=CONFIG.model_copy(update={"max_steps": 10_000}))
+    assert (result.updates, update.gave_up) == (0, 1)
+    assert budget.seconds <= 70
+    assert budget.left_out == ["0 of 1 tree updates done: one more took longer than there was time"]
+
+
+def test_one_that_lowers_the_metric_is_undone_where_it_is_not_to_be_kept():
+    clock = Clock()
+    update = Learned(clock, 2, 0, keeps_worse=False)
+    task = Timed(clock, update)
+    evaluate, said = task.evaluate, iter([0.3, 0.2, 0.3, 0.3, 0.3])
+    task.evaluate = lambda: evaluate() | {"fit": next(said)}
+    result, _ = trained(task, config=CONFIG.model_copy(update={"max_steps": 9}))
+    assert (len(update.began), update.undone, result.updates) == (2, 1, 1)
+
+
+def test_time_is_kept_for_what_comes_after():
+    """Validation and finish, by their estimates at first; what was measured replaces them."""
+    clock = Clock()
+    prices = Prices(validation=2, finish=20, save=1)
+    result, budget = trained(Timed(clock), 60, config=CONFIG.model_copy(update={"max_steps": 10_000}), prices=prices)
+    # Steps until 2 + 20 + 1 seconds are left; the validation then takes three seconds more than was thought.
+    assert (result.steps, budget.seconds) == (27, 42.0)
+
+
+@pytest.mark.parametrize(("limit", "floor"), [(5, 33), (32.5, 33), (33, None)])
+def test_below_the_floor_it_is_refused_with_it(limit, floor):
+    clock, prices = Clock(), Prices(validation=2, finish=20, save=1)
+    if floor is None:
+        trained(Timed(clock), limit, prices=prices)
+        return
+    with pytest.raises(InputError, match=f"time_limit={limit} s is below {floor} s, what mine needs here; raise it"):
+        trained(Timed(clock), limit, prices=prices)
+
+
+def test_a_shares_floor_is_that_of_the_whole():
+    clock = Clock()
+    whole = Budget(60, clock=clock, name="dtr")
+    clock.now += 10
+    share = whole.share(1 / 3, "dtr with its estimator")
+    assert share.left == 20
+    clock.now += 5
+    share.require(15)
+    with pytest.raises(InputError, match=r"time_limit=60 s is below 66 s, what dtr with its estimator needs here"):
+        share.require(17)
+    share.leave_out("half of it")
+    assert whole.left_out == ["dtr with its estimator: half of it"]
+    # Beside what was before it.
+    late = Budget(30, clock=clock)
+    clock.now += 25
+    with pytest.raises(InputError, match=r"time_limit=30 s is below 45 s"):
+        late.share(0.9, "late").require(20)
+
+
+def test_the_price_of_all_is_that_of_a_call_and_of_each_row():
+    clock, calls = Clock(), []
+
+    def work(num):
+        calls.append(num)
+        clock.now += 3 + 0.5 * num + (100 if len(calls) == 1 else 0)
+
+    assert price_of(work, 1000, clock) == pytest.approx(3 + 500)
+    assert price_of(work, 10, clock) == pytest.approx(3 + 5)
+    assert max(calls) == 32
