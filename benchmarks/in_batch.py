@@ -25,6 +25,7 @@ from beamwood.data import ColumnNames, Dataset, disjoint_users, read_log
 from beamwood.data.split import by_boundary
 from beamwood.evaluation.protocol import evaluate
 from beamwood.evaluation.significance import bootstrap_interval, compare
+from beamwood.fitting.plan import Facts
 from beamwood.fitting.vectors.towers import TwoTowerTask
 from beamwood.methods.two_tower import METHOD, Config
 from beamwood.sampling.in_batch import Bir, Pairs, log_popularity
@@ -58,7 +59,7 @@ def step_cost(negatives: str, draw: str, batch_size: int, repeats: int) -> dict[
             "loop.batch_size": batch_size,
         }
     )
-    stepper = Stepper(TwoTowerTask(data, config), learning_rate=config.optimiser.learning_rate)
+    stepper = Stepper(TwoTowerTask(data, config.plan(Facts.of(data))), learning_rate=config.optimiser.learning_rate)
     rng = np.random.default_rng(0)
 
     def step() -> None:

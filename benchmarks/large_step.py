@@ -25,6 +25,7 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
     import polars as pl
 
     from beamwood.data import Dataset, disjoint_users, read_log
+    from beamwood.fitting.plan import Facts
     from beamwood.fitting.ranking.lists import ListTask
     from beamwood.fitting.tree.dtr import make_parts
     from beamwood.fitting.tree.task import TreeTask
@@ -36,11 +37,12 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
     rng = np.random.default_rng(0)
     items = np.concatenate([rng.permutation(num_items), rng.integers(0, num_items, num_items)])
     train = Dataset.from_log(read_log(pl.DataFrame({"user": np.arange(len(items)) // 50, "item": items})))
+    facts = Facts.of(train)
     if case == "dtr":
         config = dtr.Config(**{"model.width": 24, "tree.start": "random", "optimiser.embeddings": optimizer})
-        return TreeTask(
-            disjoint_users(train), config, lambda tree: make_parts(config, tree, None)
-        ), config.loop.batch_size
+        split = disjoint_users(train)
+        config = config.plan(Facts.of(split.train))
+        return TreeTask(split, config, lambda tree: make_parts(config, tree, None)), config.loop.batch_size
     if case == "two_tower":
         towers = two_tower.Config(
             **{
@@ -52,12 +54,12 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
                 "optimiser.embeddings": optimizer,
             },
         )
-        return TwoTowerTask(train, towers), towers.loop.batch_size
+        return TwoTowerTask(train, towers.plan(facts)), towers.loop.batch_size
     if case == "sasrec, sampled":
         sequence = sasrec.Config(
             **{"loss.sampled_negatives": 1000, "start.items": "random", "optimiser.embeddings": optimizer}
         )
-        return SequenceTask(train, sequence, encoder=ENCODERS["sasrec"]), sequence.loop.batch_size
+        return SequenceTask(train, sequence.plan(facts), encoder=ENCODERS["sasrec"]), sequence.loop.batch_size
     pairs = ranker.Config(
         **{
             "model.kind": "din",
@@ -67,7 +69,7 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
             "optimiser.embeddings": optimizer,
         }
     )
-    return ListTask(train, pairs), pairs.loop.batch_size
+    return ListTask(train, pairs.plan(facts)), pairs.loop.batch_size
 
 
 def step_cost(case: str, optimizer: str, num_items: int, repeats: int) -> dict[str, float]:

@@ -133,6 +133,7 @@ class OnTestToo:
 def selection(arguments: argparse.Namespace) -> None:
     from beamwood.data import Dataset, leave_one_out, read_log
     from beamwood.evaluation.sampled import Sampled, SampledValidation
+    from beamwood.fitting.plan import Facts
     from beamwood.fitting.ranking.lists import GuidedTask, ListTask
     from beamwood.fitting.run import train
     from beamwood.methods.ranker import Config
@@ -149,6 +150,7 @@ def selection(arguments: argparse.Namespace) -> None:
         lists = Sampled(split.test, split.train.num_items, num_negatives=99, seed=seed)
         for name in arguments.variants.split(";"):
             config = Config(**{"loop.max_epochs": arguments.epochs, "loop.patience": 10_000}, **VARIANTS[name])
+            config = config.plan(Facts.of(trained_on[data]))
             kind = GuidedTask if config.loss.kind == "guided" else ListTask
             task = kind(trained_on[data], config)
             valid = SampledValidation(
@@ -223,14 +225,16 @@ def stepper(name: str) -> Callable[[], None]:
     import polars as pl
 
     from beamwood.data import Dataset, read_log
+    from beamwood.fitting.plan import Facts
     from beamwood.fitting.ranking.lists import GuidedTask, ListTask
     from beamwood.methods.ranker import Config
     from beamwood.training.trainable import Stepper
 
     rng = np.random.default_rng(0)
     log = pl.DataFrame({"user": rng.integers(0, 943, 100_000), "item": rng.integers(0, 1682, 100_000)})
-    config = Config(**VARIANTS[name])
-    task = (GuidedTask if config.loss.kind == "guided" else ListTask)(Dataset.from_log(read_log(log)), config)
+    train = Dataset.from_log(read_log(log))
+    config = Config(**VARIANTS[name]).plan(Facts.of(train))
+    task = (GuidedTask if config.loss.kind == "guided" else ListTask)(train, config)
     stepper = Stepper(task, learning_rate=config.optimiser.learning_rate)
 
     def steps() -> None:

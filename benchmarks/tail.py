@@ -250,6 +250,7 @@ def step_cost(log: str, prepend: str | None, settings: dict[str, Any], steps: in
     """Processor seconds of a step (median, and the best) times the steps of an epoch; the memory that steps add."""
     import torch
 
+    from beamwood.fitting.plan import Facts
     from beamwood.fitting.vectors.preference import PreferenceTask
     from beamwood.methods.lpo4rec import Config
     from beamwood.training.trainable import Stepper
@@ -258,7 +259,7 @@ def step_cost(log: str, prepend: str | None, settings: dict[str, Any], steps: in
     split = split_of(log, prepend)
     config = Config(**(LOOP | settings))
     before = status_kib("VmRSS")
-    task = PreferenceTask(split, config)
+    task = PreferenceTask(split, config.plan(Facts.of(split.train)))
     stepper = Stepper(task, learning_rate=config.optimiser.learning_rate)
     order, seconds = np.random.default_rng(0).permutation(task.num_examples), []
     for step in range(steps):

@@ -15,6 +15,7 @@ from beamwood.fitting.vectors import item_start
 from beamwood.methods import METHODS, load_method
 from beamwood.training.budget import Budget
 from beamwood.training.pace import Pace
+from plans import planned
 
 SMALL = {
     "model.width": 4,
@@ -95,7 +96,7 @@ def test_what_is_not_measured_is_said_before_the_training(split, monkeypatch):
 def test_a_method_by_itself_refuses_no_time(split):
     sasrec = load_method("sasrec")
     with pytest.raises(InputError, match="time_limit=0 is not above 0"):
-        sasrec.fit(split, sasrec.Config(**SMALL), time_limit=0, progress=False)
+        sasrec.fit(split, planned(sasrec.Config(**SMALL), split.train), time_limit=0, progress=False)
 
 
 @pytest.mark.parametrize(("limit", "left"), [(100, 30), (70.5, 0.5), (None, np.inf)])

@@ -19,6 +19,7 @@ from beamwood.methods.dtr import METHOD, Config
 from beamwood.models.din import LevelNodes
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Shape
+from plans import planned
 from prepared import Prepared
 
 fit = METHOD.fitted
@@ -40,7 +41,7 @@ def split():
 
 
 def make_task(split, **changes):
-    config = Config(**(SMALL | changes))
+    config = planned(Config(**(SMALL | changes)), split.train)
     return Prepared(TreeTask(split, config, lambda tree: make_parts(config, tree, None)), seed=0)
 
 
@@ -122,7 +123,7 @@ def test_targets_stay_within_the_horizon_and_the_user(split):
 def test_the_last_window_alone_has_the_users_last_item_as_its_target(split):
     """DTR, section 6.1; on the papers' complete tree."""
     one = {"examples.num_targets": 1, "examples.horizon": 1, "examples.window": "last"}
-    config = Config(**SMALL, **one, **{"tree.branching": 2, "tree.shape": "complete"})
+    config = planned(Config(**SMALL, **one, **{"tree.branching": 2, "tree.shape": "complete"}), split.train)
     task = Prepared(TreeTask(split, config, lambda tree: make_parts(config, tree, None)), seed=0)
     tree = task.tree
     assert tree.shape == Shape(2, 2, 7)

@@ -13,6 +13,7 @@ from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.models.encoders import ENCODERS
 from beamwood.training.run_folder import RunFolder
+from plans import planned
 from prepared import Prepared
 
 SMALL = {"model.width": 8, "model.length": 6, "loop.batch_size": 16}
@@ -29,7 +30,9 @@ def small(name, **more):
 
 
 def task_of(split, name, **more):
-    return Prepared(SequenceTask(split.train, small(name, **more), encoder=ENCODERS[name]), seed=0)
+    return Prepared(
+        SequenceTask(split.train, planned(small(name, **more), split.train), encoder=ENCODERS[name]), seed=0
+    )
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from beamwood.methods.sasrec import METHOD, Config
 from beamwood.models.encoders import ENCODERS
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import Query
+from plans import planned
 from prepared import Prepared
 
 fit = METHOD.fitted
@@ -43,7 +44,12 @@ def test_learns_the_market(split):
 @pytest.mark.parametrize("horizon", [1, 3, 0])
 def test_targets_follow_within_the_horizon(split, horizon):
     task = Prepared(
-        SequenceTask(split.train, Config(**SMALL, **{"examples.horizon": horizon}), encoder=ENCODERS["sasrec"]), seed=0
+        SequenceTask(
+            split.train,
+            planned(Config(**SMALL, **{"examples.horizon": horizon}), split.train),
+            encoder=ENCODERS["sasrec"],
+        ),
+        seed=0,
     )
     rows = np.arange(60)
     batch = task.batch(rows)

@@ -22,6 +22,7 @@ from beamwood.methods.two_tower import METHOD, Config
 from beamwood.sampling.in_batch import SAMPLERS
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists, Query
+from plans import planned
 from prepared import Prepared
 
 fit = METHOD.fitted
@@ -113,7 +114,7 @@ def test_what_is_taken_again_is_known_once():
         # It harms importance resampling, and no other sampler.
         *((name not in ("bir", "xir"), {"loss.negatives": name}) for name in ("full", *SAMPLERS)),
     ):
-        known = Prepared(TwoTowerTask(train, Config(**settings)), seed=0).known
+        known = Prepared(TwoTowerTask(train, planned(Config(**settings), train)), seed=0).known
         assert [row.tolist() for row in known] == ([[0, 1], [0, 2]] if masks else [[], []])
 
 
@@ -125,7 +126,9 @@ def skewed_tasks(config, *others):
     frame = pl.DataFrame({"user": np.repeat(np.arange(150), 9), "item": np.concatenate(rows)})
     data = Dataset.from_log(read_log(frame))
     drawn = {"start.items": "random"}
-    tasks = [Prepared(TwoTowerTask(data, Config(**drawn | config | other)), seed=0) for other in ({}, *others)]
+    tasks = [
+        Prepared(TwoTowerTask(data, planned(Config(**drawn | config | other), data)), seed=0) for other in ({}, *others)
+    ]
     with torch.no_grad():
         for weight in tasks[0].model.parameters():
             weight.mul_(7)
@@ -188,7 +191,7 @@ def test_the_full_softmax_masks_what_the_samplers_mask(mask_known):
 def test_item_columns_reach_the_tower(dataset):
     split = disjoint_users(dataset)
     config = Config(**SMALL, **{"model.item_columns": ("category", "price", "vector")})
-    task = Prepared(TwoTowerTask(split.train, config), seed=0)
+    task = Prepared(TwoTowerTask(split.train, planned(config, split.train)), seed=0)
     kind, price, vector = task.model.items.rows.encoder.weights
     with torch.no_grad():
         for weight in (kind, price, vector):
@@ -197,7 +200,10 @@ def test_item_columns_reach_the_tower(dataset):
             assert not np.allclose(task.model.all_item_vectors(), before)
     assert task.model.all_item_vectors().shape == (90, 8)
     with pytest.raises(InputError, match="no column 'colour'"):
-        Prepared(TwoTowerTask(split.train, Config(**SMALL, **{"model.item_columns": ("colour",)})), seed=0)
+        Prepared(
+            TwoTowerTask(split.train, planned(Config(**SMALL, **{"model.item_columns": ("colour",)}), split.train)),
+            seed=0,
+        )
 
 
 def test_users_by_id_need_a_split_that_keeps_them(dataset, tmp_path):
@@ -257,7 +263,7 @@ def test_a_log_with_its_own_split():
 def test_answers_of_an_encoder_equal_its_model_s(dataset, tower):
     """Short, long and empty histories; directions and temperature too."""
     config = Config(**SMALL, **{"model.user_tower": tower, "model.normalise": True, "model.temperature": 0.2})
-    task = Prepared(TwoTowerTask(dataset, config), seed=0)
+    task = Prepared(TwoTowerTask(dataset, planned(config, dataset)), seed=0)
     rng = np.random.default_rng(0)
     histories = ItemLists.from_lists([rng.integers(0, 90, n) for n in (1, 4, 15, 40, 0)])
     padded = torch.from_numpy(histories.padded(config.model.length).astype(np.int64))
@@ -297,13 +303,15 @@ def groups():
 @pytest.mark.parametrize("tower", ["mean", "sasrec"])
 def test_both_towers_start_from_what_follows_what(groups, tower):
     config = Config(**SMALL, **{"model.user_tower": tower})
-    model = Prepared(TwoTowerTask(groups.train, config), seed=3).model
+    model = Prepared(TwoTowerTask(groups.train, planned(config, groups.train)), seed=3).model
     vectors = transition_vectors(groups.train, 8, seed=3)
     known = vectors.any(axis=1)
     assert known.sum() == 60
     for table in (model.items.ids, model.users.items):
         assert np.array_equal(table.weight.detach().numpy()[:60][known], vectors[known])
-    drawn = Prepared(TwoTowerTask(groups.train, config.changed({"start.items": "random"})), seed=3).model
+    drawn = Prepared(
+        TwoTowerTask(groups.train, planned(config.changed({"start.items": "random"}), groups.train)), seed=3
+    ).model
     assert drawn.items.ids.weight.std().item() == pytest.approx(0.1, rel=0.2)
 
 
@@ -320,9 +328,12 @@ def test_a_started_mean_is_right_before_it_has_learned(groups):
 def test_user_ids_have_no_start(dataset):
     with pytest.raises(InputError, match=r"start.items=transitions is for a history tower"):
         Prepared(
-            TwoTowerTask(dataset, Config(**SMALL, **{"model.user_tower": "mf", "start.items": "transitions"})), seed=0
+            TwoTowerTask(
+                dataset, planned(Config(**SMALL, **{"model.user_tower": "mf", "start.items": "transitions"}), dataset)
+            ),
+            seed=0,
         )
-    Prepared(TwoTowerTask(dataset, Config(**SMALL, **{"model.user_tower": "mf"})), seed=0)
+    Prepared(TwoTowerTask(dataset, planned(Config(**SMALL, **{"model.user_tower": "mf"}), dataset)), seed=0)
 
 
 @pytest.mark.parametrize("tower", ["mf", "mean"])

@@ -9,13 +9,14 @@ import torch
 
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
-from beamwood.fitting import settings
+from beamwood.fitting import plan
 from beamwood.fitting.vectors import item_start
 from beamwood.fitting.vectors.item_start import surroundings, transition_vectors
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.methods.sasrec import Config
 from beamwood.models.encoders import ENCODERS
+from plans import planned
 from prepared import Prepared
 
 
@@ -125,13 +126,16 @@ def test_a_model_starts_from_them(split, encoder, tied):
         Prepared(
             SequenceTask(
                 split.train,
-                Config(
-                    **{
-                        "model.width": 8,
-                        "model.length": 8,
-                        "model.tied": tied,
-                        "start.items": start,
-                    }
+                planned(
+                    Config(
+                        **{
+                            "model.width": 8,
+                            "model.length": 8,
+                            "model.tied": tied,
+                            "start.items": start,
+                        }
+                    ),
+                    split.train,
                 ),
                 encoder=ENCODERS[encoder],
             ),
@@ -183,7 +187,9 @@ def test_item_vectors_can_be_spared_the_decay(split, item_decay):
             "optimiser.item_decay": item_decay,
         }
     )
-    task = Prepared(SequenceTask(split.train, config, encoder=ENCODERS["sasrec"]), seed=1, learning_rate=0.1)
+    task = Prepared(
+        SequenceTask(split.train, planned(config, split.train), encoder=ENCODERS["sasrec"]), seed=1, learning_rate=0.1
+    )
     before = {name: value.clone() for name, value in task.model.state_dict().items()}
     for parameter in task.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -196,13 +202,17 @@ def test_item_vectors_can_be_spared_the_decay(split, item_decay):
 def test_up_to_a_size_models_start_from_them_unasked(split, monkeypatch):
     config = {"model.width": 8, "model.length": 8}
     asked, unasked = (
-        Prepared(SequenceTask(split.train, Config(**config | more), encoder=ENCODERS["sasrec"]), seed=1)
+        Prepared(
+            SequenceTask(split.train, planned(Config(**config | more), split.train), encoder=ENCODERS["sasrec"]), seed=1
+        )
         for more in ({"start.items": "transitions"}, {})
     )
     assert torch.equal(unasked.model.items.weight, asked.model.items.weight)
-    monkeypatch.setattr(settings, "LARGEST", len(split.train.items) - 1)
+    monkeypatch.setattr(plan, "LARGEST", len(split.train.items) - 1)
     drawn, large = (
-        Prepared(SequenceTask(split.train, Config(**config | more), encoder=ENCODERS["sasrec"]), seed=1)
+        Prepared(
+            SequenceTask(split.train, planned(Config(**config | more), split.train), encoder=ENCODERS["sasrec"]), seed=1
+        )
         for more in ({"start.items": "random"}, {})
     )
     assert torch.equal(large.model.items.weight, drawn.model.items.weight)

@@ -16,6 +16,7 @@ from beamwood.losses.levels import LEVEL_LOSSES
 from beamwood.methods import dtr, gru4rec, load_method, ranker, sasrec, tdm, two_stage, two_tower
 from beamwood.models.encoders import ENCODERS
 from beamwood.sampling.levels import DistinctNegatives
+from plans import planned
 from prepared import Prepared
 
 NUM_ITEMS = 90
@@ -55,16 +56,24 @@ def split():
 def task_of(split, method, options):
     if method is None:
         config = two_stage.Config(**{"examples.max_examples": 50} | options)
-        return Prepared(RetrievedTask(split.train, config, load_method("cooccurrence").fitted(split).searcher), seed=0)
+        return Prepared(
+            RetrievedTask(
+                split.train, planned(config, split.train), load_method("cooccurrence").fitted(split).searcher
+            ),
+            seed=0,
+        )
     if method in (sasrec, gru4rec, two_tower):
         config = method.Config(**{"model.width": 8, "model.dropout": 0.0}, **options)
         if method is two_tower:
-            return Prepared(TwoTowerTask(split.train, config), seed=0)
-        return Prepared(SequenceTask(split.train, config, encoder=ENCODERS[method.METHOD.name]), seed=0)
+            return Prepared(TwoTowerTask(split.train, planned(config, split.train)), seed=0)
+        return Prepared(
+            SequenceTask(split.train, planned(config, split.train), encoder=ENCODERS[method.METHOD.name]), seed=0
+        )
     if method is ranker:
-        config = ranker.Config(**options)
+        config = planned(ranker.Config(**options), split.train)
         return Prepared((GuidedTask if config.loss.kind == "guided" else ListTask)(split.train, config), seed=0)
     config = method.Config(**TREE, **{"tree.branching": 4, "tree.start": "random"}, **options)
+    config = planned(config, split.train)
 
     def parts(tree):
         if method is dtr:

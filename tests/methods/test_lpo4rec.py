@@ -15,6 +15,7 @@ from beamwood.fitting.vectors.preference import PreferenceTask
 from beamwood.methods import load_method
 from beamwood.methods.lpo4rec import METHOD, Config
 from beamwood.training.run_folder import RunFolder
+from plans import planned
 from prepared import Prepared
 
 fit = METHOD.fitted
@@ -69,7 +70,10 @@ def test_a_resumed_run_equals_an_uninterrupted_one(split, fitted, tmp_path, pref
 
 def test_alignment_starts_where_the_fitted_model_is(split, fitted):
     task = Prepared(
-        PreferenceTask(split, Config(**SMALL, **{"start.folder": str(fitted), "loss.preference": "dpo"})), seed=0
+        PreferenceTask(
+            split, planned(Config(**SMALL, **{"start.folder": str(fitted), "loss.preference": "dpo"}), split.train)
+        ),
+        seed=0,
     )
     before = beamwood.load(fitted).searcher.first.vectors
     assert np.array_equal(task.searcher().vectors, before)
@@ -87,7 +91,10 @@ def test_alignment_starts_where_the_fitted_model_is(split, fitted):
 @pytest.mark.parametrize("encoder", ["sasrec", "caser"])
 def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch, encoder):
     task = Prepared(
-        PreferenceTask(split, Config(**SMALL, **{"loss.num_negatives": 4, "model.encoder": encoder})), seed=0
+        PreferenceTask(
+            split, planned(Config(**SMALL, **{"loss.num_negatives": 4, "model.encoder": encoder}), split.train)
+        ),
+        seed=0,
     )
     seen = []
     import beamwood.fitting.vectors.preference as module
@@ -131,7 +138,7 @@ def test_the_loss_is_the_papers_formula(split, monkeypatch, pi):
             "loss.negatives": "top",
         },
     )
-    task = Prepared(PreferenceTask(split, config), seed=0)
+    task = Prepared(PreferenceTask(split, planned(config, split.train)), seed=0)
     task.model.eval()
     chosen = []
     original = module.head_negatives
@@ -161,9 +168,9 @@ def test_a_recurrent_start_keeps_its_length(split, tmp_path):
     small = {"model.width": 8, "model.length": 12, "loop.max_steps": 1}
     module.fitted(split, module.Config(**small), progress=False).save(tmp_path / "gru")
     config = Config(**SMALL, **{"model.encoder": "gru4rec", "start.folder": str(tmp_path / "gru")})
-    assert Prepared(PreferenceTask(split, config), seed=0).searcher().queries.encoder.length == 12
+    assert Prepared(PreferenceTask(split, planned(config, split.train)), seed=0).searcher().queries.encoder.length == 12
     with pytest.raises(InputError, match=r"was fitted with length=12, not length=20; set model.length=12"):
-        Prepared(PreferenceTask(split, config.changed({"model.length": 20})), seed=0)
+        Prepared(PreferenceTask(split, planned(config.changed({"model.length": 20}), split.train)), seed=0)
 
 
 def test_a_user_branch_is_not_dropped(split, fitted, tmp_path):
@@ -172,12 +179,17 @@ def test_a_user_branch_is_not_dropped(split, fitted, tmp_path):
         tmp_path / "melt"
     )
     with pytest.raises(InputError, match=r"holds MELT's user branch.*give the model that MELT was fitted on"):
-        Prepared(PreferenceTask(split, Config(**SMALL, **{"start.folder": str(tmp_path / "melt")})), seed=0)
+        Prepared(
+            PreferenceTask(split, planned(Config(**SMALL, **{"start.folder": str(tmp_path / "melt")}), split.train)),
+            seed=0,
+        )
 
 
 def test_the_tail_is_by_the_named_rule(split):
     masks = {
-        of: Prepared(PreferenceTask(split, Config(**SMALL, **{"loss.tail_of": of})), seed=0).tail_N
+        of: Prepared(
+            PreferenceTask(split, planned(Config(**SMALL, **{"loss.tail_of": of}), split.train)), seed=0
+        ).tail_N
         for of in get_args(TailOf)
     }
     for of, mask in masks.items():
@@ -187,27 +199,45 @@ def test_the_tail_is_by_the_named_rule(split):
 
 def test_wrong_starts(split, fitted, tmp_path):
     with pytest.raises(InputError, match="needs a reference model"):
-        Prepared(PreferenceTask(split, Config(**SMALL, **{"loss.preference": "dpo"})), seed=0)
+        Prepared(PreferenceTask(split, planned(Config(**SMALL, **{"loss.preference": "dpo"}), split.train)), seed=0)
     with pytest.raises(
         InputError, match=r"other sizes \([a-z.]+ has shape \([0-9, ]+\), here \([0-9, ]+\)\); set model.width"
     ):
         Prepared(
-            PreferenceTask(split, Config(**(SMALL | {"model.width": 16}), **{"start.folder": str(fitted)})), seed=0
+            PreferenceTask(
+                split, planned(Config(**(SMALL | {"model.width": 16}), **{"start.folder": str(fitted)}), split.train)
+            ),
+            seed=0,
         )
     with pytest.raises(
         InputError, match=r"other sizes \(the weights differ in 'outputs.weight'\); set model.width.* tied"
     ):
-        Prepared(PreferenceTask(split, Config(**SMALL, **{"model.tied": False, "start.folder": str(fitted)})), seed=0)
+        Prepared(
+            PreferenceTask(
+                split, planned(Config(**SMALL, **{"model.tied": False, "start.folder": str(fitted)}), split.train)
+            ),
+            seed=0,
+        )
     with pytest.raises(InputError, match=r"was fitted with num_heads=2, not num_heads=4; set model.num_heads=2"):
         Prepared(
-            PreferenceTask(split, Config(**(SMALL | {"model.num_heads": 4}), **{"start.folder": str(fitted)})), seed=0
+            PreferenceTask(
+                split, planned(Config(**(SMALL | {"model.num_heads": 4}), **{"start.folder": str(fitted)}), split.train)
+            ),
+            seed=0,
         )
     load_method("popularity").fitted(split).save(tmp_path / "popular")
     with pytest.raises(InputError, match="give a fitted sequence model"):
-        Prepared(PreferenceTask(split, Config(**SMALL, **{"start.folder": str(tmp_path / "popular")})), seed=0)
+        Prepared(
+            PreferenceTask(split, planned(Config(**SMALL, **{"start.folder": str(tmp_path / "popular")}), split.train)),
+            seed=0,
+        )
     with pytest.raises(InputError, match=r"set model.encoder=sasrec, or give a gru4rec"):
         Prepared(
-            PreferenceTask(split, Config(**SMALL, **{"start.folder": str(fitted), "model.encoder": "gru4rec"})), seed=0
+            PreferenceTask(
+                split,
+                planned(Config(**SMALL, **{"start.folder": str(fitted), "model.encoder": "gru4rec"}), split.train),
+            ),
+            seed=0,
         )
     with pytest.raises(InputError, match="exact probabilities"):
-        Prepared(PreferenceTask(split, Config(**SMALL, **{"loss.sampled_negatives": 5})), seed=0)
+        Prepared(PreferenceTask(split, planned(Config(**SMALL, **{"loss.sampled_negatives": 5}), split.train)), seed=0)

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from beamwood import load
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
-from beamwood.fitting import settings
+from beamwood.fitting import plan
+from beamwood.fitting.plan import Facts
 from beamwood.fitting.tree.dtr import make_parts
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import Parts, TreeTask
@@ -27,6 +28,7 @@ from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, Historie
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import random_tree
 from beamwood.types import Query
+from plans import planned
 from prepared import Prepared
 
 SMALL = {
@@ -54,6 +56,7 @@ def started(split, start, seed=0, parts=None):
     config = start
     if isinstance(start, str):
         config = Config(**SMALL, **{"start.scores": start, "model.num_neighbours": None if start == "random" else 32})
+    config = planned(config, split.train)
     return Prepared(TreeTask(split, config, lambda tree: parts or make_parts(config, tree, None)), seed=seed)
 
 
@@ -163,7 +166,7 @@ def test_who_is_trained_is_not_among_what_is_counted(split):
 
 def test_walks_leave_out_what_the_scores_they_correct_leave_out(split):
     """log q of a walk is that of the scores with the users' own folds left out, as they are trained on."""
-    config = Config(**SMALL, **{"loss.negatives": "tree"})
+    config = planned(Config(**SMALL, **{"loss.negatives": "tree"}), split.train)
     task = started(split, "transitions", parts=make_parts(config, random_tree(80, np.random.default_rng(0)), None))
     scorer, tree, batch = task.model.scorer, task.tree, task.batch(np.arange(12))
     histories, generator = Histories(batch.leaves_BL, batch.folds_B), torch.Generator().manual_seed(1)
@@ -181,37 +184,45 @@ def test_walks_leave_out_what_the_scores_they_correct_leave_out(split):
     assert not torch.allclose(draws[-1].log_q, log_q[True], atol=1e-2)
 
 
+def neighbours_of(num_items, mean_history, **config):
+    return Config(**config).plan(Facts(1000, num_items, mean_history)).model.num_neighbours
+
+
+def similarity_columns(num_items, **config):
+    return Config(**config).plan(Facts(1000, num_items, 100.0)).model.similarity_width
+
+
 def test_what_num_neighbours_means():
-    assert Config().neighbours_of(2**17, 8.0) == 128
-    assert Config().neighbours_of(200_000, 8.0) == 83
-    assert Config().neighbours_of(2_000_000, 8.0) == 8
-    assert Config().neighbours_of(200_000, 8.1) == 0
-    assert Config().neighbours_of(200_001, 8.1) == 83
-    assert Config(**{"model.num_neighbours": 5}).neighbours_of(200_000, 8.1) == 5
-    assert Config().neighbours_of(9, 3) == 9
-    assert Config(**{"model.num_neighbours": 0}).neighbours_of(80, 3) == 0
-    many = settings.LARGEST + 1
-    assert Config().neighbours_of(many, 3) == 0
-    assert Config(**{"model.num_neighbours": 7, "start.scores": "transitions"}).neighbours_of(many, 3) == 7
+    assert neighbours_of(2**17, 8.0) == 128
+    assert neighbours_of(200_000, 8.0) == 83
+    assert neighbours_of(2_000_000, 8.0) == 8
+    assert neighbours_of(200_000, 8.1) == 0
+    assert neighbours_of(200_001, 8.1) == 83
+    assert neighbours_of(200_000, 8.1, **{"model.num_neighbours": 5}) == 5
+    assert neighbours_of(9, 3) == 9
+    assert neighbours_of(80, 3, **{"model.num_neighbours": 0}) == 0
+    many = plan.LARGEST + 1
+    assert neighbours_of(many, 3) == 0
+    assert neighbours_of(many, 3, **{"model.num_neighbours": 7, "start.scores": "transitions"}) == 7
     with pytest.raises(InputError, match=r"num_neighbours=7 belongs to .* scores of 2,000,001 items"):
-        Config(**{"model.num_neighbours": 7}).neighbours_of(many, 3)
-    assert Config(**{"start.scores": "random"}).neighbours_of(80, 3) == 0
+        neighbours_of(many, 3, **{"model.num_neighbours": 7})
+    assert neighbours_of(80, 3, **{"start.scores": "random"}) == 0
     with pytest.raises(ValidationError, match=r"model.num_neighbours=7 belongs to a start from transitions"):
         Config(**{"model.num_neighbours": 7, "start.scores": "random"})
 
 
 def test_what_similarity_width_means():
-    assert Config().similarity_columns(50_000) == 256
-    assert Config().similarity_columns(50_001) == 128
-    assert Config().similarity_columns(200_001) == 64
-    assert Config().similarity_columns(80) == 80
-    assert Config(**{"model.similarity_width": 7}).similarity_columns(80) == 7
-    many = settings.LARGEST + 1
-    assert Config().similarity_columns(many) == 0
-    assert Config(**{"model.similarity_width": 7, "start.scores": "transitions"}).similarity_columns(many) == 7
+    assert similarity_columns(50_000) == 256
+    assert similarity_columns(50_001) == 128
+    assert similarity_columns(200_001) == 64
+    assert similarity_columns(80) == 80
+    assert similarity_columns(80, **{"model.similarity_width": 7}) == 7
+    many = plan.LARGEST + 1
+    assert similarity_columns(many) == 0
+    assert similarity_columns(many, **{"model.similarity_width": 7, "start.scores": "transitions"}) == 7
     with pytest.raises(InputError, match="2,000,001 items start from on request alone"):
-        Config(**{"model.similarity_width": 7}).similarity_columns(many)
-    assert Config(**{"start.scores": "random"}).similarity_columns(80) == 0
+        similarity_columns(many, **{"model.similarity_width": 7})
+    assert similarity_columns(80, **{"start.scores": "random"}) == 0
     for changes in ({"start.scores": "random"}, {"model.norm": "batch"}):
         with pytest.raises(ValidationError, match=r"model.similarity_width=7 belongs to a start from transitions"):
             Config(**{"model.similarity_width": 7}, **changes)
@@ -307,9 +318,10 @@ def test_one_seed_gives_one_start(split):
 def test_what_auto_meant_is_recorded(split, monkeypatch):
     config = Config(**SMALL, **{"loop.max_steps": 2, "loop.evaluate_every": 1})
     small = load_method("dtr").fitted(split, config, progress=False).metadata["training"]
-    assert (config.rate(80), Config(**{"optimiser.learning_rate": 0.1}).rate(80)) == (1.5e-3, 0.1)
+    faster = config.changed({"optimiser.learning_rate": 0.1})
+    assert [planned(each, split.train).optimiser.learning_rate for each in (config, faster)] == [1.5e-3, 0.1]
     assert (small["tree_start"], small["node_start"]) == ("transitions", "transitions")
-    monkeypatch.setattr(settings, "LARGEST", 79)
+    monkeypatch.setattr(plan, "LARGEST", 79)
     large = load_method("dtr").fitted(split, config, progress=False).metadata["training"]
     assert (large["tree_start"], large["node_start"]) == ("pifa", "random")
 
@@ -320,8 +332,8 @@ def test_what_auto_meant_is_recorded(split, monkeypatch):
 )
 def test_a_scorer_without_the_parts_starts_at_random(changes):
     config = Config(**SMALL | changes)
-    assert not config.starts_from_transitions(10)
-    assert config.rate(10) == 7e-3
+    meant = config.plan(Facts(num_users=5, num_items=10))
+    assert (meant.start.scores, meant.optimiser.learning_rate) == ("random", 7e-3)
     with pytest.raises(ValidationError, match=r"start.scores=random"):
         Config(**SMALL | changes, **{"start.scores": "transitions"})
 
@@ -331,7 +343,7 @@ def test_items_without_neighbours_do_no_harm(split):
     rows = [(u, u % 7, u) for u in range(40)]
     train = Dataset.from_log(read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")))
     bare = replace(split, train=train)
-    tree = start_tree(bare, Config(**SMALL), np.random.default_rng(0))
+    tree = start_tree(bare, planned(Config(**SMALL), train), np.random.default_rng(0))
     assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(7))
 
 

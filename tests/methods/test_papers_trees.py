@@ -17,6 +17,7 @@ from beamwood.fitting.tree.start import start_tree
 from beamwood.methods.dtr import Config
 from beamwood.tree import Shape
 from beamwood.types import Query
+from plans import planned
 
 SHARED = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2] / "../shared")) / "data"
 SMALL = {
@@ -50,7 +51,9 @@ def bare(split):
 
 
 def tree_of(split, start, **more):
-    return start_tree(split, Config(**SMALL, **{"tree.start": start}, **more), np.random.default_rng(0))
+    return start_tree(
+        split, planned(Config(**SMALL, **{"tree.start": start}, **more), split.train), np.random.default_rng(0)
+    )
 
 
 def test_items_stand_where_a_column_says(split):
@@ -124,7 +127,9 @@ def test_dtr_starts_from_its_authors_own_tree():
     log = read_log(folder / "interactions.parquet", columns=ColumnNames(boundary="part"))
     split = by_boundary(Dataset.from_log(log, folder / "items.parquet"))
     tree = start_tree(
-        split, Config(**{"tree.branching": 2, "tree.start": "codes:dtr_tree_code"}), np.random.default_rng(0)
+        split,
+        planned(Config(**{"tree.branching": 2, "tree.start": "codes:dtr_tree_code"}), split.train),
+        np.random.default_rng(0),
     )
     codes = pl.read_parquet(folder / "items.parquet").sort("item_id")["dtr_tree_code"].to_numpy()
     assert tree.shape == Shape(2, 2, 13)

@@ -19,6 +19,7 @@ from beamwood.methods import METHODS, Method, load_method
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.training.schedule import DTR_SCHEDULE
 from beamwood.tree import Shape
+from plans import planned
 from prepared import Prepared
 
 SHARED = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2] / "../shared")) / "data"
@@ -128,7 +129,7 @@ def test_a_coupled_decay_is_of_embeddings_too(split):
     found = {}
     for decay in ("decoupled", "coupled"):
         changes = {"optimiser.decay": decay, "optimiser.weight_decay": 0.5, "loss.estimator": "transitions"}
-        config = load_method("dtr").configured(changes, "program")
+        config = planned(load_method("dtr").configured(changes, "program"), split.train)
         parts = partial(make_parts, config, estimator=PopularitySearcher(np.ones(90)))
         (optimizer,) = Prepared(TreeTask(split, config, parts), seed=0).optimisers.each
         found[decay] = [
@@ -251,7 +252,10 @@ def test_the_papers_tree_of_mind():
         pytest.skip("the data set mind_dtr is not beside the checkout (../shared)")
     split = leave_one_out(Dataset.from_log(read_log(folder / "interactions.parquet"), folder / "items.parquet"))
     dtr, rng = load_method("dtr"), np.random.default_rng(0)
-    assert start_tree(split, dtr.configured(None, "paper"), rng).shape == Shape(2, 2, 13)
-    named = start_tree(split, dtr.configured({"tree.start": "codes:dtr_tree_code"}, "paper"), rng)
+    plan = planned(dtr.configured(None, "paper"), split.train)
+    assert (plan.tree.start, plan.tree.shape) == ("random", (2, 13))
+    assert start_tree(split, plan, rng).shape == Shape(2, 2, 13)
+    plan = planned(dtr.configured({"tree.start": "codes:dtr_tree_code"}, "paper"), split.train)
+    named = start_tree(split, plan, rng)
     assert named.shape == Shape(2, 2, 13)
     assert np.array_equal(named.leaf_of_item, split.train.item_table.frame["dtr_tree_code"].to_numpy() - 8191)

@@ -24,6 +24,7 @@ from beamwood.fitting.ranking.lists import GuidedTask
 from beamwood.methods import load_method
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists, Query, SearchOptions
+from plans import planned
 from prepared import Prepared
 
 RANKER, STAGES_OF = load_method("ranker"), load_method("two_stage")
@@ -140,7 +141,9 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
         name: Prepared(
             two_stage.RetrievedTask(
                 split.train,
-                STAGES_OF.Config(**STAGES, **{"examples.pairs": name, "loss.negatives": "candidates"}),
+                planned(
+                    STAGES_OF.Config(**STAGES, **{"examples.pairs": name, "loss.negatives": "candidates"}), split.train
+                ),
                 searcher,
             ),
             seed=0,
@@ -188,14 +191,22 @@ def test_the_retriever_is_asked_with_the_whole_past(dataset, first, monkeypatch,
     config = STAGES_OF.Config(
         **STAGES | {"model.length": 4, "examples.max_examples": 90, "loss.negatives": "candidates"}
     )
-    task = Prepared(two_stage.RetrievedTask(disjoint_users(dataset).train, config, searcher), seed=0)
+    task = Prepared(
+        two_stage.RetrievedTask(
+            disjoint_users(dataset).train, planned(config, disjoint_users(dataset).train), searcher
+        ),
+        seed=0,
+    )
     assert np.array_equal(task.candidates_EK, [new for _, new, _ in retrieved(task, searcher)])
 
 
 def test_targets_are_what_came_soon_after(dataset, first):
     split = disjoint_users(dataset)
     config = STAGES_OF.Config(**STAGES, **{"examples.horizon": 5, "examples.num_targets": 3})
-    task = Prepared(two_stage.RetrievedTask(split.train, config, beamwood.load(first["users"]).searcher), seed=0)
+    task = Prepared(
+        two_stage.RetrievedTask(split.train, planned(config, split.train), beamwood.load(first["users"]).searcher),
+        seed=0,
+    )
     ends = split.train.histories.indptr[task.examples.users + 1]
     for row, (stop, end) in enumerate(zip(task.examples.stop, ends, strict=True)):
         ahead = set(range(stop, min(end, stop + 5)))
@@ -212,7 +223,9 @@ def test_a_horizon_beyond_every_history_costs_nothing(dataset, first):
     near, far = (
         Prepared(
             two_stage.RetrievedTask(
-                split.train, STAGES_OF.Config(**STAGES, **{"examples.horizon": horizon}), retriever
+                split.train,
+                planned(STAGES_OF.Config(**STAGES, **{"examples.horizon": horizon}), split.train),
+                retriever,
             ),
             seed=0,
         )
@@ -224,7 +237,10 @@ def test_a_horizon_beyond_every_history_costs_nothing(dataset, first):
 def test_the_loss_in_loops(dataset, first):
     split = disjoint_users(dataset)
     config = STAGES_OF.Config(**STAGES, **{"examples.pairs": "harmonised", "loss.negatives": "candidates"})
-    task = Prepared(two_stage.RetrievedTask(split.train, config, beamwood.load(first["users"]).searcher), seed=0)
+    task = Prepared(
+        two_stage.RetrievedTask(split.train, planned(config, split.train), beamwood.load(first["users"]).searcher),
+        seed=0,
+    )
     batch = task.batch(np.arange(12))
     batch.log_weight_BM[3] = -torch.inf  # a row that has no negative
     scores = task.model(batch.asked, batch.items_BC).detach()
@@ -247,7 +263,9 @@ def test_drawn_negatives_stand_for_all_others(dataset, first, negatives):
     split = disjoint_users(dataset)
     searcher = beamwood.load(first["users"]).searcher
     task = Prepared(
-        two_stage.RetrievedTask(split.train, STAGES_OF.Config(**STAGES, **{"loss.negatives": negatives}), searcher),
+        two_stage.RetrievedTask(
+            split.train, planned(STAGES_OF.Config(**STAGES, **{"loss.negatives": negatives}), split.train), searcher
+        ),
         seed=0,
     )
     scores = np.random.default_rng(0).normal(size=split.train.num_items)
@@ -270,7 +288,7 @@ def test_where_the_surrogate_starts(dataset):
         ({"loss.surrogate": "nfm1", "start.surrogate": "small"}, small),
         ({"start.surrogate": "wide"}, wide),
     ):
-        task = Prepared(GuidedTask(split.train, RANKER.Config(**settings)), seed=0)
+        task = Prepared(GuidedTask(split.train, planned(RANKER.Config(**settings), split.train)), seed=0)
         surrogate = task.surrogate
         matrix, bias = surrogate.shape.split(surrogate.weights)["h1"]
         assert abs(float(matrix.detach().std()) / expected - 1) < 0.15
@@ -756,7 +774,7 @@ def shared():
 def test_the_check_points_of_a_faithful_run(tmp_path):
     """GuidedRec on ML-100K: predicted and true NDCG, surrogate and logistic loss, means of epochs 1 and 20."""
     split = leave_one_out(Dataset.from_log(read_log(shared() / "interactions.parquet")))
-    task = Prepared(GuidedTask(split.train, RANKER.Config()), seed=0)
+    task = Prepared(GuidedTask(split.train, planned(RANKER.Config(), split.train)), seed=0)
     rng, seen = np.random.default_rng(0), {}
     for epoch in range(1, 21):
         order, facts = rng.permutation(task.num_examples), []

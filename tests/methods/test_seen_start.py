@@ -12,6 +12,7 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.blend import SEEN_WEIGHTS
+from beamwood.fitting.plan import Facts
 from beamwood.methods import cooccurrence, dtr, plt, tdm, transitions
 from beamwood.models.terms.pace import PACE
 from beamwood.types import Query, SearchOptions
@@ -133,7 +134,7 @@ def test_a_weight_without_its_similarity_is_refused(changes, says, name):
 @pytest.mark.parametrize("name", ["start.seen", "choose.seen_weight"])
 def test_so_many_items_that_scores_start_at_random_have_no_weights_of_repeats(name):
     with pytest.raises(InputError, match=re.escape(name) + r"=8\.0 .* of 3,000,000 items start from on request alone"):
-        dtr.Config(**{name: 8}).similarity_columns(3_000_000)
+        dtr.Config(**{name: 8}).plan(Facts(num_users=9, num_items=3_000_000))
 
 
 @pytest.mark.parametrize("method", [cooccurrence, transitions])

@@ -24,6 +24,7 @@ from beamwood.training.budget import Budget
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import Needs, Query
+from plans import planned
 from prepared import Prepared
 
 SMALL = {
@@ -163,6 +164,7 @@ def test_learns_the_market(large_split, method, changes):
 
 def interrupted_task(split, learner, **changes):
     config = configured("dtr", {"tree.learner": learner, "tree.updates": 3, "tree.max_instances": 3} | changes)
+    config = planned(config, split.train)
     from beamwood.fitting.tree.dtr import make_parts
 
     task = Prepared(TreeTask(split, config, lambda tree: make_parts(config, tree, None)), seed=0)
@@ -311,7 +313,7 @@ def test_a_tree_of_another_model_starts_the_next(split, tmp_path):
 
 @pytest.mark.parametrize("start", ["pifa", "category", "random"])
 def test_starts_make_trees_of_all_items(split, start):
-    config = configured("dtr", {"tree.start": start})
+    config = planned(configured("dtr", {"tree.start": start}), split.train)
     tree = start_tree(split, config, np.random.default_rng(0))
     assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(split.train.num_items))
 
@@ -319,7 +321,7 @@ def test_starts_make_trees_of_all_items(split, start):
 def test_a_start_from_categories_needs_them(split):
     bare = replace(split, train=replace(split.train, item_table=None))
     with pytest.raises(InputError, match=r"use tree\.start=pifa"):
-        start_tree(bare, configured("dtr", {"tree.start": "category"}), np.random.default_rng(0))
+        start_tree(bare, planned(configured("dtr", {"tree.start": "category"}), bare.train), np.random.default_rng(0))
 
 
 def test_items_of_one_taste_start_side_by_side(split):
@@ -328,7 +330,7 @@ def test_items_of_one_taste_start_side_by_side(split):
     rows = [(u, 2 * int(i) + u % 2, t) for u in range(80) for t, i in enumerate(rng.permutation(16)[:10])]
     log = read_log(pl.DataFrame(rows, schema=["user_id", "item_id", "timestamp"], orient="row"))
     train = Dataset.from_log(log)
-    tree = start_tree(replace(split, train=train), configured("dtr", {"tree.branching": 2}), rng)
+    tree = start_tree(replace(split, train=train), planned(configured("dtr", {"tree.branching": 2}), train), rng)
     odd = np.array([int(i) % 2 for i in train.items.ids])
     half = tree.leaf_of_item >= tree.shape.capacity // 2
     assert (half == odd[0]).tolist() in [(odd == 0).tolist(), (odd == 1).tolist()]
@@ -425,7 +427,7 @@ def test_an_estimator_is_kept_and_its_own_training_is_resumed(split, tmp_path, m
     plain = sequence.fit_sequence
 
     def fit_small(split, config, *arguments, **options):
-        return plain(split, config.changed(small), *arguments, **options)
+        return plain(split, planned(config.changed(small), split.train), *arguments, **options)
 
     monkeypatch.setattr(sequence, "fit_sequence", fit_small)
     config = configured(

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from beamwood.errors import InputError
-from beamwood.training.lazy_adam import LAZY_FROM, LazyAdam, sparse_gradients
+from beamwood.training.lazy_adam import LazyAdam, sparse_gradients
+from beamwood.training.loop_config import LAZY_FROM
 
 
 def table(rows=11, width=3, seed=0, dtype=torch.float64):
@@ -115,7 +116,7 @@ def test_parameters_with_dense_gradients_are_torch_adams(decoupled):
 
 
 @pytest.mark.parametrize(
-    ("kind", "lazy"), [("adam", (False, False)), ("lazy-adam", (True, True)), ("auto", (False, True))]
+    ("kind", "lazy"), [("adam", (False, False)), ("lazy-adam", (True, True)), ("large", (False, True))]
 )
 def test_which_tables_are_lazy(kind, lazy):
     tables = torch.nn.Embedding(LAZY_FROM - 1, 1), torch.nn.EmbeddingBag(LAZY_FROM, 1, mode="mean", padding_idx=0)

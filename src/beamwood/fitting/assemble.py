@@ -22,7 +22,7 @@ def build_retriever(
     seed: int,
     training: dict[str, Any] | None = None,
 ) -> Retriever:
-    """The retriever of a fitted method, and what it was made from.
+    """The retriever of a fitted method, and what it was made from; `config` is a plan (`Settings.plan`).
 
     It holds all users' whole histories: a scorer looks at the latest interactions, but answers by user id leave out
     whatever was seen.
@@ -37,7 +37,7 @@ def build_retriever(
         categories=None if table is None else table.category_labels,
         metadata={
             "method": method,
-            "config": config.model_dump(mode="json"),
+            "plan": config.model_dump(mode="json"),
             "seed": seed,
             "data": {"fingerprint": dataset.fingerprint(), "split": split.rule, "users": len(dataset.users)}
             | ({"context": dataset.context_digests()} if dataset.context is not None else {}),

@@ -16,8 +16,7 @@ from beamwood.data.split import Queries, Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import METRICS, metrics_at, relevance
 from beamwood.evaluation.protocol import VIEWS
-from beamwood.fitting.choose import CUT, drawn, named
-from beamwood.fitting.judge import Choice
+from beamwood.fitting.choose import CUT, Choice, drawn, named
 from beamwood.fitting.settings import ChooseSeen
 from beamwood.retrieval.blend import Part
 from beamwood.retrieval.candidates import Candidates, bring, with_seen

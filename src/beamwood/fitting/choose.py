@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +13,7 @@ from beamwood.errors import InputError, nearest
 from beamwood.evaluation.metrics import METRICS
 from beamwood.evaluation.protocol import VIEWS, evaluate
 
-__all__ = ["CUT", "MEASURED", "Measure", "Validation", "check_monitor", "drawn", "named"]
+__all__ = ["CUT", "MEASURED", "Choice", "Measure", "Validation", "check_monitor", "drawn", "named"]
 
 CUT = 20
 """Places of a list that a training is judged by."""
@@ -37,6 +39,18 @@ class Measure(Protocol):
     def __len__(self) -> int: ...
 
     def __call__(self, searcher: Any, num: int | None = None) -> dict[str, float]: ...
+
+
+@dataclass(slots=True)
+class Choice:
+    """What is chosen for the best weights after a training: `work(searcher, num)` looks at the first `num` queries."""
+
+    work: Callable[[Any, int], Any]
+    num: int
+
+    def of(self, searcher: Any) -> Any:
+        """What is chosen for a searcher, by all queries or as many as there is time for."""
+        return self.work(searcher, self.num)
 
 
 class Validation:

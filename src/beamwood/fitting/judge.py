@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from beamwood.fitting.choose import Measure
+from beamwood.fitting.choose import Choice, Measure
 from beamwood.training.budget import Budget, price_of
 from beamwood.training.pace import Prices
 from beamwood.training.trainable import Trainable
 
-__all__ = ["Choice", "Judge"]
+__all__ = ["Judge"]
 
 # Of what is left when a training starts, no more goes to one validation, or to a choice; but so many users have a say.
 _SHARE, _FEWEST = 0.1, 64
 # Saving, with digests, on a slow disk; a checkpoint has the weights, the best ones, and two moments of each.
 _BYTES_A_SECOND, _STATES = 1e8, 4
-
-
-@dataclass(slots=True)
-class Choice:
-    """What is chosen for the best weights after a training: `work(searcher, num)` looks at the first `num` queries."""
-
-    work: Callable[[Any, int], Any]
-    num: int
-
-    def of(self, searcher: Any) -> Any:
-        """What is chosen for a searcher, by all queries or as many as there is time for."""
-        return self.work(searcher, self.num)
 
 
 class Judge:

@@ -7,9 +7,9 @@ from typing import Any, TypeVar, Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.choose import Measure, Validation, check_monitor
+from beamwood.fitting.choose import Choice, Measure, Validation, check_monitor
 from beamwood.fitting.fitted import folder_digests
-from beamwood.fitting.judge import Choice, Judge
+from beamwood.fitting.judge import Judge
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.settings import TrainedSettings
 from beamwood.retrieval.retriever import Retriever

@@ -20,13 +20,13 @@ from pydantic import (
 )
 
 from beamwood.errors import closest
+from beamwood.fitting.plan import Facts, Start
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
 from beamwood.training.loop_config import EmbeddingOptimiser, LoopConfig
 
 __all__ = [
     "GROUPS",
-    "LARGEST",
     "AttentionStart",
     "Choose",
     "ChooseSeen",
@@ -44,21 +44,13 @@ __all__ = [
     "NumTargets",
     "Optimiser",
     "Settings",
-    "Start",
     "TableOptimiser",
     "TrainedSettings",
     "Width",
-    "starts_from_transitions",
 ]
 
 GROUPS = ("model", "tree", "start", "examples", "loss", "optimiser", "loop", "choose")
 """The groups that settings may have, in the order in which they are listed."""
-
-LARGEST = 2_000_000
-"""Items up to which a start "auto" means "transitions": the vectors take more than a GiB beyond."""
-
-Start = Literal["auto", "random", "transitions"]
-"""Where vectors start: at random, or from what follows what in the training histories."""
 
 LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]
 """How many values a layer, or a vector of an item or a node, has: the native kernels take no more."""
@@ -170,6 +162,18 @@ class Settings(BaseModel):
             kept[name] = _together(kept.get(name, {}), {own: value} if dot else value)
         return type(self)(**kept)
 
+    def plan(self, facts: Facts) -> Self:
+        """These settings with each automatic value in its place: what it means for a data set of such facts.
+
+        Errors: `InputError` where what is set cannot be on such data.
+        """
+        return self.changed(self.resolved(facts))
+
+    def resolved(self, facts: Facts) -> dict[str, Any]:
+        """The automatic values of these settings by dotted name; a family that has any says what they mean."""
+        del facts
+        return {}
+
     @classmethod
     def _unknown(cls, key: str) -> str:
         """What is wrong with a key that is none."""
@@ -228,8 +232,8 @@ class Optimiser(Group):
 
     @property
     def peak(self) -> float:
-        """The learning rate of a method that states one."""
-        assert self.learning_rate is not None, "TrainedSettings checks it"
+        """The learning rate that is set, or planned."""
+        assert self.learning_rate is not None, "a plan has one"
         return self.learning_rate
 
 
@@ -242,7 +246,8 @@ class TableOptimiser(Optimiser):
         description="decay of weights: decoupled (AdamW), of trees without embeddings; of two_tower L2 (coupled)",
     )
     embeddings: EmbeddingOptimiser = Field(
-        "auto", description="lazy-adam moves only the vectors that a step used; auto: from 100,000 vectors on"
+        "auto",
+        description="lazy-adam moves only the vectors that a step used; large (so auto): of tables from 100,000 on",
     )
 
 
@@ -323,8 +328,3 @@ class TrainedSettings(Settings):
         paced = self.optimiser.model_dump(include=own) | self.loop.model_dump(include=own)
         paced = {name: value for name, value in paced.items() if value is not None}
         return LoopConfig(monitor=f"valid/{self.choose.monitor}", evaluate_start=evaluate_start, **paced)
-
-
-def starts_from_transitions(start: Start, num_items: int, *, possible: bool) -> bool:
-    """What `start` means where such a start is `possible`."""
-    return start == "transitions" or (start == "auto" and possible and num_items <= LARGEST)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.options import with_budget
+from beamwood.fitting.plan import Facts
 from beamwood.fitting.settings import Settings
 from beamwood.methods.arguments import check_split, checked_options, configured
 
@@ -85,9 +88,10 @@ class Method:
     """What a user names, compares and configures.
 
     Either `fit(split, config, **options)`, `options` those of `TrainOptions`, returns a `Retriever`; or
-    `build(split, config, seed)` returns a searcher, or one and what is to be said of its fit. `presets`: settings by
-    name, dotted, each in place of the defaults; `paper` is the form of the paper that a method claims. `searchers`: the
-    searcher classes by kind that a method in a file of its own brings.
+    `build(split, config, seed)` returns a searcher, or one and what is to be said of its fit. Both are given the plan:
+    no automatic value is left in it. `presets`: settings by name, dotted, each in place of the defaults; `paper` is the
+    form of the paper that a method claims. `searchers`: the searcher classes by kind that a method in a file of its own
+    brings.
     """
 
     name: str
@@ -149,17 +153,19 @@ class Method:
         config = self.configured(config, preset)
         given = checked_options(self, options)
         self._check_needs(split, config)
+        plan = config.plan(Facts.of(split.train))
+        if self.needs.steps and given.get("progress", True):
+            _say(self.name, config, plan)
         if self.fit is not None:
-            retriever = self.fit(split, config, **(with_budget(given, self.name) if self.needs.steps else given))
+            retriever = self.fit(split, plan, **(with_budget(given, self.name) if self.needs.steps else given))
         else:
             assert self.build is not None
             seed = given.get("seed", 0)
-            built = self.build(split, config, seed)
+            built = self.build(split, plan, seed)
             searcher, facts = built if isinstance(built, tuple) else (built, {})
-            retriever = build_retriever(
-                searcher, split, method=self.name, config=config, seed=seed, training=dict(facts)
-            )
+            retriever = build_retriever(searcher, split, method=self.name, config=plan, seed=seed, training=dict(facts))
         about: dict[str, Any] = {"method": self.name} | ({} if preset is None else {"preset": preset})
+        about |= {"config": config.model_dump(mode="json"), "plan": plan.model_dump(mode="json")}
         if self.file is not None:
             about["method_file"] = {"path": self.file.path, "sha256": self.file.sha256}
         return replace(retriever, metadata=retriever.metadata | about)
@@ -174,3 +180,11 @@ class Method:
             )
         if self.needs.time and split.dataset.times is None:
             raise InputError(f"{self.name} needs times; give a log with them (--time-column)")
+
+
+def _say(name: str, config: Settings, plan: Settings) -> None:
+    """One line of what the automatic settings mean here."""
+    before, after = config.flat(), plan.flat()
+    meant = [f"{key}={json.dumps(after[key])}" for key in plan.names() if after[key] != before[key]]
+    if meant:
+        print(f"{name}, planned: {', '.join(meant)}", file=sys.stderr, flush=True)

@@ -10,19 +10,17 @@ from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
 from beamwood.errors import InputError
-from beamwood.training.loop_config import EmbeddingOptimiser
+from beamwood.training.loop_config import LAZY_FROM, EmbeddingOptimiser
 
-__all__ = ["LAZY_FROM", "LazyAdam", "sparse_gradients"]
-
-LAZY_FROM = 100_000
-"""Rows from which on "auto" means "lazy-adam"."""
+__all__ = ["LazyAdam", "sparse_gradients"]
 
 
 def sparse_gradients(model: nn.Module, kind: EmbeddingOptimiser) -> None:
     """Let the embedding tables of `model` that `kind` makes lazy give gradients of the rows that a step used alone."""
+    assert kind != "auto", "a plan resolves it"
     for table in model.modules():
         if isinstance(table, nn.Embedding | nn.EmbeddingBag):
-            table.sparse = kind == "lazy-adam" or (kind == "auto" and table.num_embeddings >= LAZY_FROM)
+            table.sparse = kind == "lazy-adam" or (kind == "large" and table.num_embeddings >= LAZY_FROM)
 
 
 class LazyAdam(torch.optim.Adam):

@@ -8,10 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.training.schedule import Schedule
 
-__all__ = ["EmbeddingOptimiser", "LoopConfig"]
+__all__ = ["LAZY_FROM", "EmbeddingOptimiser", "LoopConfig"]
 
-EmbeddingOptimiser = Literal["auto", "adam", "lazy-adam"]
-"""How the tables of vectors move: see `lazy_adam.sparse_gradients`."""
+EmbeddingOptimiser = Literal["auto", "adam", "lazy-adam", "large"]
+"""How the tables of vectors move: see `lazy_adam.sparse_gradients`; "auto" is for a plan to resolve."""
+
+LAZY_FROM = 100_000
+"""Rows of a table from which on "large" means "lazy-adam"."""
 
 
 class LoopConfig(BaseModel):

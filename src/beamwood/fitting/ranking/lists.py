@@ -168,10 +168,9 @@ class GuidedTask(ListTask):
 
 
 def _surrogate_std(config: RankerConfig) -> float | None:
-    """As `NdcgSurrogate` takes it: on validation users nfm1 and DIN had lost most by a small start."""
-    needs_wide = config.loss.surrogate == "nfm1" or config.model.kind == "din"
-    wide = config.start.surrogate == "wide" or (config.start.surrogate == "auto" and needs_wide)
-    return None if wide else 0.01
+    """As `NdcgSurrogate` takes it."""
+    assert config.start.surrogate != "auto", "a plan resolves it"
+    return None if config.start.surrogate == "wide" else 0.01
 
 
 def fit_ranker(split: Split, config: RankerConfig, **options: Unpack[TrainOptions]) -> Retriever:

@@ -17,7 +17,6 @@ from beamwood.data.features import FeatureColumn
 from beamwood.errors import InputError
 from beamwood.fitting.columns import item_features, user_features
 from beamwood.fitting.ranking.settings import PairConfig
-from beamwood.fitting.settings import starts_from_transitions
 from beamwood.fitting.vectors.item_start import transition_vectors
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.graphrec import GraphRec
@@ -49,6 +48,8 @@ def build_pair_model(
     shared: dict[str, Any] = {"item_features": items, "user_features": users}
     shared |= {"generator": generator, "context_columns": context}
     num_users, num_items = len(train.users), len(train.items)
+    assert own.width is not None, "a plan has one"
+    assert start.items != "auto", "a plan resolves it"
     if own.graph and own.kind != "graphrec":
         raise InputError(f"model.graph=true is for model.kind=graphrec, not for {own.kind}; leave it out")
     if start.items == "transitions" and own.kind != "din":
@@ -56,15 +57,14 @@ def build_pair_model(
     model: AnyPairModel
     if own.kind == "graphrec":
         graph = train.histories if own.graph else None
-        model = GraphRec(num_users, num_items, width=own.width or 20, graph=graph, **shared)
+        model = GraphRec(num_users, num_items, width=own.width, graph=graph, **shared)
     elif own.kind == "neumf":
-        model = NeuMf(num_users, num_items, factors=own.width or 8, **shared)
+        model = NeuMf(num_users, num_items, factors=own.width, **shared)
     else:
         shared |= {"attention": own.attention, "mlp": own.mlp, "attention_start": start.attention}
-        width = own.width or 64
-        model = DinRanker(num_items, width=width, **shared)
-        if starts_from_transitions(start.items, num_items, possible=True):
-            vectors = transition_vectors(train, width, generator.initial_seed(), budget)
+        model = DinRanker(num_items, width=own.width, **shared)
+        if start.items == "transitions":
+            vectors = transition_vectors(train, own.width, generator.initial_seed(), budget)
             model.start_from(torch.from_numpy(vectors))
     sparse_gradients(model, config.optimiser.embeddings)
     return model

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
     AttentionStart,
     ChooseSeen,
@@ -70,6 +71,17 @@ class PairConfig(TrainedSettings):
     start: PairStart = PairStart()
     optimiser: TableOptimiser = TableOptimiser()
 
+    def resolved(self, facts: Facts) -> dict[str, Any]:
+        """Widths are the studies', but for DIN's; ids have no start."""
+        kind = self.model.kind
+        # Each table has a row for what is unknown.
+        rows = [facts.num_items + 1] if kind == "din" else [facts.num_users + 1, facts.num_items + 1]
+        return {
+            "model.width": self.model.width or {"graphrec": 20, "neumf": 8, "din": 64}[kind],
+            "start.items": start_of(self.start.items, facts.num_items, possible=kind == "din"),
+            "optimiser.embeddings": embeddings_of(self.optimiser.embeddings, *rows),
+        }
+
 
 class RankerStart(PairStart):
     """And where the learned NDCG does."""
@@ -133,6 +145,14 @@ class RankerConfig(PairConfig):
     optimiser: RankerOptimiser = RankerOptimiser(weight_decay=0.01, schedule="constant", clip_norm=None)
     loop: Loop = Loop(batch_size=25, max_epochs=200, evaluate_every=2000, log_every=100, patience=20)
     choose: ChooseRanker = ChooseRanker(validation_users=1000, monitor="sampled/ndcg@10")
+
+    def resolved(self, facts: Facts) -> dict[str, Any]:
+        """On validation users nfm1 and DIN had lost most by a surrogate that starts small."""
+        start, loss = self.start.surrogate, self.loss
+        values = super().resolved(facts)
+        if loss.kind == "guided" and start == "auto":
+            values["start.surrogate"] = "wide" if loss.surrogate == "nfm1" or self.model.kind == "din" else "small"
+        return values
 
     @model_validator(mode="after")
     def _a_list_fits_the_kernel(self) -> Self:
@@ -208,6 +228,10 @@ class StagesConfig(PairConfig):
     optimiser: TableOptimiser = TableOptimiser(learning_rate=3e-3, warmup_steps=100)
     loop: Loop = Loop(max_steps=4000, evaluate_every=250)
     choose: ChooseStages = ChooseStages(validation_users=600, monitor="new/ndcg@20")
+
+    def resolved(self, facts: Facts) -> dict[str, Any]:
+        """Nothing is trained where a ranker is given."""
+        return super().resolved(facts) if self.start.ranker is None else {}
 
     @model_validator(mode="after")
     def _nothing_is_idle(self) -> Self:

@@ -26,10 +26,9 @@ from beamwood.data.split import Split
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.choose import check_monitor, drawn
+from beamwood.fitting.choose import Choice, check_monitor, drawn
 from beamwood.fitting.columns import context_features, tensors
 from beamwood.fitting.fitted import fitted_alike
-from beamwood.fitting.judge import Choice
 from beamwood.fitting.options import Fit, TrainOptions, with_budget
 from beamwood.fitting.ranking.pair_models import asked, build_pair_model, pair_scorer
 from beamwood.fitting.ranking.settings import StagesConfig

@@ -25,18 +25,15 @@ from beamwood.types import Estimator, Searcher
 
 __all__ = ["fit_dtr", "make_parts"]
 
-# The paper's, and walks as they were measured: each scores the children of every node on its way.
-_DRAWS, _WALKS = 70, 20
-
 
 def make_parts(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> Parts:
     """The sampler and the label rule of a configuration."""
     sampler: LevelSampler
-    loss = config.loss
+    loss, draws = config.loss, config.loss.num_negatives
+    assert draws is not None, "a plan has them"
     if loss.negatives == "tree":
-        sampler = TreeNegativesByLevel(loss.num_negatives or _WALKS)
+        sampler = TreeNegativesByLevel(draws)
     else:
-        draws = loss.num_negatives or _DRAWS
         sampler = UniformByLevel(adaptive_counts(draws, tree.shape.depth, loss.depth_alpha))
     return Parts(sampler, labels=loss.labels, estimator=estimator, normalised=loss.normalised)
 

@@ -11,12 +11,10 @@ import numpy as np
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.blend import choice_of_seen
-from beamwood.fitting.choose import check_monitor
-from beamwood.fitting.judge import Choice
+from beamwood.fitting.choose import Choice, check_monitor
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import train
 from beamwood.fitting.tree.settings import TreeConfig
-from beamwood.fitting.tree.start import tree_name
 from beamwood.fitting.tree.task import Parts, TreeTask
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss
@@ -43,13 +41,13 @@ def fit_tree(
     where the log is too short.
     """
     check_monitor(config.choose.monitor)
-    num_items, seed = split.train.num_items, options.get("seed", 0)
+    seed, started = options.get("seed", 0), config.start.scores == "transitions"
 
     def own_parts(tree: Tree) -> Parts:
         parts = make_parts(tree)
         return parts if loss is None else replace(parts, loss=loss)
 
-    started, task = config.starts_from_transitions(num_items), TreeTask(split, config, own_parts, terms=terms)
+    task = TreeTask(split, config, own_parts, terms=terms)
     choice = choice_of_seen(split, config.choose, seed, lambda tree, query, k: tree.apart(query, k))
     training = train(task, split, config, method=method, choice=choice, evaluate_start=started, **options)
     lengths = split.train.histories.lengths
@@ -57,8 +55,8 @@ def fit_tree(
     training |= {
         "examples": len(task.examples),
         "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.examples.min_history))),
-        "tree_start": tree_name(config, split.train),
-        "node_start": "transitions" if started else "random",
+        "tree_start": config.tree.start,
+        "node_start": config.start.scores,
         "seen_start": task.seen_start,
         "bf16": task.bf16,
     }

@@ -45,7 +45,7 @@ class ItemVectors:
         """float32[N, width]."""
         if self._made is None:
             own = self.config.model.width - FIRST_FREE
-            columns = max(TREE_WIDTH, own, *(term.width for term in terms_of(self.config, self.train, self.terms)))
+            columns = max(TREE_WIDTH, own, *(term.width for term in terms_of(self.config, self.terms)))
             self._made = transition_vectors(self.train, columns, self.seed, self.budget)
         return directions(self._made[:, :width])
 

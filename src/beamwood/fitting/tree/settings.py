@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from beamwood.data.examples import WindowsOfUsers
-from beamwood.errors import InputError
+from beamwood.fitting.plan import Facts, Start
 from beamwood.fitting.settings import (
     AttentionStart,
     ChooseSeen,
@@ -20,15 +20,14 @@ from beamwood.fitting.settings import (
     Mlp,
     NumNegatives,
     NumTargets,
-    Start,
     TableOptimiser,
     TrainedSettings,
     Width,
-    starts_from_transitions,
 )
+from beamwood.fitting.tree.plan import tree_plan
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
-from beamwood.tree import ShapeName
+from beamwood.tree import Shape, ShapeName, choose_shape
 
 __all__ = [
     "BeamLoss",
@@ -42,9 +41,6 @@ __all__ = [
     "TreeSettings",
     "TreeStart",
 ]
-
-# Of all items together: 128 MiB, and while they are trained five times that.
-_MOST_NEIGHBOURS = 2**24
 
 
 class TreeModel(Group):
@@ -87,9 +83,10 @@ class TreeSettings(Group):
         description="transitions, pifa, category, random, papers (category, else random), kmeans, codes:COLUMN (of the "
         "item table), or a fitted tree's folder",
     )
-    shape: ShapeName = Field(
+    shape: ShapeName | tuple[int, int] = Field(
         "compact",
-        description="compact: few empty leaves; complete: every node has all children, the root too (the papers)",
+        description="compact: few empty leaves; complete: all nodes have all children (the papers); or [root's "
+        "children, depth]",
     )
     vectors: str | None = Field(None, description="start=kmeans: folder of a fitted method whose item vectors to use")
     branching: int = Field(16, ge=2, le=256, description="children of a node")
@@ -109,6 +106,21 @@ class TreeSettings(Group):
         "restart", description="the optimiser's state and the warm-up after an update; restart: the authors' program"
     )
     rollback: bool = Field(False, description="take an update back when it lowers the monitored metric")
+
+    @field_validator("shape", mode="before")
+    @classmethod
+    def _a_word_or_two_numbers(cls, shape: Any) -> Any:
+        numbers = isinstance(shape, list | tuple) and len(shape) == 2 and all(type(each) is int for each in shape)
+        if not numbers and shape not in get_args(ShapeName):
+            raise ValueError("give compact, complete, or two whole numbers: the root's children and the depth")
+        return shape
+
+    def shape_of(self, num_items: int) -> Shape:
+        """The shape of a tree that is built of an order of so many items. Errors: as `Shape`."""
+        if isinstance(self.shape, str):
+            return choose_shape(num_items, self.branching, self.shape)
+        root_fanout, depth = self.shape
+        return Shape(root_fanout, self.branching, depth)
 
 
 class TreeStart(AttentionStart):
@@ -209,49 +221,12 @@ class TreeConfig(TrainedSettings):
         model = self.model
         return model.unit_coordinate and model.norm == "none" and model.width >= 4 and model.attention_hidden >= 2
 
-    def starts_from_transitions(self, num_items: int) -> bool:
-        """What `start.scores` means for so many items."""
-        return starts_from_transitions(self.start.scores, num_items, possible=self.can_start_from_transitions)
-
-    def similarity_columns(self, num_items: int) -> int:
-        """What `model.similarity_width` means for so many items.
-
-        Errors: `InputError` where nothing can fill it, or what `start.seen` and `choose.seen_weight` add to it.
-        """
-        width = self.model.similarity_width
-        if not self.starts_from_transitions(num_items):
-            for name, value in {"model.similarity_width": width, **self._added}.items():
-                if value:
-                    raise InputError(nothing_fills(f"{name}={value}", num_items))
-            return 0
-        if width is None:
-            width = 256 if num_items <= 50_000 else 128 if num_items <= 200_000 else 64
-        return min(width, num_items)
-
-    def neighbours_of(self, num_items: int, mean_history: float) -> int:
-        """What `model.num_neighbours` means for so many items, and training users with so many interactions in the
-        mean.
-
-        Errors: `InputError` where nothing can fill it.
-        """
-        given = self.model.num_neighbours
-        if not self.starts_from_transitions(num_items):
-            if given:
-                raise InputError(nothing_fills(f"model.num_neighbours={given}", num_items))
-            return 0
-        # Session logs and large catalogues need them; elsewhere they bring nothing (benchmarks/results/tree_starts.md).
-        needed = mean_history <= 8 or num_items > 200_000
-        default = min(128, _MOST_NEIGHBOURS // num_items) if needed else 0
-        return min(default if given is None else given, num_items)
-
-    def rate(self, num_items: int) -> float:
-        """The learning rate: the one that is set, else by where the scorer starts."""
-        if self.optimiser.learning_rate is not None:
-            return self.optimiser.learning_rate
-        return 1.5e-3 if self.starts_from_transitions(num_items) else 7e-3
+    def resolved(self, facts: Facts) -> dict[str, Any]:
+        """See `fitting.tree.plan`."""
+        return tree_plan(self, facts)
 
     @property
-    def _added(self) -> dict[str, float | None]:
+    def added(self) -> dict[str, float | None]:
         """What is added to the similarity of a seen item."""
         return {"start.seen": self.start.seen, "choose.seen_weight": self.choose.seen_weight}
 
@@ -270,13 +245,13 @@ class TreeConfig(TrainedSettings):
             "model.similarity_width": self.model.similarity_width,
             "model.num_neighbours": self.model.num_neighbours,
         }
-        for name, value in (fixed | self._added).items():
+        for name, value in (fixed | self.added).items():
             if value and (self.start.scores == "random" or not self.can_start_from_transitions):
                 raise ValueError(
                     f"{name}={value} belongs to a start from transitions; leave it out, or set "
                     "start.scores=transitions with model.unit_coordinate=true and model.norm=none"
                 )
-        for name, value in self._added.items():
+        for name, value in self.added.items():
             if value and self.model.similarity_width == 0:
                 raise ValueError(
                     f"{name}={value} is a part of the similarity; leave out model.similarity_width=0, or it"
@@ -304,6 +279,11 @@ class DtrConfig(TreeConfig):
 
     loss: DtrLoss = DtrLoss()
 
+    def resolved(self, facts: Facts) -> dict[str, Any]:
+        """The paper's draws, and walks as they were measured: each scores the children of every node on its way."""
+        draws = self.loss.num_negatives or (20 if self.loss.negatives == "tree" else 70)
+        return super().resolved(facts) | {"loss.num_negatives": draws}
+
     @model_validator(mode="after")
     def _together(self) -> Self:
         loss = self.loss
@@ -321,11 +301,3 @@ class DtrConfig(TreeConfig):
                 "out"
             )
         return self
-
-
-def nothing_fills(setting: str, num_items: int) -> str:
-    """Why a setting is refused where scores do not start from transitions."""
-    return (
-        f"{setting} belongs to a start from transitions, which scores of {num_items:,} items start from on request "
-        "alone; set start.scores=transitions, or leave it out"
-    )

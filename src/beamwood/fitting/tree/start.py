@@ -18,7 +18,6 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.fitted import fitted_alike, training_seconds
 from beamwood.fitting.options import Fit, TrainOptions
-from beamwood.fitting.settings import starts_from_transitions
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.retrieval.blend import alone
@@ -29,10 +28,10 @@ from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tr
 from beamwood.tree.pifa import pifa_vectors
 from beamwood.types import FloatArray, IndexArray, Searcher
 
-__all__ = ["check_estimator", "fit_estimator", "start_tree", "tree_name"]
+__all__ = ["check_estimator", "fit_estimator", "start_tree"]
 
 STARTS = ("auto", "papers", "transitions", "pifa", "category", "random", "kmeans", "flat")
-CODES = "codes:"
+BUILT, CODES = ("transitions", "pifa", "category", "random", "kmeans"), "codes:"
 # Instances that PIFA vectors are made of at least, and how many at a time.
 _INSTANCES, _BLOCK = 200_000, 16_384
 
@@ -40,41 +39,40 @@ _INSTANCES, _BLOCK = 200_000, 16_384
 def start_tree(split: Split, config: TreeConfig, rng: np.random.Generator, vectors: ItemVectors | None = None) -> Tree:
     """The first tree, by the name `config.tree.start`.
 
-    "transitions": balanced k-means on `vectors`, by what follows what; "auto": that, or "pifa" for a large catalogue;
-    "pifa": balanced k-means on the histories that items follow; "category": by the item table's categories; "random";
-    "papers": by category, where no item has one at random; "kmeans": on the vectors of the fitted method
+    "transitions": balanced k-means on `vectors`, by what follows what; "pifa": balanced k-means on the histories that
+    items follow; "category": by the item table's categories; "random"; "kmeans": on the vectors of the fitted method
     `config.tree.vectors`; "codes:COLUMN": as that column of the item table says (`tree_of_codes`); "flat": none; else
     the folder of a fitted tree retriever of the same log and split. `config.tree.shape` is that of a tree which is
     built here of an order of items. Errors: `InputError` where what the start needs is missing.
     """
     train, tree = split.train, config.tree
-    start, num_items = tree_name(config, train), len(train.items)
+    start, num_items = tree.start, len(train.items)
+    assert start not in ("auto", "papers"), "a plan resolves it"
     if start == "flat":
         return flat_tree(num_items)
     if start.startswith(CODES):
         return tree_of_codes(codes_of(train, start.removeprefix(CODES)), branching=tree.branching)
+    if start not in BUILT:
+        return fitted_tree(start, split, tree.branching)
+    shape = tree.shape_of(num_items)
     if start == "category":
-        if not has_categories(train):
+        if train.item_table is None or not bool((train.item_table.categories >= 0).any()):
             raise InputError(
                 "tree.start=category needs items with a category; give --items with that column, or use tree.start=pifa"
             )
-        assert train.item_table is not None
-        return category_tree(train.item_table.categories, rng, branching=tree.branching, shape=tree.shape)
+        return category_tree(train.item_table.categories, rng, shape=shape)
     if start == "random":
-        return random_tree(num_items, rng, branching=tree.branching, shape=tree.shape)
+        return random_tree(num_items, rng, shape=shape)
     if start == "transitions":
         vectors = vectors or ItemVectors(train, config, int(rng.integers(2**31)))
-        return kmeans_tree(vectors(TREE_WIDTH), rng, branching=tree.branching, shape=tree.shape)
+        return kmeans_tree(vectors(TREE_WIDTH), rng, shape=shape)
     if start == "pifa":
-        return kmeans_tree(instance_vectors(train, config, rng), rng, branching=tree.branching, shape=tree.shape)
-    if start == "kmeans":
-        if tree.vectors is None:
-            raise InputError(
-                "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use "
-                "tree.start=pifa"
-            )
-        return kmeans_tree(item_vectors(tree.vectors, split), rng, branching=tree.branching, shape=tree.shape)
-    return fitted_tree(start, split, tree.branching)
+        return kmeans_tree(instance_vectors(train, config, rng), rng, shape=shape)
+    if tree.vectors is None:
+        raise InputError(
+            "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use tree.start=pifa"
+        )
+    return kmeans_tree(item_vectors(tree.vectors, split), rng, shape=shape)
 
 
 def codes_of(train: Dataset, column: str) -> IndexArray:
@@ -107,20 +105,6 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     if shape.depth > 1 and shape.branching != branching:
         raise InputError(f"the tree in '{folder}' has branching={shape.branching}; set tree.branching to that")
     return searcher.tree
-
-
-def tree_name(config: TreeConfig, train: Dataset) -> str:
-    """`config.tree.start`, with what "auto" and "papers" mean for a data set."""
-    if config.tree.start == "papers":
-        return "category" if has_categories(train) else "random"
-    if config.tree.start != "auto":
-        return config.tree.start
-    return "transitions" if starts_from_transitions("auto", train.num_items, possible=True) else "pifa"
-
-
-def has_categories(train: Dataset) -> bool:
-    """Has any item a category?"""
-    return train.item_table is not None and bool((train.item_table.categories >= 0).any())
 
 
 def item_vectors(folder: str, split: Split) -> FloatArray:

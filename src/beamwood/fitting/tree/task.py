@@ -158,13 +158,13 @@ class TreeTask(SearchedTask[Batch]):
                 f"labels='{self.parts.labels}' needs an estimator; set loss.estimator to a method or a folder"
             )
         self.folds = np.random.default_rng(seed).integers(0, FOLDS, len(train.histories))
-        scorer = drawn_scorer(tree.shape, config, terms_of(config, train, self.terms), rng)
+        scorer = drawn_scorer(tree.shape, config, terms_of(config, self.terms), rng)
         sparse_gradients(scorer, config.optimiser.embeddings)
         self.model = TreeModel(scorer, tree)
         # A catalogue of one level has no tree to learn, which is an error only where an update was asked for.
         if config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given):
             self.update = TreeUpdate(self, seed=seed)
-        started = config.starts_from_transitions(train.num_items)
+        started = config.start.scores == "transitions"
         start_scorer(scorer, TreeCounts(vectors, tree, self.folds), network=started)
         if started and self.parts.loss.link.alone:
             self.start_at_odds(rng)
@@ -191,9 +191,8 @@ class TreeTask(SearchedTask[Batch]):
         scorer, optimiser = self.model.scorer, self.config.optimiser
         embeddings = scorer.nodes.weight
         dense = [parameter for parameter in scorer.parameters() if parameter is not embeddings]
-        rate = self.config.rate(self.split.train.num_items)
         coupled, decay = optimiser.decay == "coupled", optimiser.weight_decay
-        groups = [Group(dense, rate, decay), Group([embeddings], rate, decay if coupled else 0.0)]
+        groups = [Group(dense, decay=decay), Group([embeddings], decay=decay if coupled else 0.0)]
         return [Optimiser(groups, decoupled=not coupled, amsgrad=optimiser.amsgrad)]
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from beamwood.data.dataset import Dataset
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.kernels.terms import Term
 from beamwood.models.terms import Neighbours, Seen, Similarity
@@ -16,11 +15,11 @@ FOLDS = 4
 """Of users, whose own steps the terms that they are trained with leave out."""
 
 
-def terms_of(config: TreeConfig, train: Dataset, more: Sequence[Term] = ()) -> tuple[Term, ...]:
+def terms_of(config: TreeConfig, more: Sequence[Term] = ()) -> tuple[Term, ...]:
     """The terms in the order in which they are added; `more` come last."""
-    lengths = train.histories.lengths
-    width = config.similarity_columns(train.num_items)
-    count = config.neighbours_of(train.num_items, float(lengths[lengths > 0].mean()))
+    width, count = config.model.similarity_width, config.model.num_neighbours
+    assert width is not None, "a plan has one"
+    assert count is not None, "a plan has one"
     terms: list[Term] = []
     if width:
         terms += [Similarity(width, WEIGHT_BESIDE if count else WEIGHT), Seen()]

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TreeUpdate"]
 
-# An update scores at most so many nodes at once for each instance, unless `stride` says otherwise.
-_MOST_CANDIDATES = 128
 # Items that are cut to tell how long cutting all takes.
 _TIMED_ITEMS = 4096
 
@@ -66,7 +64,8 @@ class TreeUpdate:
 
     def _instances(self, rng: np.random.Generator) -> dict[str, Any]:
         """What `update_tree` takes of the training examples: at most `tree.max_instances` of each item."""
-        task, settings, shape = self.task, self.settings, self.task.tree.shape
+        task, settings = self.task, self.settings
+        assert settings.stride is not None, "a plan has it"
         examples, length = task.examples, sum(task.config.model.windows)
         targets = examples.targets(np.arange(len(examples)))
         rows = capped_instances(targets, settings.max_instances, rng)
@@ -77,8 +76,7 @@ class TreeUpdate:
         return {
             "targets_I": targets[rows],
             "histories": histories,
-            "stride": settings.stride
-            or max(1, next(d for d in range(9, -1, -1) if d == 0 or shape.branching**d <= _MOST_CANDIDATES)),
+            "stride": settings.stride,
             "likelihood": "binary" if settings.learner == "binary" else "softmax",
             "folds_I": task.folds_of(rows) if task.leaves_out else None,
         }

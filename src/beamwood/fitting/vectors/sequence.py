@@ -20,7 +20,6 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import SearchedTask
-from beamwood.fitting.settings import starts_from_transitions
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import start_from_transitions
 from beamwood.fitting.vectors.settings import EncoderModel, SequenceConfig
@@ -84,8 +83,14 @@ class SequenceTask(SearchedTask[Batch]):
         optimiser, of_items = self.config.optimiser, list(self.model.item_parameters())
         known, decay = set(of_items), optimiser.weight_decay
         others = [each for each in self.model.parameters() if each not in known]
-        own = decay if optimiser.item_decay is None else optimiser.item_decay
-        return [Optimiser([Group(others, decay=decay), Group(of_items, decay=own)], betas=(0.9, 0.98), decoupled=True)]
+        assert optimiser.item_decay is not None, "a plan has one"
+        return [
+            Optimiser(
+                [Group(others, decay=decay), Group(of_items, decay=optimiser.item_decay)],
+                betas=(0.9, 0.98),
+                decoupled=True,
+            )
+        ]
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
         """A window of up to L items that have a successor for each given example, its place drawn uniformly.
@@ -117,8 +122,8 @@ class SequenceTask(SearchedTask[Batch]):
 
     def start_items(self, seed: int, budget: Budget) -> None:
         """Put the item vectors where `config.start.items` has them."""
-        possible = self.config.model.item_column is None
-        if starts_from_transitions(self.config.start.items, self.num_items, possible=possible):
+        assert self.config.start.items != "auto", "a plan resolves it"
+        if self.config.start.items == "transitions":
             start_from_transitions(self.model, self.train, seed, budget)
 
     @property

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from beamwood.evaluation.metrics import TailOf
+from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
     ChooseSeen,
     Dropout,
@@ -112,6 +113,18 @@ class SequenceConfig(VectorConfig):
     optimiser: SequenceOptimiser = SequenceOptimiser(learning_rate=3e-3, warmup_steps=100)
     loop: Loop = Loop(batch_size=32, max_steps=3000)
 
+    def resolved(self, facts: Facts) -> dict[str, Any]:
+        """Item vectors of a column start as its projections."""
+        optimiser, possible = self.optimiser, self.model.item_column is None
+        values: dict[str, Any] = {
+            "start.items": start_of(self.start.items, facts.num_items, possible=possible),
+            "optimiser.item_decay": optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay,
+        }
+        # The full softmax moves every item.
+        if self.loss.sampled_negatives is not None:
+            values["optimiser.embeddings"] = embeddings_of(optimiser.embeddings, facts.num_items)
+        return values
+
     @model_validator(mode="after")
     def _a_window_has_two_items(self) -> Self:
         if self.model.length < 2:
@@ -164,6 +177,11 @@ class PreferenceConfig(SequenceConfig):
     model: AlignedModel = AlignedModel()
     start: AlignedStart = AlignedStart()
     loss: PreferenceLoss = PreferenceLoss()
+
+    def resolved(self, facts: Facts) -> dict[str, Any]:
+        """A fitted model brings its item vectors."""
+        values = super().resolved(facts)
+        return values if self.start.folder is None else {k: v for k, v in values.items() if k != "start.items"}
 
 
 class MeltExamples(Group):
@@ -249,6 +267,22 @@ class TowerConfig(VectorConfig):
     optimiser: TableOptimiser = TableOptimiser(learning_rate=1e-2, weight_decay=1e-5, clip_norm=None)
     loop: Loop = Loop(batch_size=2048, max_epochs=30)
     choose: ChooseSeen = ChooseSeen(monitor="new/ndcg@20")
+
+    def resolved(self, facts: Facts) -> dict[str, Any]:
+        """User ids have no start; a mask harms importance resampling, and no other sampler."""
+        tower, loss = self.model.user_tower, self.loss
+        user_rows = {"mf": facts.num_users, "mean": facts.num_items + 1}.get(tower, facts.num_items)
+        # The full softmax moves every item.
+        rows = [user_rows] if loss.negatives == "full" else [user_rows, facts.num_items + 1]
+        masks = loss.negatives not in ("bir", "xir") if loss.mask_known is None else loss.mask_known
+        values: dict[str, Any] = {
+            "start.items": start_of(self.start.items, facts.num_items, possible=tower != "mf"),
+            "loss.mask_known": masks,
+            "optimiser.embeddings": embeddings_of(self.optimiser.embeddings, *rows),
+        }
+        if loss.negatives == "mns":
+            values["loss.num_uniform"] = loss.num_uniform or self.loop.batch_size
+        return values
 
     @model_validator(mode="after")
     def _a_batch_has_a_negative(self) -> Self:

@@ -20,7 +20,6 @@ from beamwood.errors import InputError
 from beamwood.fitting.columns import item_features
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import SearchedTask
-from beamwood.fitting.settings import starts_from_transitions
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import transition_vectors
 from beamwood.fitting.vectors.sequence import sizes_of
@@ -72,10 +71,9 @@ class TwoTowerTask(SearchedTask[Batch]):
             raise InputError("no user has two interactions to train on; give a longer log")
         self.users = train.histories.rows
         # Each item once: a repeat would be looked for among all candidates again.
-        loss, masks = config.loss, config.loss.mask_known
-        # A mask harms importance resampling, and no other sampler.
-        masks = loss.negatives not in ("bir", "xir") if masks is None else masks
-        self.known = train.histories.distinct() if masks else ItemLists.empty(len(train.histories))
+        loss = config.loss
+        assert loss.mask_known is not None, "a plan resolves it"
+        self.known = train.histories.distinct() if loss.mask_known else ItemLists.empty(len(train.histories))
         self.sampler = None
         if loss.negatives != "full":
             self.sampler = make_sampler(
@@ -96,7 +94,8 @@ class TwoTowerTask(SearchedTask[Batch]):
         """Draw the towers, and put the item vectors where `start.items` has them."""
         config = self.config
         self.model = build_model(self.train, config, rng)
-        if starts_from_transitions(config.start.items, self.num_items, possible=config.model.user_tower != "mf"):
+        assert config.start.items != "auto", "a plan resolves it"
+        if config.start.items == "transitions":
             start_towers(self.model, self.train, rng.initial_seed(), budget)
         # The full softmax moves every item.
         lazy = self.model.users if config.loss.negatives == "full" else self.model

@@ -1,0 +1,98 @@
+"""What the automatic settings of a tree mean for a data set: where tree and scores start, what is added to scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from beamwood.errors import InputError
+from beamwood.fitting.plan import Facts, embeddings_of, start_of
+from beamwood.training.loop_config import EmbeddingOptimiser
+
+if TYPE_CHECKING:
+    from beamwood.fitting.tree.settings import TreeConfig, TreeSettings
+
+__all__ = ["tree_plan"]
+
+# Starts that are an order of the items, laid over leaves of a shape that is chosen.
+_ORDERS = ("transitions", "pifa", "category", "random", "kmeans")
+# Neighbours of all items together: 128 MiB, and while they are trained five times that.
+_MOST_NEIGHBOURS = 2**24
+# An update scores at most so many nodes at once for each instance, unless `stride` says otherwise.
+_MOST_CANDIDATES = 128
+
+
+def tree_plan(config: TreeConfig, facts: Facts) -> dict[str, Any]:
+    """The automatic values by dotted name.
+
+    Errors: `InputError` where what is set needs a start from transitions, and there is none for so many items.
+    """
+    tree, optimiser, num_items = config.tree, config.optimiser, facts.num_items
+    scores = start_of(config.start.scores, num_items, possible=config.can_start_from_transitions)
+    started = scores == "transitions"
+    rate = 1.5e-3 if started else 7e-3
+    values: dict[str, Any] = {
+        "model.similarity_width": _similarity_width(config, num_items, started=started),
+        "model.num_neighbours": _num_neighbours(config, facts, started=started),
+        "tree.start": _tree_start(tree.start, facts),
+        "start.scores": scores,
+        "optimiser.learning_rate": rate if optimiser.learning_rate is None else optimiser.learning_rate,
+    }
+    # How many nodes a folder's tree has, or one of codes, is not known before it is read.
+    embeddings: EmbeddingOptimiser = "large" if optimiser.embeddings == "auto" else optimiser.embeddings
+    if values["tree.start"] in _ORDERS:
+        shape = tree.shape_of(num_items)
+        values["tree.shape"] = (shape.root_fanout, shape.depth)
+        embeddings = embeddings_of(optimiser.embeddings, shape.num_nodes)
+    elif tree.start == "flat":
+        embeddings = embeddings_of(optimiser.embeddings, num_items)
+    values["optimiser.embeddings"] = embeddings
+    if tree.updates and tree.learner != "kmeans":
+        values["tree.stride"] = tree.stride or _stride(tree)
+    return values
+
+
+def _similarity_width(config: TreeConfig, num_items: int, *, started: bool) -> int:
+    """The columns of the similarity, no more than items."""
+    width = config.model.similarity_width
+    if not started:
+        for name, value in {"model.similarity_width": width, **config.added}.items():
+            if value:
+                raise InputError(_nothing_fills(f"{name}={value}", num_items))
+        return 0
+    if width is None:
+        width = 256 if num_items <= 50_000 else 128 if num_items <= 200_000 else 64
+    return min(width, num_items)
+
+
+def _num_neighbours(config: TreeConfig, facts: Facts, *, started: bool) -> int:
+    """The neighbours of a node: session logs and large catalogues need them, elsewhere they bring nothing
+    (benchmarks/results/tree_starts.md)."""
+    given, num_items = config.model.num_neighbours, facts.num_items
+    if not started:
+        if given:
+            raise InputError(_nothing_fills(f"model.num_neighbours={given}", num_items))
+        return 0
+    needed = facts.mean_history <= 8 or num_items > 200_000
+    default = min(128, _MOST_NEIGHBOURS // num_items) if needed else 0
+    return min(default if given is None else given, num_items)
+
+
+def _tree_start(start: str, facts: Facts) -> str:
+    if start == "papers":
+        return "category" if facts.has_categories else "random"
+    if start == "auto":
+        return "transitions" if start_of("auto", facts.num_items) == "transitions" else "pifa"
+    return start
+
+
+def _stride(tree: TreeSettings) -> int:
+    """The most levels whose candidates are not too many, one at least."""
+    return max(1, next(d for d in range(9, -1, -1) if d == 0 or tree.branching**d <= _MOST_CANDIDATES))
+
+
+def _nothing_fills(setting: str, num_items: int) -> str:
+    """Why a setting is refused where scores do not start from transitions."""
+    return (
+        f"{setting} belongs to a start from transitions, which scores of {num_items:,} items start from on request "
+        "alone; set start.scores=transitions, or leave it out"
+    )
