@@ -65,8 +65,8 @@ RENAMED_SETTINGS: dict[str, str] = {
     "tree_updates": "tree.updates",
     "validation": "choose.protocol",
 }
-# Parts of the names of metrics and of what a training says, as "all": "seen kept".
-RENAMED_METRICS: dict[str, str] = {}
+# Parts of the names of metrics and of what a training says, old: new.
+RENAMED_METRICS: dict[str, str] = {"all": "kept", "new": "removed"}
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ MODEL: dict[str, Any] = {
     "examples.num_targets": 1, "examples.horizon": 1, "examples.min_history": 2, "loss.num_negatives": 64,
     "optimiser.learning_rate": 3e-3, "optimiser.bf16": False,
     "loop.batch_size": 256, "loop.evaluate_every": 500, "loop.patience": 100,
-    "choose.monitor": "all/f@20", "choose.validation_users": 400,
+    "choose.monitor": "kept/f@20", "choose.validation_users": 400,
 }  # fmt: skip
 
 

@@ -48,7 +48,7 @@ ALIGNED: dict[str, Any] = SASREC | {
     "loop.max_steps": 350,
     "loop.evaluate_every": 175,
 }
-LOOP: dict[str, Any] = {"choose.validation_users": 2000, "choose.monitor": "all/ndcg@20", "loop.patience": 1000}
+LOOP: dict[str, Any] = {"choose.validation_users": 2000, "choose.monitor": "kept/ndcg@20", "loop.patience": 1000}
 ON_TOP: dict[str, Any] = {"loop.max_steps": 600, "loop.evaluate_every": 100}
 PAPER = {"loss.pi": "prob", "loss.tau": 0.1}
 COUNTED = {"popularity": "popularity", "co-occurrence": "cooccurrence", "transitions": "transitions"}
@@ -157,7 +157,7 @@ def measured(retriever: Any, split: Any, rule: Any) -> tuple[dict[str, np.ndarra
     facts = {
         "tail_rule": rare.rule,
         "tail_items": int(rare.mask.sum()),
-        "overall": views["all"].overall,
+        "overall": views["kept"].overall,
         "gap": gap.as_dict(),
         "valid": {name: float(valid[name].mean()) for name in names}
         | {f"tail {name}": float(valid[name][of_tail].mean()) for name in names},
@@ -311,7 +311,7 @@ def table(arguments: argparse.Namespace) -> None:
         rows.append(row)
     for baseline in arguments.against.split(";"):
         for who, users in (("overall", slice(None)), ("tail", tail)):
-            for view in ("all", "new"):
+            for view in ("kept", "removed"):
                 columns = {name: means[name][f"{view}/hit_rate@10"][users] for name in order}
                 for result in compare(columns, baseline, np.random.default_rng(0)):
                     tests.append({"who": who, "view": view, **result.as_dict()})
@@ -330,7 +330,7 @@ def table(arguments: argparse.Namespace) -> None:
 
 def show(rows: list[dict[str, Any]]) -> None:
     """Tables in Markdown: both views of all users and of tail users, then what is shown and what validation said."""
-    for view, words in (("all", "history left in"), ("new", "history taken out")):
+    for view, words in (("kept", "seen kept"), ("removed", "seen removed")):
         for who in ("overall", "tail"):
             names = [f"{metric}@{cut}" for metric in METRICS for cut in CUTS]
             heads = [name.replace("hit_rate", "HR").replace("ndcg", "NDCG") for name in names]

@@ -134,7 +134,7 @@ def table(arguments: argparse.Namespace) -> None:
     }
     for name in order:
         row: dict[str, Any] = {"variant": name, "seeds": len(per_user[name])}
-        for view in ("all", "new"):
+        for view in ("kept", "removed"):
             for cut in CUTS:
                 key = f"{view}/f@{cut}"
                 interval = bootstrap_interval(means[name][key], np.random.default_rng(0))
@@ -147,7 +147,7 @@ def table(arguments: argparse.Namespace) -> None:
         rows.append(row)
     tests = []
     if arguments.baseline in means:
-        for view in ("all", "new"):
+        for view in ("kept", "removed"):
             columns = {name: means[name][f"{view}/f@20"] for name in order}
             for result in compare(columns, arguments.baseline, np.random.default_rng(0)):
                 tests.append({"view": view, **result.as_dict()})
@@ -157,7 +157,7 @@ def table(arguments: argparse.Namespace) -> None:
     print("| | seeds | F@20, left in | F@20, taken out | F@40, left in | F@40, taken out |")
     print("| --- | --- | --- | --- | --- | --- |")
     for row in rows:
-        cells = [row[f"{view}/f@{cut}"] for cut in CUTS for view in ("all", "new")]
+        cells = [row[f"{view}/f@{cut}"] for cut in CUTS for view in ("kept", "removed")]
         text = " | ".join(f"{mean:.4f} ± {half:.4f}" for mean, half, _ in cells)
         print(f"| {row['variant']} | {row['seeds']} | {text} |")
     for test in tests:

@@ -119,7 +119,7 @@ def table(arguments: argparse.Namespace) -> None:
         document = json.loads(file.read_text())
         key = (document["variant"], document["candidates"])
         found.setdefault(key, []).append((document, dict(np.load(file.with_suffix(".npz")))))
-    metrics = [f"{view}/{key}" for view in ("all", "new") for key in KEYS]
+    metrics = [f"{view}/{key}" for view in ("kept", "removed") for key in KEYS]
     rows = []
     for (name, width), runs in sorted(found.items(), key=lambda item: (item[0][1], item[0][0])):
         row: dict[str, Any] = {"variant": name, "candidates": width, "seeds": len(runs)}

@@ -13,7 +13,7 @@ From a log to recommendations; nothing imports torch before it trains:
     [[6]]
     >>> views = beamwood.evaluate(retriever, split, ks=(3,))
     >>> sorted(views)
-    ['all', 'new']
+    ['kept', 'removed']
     >>> beamwood.compare(split, ["popularity", "cooccurrence"], ks=(3,)).metric
     'f@3'
     >>> beamwood.settings("dtr")["loop.max_steps"]["default"]
@@ -98,9 +98,9 @@ def fit(
 def evaluate(retriever: Retriever, split: Split, *, ks: Sequence[int] = (20,)) -> dict[str, PerQuery]:
     """Rank the whole catalogue for every test query of the split that the retriever was fitted on.
 
-    {"all": seen items kept, "new": seen items removed}, each with metrics by query and, with `means()`, their means by
-    name, as "f@20". Errors: `InputError` on another split or other data than those of the fit, and on cuts that are no
-    whole numbers in 1..N.
+    Two views, {"kept": seen items kept, "removed": seen items removed}; each has metrics by query and, with `means()`,
+    their means by name, as "f@20". Errors: `InputError` on another split or other data than those of the fit, and on
+    cuts that are no whole numbers in 1..N.
     """
     import_module("beamwood.methods").check_fitted(retriever, split)
     views: dict[str, PerQuery] = import_module("beamwood.evaluation.protocol").evaluate_split(

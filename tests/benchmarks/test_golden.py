@@ -29,11 +29,11 @@ def run(golden, monkeypatch, capsys):
 
 RECORD = {
     "fit": {"exit": 0, "error": None, "training": {"best_step": 15, "stopped": "max_steps"}},
-    "steps": {"0/valid/new/f@20": 0.1},
+    "steps": {"0/valid/removed/f@20": 0.1},
     "tensors": {"weights:a": ["float32", [2], "11"], "weights:b": ["float32", [2], "22"]},
     "run": {"tensors:model.a": ["float32", [2], "33"]},
     "evaluate": {"exit": 0, "error": None},
-    "metrics": {"views/all/metrics/f@20": 0.25, "views/new/metrics/f@20": 0.5},
+    "metrics": {"views/kept/metrics/f@20": 0.25, "views/removed/metrics/f@20": 0.5},
     "answers": {"users": {"exit": 0, "error": None, "rows": [{"query": "1", "items": [3, 4], "scores": [0.5, 0.25]}]}},
 }
 REFUSALS = {"k is 0": {"exit": 2, "error": "beamwood: k=0 is outside 1..160, the number of items"}}
@@ -62,9 +62,15 @@ TENSORS = RECORD["tensors"]
 @pytest.mark.parametrize(
     ("record", "line"),
     [
-        (changed("metrics", "views/new/metrics/f@20", value=0.375), "metrics: 1 of 2 differ, most views/new/metrics/f"),
-        (changed("metrics", value={"views/all/metrics/f@20": 0.25}), "metrics: only in the first: views/new/metrics/f"),
-        (changed("steps", "0/valid/new/f@20", value=0.2), "steps: 1 of 1 differ, most 0/valid/new/f@20 by 0.1"),
+        (
+            changed("metrics", "views/removed/metrics/f@20", value=0.375),
+            "metrics: 1 of 2 differ, most views/removed/metrics/f",
+        ),
+        (
+            changed("metrics", value={"views/kept/metrics/f@20": 0.25}),
+            "metrics: only in the first: views/removed/metrics/f",
+        ),
+        (changed("steps", "0/valid/removed/f@20", value=0.2), "steps: 1 of 1 differ, most 0/valid/removed/f@20 by 0.1"),
         (changed("fit", "training", "stopped", value="patience"), "training: 1 of 2 differ, most stopped by inf"),
         (changed(*ROWS, "items", value=[4, 3]), "users: 1 of 1 queries have other items; scores differ by 0 at most"),
         (changed(*ROWS, "scores", value=[0.5, 0.5]), "users: 0 of 1 queries have other items; scores differ by 0.25"),
@@ -137,5 +143,5 @@ def test_a_record_is_made_and_is_its_own_equal(run, tmp_path):
     assert record["fit"]["exit"] == record["evaluate"]["exit"] == 0
     assert [len(row["items"]) for row in record["answers"]["users, seen kept"]["rows"]] == [10] * 6
     assert record["tensors"]
-    assert record["metrics"]["views/new/metrics/ndcg@20"] > 0
+    assert record["metrics"]["views/removed/metrics/ndcg@20"] > 0
     assert run("compare", tmp_path / "a", tmp_path / "a")[0] == 0

@@ -21,15 +21,15 @@ def test_fit_evaluate_recommend(market, fitted, capsys):
     capsys.readouterr()
     assert beamwood("evaluate", fitted, "--json", "--k", "5,10") == 0
     document = json.loads(capsys.readouterr().out)
-    metrics = document["views"]["new"]["metrics"]
+    metrics = document["views"]["removed"]["metrics"]
     assert 0 < metrics["f@5"] < 1
-    assert document["views"]["all"]["protocol"]["queries"] == 12
+    assert document["views"]["kept"]["protocol"]["queries"] == 12
     assert beamwood("evaluate", fitted, "--k", "5", "--tail", "0.3", "--tail-of", "interactions", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert "together hold 0.3 of the training interactions" in document["tail"]["rule"]
     for views in (document["views"], document["tail"]["views"]):
-        assert views["all"]["protocol"]["tail_rule"] == document["tail"]["rule"]
-        assert 0 <= views["all"]["metrics"]["gini@5"] <= 1
+        assert views["kept"]["protocol"]["tail_rule"] == document["tail"]["rule"]
+        assert 0 <= views["kept"]["metrics"]["gini@5"] <= 1
     assert document["tail"]["probability_gap"]["queries"] == 12
     page = market / "report.html"
     assert beamwood("evaluate", fitted, "--k", "5", "--tail", "0.3", "--html", page) == 0
@@ -39,7 +39,7 @@ def test_fit_evaluate_recommend(market, fitted, capsys):
     by_prefixes = ("evaluate", fitted, "--k", "5", "--tail", "0.3", "--tail-of", "prefixes", "--html", page)
     assert beamwood(*by_prefixes, "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    for said in (document["tail"]["rule"], document["views"]["new"]["protocol"]["tail_rule"]):
+    for said in (document["tail"]["rule"], document["views"]["removed"]["protocol"]["tail_rule"]):
         assert "prefixes of two items or more" in said
     assert "prefixes of two items or more" in html.unescape(page.read_text())
     assert beamwood(*by_prefixes) == 0
@@ -114,8 +114,8 @@ def test_compare_says_which_is_better(market, capsys):
     tail = json.loads(capsys.readouterr().out)["tail"]
     assert "the 0.4 share of item types" in tail["rule"]
     assert set(tail["methods"]) == {"popularity", "cooccurrence"}
-    assert tail["methods"]["popularity"]["all"]["protocol"]["queries"] == tail["queries"]
-    assert tail["paired_tests"]["new"][0]["rival"] == "popularity"
+    assert tail["methods"]["popularity"]["kept"]["protocol"]["queries"] == tail["queries"]
+    assert tail["paired_tests"]["removed"][0]["rival"] == "popularity"
     assert beamwood(*arguments, "--tail-of", "prefixes") == 0
     assert re.search("test users with a tail label; .*prefixes of two items or more", capsys.readouterr().out)
 
@@ -137,7 +137,7 @@ def test_compare_adds_scores(market, capsys, tmp_path):
     capsys.readouterr()
     assert beamwood("evaluate", tmp_path / "both", "--k", "10", "--json") == 0
     alone = json.loads(capsys.readouterr().out)
-    for view in ("all", "new"):
+    for view in ("kept", "removed"):
         assert document["methods"][names[0]][view]["metrics"] == alone["views"][view]["metrics"]
     # And as what one command fits.
     assert beamwood(*first, names[2], "--out", tmp_path / "three", "--seed", "2026", "--json") == 0
@@ -149,19 +149,27 @@ def test_compare_adds_scores(market, capsys, tmp_path):
     }
     assert beamwood("evaluate", tmp_path / "three", "--k", "10", "--json") == 0
     views = json.loads(capsys.readouterr().out)["views"]
-    assert document["methods"][names[2]]["new"]["metrics"] == views["new"]["metrics"]
+    assert document["methods"][names[2]]["removed"]["metrics"] == views["removed"]["metrics"]
 
 
 @pytest.mark.parametrize(
     ("left_in", "taken_out", "said"),
     [
-        (0.02, 0.01, "dtr is significantly above counts (all: +0.0200), counts (new: +0.0100) and below none in f@20."),
-        (-0.02, -0.01, "Do not use the tree here. dtr is significantly below counts (all: -0.0200), counts (new: "),
+        (
+            0.02,
+            0.01,
+            "dtr is significantly above counts (kept: +0.0200), counts (removed: +0.0100) and below none in f@20.",
+        ),
+        (
+            -0.02,
+            -0.01,
+            "Do not use the tree here. dtr is significantly below counts (kept: -0.0200), counts (removed: ",
+        ),
         (
             0.02,
             -0.01,
-            "Do not use the tree with seen items removed. dtr is significantly below counts (new: -0.0100), and "
-            "above counts (all: +0.0200), in f@20.",
+            "Do not use the tree with seen items removed. dtr is significantly below counts (removed: -0.0100), and "
+            "above counts (kept: +0.0200), in f@20.",
         ),
         (0.0, 0.0, "dtr differs significantly from no rival in f@20; the simplest"),
     ],
@@ -169,14 +177,14 @@ def test_compare_adds_scores(market, capsys, tmp_path):
 def test_what_compare_concludes(left_in, taken_out, said):
     tests = {
         view: [{"rival": "counts", "difference": {"mean": mean}, "adjusted": {"t": 0.01 if mean else 0.9}}]
-        for view, mean in (("all", left_in), ("new", taken_out))
+        for view, mean in (("kept", left_in), ("removed", taken_out))
     }
     assert verdict(tests, "dtr", "f@20").startswith(said)
 
 
 def test_a_tree_below_a_sum_with_it_is_not_given_up():
-    tests = {"all": [{"rival": "dtr+counts", "difference": {"mean": -0.01}, "adjusted": {"t": 0.01}}], "new": []}
-    assert verdict(tests, "dtr", "f@20") == "dtr is significantly below dtr+counts (all: -0.0100) in f@20."
+    tests = {"kept": [{"rival": "dtr+counts", "difference": {"mean": -0.01}, "adjusted": {"t": 0.01}}], "removed": []}
+    assert verdict(tests, "dtr", "f@20") == "dtr is significantly below dtr+counts (kept: -0.0100) in f@20."
 
 
 def write(folder, name, frame):

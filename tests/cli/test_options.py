@@ -70,7 +70,7 @@ def test_no_tail_label_leaves_the_other_metrics(log, fitted, tmp_path, capsys):
     page = tmp_path / "page.html"
     assert beamwood("evaluate", fitted, "--k", "5", "--tail", "0.2", "--json", "--html", page) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["views"]["all"]["metrics"]["hit_rate@5"] == 1
+    assert document["views"]["kept"]["metrics"]["hit_rate@5"] == 1
     assert (document["tail"]["queries"], document["tail"]["views"]) == (0, {})
     assert "no test user has a tail label" in page.read_text()
     assert beamwood("evaluate", fitted, "--k", "5", "--tail", "0.2") == 0

@@ -88,7 +88,7 @@ def test_it_goes_the_whole_way(path, log, tmp_path, capsys):
         assert beamwood("evaluate", out) == 2
         assert path.name in capsys.readouterr().err
     assert beamwood("evaluate", out, "--k", "5", "--json", *own) == 0
-    assert 0 <= said(capsys)["views"]["all"]["metrics"]["f@5"] <= 1
+    assert 0 <= said(capsys)["views"]["kept"]["metrics"]["f@5"] <= 1
     user = pl.read_parquet(log)["user_id"][0]
     assert beamwood("recommend", out, "--user", user, "-k", "4", "--json", *own) == 0
     (row,) = said(capsys)

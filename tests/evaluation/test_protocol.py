@@ -69,12 +69,12 @@ def test_streaming_equals_plain_loops(seed, batch_size, remove_seen):
 
 def test_both_views_in_one_call_and_as_dict():
     both = evaluate_both(SINES, make_queries(0), ks=(5,), tail=RARE)
-    assert list(both) == ["all", "new"]
-    document = both["new"].as_dict()
+    assert list(both) == ["kept", "removed"]
+    document = both["removed"].as_dict()
     assert document["protocol"]["seen"] == "seen items removed"
     assert document["protocol"]["tail_rule"] == RARE.rule
-    assert document["metrics"]["f@5"] == both["new"].means()["f@5"]
-    assert both["all"].means() != both["new"].means()
+    assert document["metrics"]["f@5"] == both["removed"].means()["f@5"]
+    assert both["kept"].means() != both["removed"].means()
 
 
 def test_allowed_reaches_the_search():

@@ -41,12 +41,12 @@ def test_page_is_whole_and_self_contained():
     }
     page = html_report(
         title="a & b",
-        results={"tree": {"all": view(0.3)}, "<script>": {"all": view(0.2)}},
-        tests={"all": [test]},
+        results={"tree": {"kept": view(0.3)}, "<script>": {"kept": view(0.2)}},
+        tests={"kept": [test]},
         curve=[
             {"step": 1, "loss": 2.0},
-            {"step": 2, "loss": 1.0, "valid/new/f@20": 0.1},
-            {"step": 3, "valid/new/f@20": 0.2},
+            {"step": 2, "loss": 1.0, "valid/removed/f@20": 0.1},
+            {"step": 3, "valid/removed/f@20": 0.2},
         ],
         facts={"conclusion": "the tree wins", "seed": 3},
     )

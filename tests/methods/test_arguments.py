@@ -89,8 +89,8 @@ def test_a_method_is_a_name(split, method):
 
 def test_what_is_not_measured_is_said_before_the_training(split, monkeypatch):
     monkeypatch.setattr("beamwood.fitting.run.run_loop", lambda *_, **__: pytest.fail("it trains"))
-    with pytest.raises(InputError, match=r"choose.monitor='new/f@10' is not measured; did you mean 'new/f@20'"):
-        beamwood.fit(split, "sasrec", SMALL | {"choose.monitor": "new/f@10"}, progress=False)
+    with pytest.raises(InputError, match=r"choose.monitor='removed/f@10' is not measured; did you mean 'removed/f@20'"):
+        beamwood.fit(split, "sasrec", SMALL | {"choose.monitor": "removed/f@10"}, progress=False)
 
 
 def test_a_method_by_itself_refuses_no_time(split):
@@ -130,11 +130,11 @@ def test_evaluate_judges_the_split_of_the_fit(split, tmp_path):
     fitted.save(tmp_path / "popular")
     views = beamwood.evaluate(beamwood.load(tmp_path / "popular"), split, ks=(5, 10))
     direct = evaluate_both(fitted.searcher, split.test, ks=(5, 10))
-    assert list(views) == ["all", "new"]
+    assert list(views) == ["kept", "removed"]
     for view, result in views.items():
         assert result.means()["f@10"] == direct[view].means()["f@10"]
         np.testing.assert_array_equal(result.values["ndcg@5"], direct[view].values["ndcg@5"])
-    assert views["all"].means()["hit_rate@10"] > 0
+    assert views["kept"].means()["hit_rate@10"] > 0
 
 
 def test_evaluate_refuses_another_split(split):

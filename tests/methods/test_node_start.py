@@ -252,7 +252,7 @@ def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
             "loop.max_steps": 60,
             "loop.evaluate_every": 60,
             "optimiser.warmup_steps": 1,
-            "choose.monitor": "all/ndcg@20",
+            "choose.monitor": "kept/ndcg@20",
         },
     )
     searcher = load_method("dtr").fitted(split, config, progress=False).searcher
@@ -360,7 +360,7 @@ def test_what_a_training_would_spoil_is_kept(split, tmp_path):
     measured = [line for line in lines if "valid/both/f@20" in line]
     assert [line["step"] for line in measured] == [0, 4, 8]
     for line in measured:
-        assert line["valid/both/f@20"] == pytest.approx((line["valid/all/f@20"] + line["valid/new/f@20"]) / 2)
+        assert line["valid/both/f@20"] == pytest.approx((line["valid/kept/f@20"] + line["valid/removed/f@20"]) / 2)
     assert retriever.metadata["training"]["valid/both/f@20"] == measured[0]["valid/both/f@20"]
     query = Query.of(split.test.histories)
     answers = retriever.searcher.search(query, 10)

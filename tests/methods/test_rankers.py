@@ -343,7 +343,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
         (["--method", "dtr", "--retriever", "x"], "--retriever is not for dtr; it is for two_stage"),
         (["--method", "ranker", "--split", "users"], "knows the users of training only"),
         (
-            ["--method", "ranker", "--split", "leave-one-out", "--set", "choose.monitor=new/f@20"],
+            ["--method", "ranker", "--split", "leave-one-out", "--set", "choose.monitor=removed/f@20"],
             "does not fit choose.protocol",
         ),
         (
@@ -387,8 +387,8 @@ def test_the_command_line(market, first, tmp_path, capsys):
             "choose.retriever_weight=-1: Input should be greater",
         ),
         (
-            ["--method", "two_stage", "--retriever", "{first}", "--set", "choose.monitor=new/f@2"],
-            "choose.monitor='new/f@2' is not",
+            ["--method", "two_stage", "--retriever", "{first}", "--set", "choose.monitor=removed/f@2"],
+            "choose.monitor='removed/f@2' is not",
         ),
         (
             ["--method", "two_stage", "--split", "leave-one-out", "--retriever", "{first}"],
@@ -482,7 +482,7 @@ def test_any_fitted_retriever_goes_behind_another(dataset, first, tmp_path, name
     assert loaded.recommend(**asked, k=9) == both.recommend(**asked, k=9)
     assert loaded.recommend(users=[], k=9).item_ids == []
     measured = [
-        Validation(split.valid, 10**6, seed=0)(s)["new/ndcg@20"]
+        Validation(split.valid, 10**6, seed=0)(s)["removed/ndcg@20"]
         for s in (searcher, beamwood.load(first["leave-one-out"]).searcher)
     ]
     # Within a hundredth of a standard deviation the largest weight does not say who is first.
@@ -594,7 +594,7 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
     capsys.readouterr()
     assert main(["evaluate", out, "--k", "10,20", "--json"]) == 0
     # Half of the items can be ruled out: 20 of 40 hold every label.
-    assert json.loads(capsys.readouterr().out)["views"]["all"]["metrics"]["hit_rate@20"] > 0.95
+    assert json.loads(capsys.readouterr().out)["views"]["kept"]["metrics"]["hit_rate@20"] > 0.95
     for device, rest in (("phone", 0), ("tv", 1)):
         ask = ["recommend", out, "--history", "1,2,3,4", "--context", f"device={device}", "--include-seen", "--json"]
         assert main([*ask, "-k", "15"]) == 0
@@ -689,7 +689,7 @@ def test_a_stage_before_another_looks_at_the_circumstances_too(by_device, tmp_pa
     rates = []
     for folder in (middle, outer):
         assert main(["evaluate", folder, "--k", "20", "--json"]) == 0
-        rates.append(json.loads(capsys.readouterr().out)["views"]["all"]["metrics"]["hit_rate@20"])
+        rates.append(json.loads(capsys.readouterr().out)["views"]["kept"]["metrics"]["hit_rate@20"])
     assert rates[0] == rates[1] > 0.95
     both = beamwood.load(outer)
     for device, rest in (("phone", 0), ("tv", 1)):

@@ -45,7 +45,7 @@ def case(request):
 def chosen(searcher, queries):
     """The weight for the vectors of a blend."""
     first = searcher.first
-    return best_seen_weight(lambda query, k: bring(first, query, k, apart=True), first.needs, queries, "new/f@20")
+    return best_seen_weight(lambda query, k: bring(first, query, k, apart=True), first.needs, queries, "removed/f@20")
 
 
 def test_the_weight_is_the_best_there_is(case, monkeypatch):

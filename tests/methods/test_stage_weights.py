@@ -79,7 +79,7 @@ def test_what_was_seen_gets_the_best_of_its_weights(split, retriever, weight, mo
         values[given] = Validation(split.valid, 10**6, seed=0)(served)
         fixed = weights_of(split, retriever, 40, weight, given).best(ranker)
         assert fixed == (Weights(weight, given), pytest.approx(values[given]))
-    assert values[weights.seen]["all/ndcg@20"] == max(each["all/ndcg@20"] for each in values.values())
+    assert values[weights.seen]["kept/ndcg@20"] == max(each["kept/ndcg@20"] for each in values.values())
     assert metrics == pytest.approx(values[weights.seen])
     assert weights.seen != 0
     monkeypatch.setattr(blend, "_QUERIES_AT_A_TIME", 7)

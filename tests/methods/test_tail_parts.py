@@ -94,7 +94,7 @@ def test_from_the_command_line(market, start, tmp_path, capsys, name):
     assert main(["evaluate", str(out), "--k", "5", "--tail", "0.3", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["method"] == name
-    assert 0 <= document["tail"]["views"]["all"]["metrics"]["hit_rate@5"] <= 1
+    assert 0 <= document["tail"]["views"]["kept"]["metrics"]["hit_rate@5"] <= 1
     assert main([*arguments[:-1], str(tmp_path / "none")]) == 2
     assert "give start.folder=FOLDER (--from)" in capsys.readouterr().err
 

@@ -76,7 +76,7 @@ def test_training_with_summed_labels_misses_what_rectified_labels_find(market):
                 "optimiser.bf16": False,
                 "loop.max_steps": 700,
                 "loop.evaluate_every": 350,
-                "choose.monitor": "all/ndcg@20",
+                "choose.monitor": "kept/ndcg@20",
                 "choose.validation_users": 50,
                 "loss.labels": labels,
             },

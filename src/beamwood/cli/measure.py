@@ -72,7 +72,7 @@ def print_table(results: Mapping[str, Mapping[str, PerQuery]], cuts: Sequence[in
     from beamwood.evaluation.summary import as_document
 
     documents = {name: as_document(views) for name, views in results.items()}
-    for view, words in (("all", "seen items kept"), ("new", "seen items removed")):
+    for view, words in (("kept", "seen items kept"), ("removed", "seen items removed")):
         table = Table(title=f"test users, {words}", title_justify="left")
         table.add_column("method")
         for cut in cuts:

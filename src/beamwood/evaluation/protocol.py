@@ -38,7 +38,7 @@ __all__ = [
     "evaluate_split",
 ]
 
-VIEWS = {"all": "seen items kept", "new": "seen items removed"}
+VIEWS = {"kept": "seen items kept", "removed": "seen items removed"}
 
 
 class Searches(Protocol):
@@ -175,13 +175,13 @@ def evaluate_both(
     batch_size: int = 256,
     tail: Tail | None = None,
 ) -> dict[str, PerQuery]:
-    """`evaluate` twice: {"all": seen items kept, "new": seen items removed}."""
+    """`evaluate` twice: {"kept": seen items kept, "removed": seen items removed}."""
     return {
         view: evaluate(
             searcher,
             queries,
             ks=ks,
-            remove_seen=view == "new",
+            remove_seen=view == "removed",
             options=options,
             batch_size=batch_size,
             tail=tail,
@@ -242,7 +242,7 @@ def _finished(
         users=users,
         values={f"{name}@{k}": by_name[f"{name}@{k}"] for name in METRICS for k in running.ks},
         overall=overall,
-        view="new" if remove_seen else "all",
+        view="removed" if remove_seen else "kept",
         ks=running.ks,
         without_labels=without_labels,
         tail_rule=None if tail is None else tail.rule,

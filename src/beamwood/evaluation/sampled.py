@@ -110,7 +110,7 @@ class SampledValidation:
         if not self.cuts:
             raise InputError(
                 f"a validation user leaves {left} of {num_items} items to draw, too few for validation=sampled; set "
-                "validation=full and monitor=new/ndcg@20"
+                "validation=full and monitor=removed/ndcg@20"
             )
         names = [f"sampled/{metric}@{k}" for metric in METRICS for k in self.cuts]
         if monitor not in names:

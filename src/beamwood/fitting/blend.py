@@ -81,14 +81,14 @@ def choice_of_seen(
 class _Block:
     """Some of the queries, and what the first stage brings: for each view, and "apart" from what was seen.
 
-    `apart_is_new`: what was not seen is what was not seen, so that one search serves both.
+    `apart_is_removed`: what was not seen is what was not seen, so that one search serves both.
     """
 
     query: Query
     part: Queries
     labels: ItemLists
     found: dict[str, Candidates]
-    apart_is_new: bool
+    apart_is_removed: bool
 
 
 class StageWeights:
@@ -123,11 +123,13 @@ class StageWeights:
         unit = 1.0
         if fitted is not None:
             # What was seen may stand far from the others.
-            scores = [fitted.score(each.part.query(fitted.needs), self._judged(each, "new")) for each in self.blocks]
+            scores = [
+                fitted.score(each.part.query(fitted.needs), self._judged(each, "removed")) for each in self.blocks
+            ]
             unit = _spread(np.concatenate(scores)) or 1.0
         tried = tuple(float(np.clip(unit * one, -MOST, MOST)) for one in SEEN_WEIGHTS)
         self.seen_weights = tried if seen_weight is None else (seen_weight,)
-        own = np.concatenate([block.found["new"].brought.scores for block in self.blocks])
+        own = np.concatenate([block.found["removed"].brought.scores for block in self.blocks])
         self.first_weights = _in_units(own, unit) if first_weight is None else (first_weight,)
 
     def best(self, second: Searcher) -> tuple[Weights, dict[str, float]]:
@@ -141,19 +143,19 @@ class StageWeights:
         name = self.monitor.split("/")[-1]
         for other in self.seen_weights[1:]:
             # Where it is removed, what was seen has no weight.
-            means = self._means("all", scores, Weights(weight, other))
-            if means[name] > views["all"][name]:
-                seen, views = other, views | {"all": means}
+            means = self._means("kept", scores, Weights(weight, other))
+            if means[name] > views["kept"][name]:
+                seen, views = other, views | {"kept": means}
         return Weights(weight, seen), named(views)
 
     def _brought(self, part: Queries, *, apart: bool) -> _Block:
         """What the first stage brings, in service and so here at least as many as are judged."""
         first, query = self.first, part.query(self.first.needs)
         k, options = min(max(self.num_candidates, CUT), first.num_items), SearchOptions(part.seen)
-        found = {"all": bring(first, query, k, apart=False), "new": bring(first, query, k, options, apart=False)}
+        found = {"kept": bring(first, query, k, apart=False), "removed": bring(first, query, k, options, apart=False)}
         same = apart and _alike(part.seen, part.histories)
         if same:
-            found["apart"] = with_seen(first, query, found["new"].brought)
+            found["apart"] = with_seen(first, query, found["removed"].brought)
         elif apart:
             found["apart"] = bring(first, query, k, apart=True)
         return _Block(query, part, part.labels.distinct(), found, same)
@@ -164,16 +166,18 @@ class StageWeights:
     def _scores(self, block: _Block, second: Searcher) -> dict[str, NDArray[np.float32]]:
         """float32[Q, C] by name of what was found, the second's score of all that is judged."""
         query = block.part.query(second.needs)
-        names = [name for name in block.found if name != "new" or not block.apart_is_new]
+        names = [name for name in block.found if name != "removed" or not block.apart_is_removed]
         scores = {name: block.found[name].scores_by(second, query, self.num_candidates) for name in names}
         # What was brought stands before what was seen.
         return (
-            scores if "new" in scores else scores | {"new": scores["apart"][:, : self._judged(block, "new").shape[1]]}
+            scores
+            if "removed" in scores
+            else scores | {"removed": scores["apart"][:, : self._judged(block, "removed").shape[1]]}
         )
 
     def _means(self, view: str, scores: Sequence[dict[str, NDArray[np.float32]]], weights: Weights) -> dict[str, float]:
         """The metrics of one view by name, means over all queries."""
-        name = "apart" if view == "all" and weights.seen != 0 else view
+        name = "apart" if view == "kept" and weights.seen != 0 else view
         first, sums = Part(self.first, weights.first), dict.fromkeys(METRICS, 0.0)
         for block, own in zip(self.blocks, scores, strict=True):
             found = block.found[name]

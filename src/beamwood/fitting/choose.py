@@ -56,7 +56,7 @@ class Choice:
 class Validation:
     """Metrics of a searcher on a fixed draw of at most `num_users` queries.
 
-    They are named "all/f@20" (seen items kept), "new/f@20" (seen items removed), "both/f@20" (their mean) and so on.
+    They are named "kept/f@20" (seen items kept), "removed/f@20" (seen items removed), "both/f@20" (their mean), ...
     """
 
     def __init__(self, queries: Queries, num_users: int, *, seed: int) -> None:
@@ -72,14 +72,14 @@ class Validation:
         queries = self.queries if num is None else self.queries.take(np.sort(self._judged[:num]))
         views = {}
         for view in VIEWS:
-            result = evaluate(searcher, queries, ks=(CUT,), remove_seen=view == "new", batch_size=1024)
+            result = evaluate(searcher, queries, ks=(CUT,), remove_seen=view == "removed", batch_size=1024)
             views[view] = result.means()
         return named(views)
 
 
 def named(views: dict[str, dict[str, float]]) -> dict[str, float]:
     """The metrics of each view under the names of `MEASURED`, and their means over both."""
-    both = {name: (value + views["new"][name]) / 2 for name, value in views["all"].items()}
+    both = {name: (value + views["removed"][name]) / 2 for name, value in views["kept"].items()}
     return {
         f"{view}/{name}": value for view, means in (views | {"both": both}).items() for name, value in means.items()
     }

@@ -272,7 +272,8 @@ class ChooseWeights(Choose):
     """And by what, where weights are trained."""
 
     monitor: str = Field(
-        "new/f@20", description="view/metric that chooses: seen kept (all/), seen removed (new/), their mean (both/)"
+        "removed/f@20",
+        description="view/metric that chooses: seen kept (kept/), seen removed (removed/), their mean (both/)",
     )
 
 

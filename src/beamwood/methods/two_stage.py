@@ -52,7 +52,7 @@ PAPER = {
     "loop.max_steps": 80_000,
     "loop.evaluate_every": 2_000,
     "loop.patience": 1_000,
-    "choose.monitor": "all/precision@20",
+    "choose.monitor": "kept/precision@20",
     "choose.retriever_weight": 0.0,
     "choose.seen_weight": 0.0,
 }

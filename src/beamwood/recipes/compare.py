@@ -26,9 +26,9 @@ __all__ = ["Comparison", "check_alone", "compare", "named_presets", "named_sums"
 class Comparison:
     """What was measured of the methods, in the order in which they are listed.
 
-    `results`: by method, then view ("all", "new"), the metrics by query; `seconds` of each fit; `tail`: where asked
-    for, by method the rule in words, how many queries have a tail label, and both views of these; `left_out`: what
-    there was too little time for, and why.
+    `results`: by method, then view ("kept", "removed"), the metrics by query; `seconds` of each fit; `tail`: where
+    asked for, by method the rule in words, how many queries have a tail label, and both views of these; `left_out`:
+    what there was too little time for, and why.
     """
 
     split: Split

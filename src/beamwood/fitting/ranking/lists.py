@@ -184,7 +184,7 @@ def fit_ranker(split: Split, config: RankerConfig, **options: Unpack[TrainOption
     if sampled != choose.monitor.startswith("sampled/"):
         raise InputError(
             f"choose.monitor={choose.monitor} does not fit choose.protocol={choose.protocol}; name a metric of that "
-            "protocol, e.g. sampled/ndcg@10 or new/ndcg@20"
+            "protocol, e.g. sampled/ndcg@10 or removed/ndcg@20"
         )
     seed = options.get("seed", 0)
     task = (GuidedTask if config.loss.kind == "guided" else ListTask)(split.train, config)

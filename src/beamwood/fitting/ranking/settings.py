@@ -227,7 +227,7 @@ class StagesConfig(PairConfig):
     loss: StageLoss = StageLoss()
     optimiser: TableOptimiser = TableOptimiser(learning_rate=3e-3, warmup_steps=100)
     loop: Loop = Loop(max_steps=4000, evaluate_every=250)
-    choose: ChooseStages = ChooseStages(validation_users=600, monitor="new/ndcg@20")
+    choose: ChooseStages = ChooseStages(validation_users=600, monitor="removed/ndcg@20")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """Nothing is trained where a ranker is given."""

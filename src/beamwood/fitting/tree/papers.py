@@ -52,7 +52,7 @@ DTR_STUDY: Mapping[str, Any] = {
     "loop.evaluate_every": 4_000,
     "loop.patience": 1_000,
     # Seen items stay in the answers.
-    "choose.monitor": "all/f@20",
+    "choose.monitor": "kept/f@20",
     "choose.seen_weight": 0.0,
 }
 """Section 6 of DTR; what is 0 or null here leaves out what is ours."""

@@ -266,7 +266,7 @@ class TowerConfig(VectorConfig):
     loss: TowerLoss = TowerLoss()
     optimiser: TableOptimiser = TableOptimiser(learning_rate=1e-2, weight_decay=1e-5, clip_norm=None)
     loop: Loop = Loop(batch_size=2048, max_epochs=30)
-    choose: ChooseSeen = ChooseSeen(monitor="new/ndcg@20")
+    choose: ChooseSeen = ChooseSeen(monitor="removed/ndcg@20")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """User ids have no start; a mask harms importance resampling, and no other sampler."""
