@@ -1,4 +1,4 @@
-"""The subcommands, in the order that `--help` lists them."""
+"""The subcommands, in the order that `--help` lists them, and examples of each that run as typed."""
 
 from beamwood.cli.compare import compare
 from beamwood.cli.demo import demo
@@ -9,6 +9,35 @@ from beamwood.cli.inspect import inspect
 from beamwood.cli.recommend import recommend
 from beamwood.cli.settings import settings
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "EXAMPLES"]
 
 COMMANDS = (demo, fit, evaluate, recommend, compare, inspect, settings, doctor)
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "demo": ("beamwood demo --overwrite",),
+    "fit": (
+        "beamwood fit log.csv --out runs/mine --time-limit 30m",
+        "beamwood fit log.csv --items items.csv --method dtr+ease --out runs/sum",
+    ),
+    "evaluate": (
+        "beamwood evaluate runs/mine",
+        "beamwood evaluate runs/mine --tail 0.2 --html runs/mine.html",
+    ),
+    "recommend": (
+        "beamwood recommend runs/mine --user 42 -k 10",
+        "beamwood recommend runs/mine --history 5,9,2 --category shoes",
+    ),
+    "compare": (
+        "beamwood compare log.csv --time-limit 10m",
+        "beamwood compare log.csv --methods ease,sasrec --split leave-one-out",
+    ),
+    "inspect": (
+        "beamwood inspect runs/mine",
+        "beamwood inspect runs/mine --html runs/tree.html",
+    ),
+    "settings": (
+        "beamwood settings",
+        "beamwood settings dtr",
+    ),
+    "doctor": ("beamwood doctor",),
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,13 +25,13 @@ def compare(
     *,
     methods: Annotated[
         str,
-        typer.Option(
-            "--methods", help="Methods, separated by commas; dtr+cooccurrence: the second's score added to the first's."
-        ),
+        typer.Option("--methods", metavar="NAMES", help="Methods and sums of methods, separated by commas."),
     ] = "popularity,cooccurrence,transitions,ease,two_tower,dtr,dtr+cooccurrence,dtr+ease",
     split: o.SplitName = "users",
     seed: o.Seed = 2026,
-    k: Annotated[Optional[str], typer.Option("--k", help="Cuts, as 20,40; 20 where none are given.")] = None,  # noqa: UP045
+    k: Annotated[
+        o.Text, typer.Option("--k", metavar="N,N", help="Lengths of the lists that are judged; 20 unless given.")
+    ] = None,
     tail: o.Tail = None,
     tail_of: o.TailOf = "items",
     time_limit: o.TimeLimit = None,

@@ -24,13 +24,15 @@ TITLE = "beamwood demo"
 
 
 def demo(
-    out: Annotated[str, typer.Option("--out", help="The folder to save the tree retriever in.")] = "runs/demo",
+    out: Annotated[str, typer.Option("--out", metavar="FOLDER", help="Where to save the tree.")] = "runs/demo",
     seed: o.Seed = 0,
-    time_limit: Annotated[float, typer.Option("--seconds", min=5.0, help="Time for training the tree.")] = 120.0,
+    time_limit: Annotated[
+        float, typer.Option("--seconds", min=5.0, metavar="X", help="Time for training the tree.")
+    ] = 120.0,
     overwrite: o.Overwrite = False,
     json: o.Json = False,
 ) -> None:
-    """Plant a market whose probabilities are known, fit every method on it, and compare them with the optimum."""
+    """Plant a market whose probabilities are known, fit methods on it, and compare them with the optimum."""
     from beamwood.artefact import check_output
     from beamwood.data import Dataset, disjoint_users, read_log
     from beamwood.data.synthetic import BayesSearcher, make_market

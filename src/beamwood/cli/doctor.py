@@ -17,7 +17,7 @@ LIBRARIES = ("torch", "numpy", "scipy", "polars", "pyarrow", "pydantic", "safete
 
 
 def doctor(json: o.Json = False) -> None:
-    """Show versions, the kernels that are live, processors, memory and disk."""
+    """Show versions, which kernels are live, processors, memory and disk."""
     from beamwood.kernels import live
 
     document = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Optional, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import numpy as np
 import typer
@@ -30,32 +30,40 @@ _GAP_QUERIES = 2000
 # Of a ranker, which looks at every pair anew.
 _DEAR_GAP_QUERIES = 200
 
+_Cuts = Annotated[
+    o.Text, typer.Option("--k", metavar="N,N", help="Lengths of the lists that are judged; 20,40 unless given.")
+]
+_Sampled = Annotated[
+    o.Count,
+    typer.Option("--sampled", min=1, metavar="N", help="Also rank each label among N drawn items; 99 in many papers."),
+]
+_OneStageQueries = Annotated[
+    o.Count,
+    typer.Option(
+        "--one-stage-queries",
+        min=0,
+        metavar="N",
+        hidden=True,
+        help="Two stages: the test users for whom the ranker also orders the whole catalogue; 0: none. By default 200, "
+        "or as many as need two million scores.",
+    ),
+]
+
 
 def evaluate(
-    folder: Annotated[str, typer.Argument(help="A folder that `beamwood fit` saved.")],
-    log: Annotated[Optional[str], typer.Option("--log", help="The log, where it has moved since.")] = None,  # noqa: UP045
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
+    log: o.MovedLog = None,
     items: o.MovedItems = None,
-    k: Annotated[Optional[str], typer.Option("--k", help="Cuts; 20,40 where none are given.")] = None,  # noqa: UP045
+    k: _Cuts = None,
     tail: o.Tail = None,
     tail_of: o.TailOf = "items",
     html: o.Page = None,
-    sampled: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option("--sampled", min=1, help="Also each label among this many drawn items (99 in many papers)."),
-    ] = None,
-    one_stage_queries: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            "--one-stage-queries",
-            min=0,
-            help="Two stages: for so many test users the ranker also orders the whole catalogue; 0 leaves it out. By "
-            "default 200, or as many as need two million scores.",
-        ),
-    ] = None,
+    sampled: _Sampled = None,
+    one_stage_queries: _OneStageQueries = None,
     method: o.MethodFile = None,
     json: o.Json = False,
 ) -> None:
-    """Measure on the test part of the log that the retriever was fitted on, which training never saw."""
+    """Measure a retriever on the test part of its log, which training never saw."""
     from beamwood.cli.origin import split_of
     from beamwood.evaluation.protocol import evaluate_split
     from beamwood.evaluation.summary import measure_tail

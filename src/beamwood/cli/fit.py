@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["beside", "fit", "fit_method", "starting_anew"]
 
-_METHOD_HELP = (
-    f"One of {', '.join(METHODS)}, or a .py file that defines a METHOD. dtr+ease adds the second's score to the "
-    "first's, of which the settings are."
-)
+_METHOD_HELP = f"One of {', '.join(METHODS)}; a sum, as dtr+ease; or a .py file of your own."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +36,30 @@ class SettingOptions:
 
     preset: o.Preset = None
     config: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--config", help="A TOML file of the method's settings, the groups its tables."),
+        o.Text,
+        typer.Option("--config", metavar="FILE", hidden=True, help="A TOML file of settings, the groups its tables."),
     ] = None
     setting: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option("--set", help="One setting, as loop.max_steps=3000."),
+        o.Texts,
+        typer.Option("--set", metavar="NAME=VALUE", help="One setting; `beamwood settings METHOD` lists them."),
     ] = None
     start: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--from", help="Go on from a fitted model (lpo4rec, melt, cities)."),
+        o.Text,
+        typer.Option(
+            "--from", metavar="FOLDER", hidden=True, help="A fitted model to go on from (lpo4rec, melt, cities)."
+        ),
     ] = None
     retriever: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--retriever", help="First stage (method two_stage)."),
+        o.Text,
+        typer.Option("--retriever", metavar="FOLDER", hidden=True, help="The first stage of two_stage."),
     ] = None
     ranker: Annotated[
-        Optional[str],  # noqa: UP045
+        o.Text,
         typer.Option(
             "--ranker",
-            help="Second stage (method two_stage): a fitted ranker, another retriever, or a method that counts; else a "
-            "ranker is trained.",
+            metavar="FOLDER",
+            hidden=True,
+            help="The second stage of two_stage, a folder or a method that counts; without it a ranker is trained.",
         ),
     ] = None
 
@@ -89,19 +89,19 @@ class SettingOptions:
 def fit(
     log: o.LogPath,
     *,
-    out: Annotated[str, typer.Option("--out", help="The folder to save the retriever in.")],
-    method: Annotated[str, typer.Option("--method", help=_METHOD_HELP)] = "dtr",
+    out: Annotated[str, typer.Option("--out", metavar="FOLDER", help="Where to save the retriever.")],
+    method: Annotated[str, typer.Option("--method", metavar="NAME", help=_METHOD_HELP)] = "dtr",
     split: o.SplitName = "users",
     seed: o.Seed = 2026,
     settings: SettingOptions,
     time_limit: o.TimeLimit = None,
     reading: o.ReadOptions,
     user_table: o.UserTable = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     overwrite: o.Overwrite = False,
     json: o.Json = False,
 ) -> None:
-    """Train a method on the training part of LOG and save the retriever that is best on its validation part."""
+    """Train a method on LOG and save the retriever that is best on validation users."""
     from beamwood.artefact import check_output
     from beamwood.methods.sums import check_counting, parts, with_counting
 

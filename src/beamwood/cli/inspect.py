@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,20 +24,21 @@ __all__ = ["inspect"]
 
 
 def inspect(
-    folder: Annotated[str, typer.Argument(help="A folder that `beamwood fit` saved.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
     users: Annotated[
-        int, typer.Option("--users", min=0, help="Queries to diagnose a tree on; 0: only describe.")
+        int,
+        typer.Option("--users", min=0, metavar="N", help="Validation users to diagnose a tree on; 0: only describe."),
     ] = 200,
     widths: Annotated[
-        str, typer.Option("--widths", help="Beam widths to compare with exact search.")
+        str, typer.Option("--widths", metavar="N,N", help="Beam widths to compare with exact search.")
     ] = "20,50,150,400",
-    log: Annotated[Optional[str], typer.Option("--log", help="The log, where it has moved since.")] = None,  # noqa: UP045
+    log: o.MovedLog = None,
     items: o.MovedItems = None,
     html: o.Page = None,
     method: o.MethodFile = None,
     json: o.Json = False,
 ) -> None:
-    """Verify a folder's hashes, show what it holds, and diagnose its tree on validation users."""
+    """Check a folder's files, show what it holds, and diagnose its tree on validation users."""
     from beamwood.retrieval.blend import Blend
     from beamwood.retrieval.tree import TreeSearcher
 

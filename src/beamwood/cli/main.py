@@ -14,6 +14,7 @@ import typer
 
 from beamwood import __version__
 from beamwood.cli import commands
+from beamwood.cli.help import HelpfulCommand, HelpfulGroup
 from beamwood.cli.output import prepare_streams, say, silence
 from beamwood.errors import InputError
 
@@ -23,8 +24,9 @@ OK, FAULT, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 app = typer.Typer(
     name="beamwood",
-    help="Learn a search tree with the model that searches it: interaction log in, served recommendations out.",
-    no_args_is_help=True,
+    cls=HelpfulGroup,
+    help="Learn from a log of who took what, and recommend. The log is a table with a column of users, one of items "
+    "and, if known, one of times.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -46,7 +48,7 @@ def _root(
 
 
 for command in commands.COMMANDS:
-    app.command(name=command.__name__)(command)
+    app.command(name=command.__name__, cls=HelpfulCommand)(command)
 
 
 def run() -> None:
@@ -86,9 +88,7 @@ def main(arguments: list[str]) -> int:
             return failed(str(error), INTERRUPTED, as_json=as_json)
         # Typer's own, or those of click, which older versions of it need and newer ones do not install.
         if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
-            message = error.format_message()
-            # Of no command at all there is nothing to say: typer has shown the help.
-            return failed(message, WRONG_INPUT, as_json=as_json) if message else WRONG_INPUT
+            return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
         if _is_of_memory(error):
             return failed(
                 f"there is too little memory ({error}); lower what was set high, such as batch_size or width, or "

@@ -9,6 +9,7 @@ import typer
 
 __all__ = [
     "Boundary",
+    "Count",
     "ItemColumn",
     "Items",
     "ItemsColumn",
@@ -17,6 +18,8 @@ __all__ = [
     "MethodFile",
     "MinWeight",
     "MovedItems",
+    "MovedLog",
+    "Number",
     "Overwrite",
     "Page",
     "Preset",
@@ -26,6 +29,8 @@ __all__ = [
     "TimeColumn",
     "Tail",
     "TailOf",
+    "Text",
+    "Texts",
     "TimeLimit",
     "Unlisted",
     "UserColumn",
@@ -35,51 +40,100 @@ __all__ = [
 
 # typer reads `Optional[...]` at run time.
 Text = Optional[str]  # noqa: UP045
+Texts = Optional[list[str]]  # noqa: UP045
+Count = Optional[int]  # noqa: UP045
+Number = Optional[float]  # noqa: UP045
 
-LogPath = Annotated[str, typer.Argument(help="The interaction log: Parquet, CSV, JSON lines, Arrow, RecBole .inter.")]
-Items = Annotated[Text, typer.Option("--items", help="A table of items, with a 'category' column if there is one.")]
-MovedItems = Annotated[Text, typer.Option("--items", help="The table of items, where it has moved since.")]
-UserTable = Annotated[Text, typer.Option("--user-table", help="A table of users, for methods with columns of it.")]
-SplitName = Annotated[str, typer.Option("--split", help="users, leave-one-out, time or boundary.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seeds the split, the tree and the training.")]
-UserColumn = Annotated[Text, typer.Option("--user-column", help="Column of user ids.")]
-ItemColumn = Annotated[Text, typer.Option("--item-column", help="Column of item ids.")]
-TimeColumn = Annotated[Text, typer.Option("--time-column", help="Column of times.")]
-WeightColumn = Annotated[Text, typer.Option("--weight-column", help="Column of weights, for --min-weight.")]
+LogPath = Annotated[
+    str, typer.Argument(metavar="LOG", help="The log: a file of Parquet, CSV, JSON lines, Arrow or RecBole .inter.")
+]
+Items = Annotated[
+    Text, typer.Option("--items", metavar="FILE", help="A table of items; recommend filters by its column 'category'.")
+]
+MovedItems = Annotated[
+    Text, typer.Option("--items", metavar="FILE", hidden=True, help="The table of items, if it has moved.")
+]
+MovedLog = Annotated[Text, typer.Option("--log", metavar="FILE", hidden=True, help="The log, if it has moved.")]
+UserTable = Annotated[
+    Text, typer.Option("--user-table", metavar="FILE", hidden=True, help="A table of users, for rankers that read it.")
+]
+SplitName = Annotated[
+    str, typer.Option("--split", metavar="NAME", help="What tests: users, leave-one-out, time or boundary.")
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        "--seed", min=0, max=2**63 - 1, metavar="N", hidden=True, help="Seeds the split, the tree and the training."
+    ),
+]
+UserColumn = Annotated[
+    Text, typer.Option("--user-column", metavar="NAME", help="Column of users, if it has an unusual name.")
+]
+ItemColumn = Annotated[Text, typer.Option("--item-column", metavar="NAME", help="Column of items.")]
+TimeColumn = Annotated[Text, typer.Option("--time-column", metavar="NAME", help="Column of times.")]
+WeightColumn = Annotated[
+    Text, typer.Option("--weight-column", metavar="NAME", hidden=True, help="Column of weights, for --min-weight.")
+]
 MinWeight = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option("--min-weight", help="Keep the rows of at least this weight, such as ratings from 4."),
+    Number,
+    typer.Option("--min-weight", metavar="X", help="Keep rows of at least this weight, such as ratings from 4."),
 ]
 Boundary = Annotated[
     Text,
-    typer.Option("--boundary-column", help="Column that says 'history' or 'future' ('train' or 'test') of each row."),
+    typer.Option(
+        "--boundary-column",
+        metavar="NAME",
+        hidden=True,
+        help="Column that says 'history' or 'future' ('train' or 'test') of each row.",
+    ),
 ]
-ItemsColumn = Annotated[Text, typer.Option("--items-column", help="Column of item ids in the item table.")]
+ItemsColumn = Annotated[
+    Text, typer.Option("--items-column", metavar="NAME", hidden=True, help="Column of item ids in the item table.")
+]
 Unlisted = Annotated[
-    str, typer.Option("--unlisted-items", help="error or keep: items of the log that the item table lacks.")
+    str,
+    typer.Option(
+        "--unlisted-items",
+        metavar="WORD",
+        hidden=True,
+        help="Items of the log that the item table lacks: error or keep.",
+    ),
 ]
 Tail = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option("--tail", min=0.001, max=0.999, help="Also on labels among this share of the rarest items."),
+    Number,
+    typer.Option(
+        "--tail", min=0.001, max=0.999, metavar="SHARE", help="Also judge by this share of the rarest items, as 0.2."
+    ),
 ]
 TailOf = Annotated[
     str,
     typer.Option(
-        "--tail-of", help="What the tail is a share of: items, interactions, prefixes (items, as LPO4Rec counts)."
+        "--tail-of",
+        metavar="WORD",
+        hidden=True,
+        help="What the tail is a share of: items, interactions, or prefixes (items, as LPO4Rec counts).",
     ),
 ]
 MethodFile = Annotated[
-    Text, typer.Option("--method", help="The .py file of the method, of a folder that was fitted with one of its own.")
+    Text,
+    typer.Option(
+        "--method",
+        metavar="FILE",
+        hidden=True,
+        help="The .py file of a method of your own that FOLDER was fitted with.",
+    ),
 ]
-TimeLimit = Annotated[Text, typer.Option("--time-limit", help="End training after so long, as 30m, 90s or 1h30m.")]
-Page = Annotated[Text, typer.Option("--html", help="Also write what was found as a page here.")]
+TimeLimit = Annotated[
+    Text, typer.Option("--time-limit", metavar="TIME", help="End each training after so long: 90s, 30m, 1h30m.")
+]
+Page = Annotated[Text, typer.Option("--html", metavar="FILE", help="Also write a page for the browser.")]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace the artefact that the output folder holds, and its run.")
+    bool, typer.Option("--overwrite", help="Replace what an earlier fit has written in the same place.")
 ]
 Preset = Annotated[
-    Text, typer.Option("--preset", help="Settings of the method's own, such as paper; `beamwood settings` lists them.")
+    Text, typer.Option("--preset", metavar="NAME", help="Settings by one word, as paper: the paper's own form.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as documents
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,27 +20,40 @@ if TYPE_CHECKING:
 
 __all__ = ["recommend"]
 
-_HISTORY_HELP = 'Item ids, oldest first: 5,9,2; ids that hold a comma as JSON: ["a,b", "c"]. One query each.'
+_HISTORY_HELP = 'What somebody took, oldest first: 5,9,2; ids with commas as JSON: ["a,b", "c"].'
+_User = Annotated[o.Texts, typer.Option("--user", metavar="ID", help="A user of the log; may be given again.")]
+_UsersFile = Annotated[o.Text, typer.Option("--users-file", metavar="FILE", help="User ids, one a line.")]
+_History = Annotated[o.Texts, typer.Option("--history", metavar="IDS", help=_HISTORY_HELP)]
+_Count = Annotated[o.Count, typer.Option("-k", "--k", metavar="N", help="How many items; 10 unless given.")]
+_Category = Annotated[
+    o.Texts, typer.Option("--category", metavar="NAME", help="Only items of this category; may be given again.")
+]
+_AllowedItems = Annotated[
+    o.Text, typer.Option("--allowed-items", metavar="FILE", help="Only these items, an id a line.")
+]
+_IncludeSeen = Annotated[bool, typer.Option("--include-seen", help="Keep seen items among the answers.")]
+_Context = Annotated[
+    o.Texts,
+    typer.Option("--context", metavar="NAME=VALUE", hidden=True, help="A column of the context that the model reads."),
+]
+_OnUnknown = Annotated[str, typer.Option("--on-unknown", metavar="WORD", help="Ids that are unknown: error or ignore.")]
 
 
 def recommend(
-    folder: Annotated[str, typer.Argument(help="A folder that `beamwood fit` saved.")],
-    user: Annotated[Optional[list[str]], typer.Option("--user", help="A user id of the log.")] = None,  # noqa: UP045
-    users_file: Annotated[Optional[str], typer.Option("--users-file", help="A file of user ids, one a line.")] = None,  # noqa: UP045
-    history: Annotated[Optional[list[str]], typer.Option("--history", help=_HISTORY_HELP)] = None,  # noqa: UP045
-    k: Annotated[Optional[int], typer.Option("-k", "--k", help="How many items; 10 where it is not said.")] = None,  # noqa: UP045
-    category: Annotated[Optional[list[str]], typer.Option("--category", help="Only items of this category.")] = None,  # noqa: UP045
-    allowed_items: Annotated[Optional[str], typer.Option("--allowed-items", help="A file of item ids.")] = None,  # noqa: UP045
-    include_seen: Annotated[bool, typer.Option("--include-seen", help="Also what the history holds.")] = False,
-    context: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option("--context", help="A column of the context, as column=value, where the model looks at it."),
-    ] = None,
-    on_unknown: Annotated[str, typer.Option("--on-unknown", help="error or ignore.")] = "error",
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
+    user: _User = None,
+    users_file: _UsersFile = None,
+    history: _History = None,
+    k: _Count = None,
+    category: _Category = None,
+    allowed_items: _AllowedItems = None,
+    include_seen: _IncludeSeen = False,
+    context: _Context = None,
+    on_unknown: _OnUnknown = "error",
     method: o.MethodFile = None,
     json: o.Json = False,
 ) -> None:
-    """Recommend items to users of the log or to given histories; filters act inside the search."""
+    """Recommend items to users of the log, or to given histories. Filters act inside the search."""
     from beamwood.retrieval.request import Request
 
     retriever = load(folder, method)

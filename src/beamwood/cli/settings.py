@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as documents
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -15,12 +15,12 @@ __all__ = ["settings"]
 
 def settings(
     method: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Argument(help="A method, such as dtr; of a sum, as dtr+ease, its first. Without one: all methods."),
+        o.Text,
+        typer.Argument(metavar="METHOD", help="A method, as dtr, or a .py file; without one all methods are listed."),
     ] = None,
     json: o.Json = False,
 ) -> None:
-    """List the methods; or a method's settings: name, default, what else it may be, and what it means."""
+    """List the methods, or a method's settings with their defaults, choices, meanings and presets."""
     from beamwood.methods import METHODS, load_method
     from beamwood.methods.sums import parts
 

@@ -1,0 +1,184 @@
+"""What `--help` shows: an example, then the options that most people need, on one screen; `--help-all` has the rest.
+
+The same descriptions make the command line's page of the documentation.
+"""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.models import ArgumentInfo, OptionInfo
+
+from beamwood.cli.output import say
+
+__all__ = ["Described", "HelpfulCommand", "HelpfulGroup", "OptionLine", "described", "lines_of_group", "pages"]
+
+_WIDEST = 100
+_MARGIN = 22
+
+
+@dataclass(frozen=True, slots=True)
+class OptionLine:
+    """One argument or option: as it is typed, what it means, its default; `further` ones `--help-all` alone lists."""
+
+    typed: str
+    meaning: str
+    default: str | None = None
+    required: bool = False
+    further: bool = False
+
+    @property
+    def words(self) -> str:
+        """What it means, with its default."""
+        # A long list can be broken at its commas.
+        default = self.default if self.default is None or len(self.default) < 40 else self.default.replace(",", ", ")
+        return self.meaning if default is None else f"{self.meaning} [default: {default}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A command: its name, what it does, examples that run as typed, and its options."""
+
+    name: str
+    summary: str
+    examples: tuple[str, ...]
+    options: tuple[OptionLine, ...]
+
+    @property
+    def usage(self) -> str:
+        """How it is called: arguments, and the options that it cannot do without."""
+        typed = [one.typed if one.required else f"[{one.typed}]" for one in self.options if one.typed[0] != "-"]
+        needed = [one.typed for one in self.options if one.typed[0] == "-" and one.required]
+        return " ".join(["beamwood", self.name, *typed, *needed, "[options]"])
+
+    def lines(self, *, everything: bool, width: int) -> Iterator[str]:
+        """The help as lines of a terminal."""
+        yield from _examples(self.examples)
+        yield ""
+        yield f"Usage: {self.usage}"
+        yield ""
+        yield from textwrap.wrap(self.summary, width)
+        yield ""
+        shown = [one for one in self.options if everything or not one.further]
+        rows = [(one.typed, one.words) for one in shown]
+        left = len(self.options) - len(shown)
+        if left:
+            rows.append(("--help-all", f"List every option, {left} more."))
+        yield from _columns(rows, width)
+
+
+def described(command: Callable[..., None], examples: Iterable[str]) -> Described:
+    """A command as its signature and its docstring describe it."""
+    summary = " ".join((command.__doc__ or "").split())
+    return Described(command.__name__, summary, tuple(examples), tuple(_options(command)))
+
+
+def pages() -> dict[str, Described]:
+    """Every command by its name."""
+    from beamwood.cli.commands import COMMANDS, EXAMPLES
+
+    return {command.__name__: described(command, EXAMPLES[command.__name__]) for command in COMMANDS}
+
+
+def _options(command: Callable[..., None]) -> Iterator[OptionLine]:
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind, info = get_args(hints[name])[:2]
+        assert isinstance(info, ArgumentInfo | OptionInfo)
+        required = parameter.default is inspect.Parameter.empty
+        default = None if required or parameter.default in (None, False) else str(parameter.default)
+        meaning = " ".join((info.help or "").split())
+        if isinstance(info, ArgumentInfo):
+            yield OptionLine(info.metavar or name.upper(), meaning, None, required)
+            continue
+        # Typer calls the first name that it is given the default.
+        names = [each for each in (info.default, *(info.param_decls or ())) if isinstance(each, str)]
+        typed = " ".join([", ".join(names), *([] if kind is bool else [info.metavar or "TEXT"])])
+        yield OptionLine(typed, meaning, default, required, info.hidden)
+
+
+def lines_of_group(summary: str, example: str, commands: Iterable[Described], *, width: int) -> Iterator[str]:
+    """The help of the program itself: the commands, each in a line."""
+    yield from _examples([example])
+    yield ""
+    yield "Usage: beamwood COMMAND [options]"
+    yield ""
+    yield from textwrap.wrap(summary, width)
+    yield ""
+    yield from _columns([(one.name, one.summary.split(". ")[0]) for one in commands], width)
+    yield ""
+    yield from _columns([("--version", "Print the version."), ("COMMAND --help", "Say more of one command.")], width)
+
+
+def _examples(examples: Iterable[str]) -> Iterator[str]:
+    first, *others = examples
+    yield f"Example: {first}"
+    for other in others:
+        yield f"         {other}"
+
+
+def _columns(rows: Iterable[tuple[str, str]], width: int) -> Iterator[str]:
+    for left, right in rows:
+        first, *others = textwrap.wrap(right, width - _MARGIN - 2) or [""]
+        if len(left) <= _MARGIN - 1:
+            yield f"  {left:<{_MARGIN}}{first}".rstrip()
+        else:
+            yield f"  {left}"
+            others = [first, *others]
+        for other in others:
+            yield " " * (_MARGIN + 2) + other
+
+
+def _width() -> int:
+    return min(max(shutil.get_terminal_size().columns, 40), _WIDEST)
+
+
+def _print(lines: Iterable[str], code: int = 0) -> None:
+    say("\n".join(lines), sys.stdout)
+    raise typer.Exit(code)
+
+
+class HelpfulCommand(TyperCommand):
+    """A command whose help begins with an example."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Answer `--help-all`, else parse as usual."""
+        if "--help-all" in args:
+            _print(pages()[self.name or ""].lines(everything=True, width=_width()))
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the short help."""
+        del ctx
+        lines = pages()[self.name or ""].lines(everything=False, width=_width())
+        formatter.write("\n".join(lines) + "\n")
+
+
+class HelpfulGroup(TyperGroup):
+    """The program, whose help begins with an example."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Answer `--help-all` by the help of every command and nothing by the list of them, else parse as usual."""
+        if not args:
+            _print(self._lines(), code=2)
+        if args[:1] == ["--help-all"]:
+            parts = (page.lines(everything=True, width=_width()) for page in pages().values())
+            _print(line for part in parts for line in (*part, ""))
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of the commands."""
+        del ctx
+        formatter.write("\n".join(self._lines()) + "\n")
+
+    def _lines(self) -> Iterator[str]:
+        every = pages()
+        return lines_of_group(self.help or "", every["fit"].examples[0], every.values(), width=_width())

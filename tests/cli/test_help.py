@@ -1,0 +1,95 @@
+"""`--help` is one screen that begins with an example, and `--help-all` leaves no option out."""
+
+import inspect
+import json
+import shlex
+
+import pytest
+
+from beamwood.cli.commands import COMMANDS
+from beamwood.cli.help import pages
+from cli_cases import beamwood
+
+NAMES = [command.__name__ for command in COMMANDS]
+PAGES = pages()
+
+
+def shown(capsys, *arguments):
+    assert beamwood(*arguments) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_is_a_screen_that_begins_with_an_example(name, capsys):
+    lines = shown(capsys, name, "--help")
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith(f"Example: beamwood {name}")
+    usage = next(line for line in lines if line.startswith("Usage: "))
+    assert usage == f"Usage: {PAGES[name].usage}"
+
+
+def test_the_first_help_lists_the_commands(capsys):
+    lines = shown(capsys, "--help")
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("Example: beamwood fit ")
+    assert {name for name in NAMES if any(line.startswith(f"  {name} ") for line in lines)} == set(NAMES)
+
+
+@pytest.mark.parametrize(("command", "name"), [*zip(COMMANDS, NAMES, strict=True)], ids=NAMES)
+def test_help_all_lists_every_option(command, name, capsys):
+    listed = shown(capsys, name, "--help-all")
+    for option in PAGES[name].options:
+        assert any(line.startswith(f"  {option.typed}") for line in listed), option.typed
+    assert len(PAGES[name].options) == len(inspect.signature(command).parameters)
+    short = shown(capsys, name, "--help")
+    further = [one for one in PAGES[name].options if one.further]
+    assert not [one.typed for one in further if any(line.startswith(f"  {one.typed}") for line in short)]
+    assert (f"  {'--help-all':<22}List every option, {len(further)} more." in short) == bool(further)
+
+
+def test_help_all_of_the_program_is_that_of_every_command(capsys):
+    lines = shown(capsys, "--help-all")
+    for name in NAMES:
+        assert shown(capsys, name, "--help-all")[0] in lines
+
+
+@pytest.mark.parametrize(
+    ("name", "example"), [(name, example) for name, page in PAGES.items() for example in page.examples]
+)
+def test_examples_use_options_that_there_are(name, example):
+    program, command, *words = shlex.split(example)
+    known = {part.split()[0] for one in PAGES[name].options for part in one.typed.split(", ")}
+    assert (program, command) == ("beamwood", name)
+    assert {word for word in words if word.startswith("-")} <= known
+
+
+def test_options_say_what_they_mean_in_few_words():
+    for name, page in PAGES.items():
+        assert page.summary.endswith(".")
+        for option in page.options:
+            assert option.meaning.endswith("."), (name, option.typed)
+            assert len(option.meaning.split()) <= 35, (name, option.typed)
+
+
+def test_what_is_required_and_what_is_the_default_is_said(capsys):
+    assert PAGES["fit"].usage == "beamwood fit LOG --out FOLDER [options]"
+    assert PAGES["settings"].usage == "beamwood settings [METHOD] [options]"
+    assert "[default: users]" in " ".join(shown(capsys, "fit", "--help"))
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert beamwood() == 2
+    assert capsys.readouterr().out.startswith("Example: beamwood fit ")
+
+
+def test_help_is_no_fault_of_the_input(capsys):
+    assert beamwood("fit", "--help-all", "--json") == 0
+    assert beamwood("fit", "--json") == 2
+    assert "error" in json.loads(capsys.readouterr().out.splitlines()[-1])
