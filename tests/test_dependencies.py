@@ -7,13 +7,15 @@ import sys
 import tomllib
 from pathlib import Path
 
+from beamwood.extras import EXTRAS
+
 ROOT = Path(__file__).parents[1]
 
 
 def test_every_import_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    declared = project["dependencies"] + extras["ann"] + extras["testing"]
+    declared = project["dependencies"] + [line for name in EXTRAS for line in extras[name]]
     names = {re.split(r"[^A-Za-z0-9_-]", line)[0].replace("faiss-cpu", "faiss").replace("-", "_") for line in declared}
     imported = {}
     for path in (ROOT / "src").rglob("*.py"):
@@ -26,6 +28,21 @@ def test_every_import_is_declared():
         name: path for name, path in imported.items() if name not in {*names, *sys.stdlib_module_names, "beamwood"}
     }
     assert not unknown
+
+
+def test_extras_are_those_of_the_project():
+    """What `beamwood doctor` and errors say of an extra is what pip installs for it."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(declared) - {"dev", "docs"} == set(EXTRAS)
+    for name, extra in EXTRAS.items():
+        assert [re.split(r"[^A-Za-z0-9_-]", line)[0] for line in declared[name]] == list(extra.modules.values())
+
+
+def test_nothing_is_declared_twice():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for lines in [project["dependencies"], *project["optional-dependencies"].values()]:
+        names = [re.split(r"[^A-Za-z0-9_-]", line)[0] for line in lines]
+        assert len(set(names)) == len(names)
 
 
 def test_methods_and_their_settings_need_no_torch():

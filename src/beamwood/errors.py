@@ -38,8 +38,8 @@ class TimeLimitError(InputError):
     """A time limit is below what a training needs; the message says the least."""
 
 
-class NotInstalledError(InputError):
-    """What was asked for needs an extra of the package that is not installed."""
+class NotInstalledError(InputError, ImportError):
+    """What was asked for needs an extra of the package that is not installed; the message has the command."""
 
 
 def first_problem(error: ValidationError) -> str:

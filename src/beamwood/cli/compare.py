@@ -44,7 +44,9 @@ def compare(
 
     named = [name.strip() for name in methods.split(",") if name.strip()]
     sums = recipe.named_sums(named)
-    recipe.check_alone(sums, split, recipe.named_presets(sums, preset))
+    presets = recipe.named_presets(sums, preset)
+    recipe.check_alone(sums, split, presets)
+    recipe.check_installed(sums, presets)
     limit, rule = parse_duration(time_limit), tail_rule(tail, tail_of)
     data = load_split(load_data(Source.of(log, reading)), split, {"seed": seed})
     with starting_anew("nothing is kept of a comparison"):

@@ -42,6 +42,8 @@ def demo(
     from beamwood.methods import load_method
     from beamwood.recipes.compare import verdict
 
+    for name in METHODS:
+        load_method(name).check_installed()
     check_output(out, overwrite=overwrite)
     report = beside(out, ".html")
     check_report(report, overwrite=overwrite)

@@ -6,18 +6,20 @@ import os
 import platform
 import shutil
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from beamwood import __version__
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json
+from beamwood.extras import EXTRAS, install, is_installed
 
 __all__ = ["doctor"]
 
-LIBRARIES = ("torch", "numpy", "scipy", "polars", "pyarrow", "pydantic", "safetensors")
+LIBRARIES = ("numpy", "scipy", "polars", "pyarrow", "pydantic", "safetensors", "array-api-compat")
 
 
 def doctor(json: o.Json = False) -> None:
-    """Show versions, which kernels are live, processors, memory and disk."""
+    """Show versions, extras that are missing, the kernels that are live, processors, memory and disk."""
     from beamwood.kernels import live
 
     document = {
@@ -25,6 +27,7 @@ def doctor(json: o.Json = False) -> None:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "libraries": {name: installed(name) for name in LIBRARIES},
+        "extras": extras(),
         "kernels": live(),
         "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_gib": memory_gib(),
@@ -34,12 +37,32 @@ def doctor(json: o.Json = False) -> None:
         print_json(document)
         return
     for name, value in document.items():
-        if isinstance(value, dict):
-            print(f"{name}:")
-            for key, inner in value.items():
-                print(f"  {key}: {inner}")
+        if name == "extras":
+            print("extras:\n" + "\n".join(f"  {extra}: {in_words(row)}" for extra, row in extras().items()))
+        elif isinstance(value, dict):
+            print("\n".join([f"{name}:", *(f"  {key}: {inner}" for key, inner in value.items())]))
         else:
             print(f"{name}: {value}")
+
+
+def extras() -> dict[str, dict[str, Any]]:
+    """By extra: is it installed, the versions of what it brings, what it gives, and the command that installs it."""
+    return {
+        name: {
+            "installed": is_installed(name),
+            "versions": {library: installed(library) for library in extra.modules.values()},
+            "gives": extra.gives,
+            "install": install(name),
+        }
+        for name, extra in EXTRAS.items()
+    }
+
+
+def in_words(row: dict[str, Any]) -> str:
+    """One extra for people."""
+    if row["installed"]:
+        return ", ".join(f"{library} {number}" for library, number in row["versions"].items())
+    return f"missing ({row['gives']}); {row['install']}"
 
 
 def installed(name: str) -> str | None:

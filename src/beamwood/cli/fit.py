@@ -110,8 +110,9 @@ def fit(
     first, *others = parts(method)
     check_counting(first, others)
     config = settings.of(first)
+    first.check_installed(config)
     source = Source.of(log, reading, user_table=user_table, context=_context_columns(first, config))
-    _say_what_has_no_use(first, config, settings, limit=limit, resume=resume, user_table=user_table)
+    _say_what_has_no_use(first, config, limit=limit, resume=resume, user_table=user_table)
     data = load_split(load_data(source), split, {"seed": seed})
     began = time.perf_counter()
     fitted = fit_method(
@@ -148,7 +149,6 @@ def fit(
 def _say_what_has_no_use(
     method: Method,
     config: Settings,
-    settings: SettingOptions,
     *,
     limit: float | None,
     resume: bool,
@@ -156,7 +156,7 @@ def _say_what_has_no_use(
 ) -> None:
     if not method.needs.steps and (resume or limit is not None):
         note(f"{method.name} only counts and is never long about it: --resume and --time-limit have no use")
-    if limit is not None and settings.folders.keys() == {"--retriever", "--ranker"}:
+    if limit is not None and method.needs.steps and not method.needs.trains(config):
         note("two fitted stages are only put together: --time-limit has no use")
     if user_table is not None and not method.needs.named_columns(config, "users"):
         note(

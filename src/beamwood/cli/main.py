@@ -17,6 +17,7 @@ from beamwood.cli import commands
 from beamwood.cli.help import HelpfulCommand, HelpfulGroup
 from beamwood.cli.output import prepare_streams, say, silence
 from beamwood.errors import InputError
+from beamwood.extras import asking_for
 
 __all__ = ["app", "run"]
 
@@ -71,7 +72,8 @@ def main(arguments: list[str]) -> int:
         if not _is_text(argument):
             return failed(f"the argument {argument!a} is not UTF-8; write it so", WRONG_INPUT, as_json=as_json)
     try:
-        result = app(arguments, prog_name="beamwood", standalone_mode=False)
+        with asking_for("this command"):
+            result = app(arguments, prog_name="beamwood", standalone_mode=False)
         sys.stdout.flush()
         # Typer makes a number of Ctrl-C and says nothing.
         return failed("interrupted", INTERRUPTED, as_json=as_json) if result == INTERRUPTED else result or OK

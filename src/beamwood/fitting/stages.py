@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+
 from beamwood.data.split import Queries, Split
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 from beamwood.fitting.blend import StageWeights, Weights
 from beamwood.fitting.choose import check_monitor, drawn
+from beamwood.fitting.fitted import fitted_alike
+from beamwood.fitting.options import Fit
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
 
-__all__ = ["put_behind", "stage_weights", "staged", "two_stage"]
+__all__ = ["first_stage", "put_behind", "put_together", "stage_weights", "staged", "two_stage"]
 
 
 def staged(first: Searcher, second: Searcher, weights: Weights, *, num_candidates: int) -> Blend:
@@ -87,6 +92,32 @@ def put_behind(
     )
     both.metadata["training"] |= weights.facts() | {f"valid/{choose.monitor}": metrics[choose.monitor]}
     return both
+
+
+def first_stage(split: Split, config: StagesConfig) -> Retriever:
+    """What `start.retriever` names. Errors: `InputError` without one, and on one fitted on another log or split."""
+    if config.start.retriever is None:
+        raise InputError("two_stage needs a fitted retriever; give its folder with --retriever")
+    return fitted_alike(config.start.retriever, split)
+
+
+def put_together(split: Split, config: StagesConfig, counting: Mapping[str, Fit], *, seed: int) -> Retriever:
+    """`start.ranker`, a folder or one of `counting`, which is fitted then, behind `start.retriever`.
+
+    Errors: as `put_behind`; `InputError` on folders fitted on another log or split, and on a name that is neither.
+    """
+    first, ranker = first_stage(split, config), config.start.ranker
+    assert ranker is not None
+    check_monitor(config.choose.monitor)
+    if ranker in counting:
+        second = counting[ranker](split)
+    elif ranker.isidentifier() and not os.path.exists(ranker):
+        raise InputError(
+            f"start.ranker={ranker!r} is neither a folder nor a method that counts{nearest(ranker, counting)}"
+        )
+    else:
+        second = fitted_alike(ranker, split)
+    return put_behind(first, second, split, config, seed=seed)
 
 
 def stage_weights(

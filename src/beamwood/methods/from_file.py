@@ -8,7 +8,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from beamwood.errors import InputError
+from beamwood.errors import InputError, NotInstalledError
+from beamwood.extras import asking_for
 from beamwood.methods.method import Method, MethodFile
 
 __all__ = ["method_in"]
@@ -17,7 +18,7 @@ __all__ = ["method_in"]
 def method_in(path: str) -> Method:
     """The `METHOD` that a .py file defines; the file is run, once for each content of it.
 
-    Errors: no such file, one that fails, one without a `METHOD`.
+    Errors: no such file, one that fails, one without a `METHOD`, one that needs an extra which is not installed.
     """
     file = Path(path).resolve()
     try:
@@ -34,7 +35,11 @@ def method_in(path: str) -> Method:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:
-            spec.loader.exec_module(module)
+            with asking_for(f"the method file {path}"):
+                spec.loader.exec_module(module)
+        except NotInstalledError:
+            del sys.modules[name]
+            raise
         except Exception as error:
             del sys.modules[name]
             raise InputError(f"the method file {path} fails: {type(error).__name__}: {error}") from error

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from beamwood.errors import InputError, nearest
+from beamwood.errors import InputError, NotInstalledError, nearest
+from beamwood.extras import asking_for, is_installed, not_installed
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.options import with_budget
 from beamwood.fitting.plan import Facts
@@ -44,12 +45,14 @@ class Fitted:
 class Needs:
     """What a method asks of its surroundings.
 
-    `steps`: it trains by steps, so it takes a run folder, a time limit and resume. `users`: it knows the users of
+    `steps`: it trains by steps, so it needs torch and takes a run folder, a time limit and resume; `unless` names the
+    setting with which it does not. `users`: it knows the users of
     training alone, always (True) or where a setting has one of the words. `time`: the log has times. `columns`: the
     settings that name columns, and of which table. `fitted`: the fitted models that it goes on from.
     """
 
     steps: bool = False
+    unless: str | None = None
     users: bool | Mapping[str, tuple[str, ...]] = False
     time: bool = False
     columns: Mapping[str, Table] = field(default_factory=dict)
@@ -59,6 +62,10 @@ class Needs:
     def alone(self) -> bool:
         """Is it fitted from a split and nothing else?"""
         return not any(each.required for each in self.fitted)
+
+    def trains(self, config: Settings) -> bool:
+        """Does a configuration train by steps?"""
+        return self.steps and (self.unless is None or config.flat()[self.unless] is None)
 
     def knows_users(self, config: Settings) -> bool:
         """Does a configuration know the users of training alone?"""
@@ -111,6 +118,7 @@ class Method:
             raise InputError(f"the method {self.name} needs either fit or build; give one of the two")
         known = self.Config.names()
         named = [*self.needs.columns, *(each.setting for each in self.needs.fitted)]
+        named += [] if self.needs.unless is None else [self.needs.unless]
         for name in [*named, *(self.needs.users if isinstance(self.needs.users, Mapping) else ())]:
             if name not in known:
                 raise InputError(f"the method {self.name} needs '{name}', which is none of its settings")
@@ -144,17 +152,32 @@ class Method:
             raise InputError(f"the method {self.name} has no preset '{preset}'{known}")
         return configured(self.Config, config, {} if preset is None else self.presets[preset])
 
+    def check_installed(self, config: Settings | None = None) -> None:
+        """Raise `NotInstalledError` where it trains with these settings (None: its defaults), and torch is missing."""
+        if not self.needs.trains(config or self.Config()) or is_installed("train"):
+            return
+        from beamwood.methods import counting
+
+        missing = not_installed(f"method={self.name}", "torch")
+        raise NotInstalledError(f"{missing}; or choose one that only counts: {', '.join(counting())}")
+
     def fitted(self, split: Split, config: Any = None, *, preset: str | None = None, **options: Any) -> Retriever:
         """Fit it on a split; `options` are those of `TrainOptions`, and its own.
 
-        Errors: `InputError` on settings and options that it lacks, users that it cannot know, a log without times.
+        Errors: `InputError` on settings and options that it lacks, users that it cannot know, a log without times;
+        `NotInstalledError` on what needs an extra that is missing.
         """
         check_split(split)
         config = self.configured(config, preset)
+        self.check_installed(config)
+        with asking_for(f"method={self.name}"):
+            return self._fitted(split, config, preset, options)
+
+    def _fitted(self, split: Split, config: Settings, preset: str | None, options: Mapping[str, Any]) -> Retriever:
         given = checked_options(self, options)
         self._check_needs(split, config)
         plan = config.plan(Facts.of(split.train))
-        if self.needs.steps and given.get("progress", True):
+        if self.needs.trains(config) and given.get("progress", True):
             _say(self.name, config, plan)
         if self.fit is not None:
             retriever = self.fit(split, plan, **(with_budget(given, self.name) if self.needs.steps else given))

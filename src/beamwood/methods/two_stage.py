@@ -21,11 +21,15 @@ class Config(StagesConfig):
 
 
 def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
-    """As `fit_stages`; `start.ranker` may name any method that counts."""
-    from beamwood.fitting.ranking.two_stage import fit_stages
-    from beamwood.methods import counting
+    """As `fit_stages`, or as `put_together` where `start.ranker` names a folder or a method that counts."""
+    if config.start.ranker is not None:
+        from beamwood.fitting.stages import put_together
+        from beamwood.methods import counting
 
-    return fit_stages(split, config, {} if config.start.ranker is None else counting(), **options)
+        return put_together(split, config, counting(), seed=options.get("seed", 0))
+    from beamwood.fitting.ranking.two_stage import fit_stages
+
+    return fit_stages(split, config, **options)
 
 
 # Appendix D.2: DIN's sizes, 60 negatives, the ranker's score alone; the study has 40, 80 and 120 candidates.
@@ -66,6 +70,7 @@ METHOD = Method(
     fit=fit,
     needs=Needs(
         steps=True,
+        unless="start.ranker",
         users={"model.kind": ("graphrec", "neumf")},
         columns={
             "model.item_columns": "items",

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 
 from beamwood.data.split import Split
-from beamwood.errors import InputError, TimeLimitError, nearest
+from beamwood.errors import InputError, NotInstalledError, TimeLimitError, nearest
 from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import VIEWS, PerQuery, evaluate_split
 from beamwood.evaluation.summary import as_document, compared, measure_tail
+from beamwood.extras import is_installed, not_installed
 from beamwood.methods import Method, check_split
 from beamwood.methods.sums import parts, sum_of
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
 
-__all__ = ["Comparison", "check_alone", "compare", "named_presets", "named_sums", "verdict"]
+__all__ = ["Comparison", "check_alone", "check_installed", "compare", "named_presets", "named_sums", "verdict"]
 
 
 @dataclass
@@ -119,6 +120,7 @@ def compare(
         raise InputError(
             "the split leaves 1 test user, of whom nothing can be tested; give more users or another --split"
         )
+    check_installed(sums, presets)
     on_tail = 0 if tail is None else _num_with_tail_label(split, tail)
     if tail is not None and on_tail < 2:
         say(f"--tail is left out: {on_tail} test users have a tail label, and a comparison needs 2; raise the share")
@@ -173,6 +175,17 @@ def check_alone(sums: Mapping[str, Sequence[Method]], split: str, presets: Mappi
                 f"{name} knows the users of training only, but --split users tests on others; use --split "
                 f"leave-one-out, time or boundary, or leave {name} out"
             )
+
+
+def check_installed(sums: Mapping[str, Sequence[Method]], presets: Mapping[str, str]) -> None:
+    """Raise `NotInstalledError` naming the methods that train where torch is missing, and those that do without."""
+    methods = {method.name: method for each in sums.values() for method in each}
+    trained = [n for n, method in methods.items() if method.needs.trains(method.configured(None, presets.get(n)))]
+    if not trained or is_installed("train"):
+        return
+    counting = [name for name, each in sums.items() if not any(method.name in trained for method in each)]
+    others = f"; or compare those that only count: --methods {','.join(counting)}" if len(counting) > 1 else ""
+    raise NotInstalledError(f"{not_installed('--methods ' + ','.join(trained), 'torch')}{others}")
 
 
 def _in_turn(

@@ -1,11 +1,37 @@
-"""Contract tests for whoever writes a part: inherit a class, name the part, and pytest finds what it owes."""
+"""Contract tests for whoever writes a part: inherit a class, name the part, and pytest finds what it owes.
+
+All need the extra `testing`; those of encoders, losses and terms need `train` too.
+"""
 
 from __future__ import annotations
 
-from beamwood.testing.encoders import EncoderContract
-from beamwood.testing.indexes import IndexContract
-from beamwood.testing.losses import LevelLossContract
-from beamwood.testing.methods import MethodContract
-from beamwood.testing.terms import TermContract
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from beamwood.extras import asking_for
+
+if TYPE_CHECKING:
+    from beamwood.testing.encoders import EncoderContract
+    from beamwood.testing.indexes import IndexContract
+    from beamwood.testing.losses import LevelLossContract
+    from beamwood.testing.methods import MethodContract
+    from beamwood.testing.terms import TermContract
 
 __all__ = ["EncoderContract", "IndexContract", "LevelLossContract", "MethodContract", "TermContract"]
+
+# Imported when it is first asked for: a counting method is tested without torch.
+_LATER = {
+    "EncoderContract": "beamwood.testing.encoders",
+    "IndexContract": "beamwood.testing.indexes",
+    "LevelLossContract": "beamwood.testing.losses",
+    "MethodContract": "beamwood.testing.methods",
+    "TermContract": "beamwood.testing.terms",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The contracts. Raises `NotInstalledError` where an extra that one needs is missing."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'beamwood.testing' has no attribute {name!r}; it has: {', '.join(__all__)}")
+    with asking_for(f"beamwood.testing.{name}"):
+        return vars(import_module(_LATER[name]))[name]

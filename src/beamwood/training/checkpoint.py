@@ -9,17 +9,20 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+from array_api_compat import is_torch_array
 from numpy.typing import NDArray
-from torch import Tensor
 
 from beamwood.artefact import read_artefact, write_artefact
 from beamwood.artefact.manifest import MANIFEST, SUFFIXES
 from beamwood.artefact.replace import recover
 from beamwood.errors import ArtefactError, InputError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 __all__ = [
     "check_replaceable",
@@ -131,7 +134,9 @@ def check_tensors(saved: dict[str, Any], expected: dict[str, Tensor]) -> None:
 
 def _encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     """JSON for everything but arrays; each object with a `$` key stands for what JSON lacks."""
-    if isinstance(value, Tensor):
+    if is_torch_array(value):
+        import torch
+
         tensor = value.detach().cpu()
         if tensor.dtype == torch.bfloat16:
             # numpy has no bfloat16: its bits travel as int16.
@@ -169,10 +174,11 @@ def _decode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     if len(value) != 1 or not (mark := next(iter(value))).startswith("$"):
         return {key: _decode(inner, arrays) for key, inner in value.items()}
     inner = value[mark]
-    if mark == "$tensor":
-        return torch.from_numpy(arrays[inner])
-    if mark == "$bfloat16":
-        return torch.from_numpy(arrays[inner]).view(torch.bfloat16)
+    if mark in ("$tensor", "$bfloat16"):
+        import torch
+
+        tensor = torch.from_numpy(arrays[inner])
+        return tensor if mark == "$tensor" else tensor.view(torch.bfloat16)
     if mark == "$array":
         return arrays[inner]
     if mark == "$dict":

@@ -6,9 +6,8 @@ Source: the two-stage bounds, section 4.2: TS trains on all data, H-TS on the pa
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -24,17 +23,16 @@ from beamwood.data.examples import Examples, windows
 from beamwood.data.features import encode_context
 from beamwood.data.split import Split
 from beamwood.data.untouched import Untouched
-from beamwood.errors import InputError, nearest
+from beamwood.errors import InputError
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import Choice, check_monitor, drawn
 from beamwood.fitting.columns import context_features, tensors
-from beamwood.fitting.fitted import fitted_alike
-from beamwood.fitting.options import Fit, TrainOptions, with_budget
+from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.ranking.pair_models import asked, build_pair_model, pair_scorer
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.ranking.stage_measure import StageMeasure
 from beamwood.fitting.run import SearchedTask, train
-from beamwood.fitting.stages import put_behind, stage_weights, staged
+from beamwood.fitting.stages import first_stage, stage_weights, staged
 from beamwood.models.pairs import Asked
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
@@ -244,25 +242,18 @@ def _blocks(lengths: NDArray[np.int64], at_a_time: int) -> Iterator[NDArray[np.i
         start = max(stop, start + 1)
 
 
-def fit_stages(
-    split: Split, config: StagesConfig, counting: Mapping[str, Fit], **options: Unpack[TrainOptions]
-) -> Retriever:
-    """Train a ranker for the retriever in `start.retriever` (or take `start.ranker`) and put it behind it.
+def fit_stages(split: Split, config: StagesConfig, **options: Unpack[TrainOptions]) -> Retriever:
+    """Train a ranker for the retriever in `start.retriever` and put it behind it.
 
     The weights kept are those whose two stages together are best on `split.valid`, and so is the retriever's weight
     beside them (`choose.retriever_weight`). The largest weight tried leaves the retriever's own order but for
     candidates that it has a hundredth of a standard deviation apart: what is kept is not below that order there.
-    `start.ranker` may be one of `counting`, which is fitted then. `time_limit` in seconds covers the searches for
+    `time_limit` in seconds covers the searches for
     validation users and training histories too; what does not fit is cut, and said in `training.left_out`.
     Errors: `InputError` without a retriever, on one fitted on another log or split (it may have seen the test users),
     on one that brings no target.
     """
-    if config.start.retriever is None:
-        raise InputError("two_stage needs a fitted retriever; give its folder with --retriever")
-    first, seed = fitted_alike(config.start.retriever, split), options.get("seed", 0)
-    if config.start.ranker is not None:
-        second = _second(config.start.ranker, split, config, counting)
-        return put_behind(first, second, split, config, seed=seed)
+    first, seed = first_stage(split, config), options.get("seed", 0)
     if config.model.context_columns and (config.examples.horizon != 1 or config.examples.num_targets > 1):
         raise InputError(
             "model.context_columns needs examples.horizon=1 and examples.num_targets=1: the context belongs to the "
@@ -281,18 +272,6 @@ def fit_stages(
         budget=Budget.of(options["time_limit"]),
     )
     return _trained(task, first, split, config, measure, **options)
-
-
-def _second(ranker: str, split: Split, config: StagesConfig, counting: Mapping[str, Fit]) -> Retriever:
-    """What `start.ranker` names."""
-    check_monitor(config.choose.monitor)
-    if ranker in counting:
-        return counting[ranker](split)
-    if ranker.isidentifier() and not os.path.exists(ranker):
-        raise InputError(
-            f"start.ranker={ranker!r} is neither a folder nor a method that counts{nearest(ranker, counting)}"
-        )
-    return fitted_alike(ranker, split)
 
 
 def _trained(

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from beamwood.errors import ArtefactError, NotInstalledError
+from beamwood.errors import ArtefactError
+from beamwood.extras import asking_for
 from beamwood.kernels.arrays import check_integers
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
@@ -98,10 +99,9 @@ class HnswIndex:
 
 def _empty(width: int) -> Any:
     """A graph without items."""
-    try:
+    with asking_for("index=hnsw"):
         import faiss
-    except ImportError:
-        raise NotInstalledError("index='hnsw' needs faiss; install it with: pip install 'beamwood[ann]'") from None
+
     return faiss.IndexHNSWFlat(width, _LINKS, faiss.METRIC_INNER_PRODUCT)
 
 

@@ -1,0 +1,62 @@
+"""What the extras of the package bring, and what is said where one is missing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from beamwood.errors import NotInstalledError
+
+__all__ = ["EXTRAS", "Extra", "asking_for", "install", "is_installed", "not_installed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """`modules`: what is imported, by the name of what installs it; `gives`: what cannot be done without."""
+
+    modules: dict[str, str]
+    gives: str
+
+
+EXTRAS = {
+    "train": Extra({"torch": "torch"}, "methods that train: trees, sequences, towers, rankers"),
+    "ann": Extra({"faiss": "faiss-cpu"}, "model.index=hnsw: approximate search over item vectors"),
+    "testing": Extra({"pytest": "pytest"}, "beamwood.testing: contract tests for parts of your own"),
+}
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra."""
+    return f'pip install "beamwood[{extra}]"'
+
+
+def is_installed(extra: str) -> bool:
+    """Is all of an extra there? Nothing is imported."""
+    return all(_is_there(module) for module in EXTRAS[extra].modules)
+
+
+def not_installed(what: str, module: str) -> NotInstalledError:
+    """The error of something that needs a module, with the command that installs it."""
+    extra = next(name for name, extra in EXTRAS.items() if module in extra.modules)
+    return NotInstalledError(f"{what}: {module} is not installed; install it with: {install(extra)}")
+
+
+@contextmanager
+def asking_for(what: str) -> Iterator[None]:
+    """Within it, the import of a module that an extra brings raises `NotInstalledError` where it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if not any(missing in extra.modules for extra in EXTRAS.values()):
+            raise
+        raise not_installed(what, missing) from error
+
+
+def _is_there(module: str) -> bool:
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    return find_spec(module) is not None

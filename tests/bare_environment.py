@@ -1,0 +1,107 @@
+"""A virtual environment of a package's core dependencies and nothing else, out of what is installed here, offline."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+import venv
+from dataclasses import dataclass
+from importlib.metadata import distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+COMMANDS = """
+import contextlib, io, json, sys
+from beamwood.cli.main import main
+done = []
+for command in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main(command)
+    done.append((code, out.getvalue(), err.getvalue()))
+assert "torch" not in sys.modules
+print(json.dumps(done))
+"""
+
+
+@dataclass(frozen=True)
+class Bare:
+    """An environment, and how to run things in it."""
+
+    folder: Path
+
+    @property
+    def python(self):
+        return self.folder / "bin" / "python"
+
+    def run(self, *arguments, asked=None):
+        """Run its Python; returns stdout."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "BEAMWOOD"))}
+        done = subprocess.run(
+            [self.python, *map(str, arguments)],
+            env=environment | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+            cwd=self.folder,
+            input=asked,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def beamwood(self, *commands):
+        """Run command lines one after the other in one process; returns (exit code, stdout, stderr) of each."""
+        asked = json.dumps([[str(part) for part in command] for command in commands])
+        return [tuple(done) for done in json.loads(self.run("-c", COMMANDS, asked=asked))]
+
+    def install(self, wheel):
+        """Install a wheel by pip, and have pip check that all it asks for is there."""
+        pip = [sys.executable, "-m", "pip", "--python", self.python, "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", wheel], check=True)
+        subprocess.run([*pip, "check"], check=True)
+
+
+def bare_environment(folder, *, source=None, more=()):
+    """Make one of `dependencies` in pyproject.toml and what they need, by links; `source` is on its path.
+
+    `more` are further distributions to link.
+    """
+    venv.create(folder, symlinks=True)
+    bare = Bare(folder)
+    site = Path(bare.run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    for name in with_all_they_need([*core_dependencies(), *map(Requirement, more)]):
+        for top in tops(name):
+            if not (site / top.name).exists():
+                (site / top.name).symlink_to(top)
+    if source is not None:
+        (site / "source.pth").write_text(f"{source}\n")
+    bare.run("-c", "import importlib.util; assert importlib.util.find_spec('torch') is None")
+    return bare
+
+
+def core_dependencies():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [Requirement(line) for line in project["dependencies"]]
+
+
+def with_all_they_need(requirements):
+    """The names of the distributions, and of those that they need in turn."""
+    found, left = set(), list(requirements)
+    while left:
+        asked = left.pop()
+        if asked.marker is not None and not asked.marker.evaluate({"extra": ""}):
+            continue
+        if asked.name not in found:
+            found.add(asked.name)
+            left += [Requirement(line) for line in distribution(asked.name).requires or ()]
+    return found
+
+
+def tops(name):
+    """The files and folders in site-packages that a distribution brings."""
+    known = distribution(name)
+    assert known.files, f"{name} does not say what it brings"
+    parts = {file.parts[0] for file in known.files} - {"..", "__pycache__"}
+    return [Path(known.locate_file(part)) for part in sorted(parts)]
