@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test check lint types imports test-fast format native sanitize clean
+.PHONY: demo test check lint types imports test-fast format docs native sanitize clean
 
 demo: $(STAMP)
 	$(BIN)/beamwood demo --out runs/demo --overwrite
@@ -32,10 +32,14 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The site is build/docs/index.html.
+docs: $(STAMP)
+	$(BIN)/python -m sphinx -W --keep-going -b html -d build/doctrees docs build/docs
+
 $(STAMP): pyproject.toml constraints.txt $(shell find native -type f 2>/dev/null)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,docs]"
 	touch $@
 
 clean:

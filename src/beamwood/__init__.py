@@ -84,8 +84,8 @@ def fit(
     `method`: a name of `beamwood.methods.METHODS`, a `Method`, or a .py file that defines one. `config` is the method's
     own `Config` or a mapping of its settings, as {"loop.max_steps": 3000}, which win over those of its `preset`, such
     as "paper". In "dtr+cooccurrence" config, preset and options are the first's, and the second, which counts, goes
-    behind it with weights that validation users choose. Errors: `InputError` on what is no split, on a method, a
-    setting, a preset or an option that does not exist, and on values outside their bounds.
+    behind it with weights that validation users choose. Errors: `InputError` on what is no split; on a method, a
+    setting, a preset or an option that does not exist; on values outside their bounds.
     """
     sums = import_module("beamwood.methods.sums")
     first, *others = sums.parts(method)

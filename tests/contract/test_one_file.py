@@ -122,7 +122,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(path, log, tmp_path):
         assert np.array_equal(one[1], other[1]), one[0]
 
 
-def test_the_page_on_the_house_shows_the_files_as_they_are():
-    page = (Path(__file__).parents[2] / "docs" / "develop" / "architecture.md").read_text()
-    for name in ("last_taken", "bucket_index", "trend_term"):
-        assert (FILES[0].parent / f"{name}.py").read_text().strip() in page
+def test_the_page_on_adding_a_method_shows_the_files():
+    page = (Path(__file__).parents[2] / "docs" / "develop" / "add-a-method.md").read_text()
+    for path in FILES:
+        assert f"../../tests/one_file/{path.name}" in page

@@ -242,15 +242,26 @@ def test_ids_of_another_kind_do_not_match():
 
 
 def test_a_table_with_several_columns_of_ids():
-    several = pl.DataFrame({"item": range(4), "item_id": range(4)})
-    log = read_log(pl.DataFrame({"user": [1, 1, 2, 2], "item": [0, 1, 2, 3]}))
+    several = pl.DataFrame({"item": range(10, 14), "item_id": range(4)})
+    rows = {"uid": [1, 1, 2, 2], "asin": [0, 1, 2, 3]}
+    log = read_log(pl.DataFrame(rows))
     with pytest.raises(InputError, match="several columns for the item: item, item_id; choose one with --items-column"):
         Dataset.from_log(log, several)
     assert len(Dataset.from_log(log, several, item_column="item_id").items) == 4
     assert len(Dataset.from_log(log, pl.DataFrame({"id": range(4), "item": range(4)})).items) == 4
-    users = pl.DataFrame({"user": [1, 2], "uid": [1, 2]})
-    with pytest.raises(InputError, match="several columns for the user: user, uid; keep one of them"):
+    users = pl.DataFrame({"user": [1, 2], "user_id": [1, 2]})
+    with pytest.raises(InputError, match="several columns for the user: user, user_id; keep one of them"):
         Dataset.from_log(log, user_table=users)
+
+
+def test_of_several_columns_of_ids_the_one_called_as_the_logs_counts():
+    log = read_log(pl.DataFrame({"user": [1, 1, 2, 2], "item_id": [0, 1, 2, 3]}))
+    several = pl.DataFrame({"asin": ["a", "b", "c", "d", "e"], "item_id": range(5)})
+    assert Dataset.from_log(log, several).items.ids.to_list() == [0, 1, 2, 3, 4]
+    with pytest.raises(InputError, match="not of type Int64"):
+        Dataset.from_log(log, several, item_column="asin")
+    users = pl.DataFrame({"uid": ["x", "y"], "user": [1, 2], "age": [30, 40]})
+    assert Dataset.from_log(log, user_table=users).user_table["age"].to_list() == [30, 40]
 
 
 def with_items_of(listed):

@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,7 +12,7 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import ArtefactError, InputError
 from beamwood.fitting.settings import Settings
-from beamwood.methods import METHODS, Method, Needs, counting, load_method, table, with_option
+from beamwood.methods import METHODS, Method, Needs, counting, load_method, with_option
 from beamwood.training.run_folder import RunFolder
 from cli_cases import beamwood as command
 
@@ -243,14 +242,3 @@ def test_what_follows_from_needs():
         assert method.name == name
         assert method.Config().given == frozenset()
         assert method.Config().flat() == method.Config(**method.Config().flat()).flat() or name == "two_stage"
-
-
-def test_the_readme_has_the_methods():
-    assert table() in (Path(__file__).parents[2] / "README.md").read_text()
-
-
-def test_the_readmes_method_is_one(split, tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text(), re.DOTALL)
-    (block,) = (block for block in blocks if "METHOD = " in block)
-    (tmp_path / "mine.py").write_text(block)
-    assert len(beamwood.fit(split, tmp_path / "mine.py").recommend([[1, 2]], k=5).item_ids[0]) == 5

@@ -1,10 +1,10 @@
 """Put a finished folder in the place of another, so that a kill leaves the old or the new one whole.
 
-The new folder is made beside its destination under a temporary name and locked (`flock`) by the process that writes
-it, so that the next save can tell a killed one's leftovers from a live one's work. Replacing is the kernel's atomic
-exchange of two names (Linux `renameat2`). Where the file system lacks it, the old folder steps aside under a hidden
-name for the instant between two renames, and `recover`, which reading and saving call first, brings it back when a
-kill fell exactly there.
+The new folder is made beside its destination under a temporary name. The process that writes it holds a lock
+(`flock`), by which the next save tells a killed one's leftovers from a live one's work. Replacing is the kernel's
+atomic exchange of two names (Linux `renameat2`). Where the file system lacks it, the old folder steps aside under a
+hidden name for the instant between two renames. When a kill falls exactly there, `recover` brings it back, which
+reading and saving call first.
 """
 
 from __future__ import annotations

@@ -95,10 +95,10 @@ class Dataset:
     ) -> Dataset:
         """Sort a log into histories; `items` and `user_table` are tables (path or frame) or None.
 
-        The catalogue is the items of the log and, where given, of the table; `report` counts those that are in one
-        only, and those of the table that are left out because their ids are of another type than the log's. Users that
-        their table lacks have nulls there. Errors: one user only, an item of the log that the table lacks (unless
-        `unlisted="keep"`), repeated ids in a table, a table none of whose ids is of the log's type.
+        The catalogue is the items of the log and, where given, of the table. `report` counts those that are in one
+        only. It also counts those of the table that are left out, as their ids are of another type than the log's.
+        Users that their table lacks have nulls there. Errors: one user only; an item of the log that the table lacks,
+        unless `unlisted="keep"`; repeated ids in a table; a table none of whose ids is of the log's type.
         """
         if unlisted not in _UNLISTED:
             raise InputError(f"unlisted={unlisted!r} is unknown{nearest(str(unlisted), _UNLISTED)}")
@@ -108,7 +108,7 @@ class Dataset:
         users = Vocabulary.of(frame["user"])
         if len(users) < 2:
             raise InputError(f"{log.report.source} has {len(users)} user; splits and comparisons need at least two")
-        table = None if items is None else _read_table(items, item_column, frame["item"].dtype, "item")
+        table = None if items is None else _read_table(items, item_column, log, "item")
         ids = frame["item"].unique()
         catalogue = Vocabulary.of(ids if table is None else pl.concat([ids, table.frame["item"]]))
         report: dict[str, Any] = {"log": log.report.as_dict(), "users": len(users), "items": len(catalogue)}
@@ -120,7 +120,7 @@ class Dataset:
             report["items_of_another_type"] = len(table.strange)
         people = None
         if user_table is not None:
-            listed = _read_table(user_table, None, frame["user"].dtype, "user")
+            listed = _read_table(user_table, None, log, "user")
             people = pl.DataFrame({"user": users.ids}).join(listed.frame, on="user", how="left", maintain_order="left")
             report["users_not_in_table"] = int((~users.ids.is_in(listed.frame["user"].implode())).sum())
             report["users_of_another_type"] = len(listed.strange)
@@ -212,10 +212,14 @@ class _Table:
     strange: pl.Series
 
 
-def _read_table(source: Any, id_column: str | None, dtype: Any, role: Literal["item", "user"]) -> _Table:
-    """A table of items or users, the rows whose ids cannot be the log's left out."""
-    table = open_source(source)
+def _read_table(source: Any, id_column: str | None, log: Log, role: Literal["item", "user"]) -> _Table:
+    """A table of items or users, the rows whose ids cannot be the log's left out.
+
+    Where no column is named, the one that is called as the log's counts before other usual names.
+    """
+    table, dtype, own = open_source(source), log.frame[role].dtype, log.report.columns[role]
     present, name = table.column_names, table.name
+    id_column = own if id_column is None and own in present else id_column
     settled = "choose one with --items-column" if role == "item" else "keep one of them"
     column = find_column(role, id_column, present, name, also=("id",), fix=settled)
     if column is None:

@@ -47,8 +47,8 @@ class FeatureColumn(BaseModel):
     """How one column becomes numbers, learned from training data.
 
     "category": code 1 + the place in `values`, 0 for unknown or missing; a cell may hold several, joined with "|" or as
-    a list. "number": `(x - mean) / deviation`, within 10,000 of either sign, beside a mark that it is missing; truth
-    values, dates (in days) and times (in microseconds, UTC) are numbers too: `written` says so, and text of that form
+    a list. "number": `(x - mean) / deviation`, within 10,000 of either sign, beside a mark that it is missing. Truth
+    values, dates (in days) and times (in microseconds, UTC) are numbers too; `written` says so, and text of that form
     can stand for them. "vector": `width` numbers, over `deviation`, and a mark.
     """
 

@@ -35,8 +35,10 @@ _HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false
 
 @dataclass(frozen=True, slots=True)
 class ReadReport:
-    """What was read: rows of the source, which column served as what, rows that repeat another (kept), what orders a
-    history, what the weights did, how many rows had too small a weight (left out), and what else to look at.
+    """What was read: rows of the source, and which column served as what.
+
+    `duplicates` repeat another row and are kept; `time` says what orders a history, `weight` what the weights did.
+    `below_min_weight` rows had too small a weight and are left out; `notes`: what else to look at.
     """
 
     source: str
@@ -77,11 +79,11 @@ class Log:
 def read_log(source: Any, *, columns: ColumnNames | None = None, min_weight: float | None = None) -> Log:
     """Read a log from a file, a pandas or Polars frame, or an Arrow table; see `open_source`.
 
-    `columns.boundary` names a column that says which rows are a user's history (true, 1, "history", "train") and which
-    the future to be predicted (false, 0, "future", "test"). `min_weight` keeps the rows of at least that weight, such
-    as ratings from 4; without it weights are not read and each row counts once. Errors: `InputError` naming the file,
-    the column, how many rows and the fix: columns that are missing or ambiguous, no rows, null ids, times, weights or
-    boundaries that cannot be read.
+    `columns.boundary` names a column that says which rows are a user's history (true, 1, "history", "train"). The
+    others are the future to be predicted (false, 0, "future", "test"). `min_weight` keeps the rows of at least that
+    weight, such as ratings from 4; without it weights are not read and each row counts once. Errors: `InputError`
+    naming the file, the column, how many rows and the fix: columns that are missing or ambiguous, no rows, null ids,
+    times, weights or boundaries that cannot be read.
     """
     table, columns = open_source(source), ColumnNames() if columns is None else columns
     if not isinstance(columns, ColumnNames):

@@ -73,8 +73,8 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
     """80 % of users train, 10 % validate, 10 % test; of the latter the first half asks for the second.
 
     `p = default_rng(seed).permutation(sorted user ids)`, cut at `int(.8 n)` and `int(.9 n)`. A query's history is the
-    last `history_length` items of the first half (`n // 2` events, or the rows that the boundary column calls
-    history), its labels the set of the rest, its seen items the whole first half. Source: DTR, section 6.1.
+    last `history_length` items of the first half. That half is `n // 2` events, or what the boundary column calls
+    history. The labels are the set of the rest, and seen items the whole first half. Source: DTR, section 6.1.
     """
     _check(dataset, seed)
     if not isinstance(history_length, int | np.integer) or history_length < 1:

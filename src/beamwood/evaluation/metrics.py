@@ -2,8 +2,8 @@
 
 Shape legend: B queries of a batch, K places of a ranked list, N items, k the cut, k <= K.
 
-For a query with the set of labels G (|G| >= 1) and the places 1..k of its list, rel_r = 1 where place r holds an
-item of G that no earlier place held, h = sum of rel_r for r <= k:
+A query has the set of labels G (|G| >= 1) and a list with places 1..k. Of these, rel_r = 1 where place r holds an
+item of G that no earlier place held. Hits h are the sum of rel_r for r <= k:
 
     precision@k = h / k              recall@k = h / |G|           f@k = 2 h / (k + |G|)
     hit_rate@k  = 1 if h > 0         mrr@k = 1 / min{r: rel_r}, 0 without a hit

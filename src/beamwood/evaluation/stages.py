@@ -48,8 +48,8 @@ class StagesAtCut:
     `rank_error`: share of the retrieved labels that the ranker leaves below place k. `total_error = miss + rank_error
     (1 - miss)`. `retriever_error`: the same of the retriever's own order, without a ranker. `one_stage_error`: the
     ranker's over the whole catalogue, on some of the queries; `two_stages_better` where the total on the same queries
-    is no larger, which is where their miss rate is at most `bound = (one_stage - rank_error) / (1 - rank_error)`,
-    None where the rank error is 1 and the miss rate does not matter.
+    is no larger. That is where their miss rate is at most `bound = (one_stage - rank_error) / (1 - rank_error)`. Where
+    the rank error is 1 the miss rate does not matter, and both are None.
     """
 
     k: int

@@ -30,8 +30,10 @@ def attention_weights(
     """Weights [G, M, L] of each node for each history entry, 0 where `present_GL` is false.
 
     `act(weight_out . act(weight_in [a; a * w; w] + bias_in) + bias_out)`, `weight_in` [A, 3 D], `weight_out` [1, A],
-    `bias_out` [1], `slope_in` [A], `slope_out` [1]. float32 on the CPU takes the native kernel, which keeps nothing of
-    size G M L A and computes the hidden layer again in backward; its results do not depend on the number of threads.
+    `bias_out` [1], `slope_in` [A], `slope_out` [1].
+
+    In float32 on the CPU it takes the native kernel, which keeps nothing of size G M L A and computes the hidden layer
+    again in backward. Its results do not depend on the number of threads.
     Anything else takes the torch form. Raises `InputError` on shapes that do not fit. Source: DTR, equation 2.
     """
     inputs = (a_GLD, w_GMD, present_GL, weight_in, bias_in, slope_in, weight_out, bias_out, slope_out)

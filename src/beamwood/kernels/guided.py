@@ -112,8 +112,10 @@ def _predict(
 
 @dataclass(frozen=True, slots=True)
 class GuidedMove:
-    """What a move of GuidedRec descends: `loss`, the lists' mean `predicted` and `true` NDCG (NaN where it is not asked
-    for), and the gradients `d_scores_BK` and `d_weights`, None where they are not asked for."""
+    """What a move of GuidedRec descends: `loss`, and the lists' mean `predicted` and `true` NDCG.
+
+    What is not asked for is NaN, and None of the gradients `d_scores_BK` and `d_weights`.
+    """
 
     loss: float
     predicted: float

@@ -2,8 +2,8 @@
 
 Shape legend: B rows (a target at one level of one search), M rivals a row: the candidates other than the target.
 With `g = f_v - (K-th largest candidate)` a target is lost where `g < 0`. Each loss here is at least A(g) of its own A,
-for K >= 2; for K = 1 the paper's examples 1 and 3 fail where the target is the best candidate, since g is 0 then and
-the loss may be less than A(0). Source: two-stage bounds, equation 5 and appendix A.
+for K >= 2. For K = 1 the paper's examples 1 and 3 fail where the target is the best candidate: g is 0 there, and the
+loss may be less than A(0). Source: two-stage bounds, equation 5 and appendix A.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ __all__ = [
     "counting",
     "every",
     "load_method",
-    "table",
     "with_option",
 ]
 
@@ -95,12 +94,6 @@ def counting() -> dict[str, Callable[..., Retriever]]:
 def with_option(option: str) -> list[str]:
     """The methods that take an option of the command line for fitted folders, such as --from."""
     return [name for name in METHODS if any(each.option == option for each in load_method(name).needs.fitted)]
-
-
-def table() -> str:
-    """The methods and what they are, as Markdown: the README's table."""
-    rows = [f"| `{name}` | {load_method(name).summary} |" for name in METHODS]
-    return "\n".join(["| name | what it is |", "| --- | --- |", *rows])
 
 
 def _fit(name: str, split: Any, **options: Any) -> Retriever:

@@ -3,10 +3,12 @@
 Shape legend: B rows, L history length, M nodes a row, D width, A attention hidden width, T windows, F first MLP width,
 V nodes of the tree, n nodes of a level.
 
-The score is that of `kernels.din.DinWeights`, computed so that it costs least (all of it exact):
-- an attention weight depends on the pair (history node, node) alone, so on a level with few nodes all n * n weights
-  are computed once and looked up;
-- the first MLP layer is linear in the window sums, so `W [z_1; ..; z_T; w] = sum_l weight_l (W_t(l) a_l) + W_w w`.
+The score is that of `kernels.din.DinWeights`, computed exactly and at the least cost.
+
+- An attention weight depends on the pair (history node, node) alone. On a level with few nodes all n * n weights are
+  computed once and looked up.
+- The first MLP layer is linear in the window sums, so `W [z_1; ..; z_T; w] = sum_l weight_l (W_t(l) a_l) + W_w w`.
+
 Source: DTR, section 3.2.2, equations 1-5.
 """
 

@@ -28,7 +28,7 @@ class PlainEncoder:
 
     "items.weight" [N, D] is what histories are read with, "outputs.weight" (where there is one) what is searched.
     `sizes`: the encoder's own. Raises `ArtefactError` where an array is missing, one too many, of another shape than
-    the sizes demand, or not finite, and `ValueError` on sizes that the encoder does not have.
+    the sizes demand, or not finite. Raises `ValueError` on sizes that the encoder does not have.
     """
 
     def __init__(

@@ -109,8 +109,8 @@ def compare(
 
     `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's.
     `time_limit` in seconds is each method's own, and a method that needs more is left out; `tail`: also on labels that
-    this rule calls rare; `say` hears what is done. Errors: `InputError` on fewer than two methods, on one that cannot
-    be fitted by itself or on this split, and where fewer than two test users are left.
+    this rule calls rare; `say` hears what is done. Errors: `InputError` on fewer than two methods; on one that
+    cannot be fitted by itself or on this split; where fewer than two test users are left.
     """
     check_split(split)
     sums = named_sums(methods)

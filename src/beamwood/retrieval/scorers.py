@@ -82,7 +82,7 @@ class PlainScorer:
     """A fitted score of plain arrays: the tables of users and items, and the parameters by name.
 
     Raises `ArtefactError` where an array is missing, one too many, of another shape than the others demand, or not
-    finite, and `ValueError` on a configuration that the score does not have.
+    finite. Raises `ValueError` on a configuration that the score does not have.
     """
 
     def __init__(self, score: PairScore, config: dict[str, Any], arrays: Arrays) -> None:

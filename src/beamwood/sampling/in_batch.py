@@ -5,10 +5,10 @@ Shape legend: B pairs of a batch, C candidates shared by the batch's users, N it
 A sampler names the candidates to encode, and then gives the loss of each pair against them,
 `loss = -s+ + log(exp(s+) + sum over c of weight_c exp(s_c))`. Drawing with replacement is a weight that counts.
 
-Other samplers return ids and their log q, and know neither scores nor loss. These return the loss on purpose: BIR and
-XIR draw by the scores themselves, a set for each user, so that ids and log q would be matrices of the scores' size; one
-pass that draws, takes the softmax and leaves the gradient in the scores' place costs less than half of draws and loss
-apart (`benchmarks/results/in_batch.md`). The others share the form, so that a method has one kind to call.
+Other samplers return ids and their log q, and know neither scores nor loss. These return the loss on purpose. BIR and
+XIR draw by the scores themselves, a set for each user: ids and log q would be matrices of the scores' size. One pass
+draws, takes the softmax and leaves the gradient in the scores' place, at less than half the cost of draws and loss
+apart. The others share the form, so that a method has one kind to call.
 Source: XIR ("Cache-Augmented Inbatch Importance Resampling"), appendix A: lemma 3.1, theorems 3.1
 and 3.2.
 """

@@ -44,8 +44,9 @@ class LevelReport:
     """One level; what needs all its scores is None where it has more than 16,384 nodes.
 
     `recall`: share of the labels whose ancestor a beam of the model's width still holds; `lost`: share lost on this
-    level. `heap_violations`: share of the nodes whose score (a logit, or along a path a log-probability) is more than
-    `heap_tolerance` from the best of their children's plus the query's own constant, the median of these gaps.
+    level. `heap_violations`: share of the nodes whose score is more than `heap_tolerance` from the best of their
+    children's plus a constant. A score is a logit, or along a path a log-probability; the constant is the query's own,
+    the median of these gaps.
     `order_violations`: share of pairs of nodes that their own scores order otherwise than their best children's do.
     `calibration`: the report's `probability` of a node against the share of a query's labels below it, which is the
     probability that one target stands there; `calibration_error`: half the sum over bins of |predicted - observed|

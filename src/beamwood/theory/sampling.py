@@ -66,8 +66,8 @@ def largest_child_share(scores: Sequence[FloatArray]) -> list[FloatArray]:
 def path_bias_bound(epsilon: float, level: int) -> float:
     """How far q of a node on a level, 1 the first below the root, may be from the softmax of the level.
 
-    (j - 1) epsilon / (1 - epsilon), where exp(o) of each parent is proportional to the largest of its children and all
-    `largest_child_share` above the level are over 1 - epsilon. Source: DTR, proposition 5, equation 28.
+    It is (j - 1) epsilon / (1 - epsilon). Of each parent exp(o) has to be proportional to the largest of its children,
+    and all `largest_child_share` above the level have to be over 1 - epsilon. Source: DTR, proposition 5, equation 28.
     """
     if not 0 <= epsilon < 1 or level < 1:
         raise InputError(f"epsilon={epsilon} must be in [0, 1) and level={level} at least 1")
@@ -104,9 +104,10 @@ def resampling_bias_bound(
 
         e^s (Z_Bp sum_B e^s p - Z_B^2) / (m Z^3) + 2 max_B |p - p'| Z_Bp Z_B / (m (Z^2 + Z_Bp sum_B e^s p))
 
-    with Z, Z_B the sums of e^s over catalogue and batch, Z_Bp that of e^s / p over the batch, m draws, and what falls
-    faster than 1 / m left out. `batch_C`: the items that are drawn from, without the positive; the theorem takes their
-    sum for that of the catalogue's other items. Source: XIR, theorem 3.2, where the gradient of a score by itself is 1.
+    Z and Z_B are the sums of e^s over catalogue and batch, Z_Bp is that of e^s / p over the batch, m the draws. What
+    falls faster than 1 / m is left out. `batch_C`: the items that are drawn from, without the positive; the theorem
+    takes their sum for that of the catalogue's other items. Source: XIR, theorem 3.2, where the gradient of a score by
+    itself is 1.
     """
     top = scores_N.max()
     e_N = np.exp(scores_N.astype(float) - top)

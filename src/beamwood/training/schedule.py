@@ -15,9 +15,12 @@ __all__ = ["DTR_SCHEDULE", "Schedule"]
 class Schedule(BaseModel):
     """Linear warm-up to the optimiser's own rate, then a decay that never falls below `floor`.
 
-    With w = `warmup_steps`, d = `decay_steps` and step t = 1, 2, ...: the factor is t / w while t < w, afterwards 1
-    (`constant`), exp((w - t) / d) (`exponential`), (1 + cos(pi (t - w) / d)) / 2 (`cosine`) or 1 - (t - w) / d
-    (`linear`). For cosine and linear `decay_steps=None` is what remains of the run after the warm-up. `floor` is a
+    With w = `warmup_steps`, d = `decay_steps` and step t = 1, 2, ... the factor is t / w while t < w. Afterwards:
+
+        constant    1                              exponential   exp((w - t) / d)
+        cosine      (1 + cos(pi (t - w) / d)) / 2  linear        1 - (t - w) / d
+
+    For cosine and linear `decay_steps=None` is what remains of the run after the warm-up. `floor` is a
     learning rate, not a factor.
     """
 

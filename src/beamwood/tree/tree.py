@@ -1,7 +1,7 @@
 """The search tree: a permutation of items and arithmetic, no pointers.
 
 The root has R children, every other inner node B; all leaves lie on level H. Level j >= 1 has R * B^(j-1) nodes,
-numbered from 0 within the level, so the parent of node i is i // B and the ancestor of leaf l on level j is
+numbered from 0 within the level. The parent of node i is i // B, and the ancestor of leaf l on level j is
 l // B^(H-j). Level 0 is the root alone. An item is a leaf; an empty leaf (-1) is where a new item can go.
 
 Source: DTR, section 3.2.1 (complete B-ary tree, the case R = B); the free root keeps the slack small.

@@ -63,8 +63,8 @@ class Batch:
 class RetrievedTask(SearchedTask[Batch]):
     """Pairs of a history and what came soon after, with what the retriever brings for each where that matters.
 
-    Loss: softmax of the target among its negatives; drawn ones are corrected to stand for all that could have been
-    drawn (all items but the targets, or all that the user has not seen), the retriever's own stand for themselves.
+    Loss: softmax of the target among its negatives. Drawn ones are corrected to stand for all that could have been
+    drawn: all items but the targets, or all that the user has not seen. The retriever's own stand for themselves.
     """
 
     def __init__(self, train: Dataset, config: StagesConfig, retriever: Searcher) -> None:

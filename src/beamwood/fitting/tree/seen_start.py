@@ -33,10 +33,10 @@ def best_seen_start(
 
     `set_weight` sets it, and is left with the last that was tried.
 
-    It is judged by the metric of `monitor` with seen items kept, on 500 validation users, or on fewer where
-    these would take more than a tenth of what is left of `budget`. Learned from 0, it
-    takes more steps than a training of minutes has: on session logs a list of what was seen, and then what counting
-    says, is better than such a training.
+    It is judged by the metric of `monitor` with seen items kept, on 500 validation users. There are fewer where
+    these would take more than a tenth of what is left of `budget`. Learned from 0, it takes more steps than a training
+    of minutes has: on session logs a list of what was seen, and then what counting says, is better than such a
+    training.
     """
     name = f"{monitor.split('/')[-1].split('@')[0]}@{CUT}"
     judged = drawn(queries.take(np.flatnonzero(queries.labels.lengths > 0)), _USERS, seed=seed)

@@ -30,9 +30,10 @@ _GAIN, _WEIGHT, _FADE = 1.0, 0.3, 0.9
 
 
 class Lists(NamedTuple):
-    """Of each node the K nodes of its level that surrounded it most, `nodes` int32[V, K], and by how much they did so
-    more often than they are frequent, `lifts` float32[V, K]: the share of all that surrounded the node over the share
-    of all interactions; -1 and 0 where there are fewer. `totals` float32[C]: how much surrounded each leaf, which says
+    """Of each node the K nodes of its level that surrounded it most: `nodes` int32[V, K], and `lifts` float32[V, K].
+
+    A lift is the share of all that surrounded the node over the share of all interactions; -1 and 0 where there are
+    fewer neighbours. `totals` float32[C]: how much surrounded each leaf, which says
     what it weighs in its parents.
     """
 

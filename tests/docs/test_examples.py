@@ -1,0 +1,113 @@
+"""The examples of README and of the pages run as typed, on a small log, with less time than they say.
+
+Blocks of `sh` are commands, and those of `python` run one after the other. One that begins with `# file: NAME` is that
+file.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from beamwood.cli.commands import EXAMPLES
+from beamwood.data.synthetic import MarketConfig, make_market
+from cli_cases import beamwood
+from prose import fenced
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "lab")]
+RUNNING = [page for page in PAGES if any(block.language in ("sh", "python") for block in fenced(page.read_text()))]
+# What every change should run; the others take longer.
+SHORT = ("README.md", "first-answers.md", "columns.md", "add-a-method.md")
+# Trainings of moments: the limit of a command, and of a call in Python.
+LIMIT, SECONDS = "2s", "time_limit=2"
+
+
+@pytest.fixture(scope="session")
+def tables():
+    """A log and its items, as frames by file name."""
+    market = make_market(MarketConfig(num_users=160, num_items=80, min_events=8, max_events=24), seed=3)
+    # Times that compare between users, as those of a shop do.
+    times = 1_700_000_000 + pl.col("timestamp") * 3600 + pl.col("user_id") * 60
+    log = market.log.with_columns(times.alias("timestamp"), (pl.int_range(pl.len()) % 5 + 1).alias("rating"))
+    names = ["shoes", "hats", "coats"]
+    items = market.item_frame.select("item_id").with_columns(
+        pl.Series("category", [names[place % 3] for place in range(80)]),
+        pl.Series("price", [5 + place % 40 for place in range(80)]),
+    )
+    assert log.columns[:3] == ["user_id", "item_id", "timestamp"]
+    return {"log.csv": log, "items.csv": items}
+
+
+@pytest.fixture
+def folder(tables, tmp_path, monkeypatch):
+    for name, frame in tables.items():
+        frame.write_csv(tmp_path / name)
+    (tmp_path / "in-stock.txt").write_text("".join(f"{item}\n" for item in range(1, 30)))
+    (tmp_path / "users.txt").write_text("7\n9\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def commands(text):
+    """The commands of a block; what switches an environment on is for people."""
+    for line in text.splitlines():
+        line = line.partition("  #")[0].strip()
+        if line and not line.startswith((". ", "#")):
+            yield line
+
+
+def quick(words):
+    """A command with less time; one that may train and says no steps gets a limit."""
+    words = [LIMIT if before == "--time-limit" else word for before, word in zip(["", *words], words, strict=False)]
+    bounded = {"--time-limit", "loop.max_steps=40"} & set(words)
+    return words if bounded or words[0] not in ("fit", "compare") else [*words, "--time-limit", LIMIT]
+
+
+def run(command):
+    program, *words = shlex.split(command)
+    assert program == "beamwood", f"only beamwood is run: {command}"
+    assert beamwood(*quick(words)) == 0, command
+
+
+def parameters():
+    for page in RUNNING:
+        marks = () if page.name in SHORT else (pytest.mark.slow,)
+        yield pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
+
+
+@pytest.mark.parametrize("page", parameters())
+def test_the_examples_of_a_page_run(page, folder):
+    names = {"__name__": "__main__"}
+    for block in fenced(page.read_text()):
+        named = re.match(r"# file: (\S+)\n", block.text)
+        if block.language == "sh":
+            for command in commands(block.text):
+                run(command)
+        elif block.language == "python" and named:
+            (folder / named[1]).write_text(block.text)
+        elif block.language == "python":
+            code = re.sub(r"time_limit=\d+", SECONDS, block.text)
+            exec(compile(code, f"{page.name}:{block.line}", "exec"), names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["fit", "compare", "evaluate", "recommend", "inspect", "settings", "doctor"])
+def test_the_examples_of_help_run(command, folder):
+    if command in ("evaluate", "recommend", "inspect"):
+        run("beamwood fit log.csv --items items.csv --out runs/mine --time-limit 1m")
+    for example in EXAMPLES[command]:
+        run(example)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_that_do_not_run_are_marked_as_text(page):
+    """A block without a language would be neither run nor meant not to be."""
+    for block in fenced(page.read_text()):
+        known = ("sh", "python", "text", "toml", "")
+        assert block.language in known or block.language.startswith("{"), f"{page.name}:{block.line}"
+        if block.language in ("", "text") and page.name not in ("install.md", "tests.md"):
+            for line in commands(block.text):
+                assert not line.startswith("beamwood ") or " LOG " in line, f"{page.name}:{block.line} is not run"
