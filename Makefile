@@ -5,15 +5,30 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test check lint types imports test-fast format docs native sanitize clean
+.PHONY: demo test test-long check lint types imports report format docs native sanitize dist aarch64 browser emulators clean
+
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Debian's packages that tests run, where they may be installed; without them these tests are skipped and say so.
+define debian
+	@if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then echo "$(1): to be installed by root with apt-get"; \
+	else apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends $(1) \
+	> /dev/null || echo "$(1): could not be installed"; fi
+endef
 
 demo: $(STAMP)
 	$(BIN)/beamwood demo --out runs/demo --overwrite
 
-test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# A short form of every test.
+test: $(STAMP) browser
+	$(PYTEST) -m "not slow and not real_data"
 
-check: $(STAMP) lint types imports test-fast
+# The rest: long trainings, wheels, other processors, and real logs where they are.
+test-long: $(STAMP) browser emulators
+	-$(MAKE) aarch64
+	$(PYTEST) -m "slow or real_data"
+
+check: lint types imports report test
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -25,8 +40,9 @@ types: $(STAMP)
 imports: $(STAMP)
 	PYTHONPATH=src $(BIN)/lint-imports
 
-test-fast: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not real_data"
+# Tables are what their lines say, and no measured figure is typed.
+report: $(STAMP)
+	$(BIN)/python -m benchmarks report --check
 
 format: $(STAMP)
 	$(BIN)/ruff format .
@@ -36,24 +52,40 @@ format: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -b html -d build/doctrees docs build/docs
 
+# torch comes first, pinned: one that another package asks for would bring gigabytes of CUDA.
 $(STAMP): pyproject.toml constraints.txt $(shell find native -type f 2>/dev/null)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,docs]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
+browser:
+	$(if $(shell command -v chromium),,$(call debian,chromium))
+
+emulators:
+	$(if $(shell command -v qemu-aarch64),,$(call debian,qemu-user))
+	$(if $(shell command -v aarch64-linux-gnu-g++),,$(call debian,g++-aarch64-linux-gnu))
+	$(if $(shell command -v cmake),,$(call debian,cmake))
+
+# What is published: the sdist, and the wheel that is made of it.
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build
+
+# An aarch64 Python that runs beamwood under emulation, for the tests.
+aarch64: $(STAMP) emulators
+	native/aarch64.sh build/aarch64 $(BIN)/python
+
 clean:
-	rm -rf build .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # A development build: the module goes into src/beamwood, for use with PYTHONPATH=src.
 native: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt nanobind
 	cmake -S native -B build/native -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/src/beamwood
 	cmake --build build/native --parallel 2
 
 # The kernel tests under AddressSanitizer and UndefinedBehaviorSanitizer. Python itself is not built for the leak check.
 sanitize: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt nanobind
 	mkdir -p build/sanitized
 	cp -r src/beamwood build/sanitized/
 	cmake -S native -B build/sanitize -DCMAKE_BUILD_TYPE=Release -DBEAMWOOD_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/build/sanitized/beamwood

@@ -47,17 +47,6 @@ def timed(work: Callable[[], Any], *, repeats: int, warm: int = 1) -> dict[str, 
     }
 
 
-def timed_by_turns(works: dict[str, Callable[[], Any]], *, repeats: int) -> dict[str, float]:
-    """Median processor seconds of each of `works`, which take turns in this process."""
-    spent: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(repeats):
-        for name, work in works.items():
-            before = time.process_time()
-            work()
-            spent[name].append(time.process_time() - before)
-    return {name: statistics.median(times) for name, times in spent.items()}
-
-
 def in_process(function: Callable[..., Any], *args: Any, environment: dict[str, str] | None = None) -> Any:
     """`function(*args)` in a fresh process with `environment` added, so that peaks of memory do not mix."""
     before = dict(os.environ)

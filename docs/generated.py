@@ -1,6 +1,6 @@
 """What pages take from the program: methods and settings as tables, commands with their options, docstrings.
 
-`{methods}`, `{settings} NAME` and `{command} NAME` are directives of the pages.
+`{methods}`, `{extras}`, `{settings} NAME` and `{command} NAME` are directives of the pages.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from beamwood.cli.help import OptionLine, pages
 from beamwood.cli.settings import by_value
+from beamwood.extras import EXTRAS
 from beamwood.methods import METHODS, load_method
 
 
@@ -51,6 +52,13 @@ class Settings(Generated):
             return ["There is nothing to set."]
         head = "setting | default | what it is"
         return table(head + (" | in presets" if method.presets else ""), rows)
+
+
+class Extras(Generated):
+    """What each extra of the package gives."""
+
+    def lines(self) -> list[str]:
+        return table("extra | what it gives", [f"`{name}` | {extra.gives}" for name, extra in EXTRAS.items()])
 
 
 class Command(Generated):
@@ -123,6 +131,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.add_directive("methods", Methods)
     app.add_directive("settings", Settings)
+    app.add_directive("extras", Extras)
     app.add_directive("command", Command)
     app.connect("autodoc-process-docstring", _on_docstring)
     return {"parallel_read_safe": True}

@@ -7,6 +7,9 @@ import sys
 import tomllib
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.version import Version
+
 from beamwood.extras import EXTRAS
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +39,21 @@ def test_extras_are_those_of_the_project():
     assert set(declared) - {"dev", "docs"} == set(EXTRAS)
     for name, extra in EXTRAS.items():
         assert [re.split(r"[^A-Za-z0-9_-]", line)[0] for line in declared[name]] == list(extra.modules.values())
+
+
+def test_all_that_is_declared_is_pinned():
+    """`make` installs what was tested, on every machine."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    pinned = {name: Version(version) for name, version in (line.split("==") for line in lines)}
+    asked = {each.name: each for each in map(Requirement, declared) if each.name != "beamwood"}
+    assert asked.keys() == pinned.keys()
+    for name, requirement in asked.items():
+        assert requirement.specifier.contains(pinned[name])
 
 
 def test_nothing_is_declared_twice():

@@ -24,6 +24,9 @@ class Extra:
 EXTRAS = {
     "train": Extra({"torch": "torch"}, "methods that train: trees, sequences, towers, rankers"),
     "ann": Extra({"faiss": "faiss-cpu"}, "model.index=hnsw: approximate search over item vectors"),
+    "docs": Extra(
+        {"furo": "furo", "myst_parser": "myst-parser", "sphinx": "sphinx"}, "make docs: the documentation site"
+    ),
     "testing": Extra({"pytest": "pytest"}, "beamwood.testing: contract tests for parts of your own"),
 }
 

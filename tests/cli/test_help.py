@@ -82,6 +82,7 @@ def test_what_is_required_and_what_is_the_default_is_said(capsys):
     assert PAGES["fit"].usage == "beamwood fit LOG --out FOLDER [options]"
     assert PAGES["settings"].usage == "beamwood settings [METHOD] [options]"
     assert "[default: users]" in " ".join(shown(capsys, "fit", "--help"))
+    assert "[default: 0]" in " ".join(shown(capsys, "demo", "--help-all"))
 
 
 def test_without_a_command_there_is_help(capsys):

@@ -13,6 +13,7 @@ from beamwood.evaluation.significance import (
     holm,
     paired_bootstrap,
     paired_t,
+    t_interval,
     wilcoxon,
 )
 
@@ -29,6 +30,16 @@ def test_agrees_with_scipy():
     assert ours.mean == pytest.approx(a.mean())
 
 
+@given(st.lists(st.floats(-1, 1), min_size=3, max_size=40).filter(lambda values: np.std(values) > 1e-3))
+def test_students_interval_leaves_out_what_its_test_rules_out(values):
+    values = np.array(values)
+    interval = t_interval(values)
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    expected = stats.t.interval(0.95, len(values) - 1, loc=values.mean(), scale=error)
+    assert (interval.low, interval.high) == pytest.approx(expected, abs=1e-12)
+    assert (interval.low > 0 or interval.high < 0) == (paired_t(values) < 0.05)
+
+
 def test_the_interval_covers_as_often_as_it_says():
     rng = np.random.default_rng(1)
     covered = 0
@@ -36,6 +47,12 @@ def test_the_interval_covers_as_often_as_it_says():
         interval = bootstrap_interval(rng.exponential(1.0, 120), rng, level=0.9, num_resamples=300)
         covered += interval.low <= 1.0 <= interval.high
     assert 0.82 <= covered / 300 <= 0.95
+
+
+@pytest.mark.parametrize(("values", "level", "said"), [([1.0], 0.95, "at least 2"), ([1.0, 2.0], 1.0, "outside")])
+def test_students_interval_names_what_is_wrong(values, level, said):
+    with pytest.raises(InputError, match=said):
+        t_interval(np.array(values), level=level)
 
 
 def test_p_values_are_uniform_without_a_difference():

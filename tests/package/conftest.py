@@ -1,18 +1,47 @@
 """A market, folders that were fitted on it with torch, and installations without torch."""
 
+import fcntl
 import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from bare_environment import SOURCE, bare_environment
+from bare_environment import ROOT, SOURCE, bare_environment
 from beamwood.data.synthetic import MarketConfig, make_market
 from cli_cases import TINY, beamwood
 
-TRAINED = {
-    "dtr": TINY,
-    "two_tower": ["model.width=8", "loop.max_steps=6", "loop.evaluate_every=3"],
-    "sasrec": ["model.width=8", "loop.max_steps=6", "loop.evaluate_every=3"],
-}
+SHORT = ["loop.max_steps=6", "loop.evaluate_every=3", "model.width=8"]
+TRAINED = {"dtr": TINY, "two_tower": SHORT, "sasrec": SHORT}
+# What a checkout has besides what is in it.
+OWN = (
+    ".git",
+    ".venv",
+    ".*_cache",
+    ".hypothesis",
+    "__pycache__",
+    "build",
+    "dist",
+    "runs",
+    "shared",
+    "*.so",
+    "*.egg-info",
+)
+
+
+@dataclass(frozen=True)
+class Distributions:
+    """`held`: the files of the checkout; `rebuilt`: a wheel made of the sdist."""
+
+    held: set[str]
+    sdist: Path
+    wheel: Path
+    rebuilt: Path
 
 
 @pytest.fixture(scope="session")
@@ -35,14 +64,63 @@ def trained(market):
 
 
 @pytest.fixture(scope="session")
-def bare(tmp_path_factory):
-    """This source, with the core dependencies and pytest."""
+def distributions(tmp_path_factory):
+    """The sdist and the wheel of this source, and a wheel of the sdist."""
+    for module in ("build", "scikit_build_core", "nanobind"):
+        pytest.importorskip(module, reason=f"{module} is not installed (make installs it)")
+    if shutil.which("cmake") is None or shutil.which("c++") is None:
+        pytest.skip("no CMake or no C++ compiler, so the wheel would have no native core")
+    # Built once for all workers: the first to come builds, the others wait.
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    with (shared / "distributions.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = shared / "built"
+        if not (folder / "held.json").exists():
+            build_all(folder)
+    found = {name: next((folder / name).iterdir()) for name in ("sdist", "wheel", "rebuilt")}
+    return Distributions(set(json.loads((folder / "held.json").read_text())), **found)
+
+
+def build_all(folder):
+    """Build the three of a copy of the checkout, and note in `held.json` what that holds, when all is done."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT, folder / "tree", ignore=shutil.ignore_patterns(*OWN))
+    held = [str(path.relative_to(folder / "tree")) for path in (folder / "tree").rglob("*") if path.is_file()]
+    build(folder / "tree", "sdist", folder / "sdist")
+    build(folder / "tree", "wheel", folder / "wheel")
+    with tarfile.open(next((folder / "sdist").iterdir())) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    build(next((folder / "unpacked").iterdir()), "wheel", folder / "rebuilt")
+    (folder / "held.json").write_text(json.dumps(held))
+
+
+def build(source, kind, out):
+    """Make one distribution as `python -m build` does, with the tools that are installed."""
+    command = [sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", out, source]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="session")
+def wheel_installed(distributions, tmp_path_factory):
+    """The wheel as pip installs it, with the core dependencies, pytest and hypothesis."""
+    installed = bare_environment(tmp_path_factory.mktemp("installed"), more=["pytest", "hypothesis"])
+    installed.install(distributions.wheel)
+    return installed
+
+
+@pytest.fixture(scope="session", params=["source", pytest.param("wheel", marks=pytest.mark.slow)])
+def bare(request, tmp_path_factory):
+    """beamwood with the core dependencies and pytest: this source, or its wheel."""
+    if request.param == "wheel":
+        return request.getfixturevalue("wheel_installed")
     return bare_environment(tmp_path_factory.mktemp("bare"), source=SOURCE, more=["pytest"])
 
 
 @pytest.fixture
 def answers(capsys):
-    """What a folder recommends here, as JSON."""
+    """What a command that prints JSON says here."""
 
     def of(*asked):
         capsys.readouterr()

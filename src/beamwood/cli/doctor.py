@@ -19,7 +19,7 @@ LIBRARIES = ("numpy", "scipy", "polars", "pyarrow", "pydantic", "safetensors", "
 
 
 def doctor(json: o.Json = False) -> None:
-    """Show versions, extras that are missing, the kernels that are live, processors, memory and disk."""
+    """Show versions, extras that are missing, which kernels are live, processors, memory and disk."""
     from beamwood.kernels import live
 
     document = {

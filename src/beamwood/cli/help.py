@@ -94,7 +94,9 @@ def _options(command: Callable[..., None]) -> Iterator[OptionLine]:
         kind, info = get_args(hints[name])[:2]
         assert isinstance(info, ArgumentInfo | OptionInfo)
         required = parameter.default is inspect.Parameter.empty
-        default = None if required or parameter.default in (None, False) else str(parameter.default)
+        default = (
+            None if required or parameter.default is None or parameter.default is False else str(parameter.default)
+        )
         meaning = " ".join((info.help or "").split())
         if isinstance(info, ArgumentInfo):
             yield OptionLine(info.metavar or name.upper(), meaning, None, required)

@@ -25,6 +25,7 @@ __all__ = [
     "holm",
     "paired_bootstrap",
     "paired_t",
+    "t_interval",
     "wilcoxon",
 ]
 
@@ -70,6 +71,19 @@ def bootstrap_interval(
     means = _resampled_means(values, rng, num_resamples)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(values.mean()), float(low), float(high), level)
+
+
+def t_interval(values: FloatArray, *, level: float = 0.95) -> Interval:
+    """Student's interval of the mean of float[Q] values, which leaves out 0 where `paired_t` is below 1 - `level`.
+
+    Nothing is drawn, so that the same values give the same bounds everywhere.
+    """
+    values = _checked(values, least=2)
+    if not 0.0 < level < 1.0:
+        raise InputError(f"level={level} is outside (0, 1); 0.95 gives a 95 % interval")
+    mean, error = float(values.mean()), float(values.std(ddof=1)) / np.sqrt(len(values))
+    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
+    return Interval(mean, mean - half, mean + half, level)
 
 
 def paired_bootstrap(difference: FloatArray, rng: np.random.Generator, *, num_resamples: int = 2000) -> float:

@@ -261,7 +261,7 @@ class Xir:
     `loss = share * softmax(cache draws) + (1 - share) * softmax(batch draws)`; the cache (item ids, first uniform) is
     encoded anew at each step, with gradient. The next cache is drawn among the items drawn in this step, in proportion
     to how often they were: in this step (`cache_counts="step"`), or in all so far ("all", `occurrences` int64[N]). With
-    "all" a small cache feeds on itself until it holds a handful of items (benchmarks/results/in_batch.md). A state
+    "all" a small cache feeds on itself until it holds a handful of items (docs/lab/LOG.md). A state
     without the counts is an `ArtefactError`.
     """
 

@@ -66,7 +66,7 @@ def _similarity_width(config: TreeConfig, num_items: int, *, started: bool) -> i
 
 def _num_neighbours(config: TreeConfig, facts: Facts, *, started: bool) -> int:
     """The neighbours of a node: session logs and large catalogues need them, elsewhere they bring nothing
-    (benchmarks/results/tree_starts.md)."""
+    (docs/lab/LOG.md)."""
     given, num_items = config.model.num_neighbours, facts.num_items
     if not started:
         if given:

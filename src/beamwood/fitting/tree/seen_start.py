@@ -15,7 +15,7 @@ from beamwood.types import Searcher
 __all__ = ["best_seen_start"]
 
 # Logits, tried in this order while they get better. None is below 0: against what does not come again the weights learn
-# within hundreds of steps, and a start there left other weights behind (benchmarks/results/tree_starts.md).
+# within hundreds of steps, and a start there left other weights behind (docs/lab/LOG.md).
 _WEIGHTS = (8.0, 16.0, 32.0)
 _USERS, _FEWEST, _SHARE = 500, 32, 0.1
 

@@ -1,0 +1,123 @@
+"""Evidence as data: make the runs of the suite, render their tables, and check both.
+
+python -m benchmarks list [PATTERN ...]         what is made, missing, or of other settings than today
+python -m benchmarks run PATTERN ... | --all    make what is missing, one after another; resumes where it stopped
+python -m benchmarks report [--check]           render the tables of all pages; --check: say what is wrong instead
+python -m benchmarks verify NAME                make one run again and say whether it agrees with its line
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from beamwood.errors import InputError
+from benchmarks.bench import Bench, Place
+from benchmarks.origin import check_committed
+from benchmarks.pages import check, render
+from benchmarks.verify import agreement
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(bench: Bench, arguments: argparse.Namespace) -> int:
+    """Make what is missing; 1 where any run failed."""
+    if not arguments.patterns and not arguments.all:
+        raise InputError("run what? name runs or patterns, as main/ml1m, or give --all")
+    chosen = list(bench.suite) if arguments.all else bench.suite.matching(arguments.patterns)
+    wanted = bench.missing(chosen)
+    if arguments.stale:
+        wanted += bench.stale(chosen)
+    if bench.place.root == ROOT:
+        check_committed(ROOT)
+    failed = []
+    with bench.alone():
+        for number, each in enumerate(wanted, start=1):
+            print(f"{number} of {len(wanted)}: {each.name}", flush=True)
+            if not bench.in_process(each):
+                failed.append(each.name)
+    print(f"{len(wanted) - len(failed)} made, {len(failed)} failed: {', '.join(failed) or 'none'}")
+    return 1 if failed else 0
+
+
+def one(bench: Bench, arguments: argparse.Namespace) -> int:
+    """Make one run in this process."""
+    bench.make(bench.suite.find(arguments.name))
+    return 0
+
+
+def listed(bench: Bench, arguments: argparse.Namespace) -> int:
+    """Say what is made and what is not."""
+    chosen = bench.suite.matching(arguments.patterns) if arguments.patterns else list(bench.suite)
+    _missing, stale = set(bench.missing(chosen)), set(bench.stale(chosen))
+    for each in chosen:
+        line = bench.lines.get(each)
+        state = "missing" if line is None else "of other settings" if each in stale else "made"
+        print(f"{state:<18} {each.name}" + ("" if line is None else f"  {line.commit}  {line.date}"))
+    lines = [line for line in map(bench.lines.get, chosen) if line is not None]
+    hours = sum(sum(line.seconds.values()) - line.seconds.get("processor", 0) for line in lines) / 3600
+    made = f"{len(lines)} of {len(chosen)} made, {len(stale)} of other settings than today"
+    print(f"{made}; what is made took {hours:.1f} hours by the clock")
+    return 0
+
+
+def report(bench: Bench, arguments: argparse.Namespace) -> int:
+    """Render, or check: 1 where anything is wrong."""
+    if not arguments.check:
+        changed = [page.relative_to(bench.place.root).as_posix() for page in render(bench)]
+        print(f"{len(changed)} pages changed: {', '.join(changed) or 'none'}")
+        return 0
+    wrong = check(bench)
+    for each in wrong:
+        print(each)
+    print(f"{len(wrong)} things are wrong" if wrong else "every table is what its lines say, and no figure is typed")
+    return 1 if wrong else 0
+
+
+def verify(bench: Bench, arguments: argparse.Namespace) -> int:
+    """Make a run again; 1 where it does not agree."""
+    each = bench.suite.find(arguments.name)
+    with bench.alone():
+        said, agrees = agreement(bench, each)
+    print("\n".join(said))
+    return 0 if agrees else 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    for name, work in (("list", listed), ("run", run), ("one", one), ("report", report), ("verify", verify)):
+        command = commands.add_parser(name)
+        command.set_defaults(work=work)
+        command.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
+        if name in ("one", "verify"):
+            command.add_argument("name", help="topic/log/row/seed")
+        elif name == "report":
+            command.add_argument("--check", action="store_true")
+        else:
+            command.add_argument("patterns", nargs="*", help="names, their beginnings, or patterns as main/*/dtr/0")
+        if name == "run":
+            command.add_argument("--all", action="store_true")
+            command.add_argument("--stale", action="store_true", help="also what was made with other settings")
+    return parser
+
+
+def main() -> int:
+    """Errors that a person can mend are one line and exit 2."""
+    arguments = parser().parse_args()
+    try:
+        code: int = arguments.work(Bench(Place(arguments.root)), arguments)
+    except InputError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""Making runs: what is missing, one heavy job at a time, resumed where it was stopped, a line as each ends."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.artefact import read_manifest
+from beamwood.data.split import Split
+from beamwood.errors import InputError, nearest
+from beamwood.fitting.plan import Facts
+from benchmarks import origin
+from benchmarks.lines import Line, Lines
+from benchmarks.logs import data_folder, split_of
+from benchmarks.plans import plan_of
+from benchmarks.recipes import RECIPES, Job, Measured
+from benchmarks.suite import Row, Run, Suite
+
+__all__ = ["ONE_THREAD", "Bench", "Place"]
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A checkout: the suite, the committed lines, and `work`, where fitted models are kept and git looks away."""
+
+    root: Path
+
+    @property
+    def suite(self) -> Path:
+        return self.root / "benchmarks" / "suite.toml"
+
+    @property
+    def lines(self) -> Path:
+        return self.root / "benchmarks" / "runs"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "runs" / "benchmarks"
+
+
+class Bench:
+    """The suite at a place, and what has been made of it."""
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.suite, self.lines = place, Suite.read(place.suite), Lines(place.lines)
+
+    def missing(self, runs: Sequence[Run] | Suite) -> list[Run]:
+        """Those without a line, in the order of the suite."""
+        return [run for run in runs if self.lines.get(run) is None]
+
+    def stale(self, runs: Sequence[Run] | Suite) -> list[Run]:
+        """Those whose line was made with another recipe or resolved plan than the suite gives today."""
+        lines = ((run, self.lines.get(run)) for run in runs)
+        return [run for run, line in lines if line is not None and not line.is_planned(self.suite.row(run))]
+
+    def make(self, run: Run) -> None:
+        """Make a run in this process and append its line. Errors: its log is not there, and as its method's fit."""
+        split = self._split(run)
+        measured, row = self._measured(run, split, self.work(run)), self.suite.row(run)
+        keep = self.suite.topics[run.topic].keep
+        values = {name: column for name, column in measured.values.items() if name in keep}
+        self.lines.append(self._line(run, row, split, measured, bool(values)), values)
+
+    def again(self, run: Run) -> tuple[Measured, Mapping[str, NDArray[np.float64]]]:
+        """Make a run anew beside the one of its line, and drop what it fitted: what it measured now, and then."""
+        line = self.lines.get(run)
+        if line is None:
+            raise InputError(f"{run.name} has no line that could be verified; make it by `python -m benchmarks run`")
+        work = self.place.work / "verify" / run.name
+        shutil.rmtree(work, ignore_errors=True)
+        try:
+            return self._measured(run, self._split(run), work), self.lines.values(line)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def work(self, run: Run) -> Path:
+        """Where a run keeps its training and its fitted retriever."""
+        return self.place.work / run.name
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other runs of this checkout out. Errors: one is at work."""
+        self.place.work.mkdir(parents=True, exist_ok=True)
+        with open(self.place.work / "lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError("another run of this checkout is at work; wait for it or stop it") from error
+            yield
+
+    def in_process(self, run: Run) -> bool:
+        """Make a run in a process of its own, for its peak of memory and its limit; was it done?"""
+        limit = self.suite.row(run).limit
+        command = [sys.executable, "-m", "benchmarks", "one", run.name, "--root", str(self.place.root)]
+        process = subprocess.Popen(command, env=os.environ | ONE_THREAD)
+        try:
+            code = process.wait(timeout=limit)
+        except subprocess.TimeoutExpired:
+            print(f"{run.name}: stopped after {limit:g} seconds; it goes on from there when run again", flush=True)
+            code = _stopped(process)
+        except KeyboardInterrupt:
+            _stopped(process)
+            raise
+        self.lines = Lines(self.place.lines)
+        return code == 0
+
+    def _split(self, run: Run) -> Split:
+        return split_of(self.suite.logs[run.log], data_folder(self.place.root))
+
+    def _measured(self, run: Run, split: Split, work: Path) -> Measured:
+        row = self.suite.row(run)
+        if row.recipe not in RECIPES:
+            raise InputError(f"{run.name}: recipe='{row.recipe}' is unknown{nearest(row.recipe, RECIPES)}")
+        folders = {setting: self._fitted(other, split) for setting, other in self.suite.before(run).items()}
+        ks = tuple(self.suite.topics[run.topic].ks)
+        return RECIPES[row.recipe](Job(split, row, run.seed, ks, work, folders))
+
+    def _fitted(self, run: Run, split: Split) -> Path:
+        """The folder that a run left, made again where it is gone or of another plan."""
+        job = Job(split, self.suite.row(run), run.seed, (), self.work(run))
+        plan = self._plan(run, job.row, split)
+        if not _is_of(job.saved, plan):
+            print(f"{run.name} is fitted first: its folder is not there, or of other settings", flush=True)
+            shutil.rmtree(job.work, ignore_errors=True)
+            self._measured(run, split, job.work)
+            _mark(job.saved, plan)
+        return job.saved
+
+    def _plan(self, run: Run, row: Row, split: Split) -> dict[str, Any]:
+        return plan_of(row, self._names(run), Facts.of(split.train))
+
+    def _names(self, run: Run) -> dict[str, str]:
+        return {setting: other.name for setting, other in self.suite.before(run).items()}
+
+    def _line(self, run: Run, row: Row, split: Split, measured: Measured, has_values: bool) -> Line:
+        facts = Facts.of(split.train)
+        plan = plan_of(row, self._names(run), facts)
+        _mark(self.work(run) / "fitted", plan)
+        return Line(
+            name=run.name,
+            topic=run.topic,
+            log=run.log,
+            row=run.row,
+            seed=run.seed,
+            recipe=row.recipe,
+            arguments=row.model_dump(mode="json", exclude_defaults=True, exclude={"on", "logs", "title", "limit"}),
+            before=self._names(run),
+            commit=origin.commit(Path(__file__).parents[1]),
+            source=origin.source_digest(),
+            date=date.today().isoformat(),
+            versions=origin.versions(),
+            machine=origin.machine(),
+            data={"fingerprint": split.dataset.fingerprint(), "rows": len(split.dataset.histories.items)}
+            | {"users": len(split.dataset.users), "items": len(split.dataset.items), "split": split.rule},
+            facts={name: getattr(facts, name) for name in Facts.__dataclass_fields__},
+            plan=plan,
+            training=measured.training,
+            seconds={name: round(value, 1) for name, value in measured.seconds.items()},
+            peak_mib=origin.peak_mib(),
+            queries=measured.queries,
+            figures={name: round(value, 8) for name, value in measured.figures.items()},
+            values=f"{run.topic}/{run.log}-{run.row}-{run.seed}.npz" if has_values else None,
+        )
+
+
+def _is_of(folder: Path, plan: Mapping[str, Any]) -> bool:
+    """Does a folder hold a retriever of this plan?"""
+    try:
+        read_manifest(folder)
+        return bool(json.loads((folder.parent / "plan.json").read_text()) == json.loads(json.dumps(plan)))
+    except (OSError, ValueError):
+        return False
+
+
+def _mark(folder: Path, plan: Mapping[str, Any]) -> None:
+    """Say beside a folder which plan it is of."""
+    if folder.is_dir():
+        (folder.parent / "plan.json").write_text(json.dumps(plan))
+
+
+def _stopped(process: subprocess.Popen[bytes]) -> int:
+    process.send_signal(signal.SIGTERM)
+    try:
+        return process.wait(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

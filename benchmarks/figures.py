@@ -1,0 +1,17 @@
+"""How figures are written."""
+
+__all__ = ["number", "p_value"]
+
+
+def number(value: float, digits: int) -> str:
+    """With so many digits, thousands parted, and no zero before the point."""
+    text = f"{value:,.{digits}f}"
+    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+
+
+def p_value(p: float) -> str:
+    """Two digits, or a power of ten below a thousandth."""
+    if p >= 0.001:
+        return number(p, 2 if p >= 0.1 else 3)
+    digit, _, power = f"{p:.0e}".partition("e")
+    return f"{digit}e{int(power)}" if p > 0 else "0"

@@ -1,0 +1,60 @@
+"""Where the suite's logs are, and how each is read and split.
+
+They are research copies that this project does not ship: folders with `interactions.parquet`, and `items.parquet` where
+items have categories.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import beamwood
+from beamwood.data import ColumnNames
+from beamwood.data.split import SPLITS, Split
+from beamwood.errors import InputError, nearest
+from benchmarks.suite import LogEntry
+
+__all__ = ["READINGS", "data_folder", "split_of"]
+
+
+def data_folder(root: Path) -> Path:
+    """Where logs are: BEAMWOOD_DATA, else the folder shared/data beside the checkout."""
+    return Path(os.environ.get("BEAMWOOD_DATA") or root.parent / "shared" / "data")
+
+
+def split_of(entry: LogEntry, data: Path) -> Split:
+    """The log of an entry, read and split; every split has the seed 2026. Errors: the log is not there."""
+    folder = data / entry.folder
+    if not (folder / "interactions.parquet").is_file():
+        raise InputError(f"{folder} has no interactions.parquet; set BEAMWOOD_DATA to the folder that holds the logs")
+    if entry.reading not in READINGS:
+        raise InputError(f"reading='{entry.reading}' is unknown{nearest(entry.reading, READINGS)}")
+    if entry.split not in SPLITS:
+        raise InputError(f"split='{entry.split}' is unknown{nearest(entry.split, SPLITS)}")
+    source = READINGS[entry.reading](folder / "interactions.parquet")
+    log = beamwood.read_log(source, columns=ColumnNames(boundary=entry.boundary))
+    dataset = beamwood.Dataset.from_log(log, folder / "items.parquet" if entry.items else None)
+    return SPLITS[entry.split](dataset, seed=2026)
+
+
+def _plain(path: Path) -> Any:
+    return path
+
+
+def _liked(path: Path) -> Any:
+    """Ratings at or above their user's mean; a random fifth of each user's, drawn with seed 2026, tests."""
+    rated = pl.read_parquet(path).sort("user_id", "timestamp", "item_id")
+    liked = rated.filter(pl.col("rating") >= pl.col("rating").mean().over("user_id"))
+    order = pl.Series("order", np.random.default_rng(2026).random(len(liked)))
+    place = order.to_frame().with_columns(liked["user_id"]).select(pl.col("order").rank("ordinal").over("user_id"))
+    tests = place["order"] > 0.8 * liked.select(pl.len().over("user_id")).to_series()
+    return liked.select("user_id", "item_id", "timestamp").with_columns(part=(~tests).cast(pl.Int8))
+
+
+READINGS: dict[str, Callable[[Path], Any]] = {"plain": _plain, "liked": _liked}

@@ -1,0 +1,82 @@
+"""What a run was made with: the commit and digest of the source, the versions, the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import beamwood
+from beamwood.errors import InputError
+from beamwood.kernels import live
+
+__all__ = ["check_committed", "commit", "machine", "peak_mib", "source_digest", "versions"]
+
+_MEASURED = ("src/beamwood", "native")
+_LIBRARIES = ("numpy", "scipy", "torch", "polars")
+
+
+def commit(root: Path) -> str | None:
+    """The last commit that changed what is measured, the package and its native core; None outside a checkout."""
+    found = _git(root, "log", "-1", "--format=%h", "--abbrev=9", "--", *_MEASURED)
+    return found or None
+
+
+def check_committed(root: Path) -> None:
+    """Errors: the package has changes that no commit holds, so that no line could say what it measured."""
+    changed = _git(root, "status", "--porcelain", "--", *_MEASURED)
+    if changed:
+        first = changed.splitlines()[0].split()[-1]
+        raise InputError(f"{first} has changes that no commit holds; commit them, so that a line can name its source")
+
+
+def source_digest() -> str:
+    """The sha256 of the package's Python source, its first 12 digits: the same for the same code in any history."""
+    folder, digest = Path(beamwood.__file__).parent, hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def versions() -> dict[str, str]:
+    """Those of Python and of the libraries that compute."""
+    found = {"beamwood": beamwood.__version__, "python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """The processor, how many cores this process may use, its threads, and the kernels that run."""
+    kernels = live()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = int(os.environ.get("OMP_NUM_THREADS", 0)) or cores
+    shown = {"kernels": kernels["path"], "level": kernels["level"], "amx": kernels["amx"]}
+    return {"processor": _processor(), "cores": cores, "threads": threads} | shown
+
+
+def peak_mib() -> int:
+    """The most memory that this process has had."""
+    with open("/proc/self/status") as status:
+        kib = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+    return round(kib / 1024)
+
+
+def _processor() -> str:
+    with open("/proc/cpuinfo") as info:
+        return next((line.split(":", 1)[1].strip() for line in info if line.startswith("model name")), "unknown")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,206 @@
+"""The suite: which runs there are, as `suite.toml` names them.
+
+A topic is a table: rows (what is fitted) on logs, each with seeds. A run is one row on one log with one seed, and its
+name is `topic/log/row/seed`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from beamwood.errors import InputError, first_problem, nearest
+
+__all__ = ["Column", "LogEntry", "Row", "Run", "Suite", "Topic"]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LogEntry(_Entry):
+    """How a log is read and split: the folder, `reading` a name of `logs.READINGS`, the split of `beamwood.splits`."""
+
+    folder: str
+    title: str
+    reading: str = "plain"
+    split: str = "users"
+    items: bool = False
+    boundary: str | None = None
+
+
+class Row(_Entry):
+    """What is fitted, and by which recipe it is judged.
+
+    `start`: settings that name the folder of another row's fit, as {"start.folder": "sasrec"} or "main/dtr" of another
+    topic. `of`: the row whose saved folder is measured, for recipes that fit nothing. `same`: a row of another topic
+    whose lines are shown here too, so that nothing is run. `once`: nothing is drawn, so the first seed stands for all.
+    `on`: other settings on single logs. `logs`: those of the topic that the row is run on (None: all). `limit`: seconds
+    after which a run is stopped. A setting "null" is none, which TOML lacks.
+    """
+
+    title: str
+    recipe: str = "whole"
+    method: str | None = None
+    preset: str | None = None
+    settings: dict[str, Any] = {}
+    start: dict[str, str] = {}
+    of: str | None = None
+    same: str | None = None
+    once: bool = False
+    on: dict[str, dict[str, Any]] = {}
+    logs: list[str] | None = None
+    limit: float = Field(default=1200, gt=0)
+
+
+class Column(_Entry):
+    """A column of a topic's table: a figure of the lines, as "removed/f@20", its heading, and how it is written.
+
+    `interval`: with half of its 95 % interval; `test`: with the p-value of the paired test against the topic's row.
+    """
+
+    figure: str
+    heading: str
+    digits: int = 4
+    interval: bool = False
+    test: bool = False
+
+
+class Topic(_Entry):
+    """A table: its rows on its logs. `keep`: figures of which the value of each user is kept, for intervals and tests.
+
+    `seeds_of`: other seeds on single logs. `against`: the row that the others are tested with (None: the best one).
+    `judged`: the figures that verdicts are of.
+    """
+
+    title: str
+    logs: list[str]
+    seeds: list[int] = [0]
+    seeds_of: dict[str, list[int]] = {}
+    ks: list[int] = [20]
+    keep: list[str] = ["kept/f@20", "removed/f@20"]
+    columns: list[Column] = []
+    against: str | None = None
+    judged: list[str] = []
+    rows: dict[str, Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One row on one log with one seed."""
+
+    topic: str
+    log: str
+    row: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """`topic/log/row/seed`."""
+        return f"{self.topic}/{self.log}/{self.row}/{self.seed}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """All of `suite.toml`."""
+
+    logs: Mapping[str, LogEntry]
+    topics: Mapping[str, Topic]
+    _runs: dict[str, Run] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_runs", {run.name: run for run in self._expanded()})
+        for topic in self.topics:
+            self._check(topic)
+
+    @classmethod
+    def read(cls, path: Path) -> Suite:
+        """Errors: no such file, what is no TOML, unknown and missing keys, rows and logs that do not exist."""
+        try:
+            document = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}); run from the root of the checkout") from error
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"{path} is no TOML: {error}") from error
+        try:
+            logs = {name: LogEntry(**entry) for name, entry in document.get("logs", {}).items()}
+            topics = {name: Topic(**entry) for name, entry in document.get("topics", {}).items()}
+        except ValidationError as error:
+            raise InputError(f"{path}: {first_problem(error)}") from error
+        return cls(logs, topics)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs.values())
+
+    def row(self, run: Run) -> Row:
+        """What a run fits, its settings those of its log."""
+        row = self.topics[run.topic].rows[run.row]
+        settings = row.settings | row.on.get(run.log, {})
+        settings = {name: None if value == "null" else value for name, value in settings.items()}
+        return row.model_copy(update={"settings": settings})
+
+    def find(self, name: str) -> Run:
+        """The run of a name. Errors: none has it."""
+        if name not in self._runs:
+            raise InputError(f"run '{name}' is not in the suite{nearest(name, self._runs)}")
+        return self._runs[name]
+
+    def matching(self, patterns: Sequence[str]) -> list[Run]:
+        """The runs whose name matches a pattern, as "main/ml1m/*"; a part of a name stands for all below it."""
+        found = {}
+        for pattern in patterns:
+            own = [run for run in self if fnmatchcase(run.name, pattern) or run.name.startswith(f"{pattern}/")]
+            if not own:
+                raise InputError(f"no run matches '{pattern}'{nearest(pattern, [*self.topics, *self._runs])}")
+            found |= {run.name: run for run in own}
+        return list(found.values())
+
+    def behind(self, run: Run, named: str) -> Run:
+        """The run that a row names: "sasrec" of the same topic, "main/dtr" of another; on the same log."""
+        topic, _, row = named.rpartition("/")
+        for seed in (run.seed, 0):
+            name = Run(topic or run.topic, run.log, row, seed).name
+            if name in self._runs:
+                return self._runs[name]
+        raise InputError(f"{run.name} names '{named}', which is not run on {run.log}; name a row of the suite")
+
+    def shown(self, topic: str, log: str, row: str) -> list[Run]:
+        """The runs of a row of a table, by seed; of a row that is the `same` as another's, that one's."""
+        same = self.topics[topic].rows[row].same
+        if same is not None:
+            topic, _, row = same.rpartition("/")
+        return [run for run in self if (run.topic, run.log, run.row) == (topic, log, row)]
+
+    def before(self, run: Run) -> dict[str, Run]:
+        """The runs that must have left a folder first: by setting, and as "of" the one that is measured."""
+        row = self.row(run)
+        named = row.start | ({} if row.of is None else {"of": row.of})
+        return {setting: self.behind(run, name) for setting, name in named.items()}
+
+    def _expanded(self) -> Iterator[Run]:
+        for name, topic in self.topics.items():
+            for log in topic.logs:
+                for key, row in topic.rows.items():
+                    if row.same is None and (row.logs is None or log in row.logs):
+                        seeds = topic.seeds_of.get(log, topic.seeds)
+                        yield from (Run(name, log, key, seed) for seed in (seeds[:1] if row.once else seeds))
+
+    def _check(self, name: str) -> None:
+        topic = self.topics[name]
+        for log in (*topic.logs, *topic.seeds_of, *(log for row in topic.rows.values() for log in row.logs or ())):
+            if log not in self.logs:
+                raise InputError(f"topic {name}: log '{log}' is not among the logs{nearest(log, self.logs)}")
+        if topic.against is not None and topic.against not in topic.rows:
+            raise InputError(f"topic {name}: against='{topic.against}' is no row{nearest(topic.against, topic.rows)}")
+        for run in self:
+            if run.topic == name:
+                self.before(run)
+        for key, row in topic.rows.items():
+            if row.same is not None and not any(self.shown(name, log, key) for log in topic.logs):
+                raise InputError(f"topic {name}: row {key} is the same as '{row.same}', which is no row of the suite")

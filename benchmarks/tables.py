@@ -1,0 +1,141 @@
+"""Tables of the lines as Markdown. Nothing here judges: what is said of a table is selected by its tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from beamwood.errors import InputError, nearest
+from beamwood.methods import METHODS
+from benchmarks.bench import Bench
+from benchmarks.evidence import Evidence, gather, paired
+from benchmarks.figures import number, p_value
+from benchmarks.suite import Column, Topic
+from benchmarks.verdicts import verdict
+
+__all__ = ["names", "rendered"]
+
+MAIN = (
+    Column(figure="kept/f@20", heading="F@20, seen kept", interval=True),
+    Column(figure="removed/f@20", heading="F@20, seen removed", interval=True),
+    Column(figure="kept/ndcg@20", heading="NDCG@20, seen kept"),
+    Column(figure="removed/ndcg@20", heading="NDCG@20, seen removed"),
+)
+READ = "removed/f@20"
+README = ("cooccurrence", "ease", "two_tower", "sasrec", "dtr", "dtr+cooccurrence")
+EMPTY = "No run of the suite has been made for this table."
+
+
+def names(bench: Bench) -> list[str]:
+    """What may stand between markers."""
+    return [*bench.suite.topics, "readme", *(f"method-{name}" for name in METHODS)]
+
+
+def rendered(bench: Bench, name: str) -> str:
+    """The table of a name. Errors: there is none."""
+    if name not in names(bench):
+        raise InputError(f"table '{name}' is unknown{nearest(name, names(bench))}")
+    if name == "readme":
+        return _readme(bench)
+    if name.startswith("method-"):
+        return _of_method(bench, name.removeprefix("method-"))
+    return _topic(bench, name)
+
+
+def _topic(bench: Bench, name: str) -> str:
+    topic = bench.suite.topics[name]
+    parts = []
+    for log in topic.logs:
+        rows = gather(bench, name, log)
+        if rows:
+            parts += [_heading(bench, log, rows), _table(topic, rows, rows), verdict(topic, rows)]
+    return "\n\n".join(part for part in parts if part) or EMPTY
+
+
+def _of_method(bench: Bench, method: str) -> str:
+    parts = []
+    for name, topic in bench.suite.topics.items():
+        own = [key for key, row in topic.rows.items() if row.method == method]
+        for log in topic.logs if own else ():
+            rows = gather(bench, name, log)
+            shown = [key for key in rows if key in own or key == topic.against]
+            if any(key in rows for key in own):
+                title = f"{topic.title}: {_heading(bench, log, rows)}"
+                parts += [title, _table(topic, rows, shown)]
+    return "\n\n".join(parts) or EMPTY
+
+
+def _readme(bench: Bench) -> str:
+    topic = bench.suite.topics["main"]
+    found = {log: gather(bench, "main", log) for log in topic.logs}
+    logs = [log for log in topic.logs if found[log]]
+    keys = [key for key in README if key in topic.rows and any(key in found[log] for log in logs)]
+    if not keys:
+        return EMPTY
+    rows = []
+    for key in keys:
+        best = {log: max(found[log][other].figure(READ) or 0.0 for other in found[log]) for log in logs}
+        cells = [_cell_of_best(found[log].get(key), READ, best[log]) for log in logs]
+        rows.append([topic.rows[key].title, *cells])
+    table = _markdown(["F@20, seen items removed", *(bench.suite.logs[log].title for log in logs)], rows)
+    seeds = sorted({len(each.lines) for log in logs for each in found[log].values()})
+    trained = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' * (seeds[0] > 1)}"
+    return f"{table}\n\nShort form, {trained}; the highest of a column is bold."
+
+
+def _cell_of_best(evidence: Evidence | None, figure: str, best: float) -> str:
+    value = None if evidence is None else evidence.figure(figure)
+    if value is None:
+        return ""
+    text = number(value, 3)
+    return f"**{text}**" if text == number(best, 3) else text
+
+
+def _heading(bench: Bench, log: str, rows: Mapping[str, Evidence]) -> str:
+    line = next(iter(rows.values())).lines[0]
+    sizes = " users, ".join(f"{line.data[key]:,}" for key in ("users", "items"))
+    sizes += f" items, {line.data['rows']:,} rows; {line.queries:,} test users"
+    return f"**{bench.suite.logs[log].title}** (`{log}`: {sizes})"
+
+
+def _table(topic: Topic, rows: Mapping[str, Evidence], shown: Iterable[str]) -> str:
+    columns = topic.columns or list(MAIN)
+    tests = {c.figure: paired(rows, topic.against, c.figure) for c in columns if c.test and topic.against}
+    best = {c.figure: max((rows[key].figure(c.figure) or 0.0) for key in rows) for c in columns if c.interval}
+    timed = any("fit" in line.seconds for evidence in rows.values() for line in evidence.lines)
+    lines = []
+    for key in shown:
+        evidence = rows[key]
+        cells = [_title(evidence), str(len(evidence.lines))]
+        for column in columns:
+            text = _figure(evidence, column, best.get(column.figure))
+            if column.test and key in tests.get(column.figure, {}):
+                text += f" (p {p_value(tests[column.figure][key].p)})"
+            cells.append(text)
+        seconds = evidence.seconds()
+        if timed:
+            cells += [
+                "" if seconds is None else f"{seconds:,.0f}",
+                f"{max(line.peak_mib for line in evidence.lines):,}",
+            ]
+        lines.append(cells)
+    headings = ["", "seeds", *(column.heading for column in columns), *(("fit, s", "MiB") if timed else ())]
+    return _markdown(headings, lines)
+
+
+def _title(evidence: Evidence) -> str:
+    return evidence.title + (f" (as of {', '.join(evidence.as_of)})" if evidence.as_of else "")
+
+
+def _figure(evidence: Evidence, column: Column, best: float | None) -> str:
+    value = evidence.figure(column.figure)
+    if value is None:
+        return ""
+    text = number(value, column.digits)
+    if best is not None and text == number(best, column.digits):
+        text = f"**{text}**"
+    interval = evidence.interval(column.figure) if column.interval else None
+    return text if interval is None else f"{text} ± {number((interval.high - interval.low) / 2, column.digits)}"
+
+
+def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, ["---"] * len(headings), *rows))

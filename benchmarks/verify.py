@@ -1,0 +1,38 @@
+"""Does a run, made again, agree with its line?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from beamwood.evaluation.significance import paired_t
+from benchmarks.bench import Bench
+from benchmarks.figures import number, p_value
+from benchmarks.suite import Run
+
+__all__ = ["agreement"]
+
+
+def agreement(bench: Bench, run: Run) -> tuple[list[str], bool]:
+    """What is said of each figure whose values by user were kept, and whether all agree.
+
+    Equal to float32's last digit on the same source, machine and data, mostly. Elsewhere processors round otherwise and
+    trainings part, so a figure agrees where a paired test over users finds no difference (p at least .01).
+    """
+    measured, then = bench.again(run)
+    line = bench.lines.get(run)
+    assert line is not None
+    said, agrees = [], True
+    for name, column in then.items():
+        now = measured.values.get(name)
+        if now is None or len(now) != len(column):
+            said.append(f"{name}: measured on {0 if now is None else len(now)} users, the line has {len(column)}")
+            agrees = False
+            continue
+        difference = now.astype(np.float32).astype(np.float64) - column
+        p = paired_t(difference)
+        same = not difference.any()
+        agrees = agrees and (same or p >= 0.01)
+        shown = f"{number(float(column.mean()), 4)}, now {number(float(now.mean()), 4)}"
+        said.append(f"{name}: {shown}: " + ("equal for every user" if same else f"p {p_value(p)} over users"))
+    verdict = "agrees with" if agrees else "does not agree with"
+    return [*said, f"{run.name} {verdict} its line of {line.date}, commit {line.commit}"], agrees

@@ -1,0 +1,55 @@
+"""What is committed holds: every table is what its lines say, no figure is typed, every line can be made again."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks.bench import Bench, Place
+
+    return Bench(Place(ROOT))
+
+
+def test_the_report_holds(bench):
+    from benchmarks.pages import check
+
+    assert check(bench) == []
+
+
+def test_every_row_is_of_a_recipe_and_settings_that_there_are(bench):
+    from benchmarks.recipes import RECIPES
+
+    from beamwood.methods import load_method
+
+    for run in bench.suite:
+        row = bench.suite.row(run)
+        assert row.recipe in RECIPES, run.name
+        assert (row.method is None) == (row.recipe == "answer"), run.name
+        if row.method is not None:
+            started = dict.fromkeys(row.start, "a folder")
+            load_method(row.method).configured(row.settings | started, row.preset)
+
+
+def test_every_line_has_the_values_that_its_table_tests(bench):
+    for line in bench.lines:
+        topic = bench.suite.topics[line.topic]
+        values = bench.lines.values(line)
+        tested = {column.figure for column in topic.columns if column.interval} | set(topic.judged)
+        assert tested <= values.keys(), line.name
+        for name, column in values.items():
+            assert column.mean() == pytest.approx(line.figures[name], abs=1e-6), (line.name, name)
+
+
+def test_the_suite_fits_in_ten_hours(bench):
+    """By what its lines took: each seed as another of its row."""
+    spent = {}
+    for line in bench.lines:
+        by_clock = line.seconds.get("fit", 0.0) + line.seconds.get("evaluate", 0.0) + line.seconds.get("answers", 0.0)
+        spent[line.topic, line.log, line.row] = line.seconds.get("processor", by_clock)
+    assert sum(spent.get((run.topic, run.log, run.row), 0.0) for run in bench.suite) <= 10 * 3600
+    assert all(bench.suite.row(run).limit <= 20 * 60 for run in bench.suite)

@@ -1,0 +1,367 @@
+"""A tiny suite on a planted log goes the whole way: run, stopped and resumed, rendered, checked, verified."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from beamwood.data.synthetic import MarketConfig, make_market
+
+SUITE = """
+[logs.planted]
+folder = "planted"
+title = "Planted"
+
+[topics.main]
+title = "Main"
+logs = ["planted"]
+seeds = [0, 1]
+judged = ["removed/f@20"]
+
+[topics.main.rows.popularity]
+title = "`popularity`"
+method = "popularity"
+once = true
+
+[topics.main.rows.cooccurrence]
+title = "`cooccurrence`"
+method = "cooccurrence"
+once = true
+
+[topics.main.rows.sasrec]
+title = "`sasrec`"
+method = "sasrec"
+settings = { "model.width" = 8, "model.length" = 8, "loop.max_steps" = 20, "loop.evaluate_every" = 10 }
+
+[topics.main.rows."sasrec+cooccurrence"]
+title = "`sasrec+cooccurrence`"
+method = "two_stage"
+start = { "start.retriever" = "sasrec" }
+settings = { "start.ranker" = "cooccurrence" }
+
+[topics.rest]
+title = "The rest"
+logs = ["planted"]
+ks = [5, 20]
+keep = ["kept/hit_rate@5", "tail kept/hit_rate@5", "sampled/ndcg@5"]
+against = "tail"
+judged = ["kept/hit_rate@5"]
+columns = [
+  { figure = "kept/hit_rate@5", heading = "HR@5", interval = true, test = true },
+  { figure = "ms/median", heading = "ms", digits = 1 },
+]
+
+[topics.rest.rows.tail]
+title = "by tail labels too"
+recipe = "tail"
+method = "popularity"
+
+[topics.rest.rows.sampled]
+title = "among drawn items too"
+recipe = "sampled"
+method = "cooccurrence"
+
+[topics.rest.rows.answer]
+title = "asked"
+recipe = "answer"
+of = "main/cooccurrence"
+
+[topics.rest.rows.again]
+title = "the main table's"
+same = "main/popularity"
+"""
+PAGE = "# Page\n\nSome 20 items, `loop.max_steps=0.5`, section 4.2.\n\n<!-- table main -->\n<!-- end main -->\n"
+
+
+def written(root):
+    """A checkout with the suite, a README and a planted log."""
+    (root / "benchmarks").mkdir(parents=True)
+    (root / "benchmarks" / "suite.toml").write_text(SUITE)
+    (root / "README.md").write_text(PAGE)
+    (root / "docs").mkdir()
+    names = ("readme", "rest", "method-sasrec", "method-dtr")
+    tables = [f"<!-- table {name} -->\n<!-- end {name} -->\n" for name in names]
+    (root / "docs" / "page.md").write_text("\n".join(tables))
+    (root / "data" / "planted").mkdir(parents=True)
+    market = make_market(MarketConfig(num_users=300, num_items=150, min_events=6, max_events=12), seed=0)
+    market.log.write_parquet(root / "data" / "planted" / "interactions.parquet")
+
+
+def called(root, *arguments):
+    """The exit code of a command; runs are made in this process, where their peak of memory does not matter."""
+    from benchmarks import __main__
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BEAMWOOD_DATA", str(root / "data"))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setattr(sys, "argv", ["benchmarks", arguments[0], "--root", str(root), *arguments[1:]])
+        patch.setattr("benchmarks.bench.Bench.in_process", lambda bench, run: bench.make(run) is None)
+        patch.setattr("benchmarks.origin.commit", lambda root: "0123456")
+        return __main__.main()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def benchmarks_are_found():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[2]))
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    root = tmp_path_factory.mktemp("made") / "checkout"
+    written(root)
+    assert called(root, "run", "--all") == 0
+    assert called(root, "report") == 0
+    return root
+
+
+@pytest.fixture
+def checkout(made, tmp_path):
+    shutil.copytree(made, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def lines_of(root, topic="main"):
+    return [json.loads(text) for text in (root / "benchmarks" / "runs" / f"{topic}.jsonl").read_text().splitlines()]
+
+
+def wrong(root, capsys):
+    """What `report --check` says, none where it holds."""
+    capsys.readouterr()
+    code = called(root, "report", "--check")
+    said = capsys.readouterr().out.splitlines()
+    assert code == (1 if len(said) > 1 else 0)
+    return said[:-1]
+
+
+def test_a_line_says_what_was_made_and_with_what(made):
+    lines = {line["name"]: line for line in lines_of(made)}
+    counted, trained = ["popularity/0", "cooccurrence/0"], ["sasrec/0", "sasrec/1"]
+    both = ["sasrec+cooccurrence/0", "sasrec+cooccurrence/1"]
+    assert sorted(lines) == sorted(f"main/planted/{name}" for name in (*counted, *trained, *both))
+    line = lines["main/planted/sasrec/1"]
+    assert (line["recipe"], line["seed"], line["commit"]) == ("whole", 1, "0123456")
+    assert line["plan"]["start.items"] == "transitions"
+    assert line["plan"]["loop.max_steps"] == line["training"]["steps"] == 20
+    assert {"python", "numpy", "torch"} <= set(line["versions"])
+    assert line["machine"]["threads"] == 1
+    assert line["seconds"].keys() == {"fit", "processor", "evaluate"}
+    assert line["peak_mib"] > 0
+    assert lines["main/planted/sasrec+cooccurrence/1"]["before"] == {"start.retriever": "main/planted/sasrec/1"}
+    assert lines["main/planted/sasrec+cooccurrence/1"]["plan"]["start.retriever"] == "run main/planted/sasrec/1"
+    with np.load(made / "benchmarks" / "runs" / line["values"]) as values:
+        assert values["removed/f@20"].shape == (line["queries"],)
+        assert values["removed/f@20"].mean() == pytest.approx(line["figures"]["removed/f@20"], abs=1e-6)
+
+
+def test_each_recipe_adds_its_figures(made):
+    tail, sampled, answer = lines_of(made, "rest")
+    assert {"kept/hit_rate@5", "tail removed/ndcg@20"} <= tail["figures"].keys()
+    assert {"removed/f@20", "sampled/ndcg@5"} <= sampled["figures"].keys()
+    assert {"ms/median", "ms/p90", "scored", "mib"} <= answer["figures"].keys()
+    assert 100 < answer["figures"]["scored"] <= 150
+
+
+def test_what_is_made_is_not_made_again(made, capsys):
+    assert called(made, "run", "main") == 0
+    assert "0 made, 0 failed" in capsys.readouterr().out
+    assert called(made, "list") == 0
+    assert "9 of 9 made, 0 of other settings" in capsys.readouterr().out
+
+
+def test_a_stopped_training_goes_on_and_leaves_one_line(tmp_path, monkeypatch, capsys):
+    written(tmp_path)
+    from beamwood.evaluation import protocol
+
+    name = "main/planted/sasrec/0"
+
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(protocol, "evaluate_split", stop)
+        assert called(tmp_path, "run", name) == 130
+    assert not (tmp_path / "benchmarks" / "runs").exists()
+    assert (tmp_path / "runs" / "benchmarks" / name / "training" / "checkpoint").exists()
+    assert called(tmp_path, "run", name) == 0
+    (line,) = lines_of(tmp_path)
+    assert line["training"]["steps"] == 20
+    assert "processor" not in line["seconds"]
+
+
+def test_one_heavy_job_at_a_time(made, capsys):
+    from benchmarks.bench import Bench, Place
+
+    with Bench(Place(made)).alone():
+        assert called(made, "run", "main") == 2
+    assert "another run of this checkout is at work" in capsys.readouterr().err
+
+
+def test_a_report_is_the_same_to_the_byte(checkout, made, capsys):
+    assert called(checkout, "report") == 0
+    assert "0 pages changed" in capsys.readouterr().out
+    assert (checkout / "README.md").read_bytes() == (made / "README.md").read_bytes()
+    assert wrong(checkout, capsys) == []
+
+
+def test_tables_say_what_lines_say(made):
+    main = (made / "README.md").read_text()
+    figures = {line["name"]: line["figures"]["removed/f@20"] for line in lines_of(made)}
+    mean = np.mean([figures[f"main/planted/sasrec/{seed}"] for seed in (0, 1)])
+    row = next(line for line in main.splitlines() if line.startswith("| `sasrec` "))
+    assert f"{mean:.4f}"[1:] in row
+    assert row.split(" | ")[1] == "2"
+    page = (made / "docs" / "page.md").read_text()
+    assert page.count("| `sasrec` |") == 2
+    assert "No run of the suite has been made for this table." in page
+    assert "(p " in page.split("<!-- end rest -->")[0]
+
+
+def test_a_changed_byte_is_found(checkout, capsys):
+    page = checkout / "README.md"
+    page.write_text(page.read_text().replace("`popularity` | 1 |", "`popularity` | 2 |"))
+    assert wrong(checkout, capsys) == [
+        "README.md: a table is not what the lines say; run `python -m benchmarks report`"
+    ]
+
+
+@pytest.mark.parametrize("typed", ["F@20 is .156 here", "a gain of 0.5 %", "p 2e-6", "in `.156` of all", "1.5 times"])
+def test_a_typed_decimal_is_found(checkout, capsys, typed):
+    page = checkout / "docs" / "page.md"
+    page.write_text(page.read_text() + f"\nIt is so: {typed}.\n")
+    (said,) = wrong(checkout, capsys)
+    assert said.startswith(f"docs/page.md:{page.read_text().count(chr(10))}: typed by hand: ")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "Python 3.11 and section 6.1",
+        "`--set loss.tau=0.1`",
+        "```\nbeamwood fit --tail 0.2\n```",
+        "version 0.1.0",
+        "[page](docs/v1.5/page.md)",
+        "theorems 4.4 to 4.9",
+        "<!-- settings dtr -->\n| `loss.tau` | 0.1 |\n<!-- end dtr -->",
+    ],
+)
+def test_what_is_not_measured_may_be_typed(checkout, capsys, written):
+    (checkout / "docs" / "other.md").write_text(written + "\n")
+    assert wrong(checkout, capsys) == []
+
+
+def test_the_log_of_experiments_is_exempt(checkout, capsys):
+    (checkout / "docs" / "lab").mkdir()
+    (checkout / "docs" / "lab" / "LOG.md").write_text("F@20 .156\n")
+    assert wrong(checkout, capsys) == []
+
+
+def changed_suite(checkout, old, new):
+    suite = checkout / "benchmarks" / "suite.toml"
+    assert old in suite.read_text()
+    suite.write_text(suite.read_text().replace(old, new))
+
+
+def test_a_missing_recipe_is_found(checkout, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules["benchmarks.recipes"].RECIPES, "sampled")
+    assert "rest/planted/sampled/0: its recipe 'sampled' is gone" in "\n".join(wrong(checkout, capsys))
+
+
+def test_a_missing_row_is_found(checkout, capsys):
+    changed_suite(checkout, "[topics.main.rows.popularity]", "[topics.main.rows.other]")
+    changed_suite(checkout, "main/popularity", "main/other")
+    assert "main/planted/popularity/0: the suite has no such run" in "\n".join(wrong(checkout, capsys))
+
+
+def test_missing_values_are_found(checkout, capsys):
+    (checkout / "benchmarks" / "runs" / "main" / "planted-popularity-0.npz").unlink()
+    assert called(checkout, "report", "--check") == 2
+    assert "restore it from git" in capsys.readouterr().err
+
+
+def test_a_row_of_another_plan_is_shown_as_of_its_commit(checkout, capsys):
+    changed_suite(checkout, '"loop.max_steps" = 20', '"loop.max_steps" = 25')
+    assert called(checkout, "report") == 0
+    assert "| `sasrec` (as of 0123456) | 2 |" in (checkout / "README.md").read_text()
+    assert wrong(checkout, capsys) == []
+    assert called(checkout, "list", "main/planted/sasrec") == 0
+    assert "2 of 2 made, 2 of other settings than today" in capsys.readouterr().out
+
+
+def test_a_run_made_again_agrees(checkout, capsys):
+    assert called(checkout, "verify", "main/planted/sasrec/0") == 0
+    said = capsys.readouterr().out
+    assert "equal for every user" in said
+    assert "main/planted/sasrec/0 agrees with its line" in said
+    assert len(lines_of(checkout)) == 6
+
+
+def test_a_line_that_was_never_measured_does_not_agree(checkout, capsys):
+    path = checkout / "benchmarks" / "runs" / "main" / "planted-popularity-0.npz"
+    with np.load(path) as stored:
+        values = {name: 1 - stored[name] for name in stored.files}
+    np.savez_compressed(path, **values)
+    assert called(checkout, "verify", "main/planted/popularity/0") == 1
+    assert "does not agree with its line" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_gone_is_fitted_first(checkout, capsys):
+    shutil.rmtree(checkout / "runs")
+    assert called(checkout, "verify", "main/planted/sasrec+cooccurrence/0") == 0
+    said = capsys.readouterr().out
+    assert "main/planted/sasrec/0 is fitted first" in said
+    assert "agrees with its line" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run"], "name runs or patterns, as main/ml1m, or give --all"),
+        (["run", "main/planed"], "no run matches 'main/planed'; did you mean"),
+        (["verify", "main/planted/sasrec/9"], "run 'main/planted/sasrec/9' is not in the suite"),
+    ],
+)
+def test_what_is_asked_wrongly_names_the_fix(made, capsys, arguments, said):
+    assert called(made, *arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('folder = "planted"', 'folders = "planted"', "folder"),
+        ('logs = ["planted"]', 'logs = ["plant"]', "log 'plant' is not among the logs; did you mean 'planted'?"),
+        ('against = "tail"', 'against = "tial"', "against='tial' is no row"),
+        ('"start.retriever" = "sasrec"', '"start.retriever" = "sasrek"', "names 'sasrek', which is not run on planted"),
+        ('same = "main/popularity"', 'same = "main/pop"', "is the same as 'main/pop', which is no row"),
+        ("[topics.main]", "[topics.main", "is no TOML"),
+    ],
+)
+def test_a_wrong_suite_names_the_fix(checkout, capsys, old, new, said):
+    changed_suite(checkout, old, new)
+    assert called(checkout, "list") == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_log_that_is_not_there_names_the_fix(checkout, capsys):
+    shutil.rmtree(checkout / "data")
+    assert called(checkout, "verify", "main/planted/popularity/0") == 2
+    assert "set BEAMWOOD_DATA to the folder that holds the logs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<!-- table mian -->\n<!-- end mian -->\n", "table 'mian' is unknown; did you mean 'main'?"),
+        ("<!-- table main -->\n", "table main has no end"),
+        ("<!-- end main -->\n", "has no pair"),
+    ],
+)
+def test_wrong_markers_name_the_fix(checkout, capsys, text, said):
+    (checkout / "docs" / "page.md").write_text(text)
+    assert called(checkout, "report") == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,56 @@
+"""What `python -m build` makes: an sdist that holds all, and a wheel with the native core, the same from either."""
+
+import json
+import re
+import tarfile
+import zipfile
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def content(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_sdist_holds_all_that_is_there(distributions):
+    with tarfile.open(distributions.sdist) as archive:
+        held = {member.name.split("/", 1)[1] for member in archive.getmembers() if member.isfile()}
+    assert held - {"PKG-INFO"} == distributions.held
+    for part in ("native/module.cpp", "tests/package/test_distributions.py", "docs/glossary.md", "Makefile", "LICENSE"):
+        assert part in held
+
+
+def test_the_wheel_of_the_sdist_is_that_of_the_tree(distributions):
+    ours, theirs = content(distributions.wheel), content(distributions.rebuilt)
+    assert distributions.wheel.name == distributions.rebuilt.name
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if ours[name] != theirs[name]] == []
+
+
+def test_the_wheel_holds_the_package_and_its_core(distributions):
+    held = content(distributions.wheel)
+    sources = {name for name in held if name.endswith(".py")}
+    assert sources == {
+        name.removeprefix("src/")
+        for name in distributions.held
+        if name.startswith("src/beamwood/") and name.endswith(".py")
+    }
+    (info,) = {name.split("/")[0] for name in held if ".dist-info/" in name}
+    others = {name for name in held if not name.startswith(info)} - sources
+    assert others - {"beamwood/py.typed"} == {
+        name for name in others if re.fullmatch(r"beamwood/_native\.[\w.-]+", name)
+    }
+    assert len(others) == 2
+    assert f"{info}/licenses/LICENSE" in held
+    said = held[f"{info}/METADATA"].decode().split("\n\n")[0].splitlines()
+    assert not [line for line in said if line.startswith("Requires-Dist: torch") and "extra ==" not in line]
+    assert not [line for line in said if line.startswith(("Project-URL", "Home-page", "Download-URL"))]
+
+
+def test_the_core_of_the_wheel_is_live(wheel_installed):
+    ((code, said, _),) = wheel_installed.beamwood(["doctor", "--json"])
+    assert code == 0
+    assert json.loads(said)["kernels"]["path"] == "native"

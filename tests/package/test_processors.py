@@ -1,0 +1,77 @@
+"""One core runs on every processor: it chooses what the machine has, and answers as its twin does there.
+
+Other machines than this one are emulated by qemu-user.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+
+from bare_environment import ROOT
+
+pytestmark = pytest.mark.slow
+
+LIVE = "import json\nfrom beamwood.kernels import live\nprint(json.dumps([live()['path'], live()['level']]))"
+SEARCH = ["-m", "pytest", "-p", "no:cacheprovider", "-m", "not slow", "tests/kernels/test_search.py"]
+# What `make aarch64` leaves there.
+AARCH64 = ROOT / "build" / "aarch64" / "python"
+ELF_MACHINE, OF_AARCH64 = slice(18, 20), (183).to_bytes(2, "little")
+
+
+def run(*command):
+    """Run it from the root, one thread; returns stdout."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "BEAMWOOD"))}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=ROOT,
+        env=environment | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def program(name):
+    """Where a program of Debian's is; without it the test is skipped."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"no {name}; `make debian` installs it where it may")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("processor", "expected"),
+    [("Haswell", ["native", "v3"]), ("Nehalem", ["native", "v2"]), ("qemu64", ["reference", None])],
+)
+def test_it_chooses_what_the_processor_runs(wheel_installed, processor, expected):
+    """AVX2, what came before it, and what is below every compiled instruction set."""
+    emulated = [program("qemu-x86_64"), "-cpu", processor, wheel_installed.python]
+    assert json.loads(run(*emulated, "-c", LIVE)) == expected
+    if expected[0] == "native":
+        # The rest of that file runs on this machine at every level that it has.
+        assert " passed" in run(*emulated, *SEARCH, "-k", "entries_of_one_node or threads_and_batches")
+
+
+def test_all_of_it_compiles_for_aarch64(tmp_path):
+    for name in ("cmake", "aarch64-linux-gnu-g++"):
+        program(name)
+    pytest.importorskip("nanobind", reason="nanobind is not installed (make installs it)")
+    python = [f"-DPython_EXECUTABLE={sys.executable}", f"-DPython_INCLUDE_DIR={sysconfig.get_path('include')}"]
+    toolchain = f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'native' / 'aarch64.cmake'}"
+    run("cmake", "-S", ROOT / "native", "-B", tmp_path, toolchain, *python)
+    run("cmake", "--build", tmp_path, "--parallel", "2")
+    (module,) = tmp_path.glob("_native*.so")
+    assert module.read_bytes()[ELF_MACHINE] == OF_AARCH64
+
+
+def test_it_answers_on_aarch64():
+    if not AARCH64.exists():
+        pytest.skip("no aarch64 Python here; `make aarch64` makes one")
+    assert json.loads(run(AARCH64, "-c", LIVE)) == ["native", "generic"]
+    assert " passed" in run(AARCH64, *SEARCH)
