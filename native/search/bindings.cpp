@@ -8,7 +8,6 @@
 
 #include <cmath>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <tuple>
@@ -16,6 +15,7 @@
 #include "common/cpu.hpp"
 #include "common/parallel.hpp"
 #include "search/beam.hpp"
+#include "search/workers.hpp"
 
 namespace nb = nanobind;
 
@@ -65,7 +65,7 @@ class Searcher {
 public:
     Searcher(Array<float, 2> nodes, std::vector<LayerArrays> layers, Array<std::int64_t, 1> windows,
              ShapeNumbers shape, const std::string& level, const std::string& precision, bool by_path, int table_nodes,
-             std::optional<SimilarityArrays> similarity, std::optional<NeighbourArrays> neighbours)
+             std::optional<SimilarityArrays> similarity, std::optional<NeighbourArrays> neighbours, int threads)
         : nodes_(nodes), similarity_(similarity), neighbours_(neighbours), by_path_(by_path),
           kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))) {
         set_shape(shape);
@@ -83,11 +83,15 @@ public:
             amx_ = std::make_unique<AmxModel>();
             amx_kernels()->build(model_, *amx_);
         }
+        require(1 <= threads && threads <= 1024, "threads must be in 1..1024");
+        workers_ = std::make_unique<Workers>(threads, [this] {
+            return std::make_unique<Worker>(model_, shape_, kernels_, amx_.get(), precision_, by_path_);
+        });
     }
 
     nb::tuple beam(Array<std::int32_t, 2> history, std::int64_t beam_width, std::int64_t k,
                    std::vector<Array<std::int32_t, 1>> live, Array<std::int64_t, 1> indptr,
-                   Array<std::int32_t, 1> banned, int threads) {
+                   Array<std::int32_t, 1> banned) {
         check_history(history);
         check_banned(indptr, banned, history.shape(0));
         require(1 <= k && k <= MOST && 1 <= beam_width && beam_width <= MOST, "k and beam_width must be 1 or more");
@@ -98,13 +102,13 @@ public:
                     "live[" + std::to_string(j) + "] does not have one count a node");
             counts.push_back(live[j].data());
         }
-        return search(history, k, indptr, banned, threads, [=, this](Worker& worker, const Query& query, auto... out) {
+        return search(history, k, indptr, banned, [=, this](Worker& worker, const Query& query, auto... out) {
             return worker.beam(query, beam_width, k, counts, out...);
         });
     }
 
     nb::tuple exact(Array<std::int32_t, 2> history, std::int64_t k, Array<std::int32_t, 1> live,
-                    Array<std::int64_t, 1> indptr, Array<std::int32_t, 1> banned, int threads) {
+                    Array<std::int64_t, 1> indptr, Array<std::int32_t, 1> banned) {
         require(!by_path_, "by_path needs a beam over all leaves, whose paths it sums");
         check_history(history);
         check_banned(indptr, banned, history.shape(0));
@@ -114,18 +118,18 @@ public:
         std::vector<std::int32_t> open;
         for (std::size_t leaf = 0; leaf < live.shape(0); ++leaf)
             if (live.data()[leaf] > 0) open.push_back(static_cast<std::int32_t>(leaf));
-        return search(history, k, indptr, banned, threads, [&, k](Worker& worker, const Query& query, auto... out) {
+        return search(history, k, indptr, banned, [&, k](Worker& worker, const Query& query, auto... out) {
             return worker.exact(query, k, open, out...);
         });
     }
 
-    Result<float, 2> score(Array<std::int32_t, 2> history, Array<std::int32_t, 2> leaves, int threads) {
+    Result<float, 2> score(Array<std::int32_t, 2> history, Array<std::int32_t, 2> leaves) {
         check_history(history);
         check_leaves(leaves.data(), leaves.size(), -1, "leaves");
         require(leaves.shape(0) == history.shape(0), "leaves and history differ in rows");
         const std::size_t rows = leaves.shape(0), columns = leaves.shape(1);
         auto [scores, scores_owner] = owned<float>(rows * columns);
-        run(history, threads, [&, scores = scores](Worker& worker, std::int64_t row, Query query) {
+        run(history, [&, scores = scores](Worker& worker, std::int64_t row, Query query) {
             worker.score(query, leaves.data() + row * columns, columns, scores + row * columns);
         });
         return Result<float, 2>(scores, {rows, columns}, scores_owner);
@@ -251,29 +255,25 @@ private:
                 require(banned.data()[i - 1] < banned.data()[i], "excluded leaves must ascend within a row");
     }
 
-    // Runs `work(worker, row, query)` over the rows without the GIL. Callers of one searcher take turns.
+    // Runs `work(worker, row, query)` over the rows without the GIL, on as many threads as there may be workers.
     template <class Work>
-    void run(const Array<std::int32_t, 2>& history, int threads, Work&& work) {
-        require(1 <= threads && threads <= 1024, "threads must be in 1..1024");
+    void run(const Array<std::int32_t, 2>& history, Work&& work) {
         const std::int64_t rows = history.shape(0), length = history.shape(1);
         nb::gil_scoped_release release;
-        std::lock_guard<std::mutex> turn(turn_);
-        const std::int64_t wanted = std::min<std::int64_t>(threads, std::max<std::int64_t>(rows, 1));
-        while (static_cast<std::int64_t>(workers_.size()) < wanted)
-            workers_.push_back(std::make_unique<Worker>(model_, shape_, kernels_, amx_.get(), precision_, by_path_));
-        parallel_rows(rows, threads, [&](int worker, std::int64_t row) {
-            work(*workers_[worker], row, Query{history.data() + row * length, nullptr, 0});
+        parallel_rows(rows, workers_->most(), [&](int, std::int64_t row) {
+            const Workers::Lease worker(*workers_);
+            work(*worker, row, Query{history.data() + row * length, nullptr, 0});
         });
     }
 
     template <class Work>
     nb::tuple search(const Array<std::int32_t, 2>& history, std::int64_t k, const Array<std::int64_t, 1>& indptr,
-                     const Array<std::int32_t, 1>& banned, int threads, Work&& work) {
+                     const Array<std::int32_t, 1>& banned, Work&& work) {
         const std::size_t rows = history.shape(0), columns = static_cast<std::size_t>(k);
         auto [leaves, leaves_owner] = owned<std::int32_t>(rows * columns);
         auto [scores, scores_owner] = owned<float>(rows * columns);
         auto [scored, scored_owner] = owned<std::int64_t>(rows);
-        run(history, threads, [&, leaves = leaves, scores = scores, scored = scored](Worker& worker, std::int64_t row, Query query) {
+        run(history, [&, leaves = leaves, scores = scores, scored = scored](Worker& worker, std::int64_t row, Query query) {
             query.banned = banned.data() + indptr.data()[row];
             query.num_banned = indptr.data()[row + 1] - indptr.data()[row];
             scored[row] = work(worker, query, leaves + row * columns, scores + row * columns);
@@ -292,8 +292,7 @@ private:
     Model model_;
     Precision precision_ = Precision::float32;
     std::unique_ptr<AmxModel> amx_;
-    std::vector<std::unique_ptr<Worker>> workers_;
-    std::mutex turn_;
+    std::unique_ptr<Workers> workers_;
 };
 
 }  // namespace
@@ -302,16 +301,16 @@ void register_search(nb::module_& module) {
     nb::class_<Searcher>(module, "Searcher", "Searches a tree with a DIN scorer; see beamwood.kernels.search.")
         .def(nb::init<Array<float, 2>, std::vector<LayerArrays>, Array<std::int64_t, 1>, ShapeNumbers,
                       const std::string&, const std::string&, bool, int, std::optional<SimilarityArrays>,
-                      std::optional<NeighbourArrays>>(),
+                      std::optional<NeighbourArrays>, int>(),
              nb::arg("nodes").noconvert(), nb::arg("layers").noconvert(), nb::arg("windows").noconvert(),
              nb::arg("shape"), nb::arg("level"), nb::arg("precision"), nb::arg("by_path"), nb::arg("table_nodes"),
-             nb::arg("similarity").noconvert().none(), nb::arg("neighbours").noconvert().none())
+             nb::arg("similarity").noconvert().none(), nb::arg("neighbours").noconvert().none(),
+             nb::arg("threads"))
         .def("beam", &Searcher::beam, nb::arg("history").noconvert(), nb::arg("beam_width"), nb::arg("k"),
-             nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert(), nb::arg("threads"))
+             nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert())
         .def("exact", &Searcher::exact, nb::arg("history").noconvert(), nb::arg("k"), nb::arg("live").noconvert(),
-             nb::arg("indptr").noconvert(), nb::arg("banned").noconvert(), nb::arg("threads"))
-        .def("score", &Searcher::score, nb::arg("history").noconvert(), nb::arg("leaves").noconvert(),
-             nb::arg("threads"));
+             nb::arg("indptr").noconvert(), nb::arg("banned").noconvert())
+        .def("score", &Searcher::score, nb::arg("history").noconvert(), nb::arg("leaves").noconvert());
 }
 
 }  // namespace beamwood

@@ -299,6 +299,7 @@ def test_the_native_edge_checks_for_itself():
         8,
         None,
         None,
+        1,
     ]
     history = np.ascontiguousarray(histories, np.int32)
     searcher = module.Searcher(*good)
@@ -308,8 +309,8 @@ def test_the_native_edge_checks_for_itself():
     listed = np.full((len(weights.nodes), 3), 2, np.int32)
     # Whatever nodes lists name, nothing is read there.
     listed[0], listed[1] = -(2**31), 2**31 - 1
-    module.Searcher(*good[:-2], (vectors, places, places), (listed, vectors, places, 1.0)).beam(
-        history, 4, 4, list(tree.live_counts), np.zeros(len(history) + 1, np.int64), np.empty(0, np.int32), 1
+    module.Searcher(*good[:8], (vectors, places, places), (listed, vectors, places, 1.0), 1).beam(
+        history, 4, 4, list(tree.live_counts), np.zeros(len(history) + 1, np.int64), np.empty(0, np.int32)
     )
     bad_arguments = [
         (0, nan),
@@ -346,12 +347,14 @@ def test_the_native_edge_checks_for_itself():
         (9, (listed, np.full_like(vectors, np.nan), places, 1.0)),
         (9, (listed, vectors, np.full_like(places, np.nan), 1.0)),
         (9, (listed, vectors, places, np.nan)),
+        (10, 0),
+        (10, 10**6),
     ]
     for place, bad in bad_arguments:
         with pytest.raises((ValueError, TypeError)):
             module.Searcher(*good[:place], bad, *good[place + 1 :])
     live, indptr, none = list(tree.live_counts), np.zeros(len(history) + 1, np.int64), np.empty(0, np.int32)
-    good = [history, 4, 4, live, indptr, none, 1]
+    good = [history, 4, 4, live, indptr, none]
     searcher.beam(*good)
     bad_arguments = [
         (0, np.full_like(history, tree.shape.capacity)),
@@ -367,11 +370,9 @@ def test_the_native_edge_checks_for_itself():
         (4, indptr[1:]),
         (4, indptr + 1),
         (5, np.array([tree.shape.capacity], np.int32)),
-        (6, 0),
-        (6, 10**6),
     ]
     for place, bad in bad_arguments:
         with pytest.raises((ValueError, TypeError)):
             searcher.beam(*good[:place], bad, *good[place + 1 :])
     with pytest.raises((ValueError, TypeError)):
-        searcher.score(history, np.zeros((1, 1), np.int32), 1)
+        searcher.score(history, np.zeros((1, 1), np.int32))

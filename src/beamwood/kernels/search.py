@@ -29,9 +29,11 @@ Excluded = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
 class DinSearch:
-    """Finds leaves with a DIN scorer on a tree's shape; built once, used for many batches, from one thread at a time.
+    """Finds leaves with a DIN scorer on a tree's shape; built once, used for many batches, from any number of threads.
 
-    `weights` are kept, not copied: build anew when they change. `threads`: how many rows are searched at once.
+    `weights` are kept, not copied: build anew when they change. `threads`: how many rows are searched at once,
+    of all callers together: they take turns row by row, in the order in which they ask. A forked process may go on with
+    it, whatever ran meanwhile.
     `precision`: "float32"; "exact" gives the answers of float32, on AMX by way of split bf16 and a bound on its error
     that is measured, not derived; "bf16" rounds products and may change results (native with AMX only). `level` forces
     an instruction set of the native core. `by_path`: the score of a leaf is the log-probability of the path to it, each
@@ -70,7 +72,7 @@ class DinSearch:
         module = native()
         self.why_numpy = "the native core is not in use" if module is None else _without_native_form(weights)
         if not self.why_numpy:
-            self._core = _core(module, weights, shape, native_level(level), precision, by_path, table_nodes)
+            self._core = _core(module, weights, shape, native_level(level), precision, by_path, table_nodes, threads)
         elif precision == "bf16":
             raise InputError(f"precision='bf16' needs the native core, but {self.why_numpy}; use 'exact'")
         elif module is not None:
@@ -118,7 +120,7 @@ class DinSearch:
             )
         indptr, banned = lists if lists is not None else _no_lists(len(history))
         width = min(beam_width, self.shape.capacity)
-        return Found(*self._core.beam(history, width, k, list(live), indptr, banned, self.threads))
+        return Found(*self._core.beam(history, width, k, list(live), indptr, banned))
 
     def score(self, history_BL: IndexArray, leaves_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given leaf; -inf where it is -1."""
@@ -127,7 +129,7 @@ class DinSearch:
             raise InputError(f"leaves_BM has {len(leaves)} rows for {len(history)} histories; give one row each")
         if self._core is None:
             return reference.score_leaves(self.weights, self.shape, history, leaves, by_path=self.by_path)
-        scores: NDArray[np.float32] = self._core.score(history, leaves, self.threads)
+        scores: NDArray[np.float32] = self._core.score(history, leaves)
         return scores
 
     def exact(self, history_BL: IndexArray, k: int, *, live: Live, excluded: Excluded | None = None) -> Found:
@@ -144,7 +146,7 @@ class DinSearch:
         if self._core is None:
             return reference.exact_search(self.weights, self.shape, history, k, live=live, excluded=lists)
         indptr, banned = lists if lists is not None else _no_lists(len(history))
-        return Found(*self._core.exact(history, k, live[-1], indptr, banned, self.threads))
+        return Found(*self._core.exact(history, k, live[-1], indptr, banned))
 
     def _checked(self, history_BL: IndexArray) -> NDArray[np.int32]:
         history = self._checked_leaves("history_BL", history_BL)
@@ -221,7 +223,14 @@ def _without_native_form(weights: DinWeights) -> str:
 
 
 def _core(
-    module: Any, weights: DinWeights, shape: Shape, level: str, precision: str, by_path: bool, table_nodes: int
+    module: Any,
+    weights: DinWeights,
+    shape: Shape,
+    level: str,
+    precision: str,
+    by_path: bool,
+    table_nodes: int,
+    threads: int,
 ) -> Any:
     """The native searcher, which keeps the arrays of `weights` alive."""
     use_amx = precision != "float32" and level == "v4" and module.has_amx()
@@ -240,6 +249,7 @@ def _core(
         table_nodes,
         _similarity(weights, terms),
         _neighbours(terms),
+        threads,
     )
 
 

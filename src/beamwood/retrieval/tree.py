@@ -79,6 +79,11 @@ class TreeSearcher:
         self._come_again = any(part.term.seen_again(part.arrays) for part in weights.terms.values())
 
     @property
+    def threads(self) -> int:
+        """How many rows it searches at once."""
+        return self._search.threads
+
+    @property
     def searched_by(self) -> str:
         """What answers: the native core, or numpy and why."""
         return f"numpy: {self._search.why_numpy}" if self._search.why_numpy else "the native core"
@@ -151,14 +156,15 @@ class TreeSearcher:
         return config, self.weights.arrays() | {"item_of_leaf": self.tree.item_of_leaf}
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TreeSearcher:
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> TreeSearcher:
+        """See `types.Searcher`; `threads`: how many rows it searches at once, of all its callers together."""
         stored = _Stored.model_validate(config)
         check_integers(arrays, {"item_of_leaf": (np.int32,)})
         tree = Tree(Shape(stored.root_fanout, stored.branching, stored.depth), arrays["item_of_leaf"])
         own = {name: array for name, array in arrays.items() if name != "item_of_leaf"}
         weights = DinWeights.from_arrays(own, terms_named(stored.terms, cls.own_terms))
         # Not of `cls`, which no other process would find where it is sent.
-        return TreeSearcher(weights, tree, beam_width=stored.beam_width, link=LINKS[stored.link])
+        return TreeSearcher(weights, tree, beam_width=stored.beam_width, threads=threads, link=LINKS[stored.link])
 
     def _leaves(self, query: Query) -> NDArray[np.int32]:
         """int32[B, L], the leaves of the latest items, -1 padding on the left."""
