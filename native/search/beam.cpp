@@ -64,6 +64,18 @@ std::int64_t TreeShape::leaves_below(int level) const {
     return level == 0 ? below * root_fanout : below;
 }
 
+std::vector<std::int32_t> open_leaves(const TreeShape& shape, const Counts& live) {
+    std::vector<std::int32_t> nodes(1, 0), children;
+    for (int level = 1; level <= shape.depth; ++level, nodes.swap(children)) {
+        const std::int64_t fanout = shape.fanout(level);
+        children.clear();
+        for (const std::int32_t parent : nodes)
+            for (std::int64_t node = parent * fanout; node < (parent + 1) * fanout; ++node)
+                if (live[level][node] > 0) children.push_back(static_cast<std::int32_t>(node));
+    }
+    return nodes;
+}
+
 Worker::Worker(const Model& model, const TreeShape& shape, const SearchKernels& kernels, const AmxModel* amx,
                Precision precision, bool by_path)
     : model_(model), shape_(shape), kernels_(kernels), amx_(amx), precision_(precision), by_path_(by_path),
@@ -299,7 +311,7 @@ void Worker::write_out(std::int64_t k, std::int32_t* leaves, float* scores) {
 }
 
 std::int64_t Worker::beam(const Query& query, std::int64_t beam_width, std::int64_t k,
-                          const std::vector<const std::int32_t*>& live, std::int32_t* leaves, float* scores) {
+                          const Counts& live, std::int32_t* leaves, float* scores) {
     std::int64_t scored = 0;
     nodes_.assign(1, 0);
     keys_.clear();
@@ -320,7 +332,7 @@ std::int64_t Worker::beam(const Query& query, std::int64_t beam_width, std::int6
 }
 
 std::int64_t Worker::beam_of_paths(const Query& query, std::int64_t beam_width, std::int64_t k,
-                                   const std::vector<const std::int32_t*>& live) {
+                                   const Counts& live) {
     std::int64_t scored = 0;
     sums_.assign(1, 0);
     for (int level = 1; level <= shape_.depth; ++level) {

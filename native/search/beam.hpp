@@ -23,6 +23,12 @@ struct TreeShape {
     std::int64_t leaves_below(int level) const;
 };
 
+// By level, the root's first: how many leaves that may be returned lie below each node.
+using Counts = std::vector<const std::int32_t*>;
+
+// The leaves that may be returned, ascending; found from above, where few are open.
+std::vector<std::int32_t> open_leaves(const TreeShape& shape, const Counts& live);
+
 enum class Precision { float32, exact, bf16 };
 
 // One row of a batch.
@@ -43,7 +49,7 @@ public:
     // Beam search; `live[level]` counts what may be returned below each node. Fills `leaves`, `scores` [k], best first,
     // beyond the found ones -1 and -infinity; returns the number of scored nodes.
     std::int64_t beam(const Query& query, std::int64_t beam_width, std::int64_t k,
-                      const std::vector<const std::int32_t*>& live, std::int32_t* leaves, float* scores);
+                      const Counts& live, std::int32_t* leaves, float* scores);
     // The same over `open`, ascending leaves, whole.
     std::int64_t exact(const Query& query, std::int64_t k, const std::vector<std::int32_t>& open, std::int32_t* leaves,
                        float* scores);
@@ -60,7 +66,7 @@ private:
     void choose_exactly(std::int64_t k, bool final);
     // The beam over path scores: `beam` with `by_path`.
     std::int64_t beam_of_paths(const Query& query, std::int64_t beam_width, std::int64_t k,
-                               const std::vector<const std::int32_t*>& live);
+                               const Counts& live);
     void score_nodes();
     // Adds to `scores` of `count` nodes what the model's similarity and neighbours, if it has any, say of them.
     void add_fixed(const std::int32_t* wanted, std::int64_t count, float* scores) const;

@@ -95,29 +95,19 @@ public:
         check_history(history);
         check_banned(indptr, banned, history.shape(0));
         require(1 <= k && k <= MOST && 1 <= beam_width && beam_width <= MOST, "k and beam_width must be 1 or more");
-        require(live.size() == static_cast<std::size_t>(shape_.depth) + 1, "live must have one array a level");
-        std::vector<const std::int32_t*> counts;
-        for (int j = 0; j <= shape_.depth; ++j) {
-            require(live[j].shape(0) == static_cast<std::size_t>(shape_.level_size(j)),
-                    "live[" + std::to_string(j) + "] does not have one count a node");
-            counts.push_back(live[j].data());
-        }
-        return search(history, k, indptr, banned, [=, this](Worker& worker, const Query& query, auto... out) {
+        const Counts counts = checked_counts(live);
+        return search(history, k, indptr, banned, [&, beam_width, k](Worker& worker, const Query& query, auto... out) {
             return worker.beam(query, beam_width, k, counts, out...);
         });
     }
 
-    nb::tuple exact(Array<std::int32_t, 2> history, std::int64_t k, Array<std::int32_t, 1> live,
+    nb::tuple exact(Array<std::int32_t, 2> history, std::int64_t k, std::vector<Array<std::int32_t, 1>> live,
                     Array<std::int64_t, 1> indptr, Array<std::int32_t, 1> banned) {
         require(!by_path_, "by_path needs a beam over all leaves, whose paths it sums");
         check_history(history);
         check_banned(indptr, banned, history.shape(0));
         require(1 <= k && k <= MOST, "k must be 1 or more");
-        require(live.shape(0) == static_cast<std::size_t>(shape_.level_size(shape_.depth)),
-                "live does not have one count a leaf");
-        std::vector<std::int32_t> open;
-        for (std::size_t leaf = 0; leaf < live.shape(0); ++leaf)
-            if (live.data()[leaf] > 0) open.push_back(static_cast<std::int32_t>(leaf));
+        const std::vector<std::int32_t> open = open_leaves(shape_, checked_counts(live));
         return search(history, k, indptr, banned, [&, k](Worker& worker, const Query& query, auto... out) {
             return worker.exact(query, k, open, out...);
         });
@@ -225,6 +215,18 @@ private:
             kernels_.tabulate(model_, model_.nodes + shape_.level_offset(j) * model_.width, size, space, table.data());
             model_.tables[j] = std::move(table);
         }
+    }
+
+    // The counts of each level, the root's first.
+    Counts checked_counts(const std::vector<Array<std::int32_t, 1>>& live) const {
+        require(live.size() == static_cast<std::size_t>(shape_.depth) + 1, "live must have one array a level");
+        Counts counts;
+        for (int j = 0; j <= shape_.depth; ++j) {
+            require(live[j].shape(0) == static_cast<std::size_t>(shape_.level_size(j)),
+                    "live[" + std::to_string(j) + "] does not have one count a node");
+            counts.push_back(live[j].data());
+        }
+        return counts;
     }
 
     void check_leaves(const std::int32_t* leaves, std::size_t count, std::int32_t least, const char* name) const {

@@ -1,4 +1,4 @@
-"""A tree is searched from several threads and from processes that were forked, spawned or sent it; answers are equal."""
+"""A tree is searched from several threads, and from processes that were forked, spawned or sent it."""
 
 import multiprocessing
 import os

@@ -146,7 +146,7 @@ class DinSearch:
         if self._core is None:
             return reference.exact_search(self.weights, self.shape, history, k, live=live, excluded=lists)
         indptr, banned = lists if lists is not None else _no_lists(len(history))
-        return Found(*self._core.exact(history, k, live[-1], indptr, banned))
+        return Found(*self._core.exact(history, k, list(live), indptr, banned))
 
     def _checked(self, history_BL: IndexArray) -> NDArray[np.int32]:
         history = self._checked_leaves("history_BL", history_BL)

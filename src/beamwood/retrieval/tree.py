@@ -21,6 +21,7 @@ from beamwood.kernels.search import DinSearch
 from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
 from beamwood.retrieval.candidates import Candidates, shown
+from beamwood.retrieval.prepared import PreparedFilters
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.tree.tree import Shape, Tree
@@ -47,9 +48,10 @@ class TreeSearcher:
     A filter acts inside the beam: a subtree without an allowed item is never opened, so k results come back whenever
     k items are allowed; where at most `2 * beam_width` are, all of them are scored and the result is exact. A search
     for k above `beam_width` widens the beam to k. Ties on a level go to the lower node, among results to the lower
-    item. Where the scorer has learned that what was seen comes again (a weight of it above 0), the history's own items
-    are candidates too: a beam does not reach each of their leaves. `link`: what a score means; by "path" that of a leaf
-    is the log-probability of the path to it, each step a sigmoid (PLT), the others change no answer.
+    item. A bitmap of allowed items that is read-only is counted once (`retrieval.prepared`). Where the scorer has
+    learned that what was seen comes again (a weight of it above 0), the history's own items are candidates too: a beam
+    does not reach each of their leaves. `link`: what a score means; by "path" that of a leaf is the log-probability of
+    the path to it, each step a sigmoid (PLT), the others change no answer.
     Source: DTR, algorithm 1.
     """
 
@@ -76,6 +78,7 @@ class TreeSearcher:
         self.weights, self.tree, self.beam_width = weights, tree, beam_width
         self.link = link
         self._search = DinSearch(weights, tree.shape, threads=threads, by_path=link.along_path)
+        self._filters = PreparedFilters(tree)
         self._come_again = any(part.term.seen_again(part.arrays) for part in weights.terms.values())
 
     @property
@@ -109,7 +112,7 @@ class TreeSearcher:
             self._leaves(query),
             beam_width=width,
             k=k,
-            live=self._live(options.allowed),
+            live=self._filters.live(options.allowed),
             excluded=self._excluded(options),
         )
         return self._hits(found, k)
@@ -130,7 +133,7 @@ class TreeSearcher:
         """The k best of all allowed items by brute force over the leaves: what the beam approximates."""
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         found = self._search.exact(
-            self._leaves(query), k=k, live=self._live(options.allowed), excluded=self._excluded(options)
+            self._leaves(query), k=k, live=self._filters.live(options.allowed), excluded=self._excluded(options)
         )
         return self._hits(found, k)
 
@@ -174,13 +177,6 @@ class TreeSearcher:
         if len(histories.items) and int(histories.items.max()) >= self.num_items:
             raise InputError(f"a history holds item index {int(histories.items.max())} of {self.num_items} items")
         return self.tree.leaves_of(histories.padded(self.weights.history_length))
-
-    def _live(self, allowed: BoolArray | None) -> tuple[NDArray[np.int32], ...]:
-        if allowed is None:
-            return self.tree.live_counts
-        mask = np.zeros(self.tree.shape.capacity, bool)
-        mask[self.tree.leaf_of_item[allowed]] = True
-        return self.tree.counts_below(mask)
 
     def _excluded(self, options: SearchOptions) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
         """Each row's leaves to leave out, sorted, distinct, and only those that are live at all."""
