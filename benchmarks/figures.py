@@ -10,7 +10,9 @@ def number(value: float, digits: int) -> str:
 
 
 def p_value(p: float) -> str:
-    """Two digits, or a power of ten below a thousandth."""
+    """Two or three places, or a power of ten below a thousandth."""
+    if p >= 0.995:
+        return "1"
     if p >= 0.001:
         return number(p, 2 if p >= 0.1 else 3)
     digit, _, power = f"{p:.0e}".partition("e")

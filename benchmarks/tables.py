@@ -52,16 +52,32 @@ def _topic(bench: Bench, name: str) -> str:
 
 
 def _of_method(bench: Bench, method: str) -> str:
+    """Of topics without `against` a table of the logs for each row; else the rows and what they are tested with."""
     parts = []
     for name, topic in bench.suite.topics.items():
         own = [key for key, row in topic.rows.items() if row.method == method]
-        for log in topic.logs if own else ():
-            rows = gather(bench, name, log)
+        found = {log: gather(bench, name, log) for log in topic.logs if own}
+        if topic.against is None:
+            parts += [table for key in own if (table := _by_log(bench, topic, key, found))]
+            continue
+        for log, rows in found.items():
             shown = [key for key in rows if key in own or key == topic.against]
             if any(key in rows for key in own):
-                title = f"{topic.title}: {_heading(bench, log, rows)}"
-                parts += [title, _table(topic, rows, shown)]
+                parts += [f"{topic.title}. {_heading(bench, log, rows)}", _table(topic, rows, shown)]
     return "\n\n".join(parts) or EMPTY
+
+
+def _by_log(bench: Bench, topic: Topic, key: str, found: Mapping[str, Mapping[str, Evidence]]) -> str:
+    columns = topic.columns or list(MAIN)
+    rows = []
+    for log, evidence in ((log, rows[key]) for log, rows in found.items() if key in rows):
+        named = bench.suite.logs[log].title + _as_of(evidence)
+        figures = [_figure(evidence, column, None) for column in columns]
+        rows.append([named, f"{evidence.lines[0].queries:,}", str(len(evidence.lines)), *figures, *_cost(evidence)])
+    if not rows:
+        return ""
+    headings = [topic.rows[key].title, "test users", "seeds", *(column.heading for column in columns), "fit, s", "MiB"]
+    return _markdown(headings, rows)
 
 
 def _readme(bench: Bench) -> str:
@@ -94,7 +110,7 @@ def _heading(bench: Bench, log: str, rows: Mapping[str, Evidence]) -> str:
     line = next(iter(rows.values())).lines[0]
     sizes = " users, ".join(f"{line.data[key]:,}" for key in ("users", "items"))
     sizes += f" items, {line.data['rows']:,} rows; {line.queries:,} test users"
-    return f"**{bench.suite.logs[log].title}** (`{log}`: {sizes})"
+    return f"**{bench.suite.logs[log].title}** (`{log}`): {sizes}."
 
 
 def _table(topic: Topic, rows: Mapping[str, Evidence], shown: Iterable[str]) -> str:
@@ -123,7 +139,16 @@ def _table(topic: Topic, rows: Mapping[str, Evidence], shown: Iterable[str]) -> 
 
 
 def _title(evidence: Evidence) -> str:
-    return evidence.title + (f" (as of {', '.join(evidence.as_of)})" if evidence.as_of else "")
+    return evidence.title + _as_of(evidence)
+
+
+def _as_of(evidence: Evidence) -> str:
+    return f" (as of {', '.join(evidence.as_of)})" if evidence.as_of else ""
+
+
+def _cost(evidence: Evidence) -> list[str]:
+    seconds = evidence.seconds()
+    return ["" if seconds is None else f"{seconds:,.0f}", f"{max(line.peak_mib for line in evidence.lines):,}"]
 
 
 def _figure(evidence: Evidence, column: Column, best: float | None) -> str:

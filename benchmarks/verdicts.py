@@ -58,12 +58,12 @@ def _of_the_highest(figure: str, rows: Mapping[str, Evidence]) -> str:
     first, tests = order[0], paired(rows, order[0], figure)
     level = [key for key in order[1:] if not tests[key].is_certain]
     beaten = [key for key in order[1:] if tests[key].is_certain]
-    said = f"By {_words(figure)}, {rows[first].title} has the highest figure"
-    if not level:
-        return f"{said} and is above all others: {_next(tests[beaten[0]], rows)}."
-    named = _listed(level, rows)
-    rest = f" It is above the others: {_next(tests[beaten[0]], rows)}." if beaten else ""
-    return f"{said}, and cannot be told from {named} with so many users.{rest}"
+    said = [
+        f"By {_words(figure)}, {rows[first].title} has the highest figure.",
+        f"Not to be told from it with so many users: {_listed(level, rows)}." if level else "",
+        f"It is above {'the' if level else 'all'} others: {_next(tests[beaten[0]], rows)}." if beaten else "",
+    ]
+    return " ".join(part for part in said if part)
 
 
 def _next(test: Paired, rows: Mapping[str, Evidence]) -> str:

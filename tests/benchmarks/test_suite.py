@@ -1,7 +1,9 @@
 """A tiny suite on a planted log goes the whole way: run, stopped and resumed, rendered, checked, verified."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from beamwood.data.synthetic import MarketConfig, make_market
 
+ROOT = Path(__file__).parents[2]
 SUITE = """
 [logs.planted]
 folder = "planted"
@@ -106,7 +109,7 @@ def called(root, *arguments):
 @pytest.fixture(scope="module", autouse=True)
 def benchmarks_are_found():
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[2]))
+        patch.syspath_prepend(str(ROOT))
         yield
 
 
@@ -193,6 +196,20 @@ def test_a_stopped_training_goes_on_and_leaves_one_line(tmp_path, monkeypatch, c
     assert "processor" not in line["seconds"]
 
 
+def test_each_run_has_a_process_and_a_limit_of_its_own(tmp_path):
+    written(tmp_path)
+    changed_suite(tmp_path, 'method = "sasrec"', 'method = "sasrec"\nlimit = 0.2')
+    names = ["main/planted/sasrec/0", "main/planted/popularity"]
+    command = [sys.executable, "-m", "benchmarks", "run", "--root", str(tmp_path), *names]
+    environment = os.environ | {"BEAMWOOD_DATA": str(tmp_path / "data")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "main/planted/sasrec/0: stopped after 0.2 seconds; it goes on from there when run again" in done.stdout
+    assert "1 made, 1 failed: main/planted/sasrec/0" in done.stdout
+    (line,) = lines_of(tmp_path)
+    assert (line["name"], line["machine"]["threads"]) == ("main/planted/popularity/0", 1)
+
+
 def test_one_heavy_job_at_a_time(made, capsys):
     from benchmarks.bench import Bench, Place
 
@@ -217,6 +234,7 @@ def test_tables_say_what_lines_say(made):
     assert row.split(" | ")[1] == "2"
     page = (made / "docs" / "page.md").read_text()
     assert page.count("| `sasrec` |") == 2
+    assert "| `sasrec` | test users | seeds |" in page
     assert "No run of the suite has been made for this table." in page
     assert "(p " in page.split("<!-- end rest -->")[0]
 
