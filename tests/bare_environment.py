@@ -8,12 +8,13 @@ import tomllib
 import venv
 from dataclasses import dataclass
 from importlib.metadata import distribution
+from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src"
+PACKAGE = ROOT / "src" / "beamwood"
 COMMANDS = """
 import contextlib, io, json, sys
 from beamwood.cli.main import main
@@ -63,10 +64,10 @@ class Bare:
         subprocess.run([*pip, "check"], check=True)
 
 
-def bare_environment(folder, *, source=None, more=()):
-    """Make one of `dependencies` in pyproject.toml and what they need, by links; `source` is on its path.
+def bare_environment(folder, *, source=False, more=()):
+    """Make one of `dependencies` in pyproject.toml and what they need, by links; `more` are further distributions.
 
-    `more` are further distributions to link.
+    With `source` this checkout is in it too, with the core as it runs here.
     """
     venv.create(folder, symlinks=True)
     bare = Bare(folder)
@@ -75,8 +76,12 @@ def bare_environment(folder, *, source=None, more=()):
         for top in tops(name):
             if not (site / top.name).exists():
                 (site / top.name).symlink_to(top)
-    if source is not None:
-        (site / "source.pth").write_text(f"{source}\n")
+    if source:
+        (site / "beamwood").mkdir()
+        core = find_spec("beamwood._native")
+        parts = [path for path in PACKAGE.iterdir() if not path.name.startswith("_native")]
+        for path in [*parts, *([] if core is None else [Path(core.origin)])]:
+            (site / "beamwood" / path.name).symlink_to(path)
     bare.run("-c", "import importlib.util; assert importlib.util.find_spec('torch') is None")
     return bare
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bare_environment import ROOT, SOURCE, bare_environment
+from bare_environment import ROOT, bare_environment
 from beamwood.data.synthetic import MarketConfig, make_market
 from cli_cases import TINY, beamwood
 
@@ -115,7 +115,7 @@ def bare(request, tmp_path_factory):
     """beamwood with the core dependencies and pytest: this source, or its wheel."""
     if request.param == "wheel":
         return request.getfixturevalue("wheel_installed")
-    return bare_environment(tmp_path_factory.mktemp("bare"), source=SOURCE, more=["pytest"])
+    return bare_environment(tmp_path_factory.mktemp("bare"), source=True, more=["pytest"])
 
 
 @pytest.fixture
