@@ -67,7 +67,6 @@ def test_an_interrupt_keeps_the_run(market):
     assert (out / "manifest.json").exists()
 
 
-@pytest.mark.slow
 def test_a_kill_while_saving_leaves_the_old_artefact_whole(market, fitted):
     command = [sys.executable, "-m", "beamwood", "fit", str(market / "log.parquet"), "--method", "popularity"]
     command += ["--out", str(fitted), "--overwrite"]
@@ -90,7 +89,6 @@ def test_a_kill_while_saving_leaves_the_old_artefact_whole(market, fitted):
         assert beamwood("inspect", fitted) == 0
 
 
-@pytest.mark.slow
 def test_a_full_disk_leaves_the_old_artefact_whole(market, fitted):
     program = (
         "import resource, runpy, signal, sys\n"

@@ -49,7 +49,6 @@ def f20(retriever, queries):
     return evaluate(retriever.searcher, queries, ks=(20,), remove_seen=False).means()["f@20"]
 
 
-@pytest.mark.slow
 def test_learns_the_market(split):
     config = Config(
         **SMALL,

@@ -26,7 +26,6 @@ def split():
     return disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
 
 
-@pytest.mark.slow
 def test_learns_the_market(split):
     retriever = fit(
         split,

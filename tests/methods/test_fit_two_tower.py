@@ -73,7 +73,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, negatives,
     assert loaded.recommend(**asked, k=9) == whole.recommend(**asked, k=9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("negatives", NEGATIVES)
 def test_learns_the_market(negatives):
     market = make_market(MarketConfig(num_users=1500, num_items=90, min_events=20, max_events=60), seed=1)

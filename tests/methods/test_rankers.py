@@ -297,8 +297,7 @@ def test_where_the_surrogate_starts(dataset):
         RANKER.Config(**{"start.surrogate": "broad"})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", ["guided", "softmax"])
+@pytest.mark.parametrize("loss", [pytest.param("guided", marks=pytest.mark.slow), "softmax"])
 def test_a_ranker_learns_the_market(dataset, loss):
     split = leave_one_out(dataset)
     config = RANKER.Config(**{"loss.kind": loss, "loop.max_epochs": 30, "loop.evaluate_every": 500})

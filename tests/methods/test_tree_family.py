@@ -139,8 +139,10 @@ def test_a_catalogue_without_levels_needs_no_update(split):
         fit(split, asked, progress=False)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "changes"), VARIANTS)
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [pytest.param(*variant, marks=() if variant[0] in ("plt", "din") else pytest.mark.slow) for variant in VARIANTS],
+)
 def test_learns_the_market(large_split, method, changes):
     split = large_split
     config = configured(
