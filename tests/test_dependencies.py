@@ -1,7 +1,6 @@
 """What the package imports is what its installation brings, without the tools of development."""
 
 import ast
-import re
 import subprocess
 import sys
 import tomllib
@@ -17,9 +16,8 @@ ROOT = Path(__file__).parents[1]
 
 def test_every_import_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    declared = project["dependencies"] + [line for name in EXTRAS for line in extras[name]]
-    names = {re.split(r"[^A-Za-z0-9_-]", line)[0].replace("faiss-cpu", "faiss").replace("-", "_") for line in declared}
+    names = {Requirement(line).name.replace("-", "_") for line in project["dependencies"]}
+    names |= {module for extra in EXTRAS.values() for module in extra.modules}
     imported = {}
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -38,7 +36,7 @@ def test_extras_are_those_of_the_project():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(declared) - {"dev", "docs"} == set(EXTRAS)
     for name, extra in EXTRAS.items():
-        assert [re.split(r"[^A-Za-z0-9_-]", line)[0] for line in declared[name]] == list(extra.modules.values())
+        assert {Requirement(line).name for line in declared[name]} == set(extra.modules.values())
 
 
 def test_all_that_is_declared_is_pinned():
@@ -59,7 +57,7 @@ def test_all_that_is_declared_is_pinned():
 def test_nothing_is_declared_twice():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for lines in [project["dependencies"], *project["optional-dependencies"].values()]:
-        names = [re.split(r"[^A-Za-z0-9_-]", line)[0] for line in lines]
+        names = [Requirement(line).name for line in lines]
         assert len(set(names)) == len(names)
 
 
