@@ -32,7 +32,7 @@ class Config(CountingConfig):
     model: Grid = Grid(decay=(0.9, 0.5, 0.1))
 
 
-def build(split, config, seed):
+def build(split, config, seed, budget):
     together = interactions(split.train.histories, split.train.num_items)
 
     def matrix():
@@ -40,7 +40,7 @@ def build(split, config, seed):
         counts.setdiag(0)
         return sparse.csr_matrix(counts)
 
-    return best_of_grid(split, config, matrix, seed)
+    return best_of_grid(split, config, matrix, seed, budget)
 
 
 METHOD = Method(name="together", summary="how many took both", Config=Config, build=build)
@@ -65,7 +65,7 @@ class Backwards(PopularitySearcher):
     kind = "backwards"
 
 
-def build(split, config, seed):
+def build(split, config, seed, budget):
     return Backwards(np.arange(split.train.num_items))
 
 

@@ -12,11 +12,11 @@ class Config(CountingConfig):
     model: Grid = Grid(decay=(0.9, 0.5, 0.1))
 
 
-def build(split, config, seed):
+def build(split, config, seed, budget):
     taken = interactions(split.train.histories, split.train.num_items)
     both = sparse.csr_matrix(taken.T @ taken)
     both.setdiag(0)
-    return best_of_grid(split, config, lambda: both, seed)
+    return best_of_grid(split, config, lambda: both, seed, budget)
 
 
 METHOD = Method(name="last-taken", summary="how many users took both", Config=Config, build=build)

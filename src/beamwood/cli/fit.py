@@ -154,8 +154,8 @@ def _say_what_has_no_use(
     resume: bool,
     user_table: str | None,
 ) -> None:
-    if not method.needs.steps and (resume or limit is not None):
-        note(f"{method.name} only counts and is never long about it: --resume and --time-limit have no use")
+    if not method.needs.steps and resume:
+        note(f"{method.name} only counts: --resume has no use")
     if limit is not None and method.needs.steps and not method.needs.trains(config):
         note("two fitted stages are only put together: --time-limit has no use")
     if user_table is not None and not method.needs.named_columns(config, "users"):
@@ -192,13 +192,13 @@ def fit_method(
     source: Source | None = None,
 ) -> Retriever:
     """Train in the run folder beside `out`, and note in the retriever where its data came from."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"time_limit": limit}
     if method.needs.steps:
         from beamwood.training.run_folder import RunFolder
 
         run = RunFolder(beside(out, ".run"), overwrite=overwrite)
         run.check(resume=resume)
-        options = {"run": run, "time_limit": limit, "resume": resume}
+        options |= {"run": run, "resume": resume}
     retriever = method.fitted(split, config, preset=preset, seed=seed, **options)
     origin = {"source": source.as_dict() if source else None, "split": {"name": split.name, "options": split.options}}
     return replace(retriever, metadata=retriever.metadata | origin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, get_origin
 
 import numpy as np
@@ -16,6 +16,7 @@ from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.choose import drawn
 from beamwood.fitting.settings import Choose, Group, HistoryLength, Settings
 from beamwood.retrieval.neighbours import NeighbourSearcher, SeenPlace
+from beamwood.training.budget import Budget, price_of
 from beamwood.types import FloatArray, ItemLists
 
 __all__ = ["CountingConfig", "Decay", "Grid", "Power", "best_of_grid", "counts_within", "interactions"]
@@ -54,8 +55,8 @@ class CountingConfig(Settings):
     choose: Choose = Choose(validation_users=10_000)
 
 
-_Build = Callable[[Mapping[str, Any]], NeighbourSearcher]
-_Tried = tuple[float, NeighbourSearcher, dict[str, Any]]
+# With a limit, no more of what is left goes to judging, and so many users have a say at least.
+_SHARE, _FEWEST = 0.5, 64
 
 
 def interactions(histories: ItemLists, num_items: int) -> sparse.csr_matrix:
@@ -87,52 +88,103 @@ def counts_within(
 
 
 def best_of_grid(
-    split: Split, config: CountingConfig, matrix: Callable[..., sparse.csr_matrix], seed: int, **tried: Sequence[Any]
+    split: Split,
+    config: CountingConfig,
+    matrix: Callable[..., sparse.csr_matrix],
+    seed: int,
+    budget: Budget | None = None,
+    **tried: Sequence[Any],
 ) -> tuple[NeighbourSearcher, dict[str, Any]]:
     """The searcher by `matrix(**values)` [N, N] and what was chosen: of the values `tried` by name, and of the decays.
 
     Chosen is what has the best f@20 on validation queries, the mean of seen items kept and removed: all of them, or a
-    draw of `config.choose.validation_users`.
+    draw of `config.choose.validation_users`. A limited budget tries what there is time for, the first values at least.
     """
-    matrix = functools.lru_cache(maxsize=1)(matrix)  # the decays of one matrix follow each other
+    budget = budget or Budget()
+
+    @functools.lru_cache(maxsize=1)  # the decays of one matrix follow each other
+    def made(*values: Any) -> sparse.csr_matrix:
+        return matrix(**dict(zip(tried, values, strict=True)))
 
     def build(candidate: Mapping[str, Any]) -> NeighbourSearcher:
         return NeighbourSearcher(
-            matrix(**{name: candidate[name] for name in tried}),
+            made(*(candidate[name] for name in tried)),
             split.train.item_counts,
             decay=candidate["decay"],
             length=config.model.length,
             seen=candidate["seen"],
         )
 
-    values = tried | {"decay": config.model.decay}
-    candidates = (dict(zip(values, each, strict=True)) for each in itertools.product(*values.values()))
-    queries = drawn(split.valid, config.choose.validation_users, seed=seed)
-    return _choose(candidates, build, queries, config.model.seen)
-
-
-def _choose(
-    candidates: Iterable[Mapping[str, Any]], build: _Build, queries: Queries, seen: Sequence[SeenPlace]
-) -> tuple[NeighbourSearcher, dict[str, Any]]:
-    """The best on the queries, of equal ones the first.
-
-    The first of `seen` stands for all until a candidate is chosen, of which the best is kept then.
-    """
-    best = None
+    values, places = tried | {"decay": config.model.decay}, config.model.seen
+    candidates = [
+        dict(zip(values, each, strict=True)) | {"seen": places[0]} for each in itertools.product(*values.values())
+    ]
+    began = budget.clock()
+    first = build(candidates[0])
+    making = budget.clock() - began
+    queries = _judges(first, drawn(split.valid, config.choose.validation_users, seed=seed), budget, len(candidates))
+    judge = _Judge(build, queries, budget, tuple(tried), making)
     for candidate in candidates:
-        best = _better(best, dict(candidate) | {"seen": seen[0]}, build, queries)
-    assert best is not None, "the grid is not empty"
-    chosen = best[2]
-    for place in seen[1:]:
-        best = _better(best, chosen | {"seen": place}, build, queries)
-    value, searcher, chosen = best
-    return searcher, chosen | {f"valid/f@{min(20, searcher.num_items)}": value}
+        judge.look(candidate)
+    # The first place stands for all until the rest is chosen, of which the best is kept then.
+    chosen = judge.best
+    for place in places[1:]:
+        judge.look(chosen | {"seen": place})
+    if judge.skipped:
+        count = len(candidates) + len(places) - 1
+        budget.leave_out(f"{count - judge.skipped} of {count} settings tried")
+    left_out = {"left_out": list(budget.left_out)} if budget.left_out else {}
+    return judge.searcher, judge.best | {f"valid/f@{judge.cut}": judge.value} | left_out
 
 
-def _better(best: _Tried | None, settings: dict[str, Any], build: _Build, queries: Queries) -> _Tried:
-    """What is better on the queries: the best so far, or the given settings."""
-    searcher = build(settings)
-    cut = min(20, searcher.num_items)
-    views = evaluate_both(searcher, queries, ks=(cut,))
-    value = float(np.mean([view.means()[f"f@{cut}"] for view in views.values()]))
-    return (value, searcher, settings) if best is None or value > best[0] else best
+def _judges(searcher: NeighbourSearcher, queries: Queries, budget: Budget, count: int) -> Queries:
+    """The queries that judge so many settings: all, or as many as a limit has time for."""
+    if not budget.limited or len(queries) <= _FEWEST:
+        return queries
+    some = np.random.default_rng(0).permutation(len(queries))
+
+    def part(num: int) -> Queries:
+        return queries.take(np.sort(some[:num]))
+
+    whole = price_of(lambda num: evaluate_both(searcher, part(num), ks=(1,)), len(queries), budget.clock)
+    num = int(len(queries) * _SHARE * max(budget.left, 0.0) / max(count * whole, 1e-9))
+    if num >= len(queries):
+        return queries
+    num = max(num, _FEWEST)
+    budget.leave_out(f"{num} of {len(queries)} validation users judge")
+    return part(num)
+
+
+class _Judge:
+    """The best of the settings that were looked at, of equal ones the first; those without time are skipped."""
+
+    def __init__(
+        self,
+        build: Callable[[Mapping[str, Any]], NeighbourSearcher],
+        queries: Queries,
+        budget: Budget,
+        of_matrix: tuple[str, ...],
+        making: float,
+    ) -> None:
+        self._build, self._queries, self._budget, self._of_matrix = build, queries, budget, of_matrix
+        self._making, self._judging = making, 0.0
+        self._matrix: tuple[Any, ...] | None = None
+        self.value, self.skipped, self.cut = -1.0, 0, 0
+        self.best: dict[str, Any] = {}
+        self.searcher: NeighbourSearcher
+
+    def look(self, settings: dict[str, Any]) -> None:
+        """Judge these, unless it would take longer than what is left; the first always."""
+        matrix = tuple(settings[name] for name in self._of_matrix)
+        price = self._judging + (0.0 if matrix == self._matrix else self._making)
+        if self.best and price > self._budget.left:
+            self.skipped += 1
+            return
+        searcher = self._build(settings)
+        self._matrix, began = matrix, self._budget.clock()
+        self.cut = min(20, searcher.num_items)
+        views = evaluate_both(searcher, self._queries, ks=(self.cut,))
+        value = float(np.mean([view.means()[f"f@{self.cut}"] for view in views.values()]))
+        self._judging = max(self._judging, self._budget.clock() - began)
+        if not self.best or value > self.value:
+            self.value, self.searcher, self.best = value, searcher, settings

@@ -12,6 +12,7 @@ from beamwood.data.split import Split
 from beamwood.fitting.counting import CountingConfig, Grid, Power, best_of_grid, interactions
 from beamwood.kernels.lists import strongest
 from beamwood.methods.method import Method
+from beamwood.training.budget import Budget
 from beamwood.types import Searcher
 
 __all__ = ["METHOD", "Config", "similarity"]
@@ -51,14 +52,14 @@ def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_
     return sparse.csr_matrix(sparse.vstack(blocks))
 
 
-def build(split: Split, config: Config, seed: int) -> tuple[Searcher, dict[str, Any]]:
+def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
     """Count on the training histories, choose shrinkage, power and decay on the validation queries."""
     taken, model = interactions(split.train.histories, split.train.num_items), config.model
 
     def matrix(shrinkage: float, power: float) -> sparse.csr_matrix:
         return similarity(taken, shrinkage=shrinkage, power=power, num_neighbours=model.num_neighbours)
 
-    return best_of_grid(split, config, matrix, seed, shrinkage=model.shrinkage, power=model.power)
+    return best_of_grid(split, config, matrix, seed, budget, shrinkage=model.shrinkage, power=model.power)
 
 
 METHOD = Method(

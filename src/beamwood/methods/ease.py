@@ -21,12 +21,15 @@ from beamwood.data.split import Split
 from beamwood.fitting.counting import CountingConfig, Grid, best_of_grid, interactions
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.methods.method import Method
+from beamwood.training.budget import Budget
 from beamwood.types import Searcher
 
 __all__ = ["METHOD", "Config", "weights"]
 
 # Rows of the dense matrix that are worked on at a time.
 _BLOCK_ROWS = 1024
+# Items by which the time of more is foretold, and what part of a limit a matrix may take.
+_PRICED, _SHARE = 1500, 0.4
 
 
 class RidgeGrid(Grid):
@@ -88,17 +91,34 @@ def _largest(block: NDArray[np.float32], count: int) -> sparse.csr_matrix:
     return sparse.csr_matrix(block)
 
 
-def build(split: Split, config: Config, seed: int) -> tuple[Searcher, dict[str, Any]]:
+def _affordable(some: sparse.csr_matrix, wanted: int, budget: Budget) -> int:
+    """How many items may get weights, by the time that it takes for `some`; time grows with the third power."""
+    known = some.shape[1]
+    if not budget.limited or wanted <= known:
+        return wanted
+    began = budget.clock()
+    weights(some, regularisation=1.0, num_neighbours=known)
+    price = (budget.clock() - began) * (wanted / known) ** 3
+    room = _SHARE * max(budget.left, 0.0)
+    most = wanted if price <= room else max(known, int(wanted * (room / price) ** (1 / 3)))
+    if most < wanted:
+        budget.leave_out(f"{most} of {wanted} items get weights")
+    return most
+
+
+def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
     """Solve on the training histories, choose regularisation and decay on the validation queries."""
     size, model = split.train.num_items, config.model
-    frequent = np.sort(np.argsort(-split.train.item_counts, kind="stable")[: model.max_items])
-    taken = sparse.csr_matrix(interactions(split.train.histories, size)[:, frequent])
+    everything, order = interactions(split.train.histories, size), np.argsort(-split.train.item_counts, kind="stable")
+    most = _affordable(sparse.csr_matrix(everything[:, order[:_PRICED]]), min(size, model.max_items), budget)
+    frequent = np.sort(order[:most])
+    taken = sparse.csr_matrix(everything[:, frequent])
 
     def matrix(regularisation: float) -> sparse.csr_matrix:
         solved = weights(taken, regularisation=regularisation, num_neighbours=model.num_neighbours).tocoo()
         return sparse.csr_matrix((solved.data, (frequent[solved.row], frequent[solved.col])), shape=(size, size))
 
-    return best_of_grid(split, config, matrix, seed, regularisation=model.regularisation)
+    return best_of_grid(split, config, matrix, seed, budget, regularisation=model.regularisation)
 
 
 PAPER = {"model.decay": (1.0,), "model.seen": ("counted",), "model.length": MAX_HISTORY, "model.num_neighbours": 10_000}

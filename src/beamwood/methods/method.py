@@ -95,10 +95,10 @@ class Method:
     """What a user names, compares and configures.
 
     Either `fit(split, config, **options)`, `options` those of `TrainOptions`, returns a `Retriever`; or
-    `build(split, config, seed)` returns a searcher, or one and what is to be said of its fit. Both are given the plan:
-    no automatic value is left in it. `presets`: settings by name, dotted, each in place of the defaults; `paper` is the
-    form of the paper that a method claims. `searchers`: the searcher classes by kind that a method in a file of its own
-    brings.
+    `build(split, config, seed, budget)` returns a searcher, or one and what is to be said of its fit. Both are given
+    the plan: no automatic value is left in it. `presets`: settings by name, dotted, each in place of the defaults;
+    `paper` is the form of the paper that a method claims. `searchers`: the searcher classes by kind that a method in a
+    file of its own brings.
     """
 
     name: str
@@ -184,7 +184,7 @@ class Method:
         else:
             assert self.build is not None
             seed = given.get("seed", 0)
-            built = self.build(split, plan, seed)
+            built = self.build(split, plan, seed, with_budget(given, self.name)["time_limit"])
             searcher, facts = built if isinstance(built, tuple) else (built, {})
             retriever = build_retriever(searcher, split, method=self.name, config=plan, seed=seed, training=dict(facts))
         about: dict[str, Any] = {"method": self.name} | ({} if preset is None else {"preset": preset})

@@ -8,6 +8,7 @@ from beamwood.data.split import Split
 from beamwood.fitting.settings import Settings
 from beamwood.methods.method import Method
 from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.training.budget import Budget
 
 __all__ = ["METHOD", "Config"]
 
@@ -16,9 +17,9 @@ class Config(Settings):
     """Popularity has nothing to choose."""
 
 
-def build(split: Split, config: Config, seed: int) -> PopularitySearcher:
+def build(split: Split, config: Config, seed: int, budget: Budget) -> PopularitySearcher:
     """Count the training users who took each item; repeats count once."""
-    del config, seed
+    del config, seed, budget
     return PopularitySearcher(np.bincount(split.train.histories.distinct().items, minlength=split.train.num_items))
 
 

@@ -16,6 +16,7 @@ from beamwood.data.split import Split
 from beamwood.fitting.counting import CountingConfig, Grid, Power, best_of_grid, counts_within
 from beamwood.kernels.lists import strongest
 from beamwood.methods.method import Method
+from beamwood.training.budget import Budget
 from beamwood.types import Searcher
 
 __all__ = ["METHOD", "Config"]
@@ -35,7 +36,7 @@ class Config(CountingConfig):
     model: StepGrid = StepGrid(decay=(0.95, 0.9, 0.8, 0.7), length=30)
 
 
-def build(split: Split, config: Config, seed: int) -> tuple[Searcher, dict[str, Any]]:
+def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
     """Count on the training histories, choose both powers and the decay on the validation queries."""
     model = config.model
     counts = counts_within(split.train.histories, split.train.num_items, model.steps)
@@ -46,7 +47,7 @@ def build(split: Split, config: Config, seed: int) -> tuple[Searcher, dict[str, 
         return strongest(sparse.csr_matrix(scaled), model.num_neighbours)
 
     powers = {"source_power": model.source_power, "target_power": model.target_power}
-    return best_of_grid(split, config, matrix, seed, **powers)
+    return best_of_grid(split, config, matrix, seed, budget, **powers)
 
 
 METHOD = Method(

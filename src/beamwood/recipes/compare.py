@@ -208,9 +208,8 @@ def _in_turn(
             if method.name in fitted or method.name in left_out:
                 continue
             began = time.perf_counter()
-            bounded = {"time_limit": limit} if method.needs.steps else {}
             try:
-                fitted[method.name] = method.fitted(split, preset=presets.get(method.name), **options, **bounded)
+                fitted[method.name] = method.fitted(split, preset=presets.get(method.name), **options, time_limit=limit)
             except TimeLimitError as error:
                 left_out[method.name] = str(error)
                 say(f"{method.name} is left out: {error}")

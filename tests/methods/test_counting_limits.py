@@ -1,0 +1,92 @@
+"""Counting methods keep a limit: fewer settings, fewer validation users, fewer items, and a line for each."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.evaluation.protocol import evaluate_both
+from beamwood.fitting.counting import CountingConfig, Grid, best_of_grid, interactions
+from beamwood.methods import load_method
+from beamwood.methods.ease import _affordable
+from beamwood.training.budget import Budget
+
+
+class Clock:
+    """Seconds that pass when told to, and a little with each look."""
+
+    def __init__(self, each=0.0):
+        self.now, self.each = 0.0, each
+
+    def __call__(self):
+        self.now += self.each
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=900, num_items=80, max_events=40), seed=1)
+    return disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
+
+
+class Config(CountingConfig):
+    model: Grid = Grid(decay=(0.9,), seen=("counted",))
+
+
+def grid(split, budget, clock, seconds, values=(1.0, 2.0, 3.0)):
+    taken, made = interactions(split.train.histories, split.train.num_items), []
+
+    def matrix(power):
+        clock.now += seconds
+        made.append(power)
+        return sparse.csr_matrix((taken.T @ taken).power(power))
+
+    return *best_of_grid(split, Config(), matrix, 0, budget, power=values), made
+
+
+def test_settings_without_time_are_not_tried(split):
+    clock = Clock()
+    budget = Budget(25.0, clock=clock)
+    _, chosen, made = grid(split, budget, clock, seconds=10.0)
+    assert made == [1.0, 2.0]
+    assert clock.now <= 25
+    assert chosen["left_out"] == ["2 of 3 settings tried"]
+    _, chosen, made = grid(split, None, clock, seconds=10.0)
+    assert made == [1.0, 2.0, 3.0]
+    assert "left_out" not in chosen
+
+
+def test_the_first_settings_are_always_tried(split):
+    clock = Clock()
+    _, chosen, made = grid(split, Budget(1.0, clock=clock), clock, seconds=10.0)
+    assert made == [1.0]
+    assert chosen["power"] == 1.0
+
+
+def test_fewer_users_judge_where_judging_is_dear(split, monkeypatch):
+    clock = Clock()
+
+    def slow(searcher, queries, *, ks):
+        clock.now += len(queries)
+        return evaluate_both(searcher, queries, ks=ks)
+
+    monkeypatch.setattr("beamwood.fitting.counting.evaluate_both", slow)
+    budget = Budget(100.0, clock=clock)
+    _, chosen, _ = grid(split, budget, clock, seconds=0.0, values=(1.0,))
+    assert len(split.valid) > 64
+    assert f"64 of {len(split.valid)} validation users judge" in chosen["left_out"]
+
+
+@pytest.mark.parametrize(("left", "expected"), [(1e9, 80_000), (10.0, 2_114)])
+def test_ease_weighs_as_many_items_as_there_is_time_for(left, expected):
+    some = sparse.csr_matrix((np.ones(1500), (np.arange(1500) // 3, np.arange(1500))), shape=(500, 1500))
+    budget = Budget(left, clock=Clock(each=1.0))
+    assert _affordable(some, 80_000, budget) == expected
+    assert budget.left_out == ([] if expected == 80_000 else [f"{expected} of 80000 items get weights"])
+
+
+def test_a_limit_is_taken_by_every_counting_method(split):
+    for name in ("popularity", "cooccurrence", "transitions", "ease"):
+        retriever = load_method(name).fitted(split, time_limit=60.0)
+        assert len(retriever.recommend([split.dataset.items.decode(np.array([0]))]).item_ids[0]) == 20
