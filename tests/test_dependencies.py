@@ -34,7 +34,7 @@ def test_every_import_is_declared():
 def test_extras_are_those_of_the_project():
     """What `beamwood doctor` and errors say of an extra is what pip installs for it."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(declared) - {"dev", "docs"} == set(EXTRAS)
+    assert set(declared) - {"dev"} == set(EXTRAS)
     for name, extra in EXTRAS.items():
         assert {Requirement(line).name for line in declared[name]} == set(extra.modules.values())
 

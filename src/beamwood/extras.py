@@ -24,6 +24,10 @@ class Extra:
 EXTRAS = {
     "train": Extra({"torch": "torch"}, "methods that train: trees, sequences, towers, rankers"),
     "ann": Extra({"faiss": "faiss-cpu"}, "model.index=hnsw: approximate search over item vectors"),
+    "plots": Extra(
+        {"altair": "altair", "jinja2": "jinja2", "markupsafe": "markupsafe", "vl_convert": "vl-convert-python"},
+        "--html: reports as pages",
+    ),
     "docs": Extra(
         {"furo": "furo", "myst_parser": "myst-parser", "sphinx": "sphinx"}, "make docs: the documentation site"
     ),

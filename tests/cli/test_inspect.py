@@ -1,6 +1,7 @@
 """A tree from its fit to its diagnosis by `inspect`."""
 
 import json
+import re
 
 import pytest
 
@@ -36,10 +37,9 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
     assert document["diagnostics"]["beams"][-1]["overlap"] == 1
     assert document["diagnostics"]["heap_tolerance"] == 0.5
     drawn = page.read_text()
-    for text in ("recall of the labels", "heap violations", "KL of tree", "score missed", "scored nodes"):
-        assert f"<figcaption>{text}" in drawn
-    assert drawn.count("predicted across, observed up</figcaption>") == len(levels)
-    assert "calibrated: the softmax of the level; heap violation: a score more than 0.5 logits" in drawn
+    assert drawn.count('<figure class="chart" id="calibration-') == len(levels)
+    assert "Calibrated is the softmax of the level." in drawn
+    assert [node["level"] for node in document["outline"]][:2] == [0, 1]
     assert beamwood("inspect", out, "--users", "5") == 0
     shown = capsys.readouterr().out
     assert "heap violations" in shown
@@ -66,8 +66,7 @@ def test_inspect_calibrates_what_a_method_trained(market, capsys, tmp_path, meth
     assert "│ - " in shown
     assert "searched_by: the native core" in shown
     drawn = (tmp_path / "page.html").read_text()
-    assert drawn.count("<figcaption>heap violations") == 1  # of one level, above the leaves
-    assert "KL of tree sampling from" not in drawn
+    assert re.search(f"Calibrated is the [^.]*{words}", drawn)
 
 
 @pytest.mark.parametrize("widths", ["a", "0", "20,"])

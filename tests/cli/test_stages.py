@@ -8,7 +8,7 @@ import pytest
 
 from beamwood.cli.inputs import print_json
 from beamwood.cli.main import main
-from beamwood.cli.stages import cut_in_words, cut_row
+from beamwood.cli.stages import cut_in_words
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.evaluation.stages import at_cut
 
@@ -47,7 +47,6 @@ def test_a_bound_that_is_undefined(capsys):
     assert json.loads(capsys.readouterr().out)["bound"] is None
     assert "worse than the ranker alone (its error 0.6667)" in cut_in_words(cut)[1]
     assert "bound" not in cut_in_words(cut)[1]
-    assert cut_row(cut)[-2:] == ["", "no"]
 
 
 def test_every_report_holds_both_stages(tmp_path, capsys):

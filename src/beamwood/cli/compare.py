@@ -1,4 +1,4 @@
-"""`beamwood compare`: methods on the same split, with paired tests; says so when the tree loses."""
+"""`beamwood compare`: methods on the same split: which is best, and whether that is certain."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from beamwood.cli.expand import expanded
 from beamwood.cli.fit import starting_anew
 from beamwood.cli.inputs import Source, load_data, load_split, note, parse_duration, print_json
 from beamwood.cli.measure import parse_cuts, print_table
+from beamwood.cli.output import check_page, write_page
 
 if TYPE_CHECKING:
     from beamwood.recipes.compare import Comparison
@@ -37,11 +38,14 @@ def compare(
     time_limit: o.TimeLimit = None,
     preset: o.Preset = None,
     reading: o.ReadOptions,
+    html: o.Page = None,
     json: o.Json = False,
 ) -> None:
     """Fit several methods on the same training users and compare them on the same test users."""
     from beamwood.recipes import compare as recipe
 
+    if html is not None:
+        check_page(html)
     named = [name.strip() for name in methods.split(",") if name.strip()]
     sums = recipe.named_sums(named)
     presets = recipe.named_presets(sums, preset)
@@ -60,20 +64,27 @@ def compare(
             tail=None if tail is None else rule,
             say=note,
         )
+    document = measured.document() if json or html is not None else {}
+    if html is not None:
+        from beamwood.report.compare import comparison_page
+
+        write_page(html, comparison_page(document))
     if json:
-        print_json(measured.document())
+        print_json(document)
     else:
         show(measured)
 
 
 def show(measured: Comparison) -> None:
     """All of it for people."""
-    from beamwood.recipes.compare import verdict
+    from beamwood.evaluation.verdict import in_words
 
     print_table(measured.results, measured.cuts)
+    for name, cost in measured.costs.items():
+        print(f"{name}: {cost.milliseconds:.2f} ms a user, {cost.megabytes:.1f} MB")
     print(measured.conclusion)
     if measured.tail:
         described, queries, views = measured.on_tail()
         print(f"\n{with_tail_label(queries)}; {described}")
         print_table(views, measured.cuts)
-        print(verdict(measured.tests(views), measured.baseline, measured.metric))
+        print(in_words(measured.tail_verdicts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,13 +14,17 @@ from beamwood.cli.fit import beside, fit_method, starting_anew
 from beamwood.cli.inputs import note, print_json
 from beamwood.cli.measure import print_table
 from beamwood.cli.output import write_page
-from beamwood.errors import InputError
+from beamwood.errors import InputError, NotInstalledError
+
+if TYPE_CHECKING:
+    from beamwood.data.synthetic import Market
+    from beamwood.recipes.compare import Comparison
 
 __all__ = ["demo"]
 
 METHODS = ("popularity", "cooccurrence", "transitions", "dtr")
 CUTS = (20,)
-TITLE = "beamwood demo"
+OPTIMUM = "best possible"
 
 
 def demo(
@@ -34,61 +38,80 @@ def demo(
 ) -> None:
     """Plant a market whose probabilities are known, fit methods on it, and compare them with the optimum."""
     from beamwood.artefact import check_output
-    from beamwood.data import Dataset, disjoint_users, read_log
-    from beamwood.data.synthetic import BayesSearcher, make_market
-    from beamwood.evaluation.protocol import evaluate_split
-    from beamwood.evaluation.report import html_report
-    from beamwood.evaluation.summary import as_document, compared
+    from beamwood.data.synthetic import make_market
     from beamwood.methods import load_method
-    from beamwood.recipes.compare import verdict
 
     for name in METHODS:
         load_method(name).check_installed()
     check_output(out, overwrite=overwrite)
-    report = beside(out, ".html")
-    check_report(report, overwrite=overwrite)
+    report = page_beside(out, overwrite=overwrite)
     market = make_market(seed=seed)
+    measured, config = measure(market, out, seed, time_limit, overwrite=overwrite)
+    lines = (beside(out, ".run") / "metrics.jsonl").read_text().splitlines()
+    document = measured.document() | {
+        "market": market.config.model_dump(),
+        "curve": [json_module.loads(line) for line in lines],
+        "configuration": config,
+    }
+    if report is not None:
+        from beamwood.report.demo import demo_page
+
+        write_page(str(report), demo_page(document))
+    if json:
+        print_json(document)
+        return
+    print_table(measured.results | measured.beyond, CUTS)
+    print(measured.conclusion)
+    print(f"the retriever is in {out}" + ("" if report is None else f", the report in {report}"))
+
+
+def measure(
+    market: Market, out: str, seed: int, time_limit: float, *, overwrite: bool
+) -> tuple[Comparison, dict[str, Any]]:
+    """Fit each method, the tree last and saved in `out`, and measure all and the optimum; the tree's settings, too."""
+    from beamwood.data import Dataset, disjoint_users, read_log
+    from beamwood.data.synthetic import BayesSearcher
+    from beamwood.evaluation.protocol import evaluate_split
+    from beamwood.methods import load_method
+    from beamwood.recipes.compare import Comparison, simplest_of
+
     dataset = Dataset.from_log(read_log(market.log), market.item_frame)
     note(f"a market of {len(dataset.users):,} users, {len(dataset.items):,} items, {market.log.height:,} events")
     split = disjoint_users(dataset, seed=seed)
-    results, seconds = {}, {}
-    for name in METHODS:
+    methods = {name: load_method(name) for name in METHODS}
+    measured = Comparison(split, CUTS, simplest_of({name: [method] for name, method in methods.items()}))
+    for name, method in methods.items():
         began = time.perf_counter()
-        method = load_method(name)
         with starting_anew("run the demo again with --overwrite"):
             retriever = fit_method(
                 method, split, method.Config(), out=out, seed=seed, limit=time_limit, overwrite=overwrite
             )
-        seconds[name] = round(time.perf_counter() - began, 1)
-        note(f"{name}: fitted in {seconds[name]} s")
-        results[name] = evaluate_split(retriever.searcher, split, ks=CUTS)
+        measured.seconds[name] = round(time.perf_counter() - began, 1)
+        note(f"{name}: fitted in {measured.seconds[name]} s")
+        measured.add(name, retriever.searcher)
     retriever.save(out, overwrite=overwrite)
-    results["bayes-optimal"] = evaluate_split(BayesSearcher(market), split, ks=CUTS)
-    tests = compared({name: views for name, views in results.items() if name != "bayes-optimal"}, "dtr", "f@20")
-    conclusion = verdict(tests, "dtr", "f@20")
-    lines = (beside(out, ".run") / "metrics.jsonl").read_text().splitlines()
-    write_page(
-        str(report),
-        html_report(
-            title=TITLE,
-            results={name: as_document(views) for name, views in results.items()},
-            tests=tests,
-            curve=[json_module.loads(line) for line in lines],
-            facts={"data": market.config.model_dump(), "split": split.rule, "conclusion": conclusion}
-            | {"fingerprint": dataset.fingerprint(), "configuration": retriever.metadata["config"]},
-        ),
-    )
-    if json:
-        methods = {name: as_document(views) for name, views in results.items()}
-        print_json({"methods": methods, "seconds": seconds, "paired_tests": tests, "conclusion": conclusion})
-        return
-    print_table(results, CUTS)
-    print(conclusion)
-    print(f"the retriever is in {out}, the report in {report}")
+    measured.beyond[OPTIMUM] = evaluate_split(BayesSearcher(market), split, ks=CUTS)
+    return measured, retriever.metadata["config"]
+
+
+def page_beside(out: str, *, overwrite: bool) -> Path | None:
+    """Where the page goes, None where what makes pages is not installed. Errors: as `check_report`."""
+    from beamwood.report.page import check_installed
+
+    report = beside(out, ".html")
+    check_report(report, overwrite=overwrite)
+    try:
+        check_installed()
+    except NotInstalledError as missing:
+        note(f"no page is written: {str(missing).removeprefix('--html ')}")
+        return None
+    return report
 
 
 def check_report(path: Path, *, overwrite: bool) -> None:
     """Errors: the page would replace one that is not to be replaced, or what is no report of this command's."""
+    from beamwood.report.demo import TITLE
+
     if not path.exists():
         return
     if not path.is_file() or f"<title>{TITLE}</title>" not in path.read_text(encoding="utf-8", errors="replace"):

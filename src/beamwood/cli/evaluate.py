@@ -80,7 +80,7 @@ def evaluate(
     measured = Measured(
         folder,
         retriever.metadata["method"],
-        split.rule,
+        split,
         cuts,
         # First what may not fit the data, so that nothing is measured in vain.
         gap=None if tail is None else measure_gap(searcher, split, rule),
@@ -91,7 +91,7 @@ def evaluate(
     )
     document = measured.document() if json or html is not None else {}
     if html is not None:
-        write_report(html, document, rule.describe(), measured)
+        write_evaluation(html, document, searcher, split, cuts)
     if json:
         print_json(document)
     else:
@@ -104,7 +104,7 @@ class Measured:
 
     folder: str
     method: str
-    split: str
+    split: Split
     cuts: tuple[int, ...]
     views: dict[str, PerQuery]
     rare: tuple[str, int, dict[str, PerQuery]] | None
@@ -114,9 +114,11 @@ class Measured:
 
     def document(self) -> dict[str, Any]:
         """All of it, as JSON can hold it."""
-        from beamwood.evaluation.summary import as_document
+        from beamwood.evaluation.summary import as_document, for_whom
 
-        document = {"folder": self.folder, "method": self.method, "split": self.split, "views": as_document(self.views)}
+        document: dict[str, Any] = {"folder": self.folder, "method": self.method, "split": self.split.rule}
+        document["views"] = as_document(self.views)
+        document["for_whom"] = for_whom({self.method: self.views}, self.split, f"f@{self.cuts[0]}")
         if self.rare is not None:
             rule, queries, views = self.rare
             gap = None if self.gap is None else self.gap.as_dict()
@@ -175,36 +177,12 @@ def measure_gap(searcher: Searcher, split: Split, rule: TailRule) -> TailGap:
     return tail_gap(searcher, split.test.take(rows).query(searcher.needs), rule.tail(split.train).mask)
 
 
-def write_report(path: str, document: dict[str, Any], rule: str, measured: Measured) -> None:
-    """All of it as tables: both views of all test users and of those with a tail label, and what else was asked."""
-    import html as escape
+def write_evaluation(
+    path: str, document: dict[str, Any], searcher: Searcher, split: Split, cuts: tuple[int, ...]
+) -> None:
+    """Measure what the page shows beyond the metrics, note it in the document too, and write the page."""
+    from beamwood.cli.details import details
+    from beamwood.report.evaluate import evaluation_page
 
-    from beamwood.evaluation.page import page
-
-    method = measured.method
-    parts = [f"<p>{escape.escape(measured.split)}; {escape.escape(rule)}</p>"]
-    groups = {"all test users": document["views"]}
-    if "tail" in document:
-        groups["test users with a tail label"] = document["tail"]["views"]
-        parts.append(f"<p>{with_tail_label(document['tail']['queries'])}</p>")
-    for who, views in groups.items():
-        parts += [metric_table(f"{who}, {view['protocol']['seen']}", method, view) for view in views.values()]
-    gap = measured.gap
-    if gap is not None:
-        parts += [gap.figure(), f"<p>Probabilities: {escape.escape(gap.made_by)}; {len(gap.gaps)} test users.</p>"]
-    if measured.sampled is not None:
-        parts.append(metric_table(f"sampled: {measured.sampled['rule']}", method, measured.sampled))
-    if measured.stages is not None:
-        parts += measured.stages.tables()
-    write_page(path, page(f"{method} on the test data", parts))
-
-
-def metric_table(caption: str, method: str, measured: dict[str, Any]) -> str:
-    """The means of one view and their intervals."""
-    from beamwood.evaluation.page import table
-
-    rows = []
-    for metric, value in measured["metrics"].items():
-        low, high = measured["interval_95"].get(metric, (None, None))
-        rows.append((metric, f"{value:.4f}", "" if low is None else f"{low:.4f} to {high:.4f}"))
-    return table(caption, ("metric", method, "95 % interval"), rows)
+    document |= details(searcher, split, cuts)
+    write_page(path, evaluation_page(document))

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.inputs import note, print_json
 from beamwood.cli.output import check_page, write_page
+from beamwood.cli.stages import first_of
 from beamwood.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from beamwood.data import Split
     from beamwood.retrieval.retriever import Retriever
+    from beamwood.retrieval.tree import TreeSearcher
     from beamwood.theory.diagnostics import TreeReport
     from beamwood.types import ItemLists
 
@@ -39,7 +44,6 @@ def inspect(
     json: o.Json = False,
 ) -> None:
     """Check a folder's files, show what it holds, and diagnose its tree on validation users."""
-    from beamwood.retrieval.blend import Blend
     from beamwood.retrieval.tree import TreeSearcher
 
     if html is not None:
@@ -49,20 +53,21 @@ def inspect(
     document = description(folder, retriever)
     report = None
     # Of a blend the first part may have a tree.
-    searcher = retriever.searcher
-    while isinstance(searcher, Blend):
-        searcher = searcher.first
+    searcher = first_of(retriever.searcher)
     if isinstance(searcher, TreeSearcher) and users > 0:
         from beamwood.theory.diagnostics import diagnose
 
-        histories, labels, words = queries(folder, retriever, users, log, items)
-        document["queries"] = words
-        report = diagnose(searcher, histories, labels, widths=beam_widths)
+        asked = queries(folder, retriever, users, log, items)
+        document["queries"] = asked.words
+        report = diagnose(searcher, asked.histories, asked.labels, widths=beam_widths)
         document["diagnostics"] = report.as_dict()
+        if html is not None:
+            from beamwood.report.inspect import inspection_page
+
+            document |= outlined(searcher, retriever, asked)
+            write_page(html, inspection_page(document))
     elif html is not None:
         raise InputError(f"--html writes the diagnostics of a tree; {folder} has none, or --users is 0")
-    if html is not None and report is not None:
-        write_page(html, diagnostics_page(folder, report, document["queries"]))
     if json:
         print_json(document)
         return
@@ -84,14 +89,7 @@ def description(folder: str, retriever: Retriever) -> dict[str, Any]:
     } | retriever.metadata
     searcher = retriever.searcher
     if isinstance(searcher, TreeSearcher):
-        tree, shape = searcher.tree, searcher.tree.shape
-        document["tree"] = {
-            "root_fanout": shape.root_fanout,
-            "branching": shape.branching,
-            "depth": shape.depth,
-            "leaves": shape.capacity,
-            "empty_leaves": shape.capacity - tree.num_items,
-            "nodes": shape.num_nodes,
+        document["tree"] = shape_of(searcher) | {
             "beam_width": searcher.beam_width,
             "terms": [*searcher.weights.terms],
             "scores": searcher.link.probability or "an order alone",
@@ -100,12 +98,18 @@ def description(folder: str, retriever: Retriever) -> dict[str, Any]:
     return document
 
 
-def queries(
-    folder: str, retriever: Retriever, users: int, log: str | None, items: str | None
-) -> tuple[ItemLists, ItemLists, str]:
-    """Histories, labels and where they come from: validation users of the log, else halves of stored histories."""
-    import numpy as np
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a tree is diagnosed on, in words where it comes from, and the data where the log is there."""
 
+    histories: ItemLists
+    labels: ItemLists
+    words: str
+    split: Split | None = None
+
+
+def queries(folder: str, retriever: Retriever, users: int, log: str | None, items: str | None) -> Asked:
+    """Validation users of the log, else halves of stored histories."""
     from beamwood.cli.origin import split_of
 
     if log is not None or log_is_there(folder, retriever):
@@ -113,7 +117,8 @@ def queries(
         rows = np.flatnonzero(split.valid.labels.lengths > 0)[:users]
         if len(rows) == 0:
             raise InputError(f"the split of {folder} has no validation user to diagnose on; use --users 0")
-        return split.valid.histories.take(rows), split.valid.labels.take(rows), f"{len(rows)} validation users"
+        valid = split.valid
+        return Asked(valid.histories.take(rows), valid.labels.take(rows), f"{len(rows)} validation users", split)
     stored = retriever.histories
     usable = np.flatnonzero(stored.lengths >= 2)[-users:] if stored is not None else np.empty(0, int)
     if stored is None or len(usable) == 0:
@@ -122,7 +127,38 @@ def queries(
     middle = (stored.indptr[usable] + stored.indptr[usable + 1]) // 2
     histories = stored.slices(stored.indptr[usable], middle)
     labels: ItemLists = stored.slices(middle, stored.indptr[usable + 1]).distinct()
-    return histories, labels, f"{len(usable)} stored histories cut in half, which training may have seen"
+    return Asked(histories, labels, f"{len(usable)} stored histories cut in half, which training may have seen")
+
+
+def outlined(searcher: TreeSearcher, retriever: Retriever, asked: Asked) -> dict[str, Any]:
+    """The outline of a tree and its shape, for JSON; titles and counts are the log's, else ids and stored histories."""
+    from beamwood.evaluation.examples import titles
+    from beamwood.theory.margin import target_margins
+    from beamwood.theory.outline import outline
+
+    labels = asked.labels.distinct()
+    lost_on = target_margins(searcher, asked.histories, labels).lost_on
+    stored, num_items = retriever.histories, searcher.num_items
+    if asked.split is not None:
+        names, counts_N = titles(asked.split.dataset), asked.split.train.item_counts
+    else:
+        names = retriever.items.ids.cast(str)
+        counts_N = np.bincount(np.empty(0, int) if stored is None else stored.items, minlength=num_items)
+    nodes = outline(searcher.tree, names, counts_N, retriever.categories, labels.items, lost_on)
+    return {"shape": shape_of(searcher), "outline": [node.as_dict() for node in nodes]}
+
+
+def shape_of(searcher: TreeSearcher) -> dict[str, int]:
+    """The numbers of a tree."""
+    shape = searcher.tree.shape
+    return {
+        "root_fanout": shape.root_fanout,
+        "branching": shape.branching,
+        "depth": shape.depth,
+        "leaves": shape.capacity,
+        "empty_leaves": shape.capacity - searcher.tree.num_items,
+        "nodes": shape.num_nodes,
+    }
 
 
 def log_is_there(folder: str, retriever: Retriever) -> bool:
@@ -171,17 +207,6 @@ def level_caption(report: TreeReport) -> str:
     )
 
 
-def calibration_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
-    """The table of what was predicted and observed, for each level and range of predictions."""
-    head = ["level", "predicted between", "nodes", "predicted, mean", "observed, mean"]
-    rows = [
-        [str(level.level), f"{b.low:g} and {b.high:g}", f"{b.nodes:,}", f"{b.predicted:.5f}", f"{b.observed:.5f}"]
-        for level in report.levels
-        for b in level.calibration or ()
-    ]
-    return head, rows
-
-
 def beam_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
     """The table of beam widths, brute force last."""
     head = ["beam width", "scored nodes", f"of the exact top {report.k}", "score missed", f"recall@{report.k}"]
@@ -220,7 +245,11 @@ def show(document: dict[str, Any], report: TreeReport | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    print("\n".join(lines({name: value for name, value in document.items() if name != "diagnostics"})))
+    print(
+        "\n".join(
+            lines({name: value for name, value in document.items() if name not in ("diagnostics", "outline", "shape")})
+        )
+    )
     if report is None:
         return
     console = Console(width=140)
@@ -236,58 +265,3 @@ def show(document: dict[str, Any], report: TreeReport | None) -> None:
         for row in rows:
             table.add_row(*row)
         console.print(table)
-
-
-def diagnostics_page(folder: str, report: TreeReport, words: str) -> str:
-    """The tables and their plots as one page."""
-    from beamwood.evaluation.page import page, table
-
-    parts = [
-        table(f"Levels, {words} ({level_caption(report)})", *level_rows(report)),
-        *level_charts(report),
-        table("Margin of the labels in the beam (a label is lost below 0)", *margin_rows(report)),
-        table("Beam against exact search", *beam_rows(report)),
-        *beam_charts(report),
-        table(f"Calibration of the {report.probability}, by level", *calibration_rows(report)),
-        calibration_charts(report),
-    ]
-    return page(f"The tree in {folder}", parts)
-
-
-def level_charts(report: TreeReport) -> list[str]:
-    """One chart a figure, over the levels where it was measured."""
-    from beamwood.evaluation.page import line_chart
-
-    series: dict[str, list[float | None]] = {
-        "recall of the labels by level": [level.recall for level in report.levels],
-        "heap violations by level": [level.heap_violations for level in report.levels],
-        "KL of tree sampling from the softmax, by level": [level.kl_tree for level in report.levels],
-    }
-    numbers = [float(level.level) for level in report.levels]
-    known = {name: [(x, y) for x, y in zip(numbers, ys, strict=True) if y is not None] for name, ys in series.items()}
-    return [line_chart(name, points, across="level") for name, points in known.items() if points]
-
-
-def beam_charts(report: TreeReport) -> list[str]:
-    """What a wider beam finds and costs."""
-    from beamwood.evaluation.page import line_chart
-
-    series = {
-        f"share of the exact top {report.k} found, by beam width": [beam.overlap for beam in report.beams],
-        "score missed (regret), by beam width": [beam.regret for beam in report.beams],
-        "scored nodes, by beam width": [beam.scored_nodes for beam in report.beams],
-    }
-    widths = [float(beam.beam_width) for beam in report.beams]
-    return [line_chart(name, list(zip(widths, ys, strict=True)), across="beam width") for name, ys in series.items()]
-
-
-def calibration_charts(report: TreeReport) -> str:
-    """Predicted (across) against observed (up), a chart a level."""
-    from beamwood.evaluation.page import calibration_chart, panels
-
-    charts = []
-    for level in report.levels:
-        points = [(part.predicted, part.observed) for part in level.calibration or ()]
-        if points:
-            charts.append(calibration_chart(f"level {level.level}: predicted across, observed up", points))
-    return panels(charts)

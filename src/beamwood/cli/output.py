@@ -60,7 +60,10 @@ def say(text: str, stream: TextIO) -> None:
 
 
 def check_page(path: str) -> None:
-    """Errors: a page that cannot be written there; worth asking before it is measured what it shows."""
+    """Errors: a page that cannot be made, or written there; worth asking before it is measured what it shows."""
+    from beamwood.report.page import check_installed
+
+    check_installed()
     target = Path(path)
     if target.is_dir():
         raise InputError(f"--html {path} is a folder; name a file in it")
@@ -71,7 +74,7 @@ def check_page(path: str) -> None:
 
 
 def _is_page(path: Path) -> bool:
-    from beamwood.evaluation.page import MARK
+    from beamwood.report.page import MARK
 
     with path.open("rb") as file:
         return MARK.encode() in file.read(200)

@@ -13,11 +13,10 @@ from beamwood.cli.measure import evenly
 if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.stages import StageReport, StagesAtCut
-    from beamwood.retrieval.blend import Blend
     from beamwood.theory.margin import MarginReport
     from beamwood.types import Searcher
 
-__all__ = ["TwoStages", "check_staged", "measure_stages"]
+__all__ = ["TwoStages", "check_staged", "first_of", "measure_margins", "measure_stages"]
 
 # The margins of a tree are those of the labels of so many test users at most.
 _MARGIN_QUERIES = 200
@@ -65,23 +64,6 @@ class TwoStages:
             ("ranking", f"{report.ranking_scored:,.0f}", f"{1000 * report.ranking_seconds:.2f}"),
         ]
 
-    def tables(self) -> list[str]:
-        """Both as parts of a page."""
-        from beamwood.evaluation.page import table
-
-        head = ["at", "rank error given a hit", "total error", "the retriever's own order"]
-        alone = ["the ranker alone", "miss of its queries", "bound of the miss", "two stages no worse"]
-        parts = [
-            table(f"{self.about()}; {self.taken()}", [*head, *alone], [cut_row(cut) for cut in self.report.cuts]),
-            table("costs a query", ["stage", "scores", "ms"], self.costs()),
-        ]
-        if self.margins is not None:
-            lost = [(str(level), f"{share:.4f}") for level, share in enumerate(self.margins.lost, start=1)]
-            quantiles = [(shown(name), f"{value:.4f}") for name, value in self.margins.quantiles.items()]
-            parts.append(table(of_margins(self.margins), ["level", "share of the labels lost on it"], lost))
-            parts.append(table("margin g_f of the labels, lost below 0", ["quantile", "margin"], quantiles))
-        return parts
-
 
 def check_staged(folder: str, searcher: Searcher) -> None:
     """Errors: a searcher without a part that orders what another brings."""
@@ -106,21 +88,34 @@ def measure_stages(
         return None
     kept = sorted({k for k in (1, *cuts) if k <= searcher.num_candidates})
     report = decompose(searcher, split.test, ks=kept, one_stage_queries=one_stage_queries)
-    return TwoStages(report, measure_margins(searcher, split))
+    return TwoStages(report, measure_margins(searcher, split, searcher.num_candidates))
 
 
-def measure_margins(searcher: Blend, split: Split) -> MarginReport | None:
-    """The margins of a tree that comes first, asked as the decomposition asks it, for test users drawn evenly."""
+def measure_margins(searcher: Searcher, split: Split, k: int | None) -> MarginReport | None:
+    """The margins of a tree that comes first and brings k items, for test users drawn evenly; None without a tree.
+
+    It is asked as the decomposition asks it; without k it brings all that its beam holds.
+    """
     from beamwood.retrieval.tree import TreeSearcher
 
-    if not isinstance(searcher.first, TreeSearcher):
+    tree = first_of(searcher)
+    if not isinstance(tree, TreeSearcher):
         return None
     from beamwood.theory.margin import margin_report
 
     judged = np.flatnonzero(split.test.labels.lengths > 0)
     part = split.test.take(judged[evenly(len(judged), _MARGIN_QUERIES)])
-    k = min(searcher.num_candidates or searcher.num_items, searcher.num_items)
-    return margin_report(searcher.first, part.histories, part.labels, k=k, excluded=part.seen)
+    most = None if k is None else min(k, searcher.num_items)
+    return margin_report(tree, part.histories, part.labels, k=most, excluded=part.seen)
+
+
+def first_of(searcher: Searcher) -> Searcher:
+    """What brings the candidates: of a blend its first part, else the searcher."""
+    from beamwood.retrieval.blend import Blend
+
+    while isinstance(searcher, Blend):
+        searcher = searcher.first
+    return searcher
 
 
 def cut_in_words(cut: StagesAtCut) -> list[str]:
@@ -137,13 +132,6 @@ def cut_in_words(cut: StagesAtCut) -> list[str]:
             f"miss {cut.one_stage_miss:.4f}{bound}"
         )
     return lines
-
-
-def cut_row(cut: StagesAtCut) -> list[str]:
-    """The errors at one cut as a row; empty where nothing was measured or nothing is defined."""
-    numbers = [cut.rank_error, cut.total_error, cut.retriever_error, cut.one_stage_error, cut.one_stage_miss, cut.bound]
-    better = "" if cut.two_stages_better is None else ("yes" if cut.two_stages_better else "no")
-    return [str(cut.k), *("" if number is None else f"{number:.4f}" for number in numbers), better]
 
 
 def margins_in_words(margins: MarginReport) -> list[str]:

@@ -6,6 +6,7 @@ Source: LPO4Rec, figure 5.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.evaluation.page import histogram
 from beamwood.types import BoolArray, Query, Searcher
 
-__all__ = ["TailGap", "tail_gap"]
+__all__ = ["TailGap", "made_by", "probabilities", "tail_gap"]
 
 _BLOCK_CELLS = 2**22
 _BINS = 40
@@ -48,13 +48,6 @@ class TailGap:
             "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
         }
 
-    def figure(self) -> str:
-        """The histogram as a part of a page."""
-        counts, edges = self._histogram()
-        return histogram(
-            "mean tail probability minus mean probability, in 1 / number of items", edges.tolist(), counts.tolist()
-        )
-
     def _histogram(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         low, high = float(self.gaps.min()), float(self.gaps.max())
         if high - low < _NARROWEST * max(1.0, abs(low), abs(high)):
@@ -73,18 +66,30 @@ def tail_gap(searcher: Searcher, query: Query, tail_N: BoolArray) -> TailGap:
     if not 0 < num_rare < num_items:
         fix = "raise" if num_rare == 0 else "lower"
         raise InputError(f"the tail has {num_rare} of {num_items} items, so there is no gap to others; {fix} --tail")
-    logits, parts = searcher.kind not in _COUNTING, [np.empty(0)]
+    parts = [np.empty(0)]
+    for likely_BN in probabilities(searcher, query, num_items):
+        totals = likely_BN.sum(axis=1)
+        # Of a row without a score there is no choice to judge.
+        parts.append(likely_BN[:, tail_N].sum(axis=1) / num_rare * num_items - (totals > 0))
+    return TailGap(np.concatenate(parts), made_by(searcher))
+
+
+def made_by(searcher: Searcher) -> str:
+    """How `probabilities` are made of a searcher's scores, in words."""
+    return "scores over their sum" if searcher.kind in _COUNTING else "softmax of the scores"
+
+
+def probabilities(searcher: Searcher, query: Query, num_items: int) -> Iterator[NDArray[np.float64]]:
+    """float64[B, N], block by block of the query's rows: how probable each item is; all 0 of a row without a score."""
     height = max(1, _BLOCK_CELLS // num_items)
     for start in range(0, len(query), height):
         rows = np.arange(start, min(start + height, len(query)))
         every = np.broadcast_to(np.arange(num_items), (len(rows), num_items))
         scores = searcher.score(query.take(rows), every).astype(np.float64)
-        if logits:
-            scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-        else:
+        if searcher.kind in _COUNTING:
             # Fillers that only order what has no score are below 0.
             scores = np.maximum(scores, 0)
-        totals = scores.sum(axis=1)
-        shares = np.divide(scores[:, tail_N].sum(axis=1), totals, out=np.zeros(len(rows)), where=totals > 0)
-        parts.append(shares / tail_N.sum() * num_items - (totals > 0))
-    return TailGap(np.concatenate(parts), "softmax of the scores" if logits else "scores over their sum")
+        else:
+            scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        totals = scores.sum(axis=1, keepdims=True)
+        yield np.divide(scores, totals, out=np.zeros_like(scores), where=totals > 0)

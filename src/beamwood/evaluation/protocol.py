@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
+from beamwood.evaluation.groups import by_popularity
 from beamwood.evaluation.metrics import (
     METRICS,
     Tail,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VIEWS",
+    "GroupHits",
     "LabelledQueries",
     "PerQuery",
     "Searches",
@@ -63,13 +65,21 @@ class LabelledQueries(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class GroupHits:
+    """Of each query, by group of items: `labels` int64[Q, G], how many labels, and `found` how many in the first k."""
+
+    found: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class PerQuery:
     """What an evaluation measured.
 
     `users` int64[Q], the users of the judged queries in their order; `values` float64[Q] by name, as "f@20";
     `overall` figures of all lists together, as "coverage@20", "tail_share@20" and "gini@20"; `view` a key of `VIEWS`;
     `without_labels` queries that could not be judged; `tail_rule` in words; `scored` items or nodes scored a query;
-    `seconds` spent in the search.
+    `seconds` spent in the search; `groups`: where items were grouped, the labels found at the least cut.
     """
 
     users: NDArray[np.int64]
@@ -81,6 +91,7 @@ class PerQuery:
     tail_rule: str | None
     scored: float
     seconds: float
+    groups: GroupHits | None = None
 
     def __len__(self) -> int:
         return len(self.users)
@@ -113,7 +124,9 @@ class _Running:
 
     ks: tuple[int, ...]
     num_items: int | None
+    group_N: IndexArray | None
     values: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
+    grouped: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
     exposures: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     scored: int = 0
     seconds: float = 0.0
@@ -126,7 +139,25 @@ class _Running:
             if self.num_items is not None:
                 shown = exposure(hits.items[:, :k], self.num_items)
                 self.exposures[k] = self.exposures[k] + shown if k in self.exposures else shown
+        if self.group_N is not None:
+            rows, places = np.nonzero(relevant[:, : self.ks[0]])
+            found = self._by_group(rows, hits.items[rows, places], len(labels))
+            self.grouped.append((found, self._by_group(labels.rows, labels.items, len(labels))))
         self.scored += int(hits.scored.sum())
+
+    def _by_group(self, rows: IndexArray, items: IndexArray, num_rows: int) -> NDArray[np.int64]:
+        """int64[num_rows, G], how many of the items of each row are in each group."""
+        assert self.group_N is not None
+        num_groups = int(self.group_N.max()) + 1
+        counts = np.bincount(rows * num_groups + self.group_N[items], minlength=num_rows * num_groups)
+        return counts.reshape(num_rows, num_groups).astype(np.int64)
+
+    def groups(self) -> GroupHits | None:
+        """What was found of each group, None where there are none."""
+        if not self.grouped:
+            return None
+        found, labels = zip(*self.grouped, strict=True)
+        return GroupHits(np.concatenate(found), np.concatenate(labels))
 
 
 def evaluate(
@@ -138,12 +169,14 @@ def evaluate(
     options: SearchOptions = SearchOptions(),
     batch_size: int = 256,
     tail: Tail | None = None,
+    group_N: IndexArray | None = None,
 ) -> PerQuery:
     """Rank the whole catalogue for every query that has labels and measure every metric at every k.
 
     With `remove_seen` the search must leave out the query's seen items; labels stay as they are, so a label
     seen before counts as a miss. `tail`, as of `TailRule.tail`, adds coverage, the Gini index of exposure, and the
-    share of the tail. `options`: those of each search. Queries without labels are left out and counted. Errors: a k
+    share of the tail. `group_N` int[N], a group of each item, from 0: what is found of each is counted at the least
+    cut. `options`: those of each search. Queries without labels are left out and counted. Errors: a k
     outside 1..N, no query with labels, a search that answers with seen or unknown items.
     """
     cuts = _checked_ks(ks, None if tail is None else len(tail.mask))
@@ -153,7 +186,7 @@ def evaluate(
     judged = np.flatnonzero(labels.lengths > 0)
     if len(judged) == 0:
         raise InputError(f"none of the {len(labels)} queries has a label; nothing can be measured")
-    running = _Running(cuts, None if tail is None else len(tail.mask))
+    running = _Running(cuts, None if tail is None else len(tail.mask), group_N)
     for start in range(0, len(judged), batch_size):
         rows = judged[start : start + batch_size]
         part = queries.take(rows)
@@ -174,6 +207,7 @@ def evaluate_both(
     options: SearchOptions = SearchOptions(),
     batch_size: int = 256,
     tail: Tail | None = None,
+    group_N: IndexArray | None = None,
 ) -> dict[str, PerQuery]:
     """`evaluate` twice: {"kept": seen items kept, "removed": seen items removed}."""
     return {
@@ -185,6 +219,7 @@ def evaluate_both(
             options=options,
             batch_size=batch_size,
             tail=tail,
+            group_N=group_N,
         )
         for view in VIEWS
     }
@@ -193,9 +228,12 @@ def evaluate_both(
 def evaluate_split(
     searcher: Searches, split: Split, *, ks: Sequence[int] = (20,), rule: TailRule | None = None
 ) -> dict[str, PerQuery]:
-    """`evaluate_both` of a searcher on the test queries; the tail is by `rule` on the training part."""
+    """`evaluate_both` of a searcher on the test queries; tail and groups of items are by the training part.
+
+    The tail is by `rule`, the groups by popularity, as of `groups.by_popularity`.
+    """
     tail = (rule or TailRule()).tail(split.train)
-    return evaluate_both(searcher, split.test, ks=ks, tail=tail)
+    return evaluate_both(searcher, split.test, ks=ks, tail=tail, group_N=by_popularity(split).group_of)
 
 
 def _checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:
@@ -248,4 +286,5 @@ def _finished(
         tail_rule=None if tail is None else tail.rule,
         scored=running.scored / len(users),
         seconds=running.seconds,
+        groups=running.groups(),
     )

@@ -1,4 +1,4 @@
-"""What was measured of one searcher or of several, summed up: views, tails, intervals and paired tests.
+"""What was measured of one searcher or of several, summed up: views, tails, intervals, and for whom it is how good.
 
 Seeds of bootstraps are fixed, so that a summary of the same values is the same.
 """
@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beamwood.evaluation.groups import Groups, by_history, by_popularity
 from beamwood.evaluation.metrics import TailRule
-from beamwood.evaluation.protocol import VIEWS, PerQuery, Searches, evaluate_both
-from beamwood.evaluation.significance import bootstrap_interval, compare
+from beamwood.evaluation.protocol import PerQuery, Searches, evaluate_both
+from beamwood.evaluation.significance import bootstrap_interval
 from beamwood.evaluation.tail import tail_queries
+from beamwood.types import FloatArray
 
 if TYPE_CHECKING:
     from beamwood.data.split import Split
 
-__all__ = ["as_document", "compared", "measure_tail"]
+__all__ = ["as_document", "for_whom", "measure_tail"]
+
+
+_DRAWS = 2_000_000
 
 
 def measure_tail(
@@ -47,12 +52,52 @@ def as_document(views: Mapping[str, PerQuery], *, seed: int = 0) -> dict[str, An
     return document
 
 
-def compared(
-    results: Mapping[str, Mapping[str, PerQuery]], baseline: str, metric: str, *, seed: int = 0
-) -> dict[str, list[dict[str, Any]]]:
-    """Paired tests of `baseline` against the others in both views, adjusted after Holm."""
-    tests = {}
-    for view in VIEWS:
-        values = {name: views[view].values[metric] for name, views in results.items()}
-        tests[view] = [c.as_dict() for c in compare(values, baseline, np.random.default_rng(seed))]
-    return tests
+def for_whom(results: Mapping[str, Mapping[str, PerQuery]], split: Split, metric: str) -> dict[str, Any]:
+    """By view: a metric by length of history, and recall at the least cut by popularity of the label; for JSON.
+
+    `results` by method, then view; all of the same test queries.
+    """
+    first = next(iter(results.values()))
+    popularity = by_popularity(split)
+    document = {}
+    for view, shown in first.items():
+        history = by_history(split, shown.users)
+        sizes = np.bincount(history.group_of, minlength=len(history))
+        asked = np.zeros(len(popularity), np.int64) if shown.groups is None else shown.groups.labels.sum(axis=0)
+        document[view] = {
+            "history": {
+                "metric": metric,
+                "groups": history.as_dicts(sizes, "queries"),
+                "methods": {name: _by_query(views[view], metric, history) for name, views in results.items()},
+            },
+            "popularity": {
+                "metric": f"recall@{shown.ks[0]}",
+                "groups": popularity.as_dicts(asked, "labels"),
+                "methods": {name: _by_label(views[view], len(popularity)) for name, views in results.items()},
+            },
+        }
+    return document
+
+
+def _by_query(measured: PerQuery, metric: str, groups: Groups) -> list[dict[str, float] | None]:
+    """Mean and interval of each group of queries."""
+    return [_interval(measured.values[metric][groups.group_of == group]) for group in range(len(groups))]
+
+
+def _by_label(measured: PerQuery, num_groups: int) -> list[dict[str, float] | None]:
+    """Mean and interval of the share of a query's labels of each group that is found."""
+    hits = measured.groups
+    if hits is None:
+        return [None] * num_groups
+    asked = [hits.labels[:, group] > 0 for group in range(num_groups)]
+    return [_interval(hits.found[rows, group] / hits.labels[rows, group]) for group, rows in enumerate(asked)]
+
+
+def _interval(values: FloatArray) -> dict[str, float] | None:
+    """None of no values."""
+    if len(values) == 0:
+        return None
+    # Of many values fewer resamples say as much.
+    resamples = min(2000, max(200, _DRAWS // len(values)))
+    interval = bootstrap_interval(values, np.random.default_rng(0), num_resamples=resamples)
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high}

@@ -5,45 +5,62 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError, NotInstalledError, TimeLimitError, nearest
+from beamwood.evaluation.cost import Cost, measure_cost
 from beamwood.evaluation.metrics import TailRule
-from beamwood.evaluation.protocol import VIEWS, PerQuery, evaluate_split
-from beamwood.evaluation.summary import as_document, compared, measure_tail
+from beamwood.evaluation.protocol import PerQuery, evaluate_split
+from beamwood.evaluation.summary import as_document, for_whom, measure_tail
+from beamwood.evaluation.verdict import Verdict, in_words, judge_both
 from beamwood.extras import is_installed, not_installed
 from beamwood.methods import Method, check_split
 from beamwood.methods.sums import parts, sum_of
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
 
-__all__ = ["Comparison", "check_alone", "check_installed", "compare", "named_presets", "named_sums", "verdict"]
+__all__ = [
+    "Comparison",
+    "check_alone",
+    "check_installed",
+    "compare",
+    "compare_fitted",
+    "named_presets",
+    "named_sums",
+    "simplest_of",
+]
 
 
 @dataclass
 class Comparison:
     """What was measured of the methods, in the order in which they are listed.
 
-    `results`: by method, then view ("kept", "removed"), the metrics by query; `seconds` of each fit; `tail`: where
-    asked for, by method the rule in words, how many queries have a tail label, and both views of these; `left_out`:
-    what there was too little time for, and why.
+    `results`: by method, then view ("kept", "removed"), the metrics by query; `costs` of an answer; `seconds` of each
+    fit; `simplest`: the method that another has to beat; `tail`: where asked for, by method the rule in words, how many
+    queries have a tail label, and both views of these; `left_out`: what there was too little time for, and why;
+    `beyond`: what is shown beside the methods and no rival of theirs, as the best that is possible.
     """
 
     split: Split
     cuts: tuple[int, ...]
+    simplest: str
     rule: TailRule = field(default_factory=TailRule)
     with_tail: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     results: dict[str, dict[str, PerQuery]] = field(default_factory=dict)
+    costs: dict[str, Cost] = field(default_factory=dict)
     tail: dict[str, tuple[str, int, dict[str, PerQuery]]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    beyond: dict[str, dict[str, PerQuery]] = field(default_factory=dict)
 
     def add(self, name: str, searcher: Searcher) -> None:
         """Measure a searcher."""
         self.results[name] = evaluate_split(searcher, self.split, ks=self.cuts, rule=self.rule)
+        self.costs[name] = measure_cost(searcher, self.split, self.cuts[0])
         if self.with_tail:
             self.tail[name] = measure_tail(searcher, self.split, self.cuts, self.rule)
 
@@ -52,23 +69,24 @@ class Comparison:
         """What decides."""
         return f"f@{self.cuts[0]}"
 
-    @property
-    def baseline(self) -> str:
-        """What the others are compared with."""
-        return "dtr" if "dtr" in self.results else list(self.results)[-1]
+    @cached_property
+    def verdicts(self) -> dict[str, Verdict]:
+        """By view who wins, and whether that is certain."""
+        return judge_both(self.results, self.metric, self.simplest)
+
+    @cached_property
+    def tail_verdicts(self) -> dict[str, Verdict]:
+        """The same on the labels of the tail."""
+        return judge_both(self.on_tail()[2], self.metric, self.simplest)
 
     @property
     def conclusion(self) -> str:
-        """What the paired tests say of the baseline."""
-        return verdict(self.tests(self.results), self.baseline, self.metric)
-
-    def tests(self, views: Mapping[str, Mapping[str, PerQuery]]) -> dict[str, list[dict[str, Any]]]:
-        """Paired tests of the baseline against each other method."""
-        return compared(views, self.baseline, self.metric)
+        """The verdicts in words."""
+        return in_words(self.verdicts)
 
     def on_tail(self) -> tuple[str, int, dict[str, dict[str, PerQuery]]]:
         """The rule in words, how many queries have a tail label, and the views of each method."""
-        described, queries, _ = self.tail[self.baseline]
+        described, queries, _ = next(iter(self.tail.values()))
         return described, queries, {name: views for name, (_, _, views) in self.tail.items()}
 
     def document(self) -> dict[str, Any]:
@@ -76,10 +94,16 @@ class Comparison:
         document: dict[str, Any] = {
             "methods": {name: as_document(views) for name, views in self.results.items()},
             "seconds": self.seconds,
-            "paired_tests": self.tests(self.results),
+            "costs": {name: cost.as_dict() for name, cost in self.costs.items()},
+            "verdict": {view: verdict.as_dict() for view, verdict in self.verdicts.items()},
+            "paired_tests": _as_tests(self.verdicts),
             "conclusion": self.conclusion,
+            "for_whom": for_whom(self.results, self.split, self.metric),
             "split": self.split.rule,
+            "data": _facts(self.split),
         }
+        if self.beyond:
+            document["beyond"] = {name: as_document(views) for name, views in self.beyond.items()}
         if self.left_out:
             document["left_out"] = self.left_out
         if self.tail:
@@ -88,9 +112,26 @@ class Comparison:
                 "rule": described,
                 "queries": queries,
                 "methods": {name: as_document(own) for name, own in views.items()},
-                "paired_tests": self.tests(views),
+                "verdict": {view: verdict.as_dict() for view, verdict in self.tail_verdicts.items()},
+                "paired_tests": _as_tests(self.tail_verdicts),
             }
         return document
+
+
+def _as_tests(verdicts: Mapping[str, Verdict]) -> dict[str, list[dict[str, Any]]]:
+    """By view the paired tests of the winner against each other method."""
+    return {view: [test.as_dict() for test in verdict.tests] for view, verdict in verdicts.items()}
+
+
+def _facts(split: Split) -> dict[str, Any]:
+    """What the figures rest on."""
+    return {
+        "users": len(split.dataset.users),
+        "items": len(split.dataset.items),
+        "events": len(split.dataset.histories.items),
+        "test_users": len(split.test),
+        "fingerprint": split.dataset.fingerprint(),
+    }
 
 
 def compare(
@@ -116,15 +157,9 @@ def compare(
     sums = named_sums(methods)
     presets = named_presets(sums, preset)
     check_alone(sums, split.name, presets)
-    if len(split.test) < 2:
-        raise InputError(
-            "the split leaves 1 test user, of whom nothing can be tested; give more users or another --split"
-        )
     check_installed(sums, presets)
-    on_tail = 0 if tail is None else _num_with_tail_label(split, tail)
-    if tail is not None and on_tail < 2:
-        say(f"--tail is left out: {on_tail} test users have a tail label, and a comparison needs 2; raise the share")
-    measured = Comparison(split, tuple(ks), tail or TailRule(), with_tail=on_tail >= 2)
+    on_tail = check_test(split, tail, say)
+    measured = Comparison(split, tuple(ks), simplest_of(sums), tail or TailRule(), with_tail=on_tail >= 2)
     without = [] if preset is None else [m.name for each in sums.values() for m in each if m.name not in presets]
     if without:
         say(f"without a preset {preset}, so with their defaults: {', '.join(dict.fromkeys(without))}")
@@ -133,7 +168,56 @@ def compare(
         measured.add(name, searcher)
     if len(measured.results) < 2:
         raise TimeLimitError(f"fewer than two methods are left: {next(iter(measured.left_out.values()))}")
+    measured.simplest = simplest_of({name: sums[name] for name in measured.results})
     return measured
+
+
+def compare_fitted(
+    split: Split,
+    fitted: Mapping[str, Retriever],
+    *,
+    ks: Sequence[int] = (20,),
+    tail: TailRule | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Judge retrievers that were fitted on `split.train`, by name, on `split.test`; the rest as of `compare`.
+
+    Errors: `InputError` on fewer than two, and where fewer than two test users are left.
+    """
+    if len(fitted) < 2:
+        raise InputError(f"{len(fitted)} folder is no comparison; give at least two")
+    on_tail = check_test(split, tail, say)
+    trained = {name: "steps" in retriever.metadata.get("training", {}) for name, retriever in fitted.items()}
+    methods = {name: str(retriever.metadata.get("method", "")) for name, retriever in fitted.items()}
+    simplest = min(fitted, key=lambda name: _effort(methods[name].split("+"), trained[name]))
+    measured = Comparison(split, tuple(ks), simplest, tail or TailRule(), with_tail=on_tail >= 2)
+    for name, retriever in fitted.items():
+        measured.add(name, retriever.searcher)
+        measured.seconds[name] = float(retriever.metadata.get("training", {}).get("seconds", 0.0))
+        say(f"{name}: measured")
+    return measured
+
+
+def simplest_of(sums: Mapping[str, Sequence[Method]]) -> str:
+    """The method that another has to beat: of the fewest parts, counting rather than trained, popularity first."""
+    return min(sums, key=lambda name: _effort([m.name for m in sums[name]], any(m.needs.steps for m in sums[name])))
+
+
+def _effort(parts: Sequence[str], trains: bool) -> tuple[bool, int, bool]:
+    """What orders methods by how simple they are; of equal ones the first listed is."""
+    return trains, len(parts), parts[0] != "popularity"
+
+
+def check_test(split: Split, tail: TailRule | None, say: Callable[[str], None]) -> int:
+    """How many test users have a tail label. Errors: fewer than two test users in all."""
+    if len(split.test) < 2:
+        raise InputError(
+            "the split leaves 1 test user, of whom nothing can be tested; give more users or another --split"
+        )
+    on_tail = 0 if tail is None else _num_with_tail_label(split, tail)
+    if tail is not None and on_tail < 2:
+        say(f"--tail is left out: {on_tail} test users have a tail label, and a comparison needs 2; raise the share")
+    return on_tail
 
 
 def named_sums(methods: Sequence[str | Method]) -> dict[str, list[Method]]:
@@ -233,26 +317,3 @@ def _num_with_tail_label(split: Split, rule: TailRule) -> int:
     """How many test users have a tail label."""
     labels = split.test.labels
     return len(np.unique(labels.rows[rule.tail(split.train).mask[labels.items]]))
-
-
-def verdict(tests: Mapping[str, list[dict[str, Any]]], baseline: str, metric: str) -> str:
-    """What the paired tests say of the baseline, plainly."""
-    losses: list[str] = []
-    wins: list[str] = []
-    lost = set()
-    for view, rivals in tests.items():
-        for test in rivals:
-            if max(test["adjusted"].values()) >= 0.05:
-                continue
-            mean = test["difference"]["mean"]
-            (wins if mean > 0 else losses).append(f"{test['rival']} ({view}: {mean:+.4f})")
-            if mean <= 0 and baseline not in test["rival"].split("+"):
-                lost.add(view)
-    if losses:
-        where = "here" if len(lost) != 1 else f"with {VIEWS[next(iter(lost))]}"
-        advice = f"Do not use the tree {where}. " if baseline == "dtr" and lost else ""
-        above = f", and above {', '.join(wins)}," if wins else ""
-        return f"{advice}{baseline} is significantly below {', '.join(losses)}{above} in {metric}."
-    if wins:
-        return f"{baseline} is significantly above {', '.join(wins)} and below none in {metric}."
-    return f"{baseline} differs significantly from no rival in {metric}; the simplest method is the better choice."

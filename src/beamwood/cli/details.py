@@ -1,0 +1,48 @@
+"""What a page of `beamwood evaluate` shows beyond the metrics: calibration, what a beam loses, and five users."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beamwood.cli.measure import evenly
+from beamwood.cli.stages import first_of, measure_margins
+
+if TYPE_CHECKING:
+    from beamwood.data import Split
+    from beamwood.types import Searcher
+
+__all__ = ["details"]
+
+_QUERIES, _FEWEST, _SHOWN = 200, 20, 20
+# Pairs of a test user and an item that are scored at most.
+_PAIRS = 2_000_000
+
+
+def details(searcher: Searcher, split: Split, cuts: Sequence[int]) -> dict[str, Any]:
+    """All three, as JSON can hold them; None for what does not apply, or would take too many scores."""
+    from beamwood.evaluation.examples import users_shown
+
+    margins = measure_margins(searcher, split, None)
+    return {
+        "data": {"users": len(split.dataset.users), "items": len(split.dataset.items), "test_users": len(split.test)},
+        "calibration": measure_calibration(searcher, split),
+        "beam": None if margins is None else margins.as_dict(),
+        "examples": [example.as_dict() for example in users_shown(searcher, split, min(cuts[0], _SHOWN))],
+    }
+
+
+def measure_calibration(searcher: Searcher, split: Split) -> dict[str, Any] | None:
+    """The calibration on test users drawn evenly; None where two million scores are of fewer than 20 users."""
+    from beamwood.evaluation.calibration import calibrate
+    from beamwood.retrieval.ranked import RankingSearcher
+
+    dear = isinstance(first_of(searcher), RankingSearcher)
+    most = min(_QUERIES, _PAIRS // (10 if dear else 1) // searcher.num_items)
+    judged = np.flatnonzero(split.test.labels.lengths > 0)
+    if most < _FEWEST:
+        return None
+    part = split.test.take(judged[evenly(len(judged), most)])
+    return calibrate(searcher, part.query(searcher.needs), part.labels).as_dict()

@@ -1,0 +1,52 @@
+"""What an answer costs: milliseconds of one user's, and the megabytes that a searcher holds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beamwood.types import Searcher, SearchOptions
+
+if TYPE_CHECKING:
+    from beamwood.data.split import Split
+
+__all__ = ["Cost", "measure_cost"]
+
+_MOST_QUERIES = 100
+_MOST_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """`milliseconds`: the median over `queries` test users, asked one at a time, seen items removed; `megabytes`: 1e6
+    bytes of arrays that the searcher needs."""
+
+    milliseconds: float
+    megabytes: float
+    queries: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return asdict(self)
+
+
+def measure_cost(searcher: Searcher, split: Split, k: int) -> Cost:
+    """The cost of the k best for one user, over at most 100 test users or three seconds."""
+    _, arrays = searcher.export()
+    rows = np.linspace(0, len(split.test) - 1, min(len(split.test), _MOST_QUERIES)).astype(np.int64)
+    taken: list[float] = []
+    # The first answer of all warms what is made once.
+    for row in (rows[0], *rows):
+        part = split.test.take(np.array([row]))
+        query, options = part.query(searcher.needs), SearchOptions(part.seen)
+        began = time.perf_counter()
+        searcher.search(query, k, options)
+        taken.append(time.perf_counter() - began)
+        if sum(taken) > _MOST_SECONDS and len(taken) > 1:
+            break
+    own = taken[1:]
+    size = sum(array.nbytes for array in arrays.values()) / 1e6
+    return Cost(1000 * float(np.median(own)), size, len(own))

@@ -1,0 +1,185 @@
+"""Which method is best, by how much, and whether so many users are enough to say so.
+
+Shape legend: Q queries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from beamwood.evaluation.protocol import VIEWS, PerQuery
+from beamwood.evaluation.significance import Comparison, compare
+from beamwood.types import FloatArray
+
+__all__ = ["Rival", "Verdict", "in_words", "judge", "judge_both", "users_to_settle"]
+
+LEVEL = 0.05
+POWER = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """The winner against one other: mean of winner - rival, its interval, and what the users say of it.
+
+    `certain`: every test, adjusted after Holm, is below 0.05. `needed`: about how many users would settle it, None
+    where no number would. `better`, `equal`, `worse`: shares of users for whom the winner is so.
+    """
+
+    name: str
+    difference: float
+    low: float
+    high: float
+    p: float
+    certain: bool
+    needed: int | None
+    better: float
+    equal: float
+    worse: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one view says: the best method by its mean, the others best first; nobody wins where nothing was found.
+
+    `simplest` is the name of the simplest method of all, the winner perhaps.
+    """
+
+    view: str
+    metric: str
+    users: int
+    winner: str | None
+    value: float
+    simplest: str
+    rivals: tuple[Rival, ...]
+    tests: tuple[Comparison, ...]
+
+    @property
+    def next(self) -> Rival:
+        """The best of the others."""
+        return self.rivals[0]
+
+    def against(self, name: str) -> Rival | None:
+        """The winner against this one, None where it is the winner."""
+        return next((rival for rival in self.rivals if rival.name == name), None)
+
+    @property
+    def certain(self) -> bool:
+        """Is the winner certainly above the next?"""
+        return self.winner is not None and self.next.certain
+
+    @property
+    def chosen(self) -> str | None:
+        """What to use: the winner, or the simplest where nobody is certainly above it."""
+        simplest = self.against(self.simplest)
+        return self.winner if simplest is None or simplest.certain else self.simplest
+
+    def sentences(self) -> list[str]:
+        """The verdict in plain words."""
+        seen = VIEWS[self.view]
+        if self.winner is None:
+            return [
+                f"Nothing was learned: with {seen}, no method found an item of any of the {self.users:,} test users "
+                f"in its first {self.metric.partition('@')[2]}."
+            ]
+        is_best = "is best" if self.certain else "leads"
+        lines = [f"{self.winner} {is_best} with {seen}: {self.metric} {self.value:.4f}."]
+        if self.next.name == self.simplest:
+            return [*lines, *self._about(self.next, ", the next and the simplest"), *self._advice()]
+        lines += self._about(self.next, ", the next")
+        simplest = self.against(self.simplest)
+        if simplest is None:
+            return [*lines, "It is the simplest method here, too."]
+        return [*lines, *self._about(simplest, ", the simplest"), *self._advice()]
+
+    def _about(self, rival: Rival, what: str) -> list[str]:
+        """How far the winner is above a rival, and whether that is certain."""
+        line = f"It is {rival.difference:.4f} above {rival.name}{what}"
+        if rival.certain:
+            return [f"{line}, and {self.users:,} users make that certain."]
+        if rival.needed is None:
+            return [f"{line}: they are level."]
+        return [f"{line}; {self.users:,} users do not make that certain.", f"About {rival.needed:,} would settle it."]
+
+    def _advice(self) -> list[str]:
+        """What to do where the winner may be none."""
+        if self.chosen == self.winner:
+            return []
+        return [f"Use {self.chosen} until then: it is simpler."]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The verdict as JSON can hold it."""
+        own = asdict(self)
+        del own["tests"]
+        return own | {"certain": self.certain, "chosen": self.chosen, "words": " ".join(self.sentences())}
+
+
+def judge_both(
+    results: Mapping[str, Mapping[str, PerQuery]], metric: str, simplest: str, *, seed: int = 0
+) -> dict[str, Verdict]:
+    """`judge` of both views; `results` by method, then view."""
+    return {
+        view: judge(
+            {name: views[view].values[metric] for name, views in results.items()}, view, metric, simplest, seed=seed
+        )
+        for view in VIEWS
+    }
+
+
+def judge(
+    values: Mapping[str, FloatArray], view: str, metric: str, simplest: str, *, seed: int = 0, level: float = LEVEL
+) -> Verdict:
+    """The verdict on float[Q] values by method, at least two; of equal means the simplest wins, else the first."""
+    means = {name: float(np.mean(column)) for name, column in values.items()}
+    users = len(next(iter(values.values())))
+    winner = max(means, key=lambda name: (means[name], name == simplest))
+    tests = tuple(compare(values, winner, np.random.default_rng(seed)))
+    rivals = [_against(values, test, len(tests), level) for test in tests]
+    rivals.sort(key=lambda rival: rival.difference)
+    found = means[winner] > 0
+    return Verdict(
+        view, metric, users, winner if found else None, means[winner], simplest, tuple(rivals), tests if found else ()
+    )
+
+
+def _against(values: Mapping[str, FloatArray], test: Comparison, num_rivals: int, level: float) -> Rival:
+    difference = np.asarray(values[test.baseline], float) - np.asarray(values[test.rival], float)
+    p = max(test.adjusted.values())
+    return Rival(
+        name=test.rival,
+        difference=test.difference.mean,
+        low=test.difference.low,
+        high=test.difference.high,
+        p=p,
+        certain=p < level,
+        needed=users_to_settle(difference, level=level / num_rivals),
+        better=float((difference > 0).mean()),
+        equal=float((difference == 0).mean()),
+        worse=float((difference < 0).mean()),
+    )
+
+
+def users_to_settle(difference: FloatArray, *, level: float = LEVEL, power: float = POWER) -> int | None:
+    """How many users a paired test needs to find a mean difference as large as that of float[Q] differences.
+
+    n = ((z_(1 - level / 2) + z_power) s / |d|)^2, to two significant digits; None for a mean of 0.
+    Source: the normal approximation of a paired test's power.
+    """
+    mean = abs(float(np.mean(difference)))
+    if mean == 0.0:
+        return None
+    spread = float(np.std(difference, ddof=1))
+    reach = float(stats.norm.ppf(1 - level / 2) + stats.norm.ppf(power))
+    exact = (reach * spread / mean) ** 2
+    unit = int(10 ** max(0, math.floor(math.log10(max(exact, 1.0))) - 1))
+    return max(2, math.ceil(exact / unit) * unit)
+
+
+def in_words(verdicts: Mapping[str, Verdict]) -> str:
+    """All views in one paragraph."""
+    return " ".join(sentence for verdict in verdicts.values() for sentence in verdict.sentences())

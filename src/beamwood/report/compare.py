@@ -1,0 +1,132 @@
+"""The page of a comparison: who wins, whether that is certain, what it costs, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beamwood.report.page import render
+
+__all__ = ["comparison_charts", "comparison_page"]
+
+Document = Mapping[str, Any]
+ORDER = ("removed", "kept")
+"""What is answered, without seen items, stands first."""
+SHARES = {"better": "better for", "equal": "equal for", "worse": "worse for"}
+
+
+def comparison_page(document: Document) -> str:
+    """The page of what `recipes.compare.Comparison.document` gives."""
+    return render("compare", document, comparison_charts(document), views=ORDER, headline=headline(document))
+
+
+def headline(document: Document) -> str:
+    """The verdict on answers without seen items, in a few words."""
+    verdict = document["verdict"]["removed"]
+    if verdict["winner"] is None:
+        return "Nothing was learned"
+    if verdict["certain"]:
+        return f"{verdict['winner']} is best"
+    return f"{verdict['winner']} leads, and that is not certain"
+
+
+def comparison_charts(document: Document) -> dict[str, Any]:
+    """The charts by name."""
+    made: dict[str, Any] = {}
+    for view in ORDER:
+        verdict = document["verdict"][view]
+        made[f"quality-{view}"] = quality(document, view)
+        if verdict["winner"] is not None:
+            made[f"differences-{view}"] = differences(verdict)
+            made[f"users-{view}"] = wins(verdict)
+        for part, title in (
+            ("history", "items in the history"),
+            ("popularity", "interactions of the label in training"),
+        ):
+            made[f"{part}-{view}"] = by_group(document["for_whom"][view][part], title, spoken_of(document, view))
+    if document["costs"]:
+        made |= bought(document, "milliseconds", "milliseconds a user") | bought(document, "megabytes", "megabytes")
+    return made
+
+
+def spoken_of(document: Document, view: str) -> list[str]:
+    """The methods that the verdict speaks of, the winner first; without one those with the best means."""
+    verdict = document["verdict"][view]
+    ranked = best_first(document, view)
+    named = [verdict["winner"], *(ranked[1:2]), verdict["simplest"]] if verdict["winner"] else ranked[:3]
+    return list(dict.fromkeys(named))
+
+
+def best_first(document: Document, view: str) -> list[str]:
+    """The methods by the mean that decides."""
+    metric = document["verdict"][view]["metric"]
+    return sorted(document["methods"], key=lambda name: -document["methods"][name][view]["metrics"][metric])
+
+
+def quality(document: Document, view: str) -> dict[str, Any]:
+    """Means and intervals, best first, below what is best possible where that is known."""
+    from beamwood.report.charts import intervals
+
+    verdict = document["verdict"][view]
+    metric, beyond = verdict["metric"], document.get("beyond", {})
+    rows = []
+    for name in [*beyond, *best_first(document, view)]:
+        measured = (beyond.get(name) or document["methods"][name])[view]
+        low, high = measured["interval_95"][metric]
+        tone = "first" if name == verdict["winner"] else "other"
+        rows.append({"name": name, "mean": measured["metrics"][metric], "low": low, "high": high, "tone": tone})
+    return intervals(rows, metric)
+
+
+def differences(verdict: Document) -> dict[str, Any]:
+    """The winner less each other; what is certain stands out."""
+    from beamwood.report.charts import intervals
+
+    rows = [
+        {"name": rival["name"], "mean": rival["difference"], "low": rival["low"], "high": rival["high"]}
+        | {"tone": "first" if rival["certain"] else "other"}
+        for rival in verdict["rivals"]
+    ]
+    return intervals(rows, f"{verdict['metric']} of {verdict['winner']}, less that of the other", zero=True)
+
+
+def wins(verdict: Document) -> dict[str, Any]:
+    """For which share of the users the winner is better than each other."""
+    from beamwood.report.charts import shares
+
+    rows = [{"name": each["name"]} | {words: each[key] for key, words in SHARES.items()} for each in verdict["rivals"]]
+    return shares(rows, list(SHARES.values()))
+
+
+def by_group(part: Document, title: str, names: Sequence[str]) -> dict[str, Any]:
+    """A figure over groups of users or labels, for the methods of these names."""
+    from beamwood.report.charts import lines
+
+    labels = [group_name(group) for group in part["groups"]]
+    rows = [
+        {"name": name, "group": label} | cell
+        for name in names
+        for label, cell in zip(labels, part["methods"][name], strict=True)
+        if cell is not None
+    ]
+    return lines(rows, title, part["metric"], groups=labels, names=names)
+
+
+def group_name(group: Document) -> str:
+    """The upper bound of a group in a few characters."""
+    high = group["high"]
+    return f"≤{high:,}" if high < 10_000 else f"≤{high / 1000:,.0f}k"
+
+
+def bought(document: Document, cost: str, title: str) -> dict[str, Any]:
+    """The quality for its cost; nothing where a cost is 0 and has no place on a logarithmic axis."""
+    from beamwood.report.charts import scatter
+
+    verdict = document["verdict"]["removed"]
+    rows = [
+        {"name": name, "x": own[cost], "y": document["methods"][name]["removed"]["metrics"][verdict["metric"]]}
+        | {"tone": "first" if name == verdict["winner"] else "other"}
+        for name, own in document["costs"].items()
+        if own[cost] > 0
+    ]
+    return {cost: scatter(rows, title, verdict["metric"])} if rows else {}

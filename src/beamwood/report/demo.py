@@ -1,0 +1,40 @@
+"""The page of the demo: the comparison, beside the best that is possible, and how the tree was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from beamwood.report.compare import ORDER, comparison_charts, headline
+from beamwood.report.fit import training_charts, updates
+from beamwood.report.page import render
+
+__all__ = ["TITLE", "demo_page"]
+
+TITLE = "beamwood demo"
+
+
+def demo_page(document: Mapping[str, Any]) -> str:
+    """The page of what the demo says: a comparison, `curve`, the lines of a run, and `market`."""
+    charts = comparison_charts(document) | training_charts(document["curve"])
+    return render(
+        "demo",
+        document,
+        charts,
+        views=ORDER,
+        headline=headline(document),
+        title=TITLE,
+        curves=[name for name in charts if name == "loss" or name.startswith("valid-")],
+        updates=updates(document["curve"]),
+        possible=possible(document),
+    )
+
+
+def possible(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """By view what the winner reaches and what is best possible."""
+    rows = []
+    for view in ORDER:
+        verdict = document["verdict"][view]
+        best = max((views[view]["metrics"][verdict["metric"]] for views in document["beyond"].values()), default=None)
+        rows.append({"view": view, "metric": verdict["metric"], "value": verdict["value"], "best": best})
+    return rows

@@ -1,0 +1,62 @@
+"""How a training went: its loss and its validation, the updates of the tree marked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["training_charts", "updates"]
+
+Line = Mapping[str, Any]
+VIEWS = {"removed": "seen items removed", "kept": "seen items kept", "both": "the mean of both"}
+SHOWN = ("f@", "ndcg@", "auc")
+
+
+def training_charts(curve: Sequence[Line]) -> dict[str, Any]:
+    """The charts by name: "loss" and its parts, "valid-1", .. a validation metric each; `curve` of metrics.jsonl."""
+    from beamwood.report.charts import curves
+
+    marks = [{"x": each["step"], "words": each["words"]} for each in updates(curve)]
+    made: dict[str, Any] = {}
+    for name in names_of(curve, "loss"):
+        rows = [{"x": line["step"], "y": line[name]} for line in curve if name in line]
+        made[name] = curves(rows, "step", name, marks=marks)
+    for number, (metric, names) in enumerate(validation(curve).items(), start=1):
+        rows = [
+            {"x": line["step"], "y": line[name], "name": VIEWS.get(view, view)}
+            for view, name in names.items()
+            for line in curve
+            if name in line
+        ]
+        shown = list(dict.fromkeys(row["name"] for row in rows))
+        made[f"valid-{number}"] = curves(rows, "step", metric, marks=marks, names=shown if len(shown) > 1 else ())
+    return made
+
+
+def updates(curve: Sequence[Line]) -> list[dict[str, Any]]:
+    """Each update of the tree: its step, whether it was kept, the metric before and after, and that in words."""
+    return [
+        {"step": line["step"], "number": int(line["update"]), "kept": bool(line["update_kept"])}
+        | {"before": line["metric_before"], "after": line["metric_after"], "seconds": line["update_seconds"]}
+        | {"words": f"update {line['update']:.0f}: {line['metric_before']:.4f}, then {line['metric_after']:.4f}"}
+        for line in curve
+        if "update" in line
+    ]
+
+
+def names_of(curve: Sequence[Line], part: str) -> list[str]:
+    """The names of what was measured, that hold this word."""
+    return [name for name in dict.fromkeys(n for line in curve for n in line) if part in name and "/" not in name]
+
+
+def validation(curve: Sequence[Line]) -> dict[str, dict[str, str]]:
+    """By metric the names in the lines by view, those that are shown first.
+
+    As {"f@20": {"removed": "valid/removed/f@20"}}.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for name in dict.fromkeys(n for line in curve for n in line if n.startswith("valid/")):
+        *views, metric = name.removeprefix("valid/").split("/")
+        found.setdefault(metric, {})["/".join(views)] = name
+    chosen = {metric: names for metric, names in found.items() if metric.startswith(SHOWN)}
+    return chosen or dict(list(found.items())[:2])

@@ -1,0 +1,79 @@
+"""The page of a tree: opened level by level, where it loses targets, and its beam against exact search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from beamwood.report.page import render
+
+__all__ = ["inspection_page"]
+
+Document = Mapping[str, Any]
+Words = list[tuple[str, str]]
+
+
+def inspection_page(document: Document) -> str:
+    """The page of what `beamwood inspect --html --json` says of a tree."""
+    report = document["diagnostics"]
+    panels = [f"calibration-{level['level']}" for level in report["levels"] if level["calibration"]]
+    facts = {key: document.get(key) for key in ("folder", "method", "searcher", "item_id_type", "beamwood", "created")}
+    return render(
+        "inspect",
+        document,
+        inspection_charts(report),
+        report=report,
+        panels=panels,
+        about={name: value for name, value in facts.items() if value is not None},
+        tree=[{"words": words(node), "below": list(node["below"]) or None} for node in document["outline"]],
+    )
+
+
+def words(node: Document) -> Words:
+    """What is said of a node, each with its style: a leaf by its item, others by what is most frequent below."""
+    if node["items"] == 1 and not node["below"]:
+        said = [("name", node["examples"][0])]
+        said += [("soft", ", ".join(part["name"] for part in node["categories"]))] if node["categories"] else []
+    else:
+        name = "all items" if node["level"] == 0 else f"level {node['level']}, node {node['number']:,}"
+        said = [
+            ("name", name),
+            ("", f"{node['items']:,} items"),
+            ("soft", f"{100 * node['share']:.1f} % of interactions"),
+        ]
+        said += [("", ", ".join(f"{part['name']} {100 * part['share']:.0f} %" for part in node["categories"]))]
+        said += [("soft", ", ".join(node["examples"]))]
+    if node["lost"]:
+        said.append(("lost", f"{node['lost']:,} of {node['labels']:,} labels lost here"))
+    return [(style, text) for style, text in said if text]
+
+
+def inspection_charts(report: Document) -> dict[str, Any]:
+    """The charts by name."""
+    from beamwood.report.charts import bars, calibration, curves
+
+    levels = report["levels"]
+    made = {
+        "lost": bars([{"x": str(level["level"]), "y": level["lost"]} for level in levels], "level", "labels lost"),
+        "found": curves(beams(report), "nodes scored", "share", names=list(FOUND.values())),
+    }
+    for level in levels:
+        if level["calibration"]:
+            rows = [
+                {"predicted": each["predicted"], "observed": each["observed"], "count": each["nodes"]}
+                for each in level["calibration"]
+            ]
+            made[f"calibration-{level['level']}"] = calibration(rows)
+    return made
+
+
+FOUND = {"overlap": "of the exact best", "recall": "of the labels"}
+
+
+def beams(report: Document) -> list[dict[str, Any]]:
+    """What each beam width finds for how many scores, brute force last."""
+    return [
+        {"x": beam["scored_nodes"], "y": beam[key], "name": name}
+        for beam in (*report["beams"], report["exact"])
+        for key, name in FOUND.items()
+    ]

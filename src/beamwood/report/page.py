@@ -1,0 +1,136 @@
+"""One page: a template, what was measured, its charts and all that draws them; nothing is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from beamwood import __version__
+from beamwood.errors import NotInstalledError
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+__all__ = ["MARK", "check_installed", "render"]
+
+MARK = '<meta name="generator" content="beamwood">'
+"""What says of a file that it is a page of ours, which another may replace."""
+_NEEDED = ("jinja2", "altair", "vl_convert")
+
+
+def check_installed() -> None:
+    """Errors: what makes pages is missing; worth asking before anything is measured."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise NotInstalledError(f"--html needs {', '.join(missing)}: pip install 'beamwood[plots]'")
+
+
+def render(name: str, document: Mapping[str, Any], charts: Mapping[str, Any], **shown: Any) -> str:
+    """The page of a template by its name, as "compare".
+
+    `document` is what the command says as JSON, and stands in the page too; `charts` are Vega-Lite specifications by
+    name; `shown` are further values that the template shows. Ids and titles are escaped, and only the page's own two
+    scripts may run.
+    """
+    from beamwood.report.charts import LOOK
+
+    environment = _environment()
+    drawing, code = _drawing(), _source("page.js")
+    return environment.get_template(f"{name}.html").render(
+        command=name,
+        mark=_safe(MARK),
+        policy=_policy(drawing, code),
+        style=_safe(_source("style.css")),
+        drawing=_safe(drawing),
+        code=_safe(code),
+        version=__version__,
+        look=LOOK,
+        document=document,
+        charts=charts,
+        **shown,
+    )
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("beamwood.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "percent": percent, "whole": whole, "signed": signed, "broken": broken}
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "default": str, "separators": (",", ":")}
+    return environment
+
+
+@cache
+def _drawing() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script."""
+    from vl_convert import javascript_bundle
+
+    script = str(javascript_bundle())  # type: ignore[call-arg]
+    assert "</script" not in script.lower(), "the script would end the element that holds it"
+    return script.replace("\r\n", "\n")
+
+
+def _source(name: str) -> str:
+    """A file among the templates, as it is."""
+    environment = _environment()
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _policy(*scripts: str) -> str:
+    """The content security policy: these scripts and styles, and nothing from anywhere."""
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{each}'" for each in hashes)
+    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}"
+
+
+def _safe(text: str) -> Markup:
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
+def _data(value: float, text: str) -> Markup:
+    """A number as it is read, beside the number as it is."""
+    from markupsafe import Markup
+
+    return Markup('<data value="{}">{}</data>').format(repr(value), text)
+
+
+def number(value: float | None, digits: int = 4) -> Markup | str:
+    """With so many digits after the point; a dash for what was not measured."""
+    return "–" if value is None else _data(value, f"{value:,.{digits}f}")
+
+
+def signed(value: float, digits: int = 4) -> Markup:
+    """With its sign."""
+    return _data(value, f"{value:+,.{digits}f}")
+
+
+def percent(value: float | None, digits: int = 0) -> Markup | str:
+    """A share as percents."""
+    return "–" if value is None else _data(value, f"{100 * value:.{digits}f} %")
+
+
+def whole(value: int | None) -> Markup | str:
+    """A count."""
+    return "–" if value is None else _data(value, f"{value:,}")
+
+
+def broken(text: str) -> Markup:
+    """A name that may be broken after each +, as in dtr+cooccurrence."""
+    from markupsafe import Markup, escape
+
+    return Markup("+<wbr>").join(escape(part) for part in text.split("+"))

@@ -1,0 +1,162 @@
+"""Pages in Debian's Chromium, driven by its devtools protocol over a pipe: errors, requests, widths, pictures."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_chromium = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium; apt-get install chromium")
+WIDTHS = (360, 1280)
+FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run"]
+FLAGS += ["--disable-dev-shm-usage", "--disable-background-networking", "--no-proxy-server"]
+
+
+class Chromium:
+    """A browser with one tab. Use it as a context."""
+
+    def __init__(self, folder):
+        self.folder, self.events, self.number, self.buffer = Path(folder), [], 0, b""
+
+    def __enter__(self):
+        # The browser reads commands on 3 and answers on 4.
+        there, self.commands = os.pipe()
+        self.answers, back = os.pipe()
+        shell = f'exec "$@" 3<&{there} 4>&{back}'
+        program = ["bash", "-c", shell, "-", PROGRAM, *FLAGS, f"--user-data-dir={self.folder / 'profile'}"]
+        self.process = subprocess.Popen(
+            program, pass_fds=(there, back), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        os.close(there)
+        os.close(back)
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(timeout=20)
+        os.close(self.commands)
+        os.close(self.answers)
+
+    def call(self, method, **parameters):
+        """What the browser answers; events that come meanwhile are kept."""
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters}
+        if method.partition(".")[0] != "Target":
+            message["sessionId"] = self.session
+        os.write(self.commands, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self.number:
+                assert "error" not in answer, (method, answer["error"])
+                return answer["result"]
+            self.events.append(answer)
+
+    def _next(self):
+        while b"\0" not in self.buffer:
+            read = os.read(self.answers, 2**20)
+            assert read, "the browser has ended"
+            self.buffer += read
+        line, _, self.buffer = self.buffer.partition(b"\0")
+        return json.loads(line)
+
+    def ask(self, expression):
+        """The value of a JavaScript expression, a promise's when it is fulfilled."""
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in result, result["exceptionDetails"]
+        return result["result"].get("value")
+
+    def open(self, page, width, *, dark=False, media="screen"):
+        """Show a page of a width; returns when all its charts are drawn."""
+        self.events.clear()
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+        self.call("Page.navigate", url=Path(page).resolve().as_uri())
+        until = time.monotonic() + 60
+        while self.ask("document.readyState === 'complete' && document.documentElement.dataset.drawn") in (None, False):
+            assert time.monotonic() < until, f"not drawn: {self.errors()}"
+            time.sleep(0.05)
+
+    def errors(self):
+        """What the console has said, and what went wrong otherwise."""
+        wrong = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Network.loadingFailed")
+        return [event["params"] for event in self.events if event.get("method") in wrong]
+
+    def requested(self):
+        """Every address that was asked for."""
+        sent = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        return [event["params"]["request"]["url"] for event in sent]
+
+    def picture(self, path, top=0, height=None):
+        """The page as a PNG, or so much of it from the top."""
+        size = self.ask("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
+        clip = {"x": 0, "y": top, "width": size[0], "height": height or size[1] - top, "scale": 1}
+        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png", clip=clip)
+        Path(path).write_bytes(base64.b64decode(shot["data"]))
+
+
+def numbers(value):
+    """Every number of a JSON document."""
+    if isinstance(value, dict):
+        return set().union(*map(numbers, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(numbers, value))
+    return {float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else set()
+
+
+def check_page(page, document, folder):
+    """A page is fit for a guest: nothing loaded, no error, no sideways scroll, and all its numbers are the JSON's."""
+    known = numbers(document)
+    with Chromium(folder) as browser:
+        for width in WIDTHS:
+            for dark in (False, True):
+                browser.open(page, width, dark=dark)
+                assert browser.errors() == []
+                assert {url.partition("#")[0] for url in browser.requested()} == {Path(page).resolve().as_uri()}
+                assert browser.ask("document.documentElement.scrollWidth") <= width
+                charts = browser.ask("document.querySelectorAll('figure.chart').length")
+                assert browser.ask("document.querySelectorAll('figure.chart svg').length") == charts
+                assert browser.ask(_OUTSIDE) == []
+        shown = browser.ask("[...document.querySelectorAll('data')].map(each => [each.value, each.textContent])")
+        assert shown
+        for value, text in shown:
+            assert float(value) in known, (value, text)
+            assert reads_as(float(value), text), (value, text)
+        assert browser.ask("JSON.parse(document.getElementById('document').textContent)") == document
+        assert browser.ask(_ALL_DRAWN)
+        return browser.ask(_SPECS)
+
+
+def rows_of(specification):
+    """Every row that a chart draws, of all its layers."""
+    parts = [specification, *specification.get("layer", [])]
+    return [row for part in parts for row in part.get("data", {}).get("values", [])]
+
+
+def reads_as(value, text):
+    """Is the text this number, rounded?"""
+    scaled = 100 * value if text.endswith("%") else value
+    plain = text.removesuffix("%").strip().replace(",", "")
+    digits = len(plain.partition(".")[2])
+    return abs(float(plain) - scaled) <= 0.5 * 10**-digits * (1 + 1e-9)
+
+
+# What stands beside the page, but for what scrolls in a place of its own.
+_OUTSIDE = """[...document.querySelectorAll('main *')]
+  .filter(each => !each.closest('.wide') && !each.closest('svg') && each.getBoundingClientRect().right > innerWidth + 1)
+  .map(each => each.outerHTML.slice(0, 80))"""
+_ALL_DRAWN = """[...document.querySelectorAll('figure.chart')].every(
+  each => each.querySelector('svg .mark-symbol path, svg .mark-rect path'))"""
+# What each chart draws, by its name.
+_SPECS = """Object.fromEntries([...document.querySelectorAll('figure.chart')].map(each =>
+  [each.id, JSON.parse(each.querySelector('script').textContent)]))"""

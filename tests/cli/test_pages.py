@@ -1,0 +1,187 @@
+"""The pages of --html in Chromium: nothing loaded, no error, no sideways scroll, and all numbers are the JSON's."""
+
+import json
+import re
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+from beamwood.cli import output
+from beamwood.errors import NotInstalledError
+from beamwood.report import page as pages
+from chromium import Chromium, check_page, needs_chromium, rows_of
+from cli_cases import ENVIRONMENT, TINY, beamwood
+
+pytestmark = pytest.mark.slow
+
+
+def said(capsys, *arguments):
+    """What a command says as JSON."""
+    capsys.readouterr()
+    assert beamwood(*arguments, "--json") == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+@needs_chromium
+def test_compare(market, capsys, tmp_path):
+    page, methods = tmp_path / "page.html", "popularity,cooccurrence,transitions,cooccurrence+transitions"
+    asked = ("compare", market / "log.parquet", "--methods", methods, "--k", "5,10", "--tail", "0.3")
+    document = said(capsys, *asked, "--html", page)
+    charts = check_page(page, document, tmp_path)
+    for view, verdict in document["verdict"].items():
+        drawn = {row["name"]: row for row in rows_of(charts[f"quality-{view}"])}
+        assert {name: row["mean"] for name, row in drawn.items()} == {
+            name: views[view]["metrics"]["f@5"] for name, views in document["methods"].items()
+        }
+        shown = {row["name"]: row["mean"] for row in rows_of(charts[f"differences-{view}"]) if "name" in row}
+        assert shown == {rival["name"]: rival["difference"] for rival in verdict["rivals"]}
+        shares = {(row["name"], row["part"]): row["share"] for row in rows_of(charts[f"users-{view}"])}
+        assert shares[verdict["rivals"][0]["name"], "worse for"] == verdict["rivals"][0]["worse"]
+        assert verdict["words"] in document["conclusion"]
+        for part in ("history", "popularity"):
+            cells = document["for_whom"][view][part]["methods"]
+            for row in rows_of(charts[f"{part}-{view}"]):
+                assert {"mean": row["mean"], "low": row["low"], "high": row["high"]} in cells[row["name"]]
+    for cost in ("milliseconds", "megabytes"):
+        drawn = {row["name"]: row["x"] for row in rows_of(charts[cost])}
+        assert drawn == {name: own[cost] for name, own in document["costs"].items()}
+
+
+ATTACK = "<script>document.title = 'mine'</script><img src=x onerror='document.title = 1'>"
+
+
+@pytest.fixture(scope="module")
+def hostile(market, tmp_path_factory):
+    """A small tree over items whose titles try to run scripts, and users whose ids do."""
+    folder = tmp_path_factory.mktemp("hostile")
+    log = pl.read_parquet(market / "log.parquet")
+    log.with_columns(user_id=pl.format("{}<b onclick='x'>&", "user_id")).write_parquet(folder / "log.parquet")
+    items = pl.read_parquet(market / "items.parquet")
+    titles = items.with_columns(
+        title=pl.format("{} " + ATTACK, "item_id"), category=pl.format("{}</script>", "category")
+    )
+    titles.write_parquet(folder / "items.parquet")
+    settings = [part for setting in (*TINY, "tree.branching=4") for part in ("--set", setting)]
+    source = (folder / "log.parquet", "--items", folder / "items.parquet")
+    assert beamwood("fit", *source, "--out", folder / "tree", *settings) == 0
+    return folder
+
+
+@needs_chromium
+def test_evaluate(hostile, capsys, tmp_path):
+    page = tmp_path / "page.html"
+    asked = ("evaluate", hostile / "tree", "--k", "5,10", "--tail", "0.3", "--sampled", "20", "--html", page)
+    document = said(capsys, *asked)
+    charts = check_page(page, document, tmp_path)
+    drawn = {(row["part"], row["name"]): row["mean"] for row in rows_of(charts["metrics"])}
+    for view, words in (("removed", "seen items removed"), ("kept", "seen items kept")):
+        for name in document["views"][view]["interval_95"]:
+            assert drawn[words, name] == document["views"][view]["metrics"][name]
+    lost = [row["y"] for row in rows_of(charts["lost"])]
+    assert lost == document["beam"]["lost"]
+    assert sum(lost) + document["beam"]["found"] == pytest.approx(1)
+    ranges = document["calibration"]["ranges"]
+    points = [row for row in rows_of(charts["calibration"]) if "predicted" in row]
+    assert [(row["predicted"], row["observed"]) for row in points] == [(r["predicted"], r["observed"]) for r in ranges]
+    assert len(document["examples"]) == 5
+    for example in document["examples"]:
+        assert all(ATTACK in each["title"] for each in example["shown"])
+        found = {each["title"] for each in example["labels"] if each["hit"]}
+        assert found == {each["title"] for each in example["shown"] if each["hit"]}
+    # Titles are shown as they are, and do nothing.
+    with Chromium(tmp_path) as browser:
+        browser.open(page, 1280)
+        assert browser.ask("document.title") == "dtr on the test data · beamwood evaluate"
+        assert browser.ask("document.querySelectorAll('.items img, .items script, main b').length") == 0
+        first = document["examples"][0]
+        assert browser.ask("document.querySelector('.items li').textContent") == first["history"][0]
+        assert browser.ask("document.querySelector('.example h3').textContent") == f"User {first['user']}"
+
+
+@needs_chromium
+def test_evaluate_what_counts(fitted, capsys, tmp_path):
+    page = tmp_path / "page.html"
+    document = said(capsys, "evaluate", fitted, "--k", "5", "--html", page)
+    assert document["beam"] is None
+    charts = check_page(page, document, tmp_path)
+    assert "lost" not in charts
+    assert "examples" not in said(capsys, "evaluate", fitted, "--k", "5")
+
+
+@needs_chromium
+def test_inspect(hostile, capsys, tmp_path):
+    page = tmp_path / "page.html"
+    document = said(capsys, "inspect", hostile / "tree", "--widths", "5,20,60", "--html", page)
+    charts = check_page(page, document, tmp_path)
+    report, nodes = document["diagnostics"], document["outline"]
+    assert [row["y"] for row in rows_of(charts["lost"])] == [level["lost"] for level in report["levels"]]
+    drawn = {(row["x"], row["name"]): row["y"] for row in rows_of(charts["found"])}
+    for beam in (*report["beams"], report["exact"]):
+        assert drawn[beam["scored_nodes"], "of the exact best"] == beam["overlap"]
+    with Chromium(tmp_path) as browser:
+        browser.open(page, 360)
+        assert browser.ask("document.querySelectorAll('.tree li').length") == 1 + len(nodes[0]["below"])
+        # Opened level by level down to an item, whose title does nothing.
+        for _ in range(document["tree"]["depth"] - 1):
+            browser.ask("[...document.querySelectorAll('.tree details:not([open])')].at(0).open = true")
+            browser.ask("new Promise(done => setTimeout(done, 200))")
+        leaf = browser.ask("document.querySelector('.tree .leaf .name').textContent")
+        assert ATTACK in leaf
+        assert browser.ask("document.querySelectorAll('.tree img, .tree script').length") == 0
+        assert browser.ask("document.documentElement.scrollWidth") <= 360
+        assert browser.errors() == []
+
+
+@needs_chromium
+def test_nothing_learned(market, capsys, tmp_path, monkeypatch):
+    """No method finds anything: the page says so, and draws what there is."""
+    from beamwood.evaluation import protocol
+
+    monkeypatch.setattr(protocol, "relevance", lambda items, labels: items < -1)
+    page = tmp_path / "page.html"
+    asked = ("compare", market / "log.parquet", "--methods", "popularity,transitions", "--k", "5", "--html", page)
+    document = said(capsys, *asked)
+    assert document["conclusion"].startswith("Nothing was learned: ")
+    assert "simpler" not in document["conclusion"]
+    check_page(page, document, tmp_path)
+    assert "<h1>Nothing was learned</h1>" in page.read_text()
+
+
+def test_a_page_is_never_written_over_what_is_none(market, tmp_path, capsys):
+    log, page = market / "log.parquet", tmp_path / "page.html"
+    page.write_text("mine")
+    asked = ("compare", log, "--methods", "popularity,transitions", "--k", "5", "--html", page)
+    assert beamwood(*asked) == 2
+    assert "no page of beamwood's" in capsys.readouterr().err
+    page.unlink()
+    assert beamwood(*asked) == beamwood(*asked) == 0
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_without_what_makes_pages_it_says_what_to_install(market, monkeypatch, capsys):
+    monkeypatch.setattr(pages, "_NEEDED", ("jinja2", "not_there"))
+    with pytest.raises(NotInstalledError, match=r"--html needs not_there: pip install 'beamwood\[plots\]'"):
+        output.check_page("page.html")
+    assert beamwood("compare", market / "log.parquet", "--html", "page.html") == 2
+    assert "beamwood[plots]" in capsys.readouterr().err
+
+
+def test_commands_without_a_page_import_nothing_of_it(market):
+    program = (
+        "import sys\nfrom beamwood.cli.main import main\n"
+        f"assert main(['compare', {str(market / 'log.parquet')!r}, '--methods', 'popularity,transitions']) == 0\n"
+        "assert not {'altair', 'jinja2', 'vl_convert'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=ENVIRONMENT)
+
+
+def test_only_the_page_s_own_scripts_may_run(market, tmp_path):
+    page = tmp_path / "page.html"
+    assert beamwood("compare", market / "log.parquet", "--methods", "popularity,transitions", "--html", page) == 0
+    text = page.read_text()
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', text)[1]
+    assert policy.startswith("default-src &#39;none&#39;;")
+    assert policy.count("sha256-") == len(re.findall(r"<script>", text)) == 2
+    assert not re.search(r"<(?:link|img|iframe)\b|\bsrc=", text.split("<script>")[0])

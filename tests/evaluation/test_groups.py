@@ -1,0 +1,82 @@
+"""Groups of users and labels: of nearly equal size, no value in two of them, and what is found of each adds up."""
+
+import numpy as np
+import pytest
+
+from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.evaluation.cost import measure_cost
+from beamwood.evaluation.groups import by_history, by_popularity, grouped
+from beamwood.evaluation.protocol import evaluate_split
+from beamwood.evaluation.summary import for_whom
+from beamwood.methods import load_method
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=200, num_items=50, min_events=6, max_events=40), seed=1)
+    return disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
+
+
+@pytest.fixture(scope="module")
+def counts(split):
+    return load_method("cooccurrence").fitted(split).searcher
+
+
+def test_groups_are_even_and_ascending():
+    values = np.random.default_rng(0).permutation(1000)
+    groups = grouped(values)
+    assert np.bincount(groups.group_of).tolist() == [200] * 5
+    assert groups.bounds == ((0, 199), (200, 399), (400, 599), (600, 799), (800, 999))
+
+
+@pytest.mark.parametrize("values", [[3], [2, 2, 2, 2], [1, 1, 1, 1, 1, 1, 9], [0, 1]])
+def test_a_value_is_in_one_group(values):
+    groups = grouped(np.array(values))
+    for value in set(values):
+        assert len({int(group) for group, own in zip(groups.group_of, values, strict=True) if own == value}) == 1
+    for (_, high), (low, _) in zip(groups.bounds, groups.bounds[1:], strict=False):
+        assert high < low
+
+
+def test_what_is_found_of_each_group_is_all_that_is_found(split, counts):
+    views = evaluate_split(counts, split, ks=(10, 20))
+    groups = by_popularity(split)
+    measured = views["removed"]
+    assert measured.groups.labels.shape == (len(split.test), len(groups))
+    assert (measured.groups.labels.sum(axis=1) == split.test.labels.lengths).all()
+    recall = measured.groups.found.sum(axis=1) / measured.groups.labels.sum(axis=1)
+    assert np.allclose(recall, measured.values["recall@10"])
+    # Each item's own group, counted by hand.
+    labels = split.test.labels
+    for group, (low, high) in enumerate(groups.bounds):
+        inside = (split.train.item_counts[labels.items] >= low) & (split.train.item_counts[labels.items] <= high)
+        assert inside.sum() == measured.groups.labels[:, group].sum()
+
+
+def test_for_whom_means_are_those_of_the_users(split, counts):
+    views = evaluate_split(counts, split, ks=(10,))
+    document = for_whom({"counts": views}, split, "f@10")["kept"]
+    history = by_history(split, views["kept"].users)
+    sizes = [group["queries"] for group in document["history"]["groups"]]
+    assert sum(sizes) == len(split.test)
+    cells = document["history"]["methods"]["counts"]
+    mean = sum(size * cell["mean"] for size, cell in zip(sizes, cells, strict=True)) / sum(sizes)
+    assert mean == pytest.approx(views["kept"].means()["f@10"])
+    assert len(history) == len(cells)
+    for cell in (*cells, *document["popularity"]["methods"]["counts"]):
+        assert cell["low"] <= cell["mean"] <= cell["high"]
+
+
+def test_a_test_of_one_label_each(split):
+    alone = leave_one_out(split.dataset)
+    views = evaluate_split(load_method("popularity").fitted(alone).searcher, alone, ks=(5,))
+    document = for_whom({"popularity": views}, alone, "f@5")["removed"]
+    assert sum(group["labels"] for group in document["popularity"]["groups"]) == len(alone.test)
+
+
+def test_cost_counts_what_is_held(split, counts):
+    cost = measure_cost(counts, split, 10)
+    assert cost.megabytes == sum(array.nbytes for array in counts.export()[1].values()) / 1e6
+    assert cost.queries == min(100, len(split.test))
+    assert cost.milliseconds > 0

@@ -1,0 +1,85 @@
+"""The verdict of a comparison: who wins, whether so many users say so, and how many would settle it."""
+
+import numpy as np
+import pytest
+
+from beamwood.evaluation.verdict import judge, users_to_settle
+
+RNG = np.random.default_rng(5)
+
+
+def drawn(means, num_users, spread=0.2):
+    """Values of methods that differ by the given means, on users who are alike but for noise."""
+    user = RNG.uniform(0.2, 0.6, num_users)
+    return {name: user + mean + spread * RNG.normal(size=num_users) for name, mean in means.items()}
+
+
+def judged(means, num_users, simplest="counts"):
+    return judge(drawn(means, num_users), "removed", "f@20", simplest)
+
+
+def test_a_certain_winner_is_told_against_the_next_and_the_simplest():
+    verdict = judged({"counts": 0.0, "tree": 0.3, "towers": 0.15}, 400)
+    assert (verdict.winner, verdict.next.name, verdict.chosen) == ("tree", "towers", "tree")
+    assert verdict.certain
+    first, second, third = verdict.sentences()
+    assert first == f"tree is best with seen items removed: f@20 {verdict.value:.4f}."
+    assert second == f"It is {verdict.next.difference:.4f} above towers, the next, and 400 users make that certain."
+    assert third.endswith("above counts, the simplest, and 400 users make that certain.")
+    assert [rival.name for rival in verdict.rivals] == ["towers", "counts"]
+
+
+def test_too_few_users_leave_it_open_and_the_simplest_is_to_be_used():
+    verdict = judged({"counts": 0.0, "tree": 0.02}, 25)
+    assert not verdict.certain
+    assert verdict.chosen == "counts"
+    words = " ".join(verdict.sentences())
+    assert "is best" not in words
+    assert "25 users do not make that certain. About " in words
+    if verdict.winner == "tree":
+        assert words.endswith("Use counts until then: it is simpler.")
+
+
+def test_the_simplest_may_win():
+    verdict = judged({"counts": 0.3, "tree": 0.0, "towers": 0.1}, 300)
+    assert verdict.sentences()[-1] == "It is the simplest method here, too."
+    assert verdict.against("counts") is None
+    assert verdict.chosen == "counts"
+
+
+def test_no_hit_at_all_is_nothing_learned():
+    verdict = judge({"counts": np.zeros(30), "tree": np.zeros(30)}, "kept", "f@5", "counts")
+    assert verdict.winner is None
+    assert verdict.tests == ()
+    assert verdict.sentences() == [
+        "Nothing was learned: with seen items kept, no method found an item of any of the 30 test users in its first 5."
+    ]
+    assert verdict.as_dict()["words"].startswith("Nothing was learned")
+
+
+def test_equal_methods_are_level():
+    values = RNG.uniform(size=50)
+    verdict = judge({"tree": values, "counts": values.copy()}, "removed", "f@20", "counts")
+    assert verdict.winner == "counts"
+    assert verdict.next.needed is None
+    assert "they are level" in " ".join(verdict.sentences())
+    assert (verdict.next.better, verdict.next.equal, verdict.next.worse) == (0, 1, 0)
+
+
+def test_wins_and_losses_are_counted():
+    verdict = judge({"a": np.array([1.0, 0, 1, 1, 0.5]), "b": np.array([0.0, 1, 1, 0, 0])}, "removed", "f@5", "b")
+    assert (verdict.next.better, verdict.next.equal, verdict.next.worse) == (0.6, 0.2, 0.2)
+
+
+def test_so_many_users_do_settle_it():
+    """Drawn anew with as many users as it says, about four of five comparisons are certain."""
+    difference = 0.05 + 0.5 * RNG.normal(size=4000)
+    needed = users_to_settle(difference)
+    assert needed == pytest.approx((2.8016 * difference.std(ddof=1) / difference.mean()) ** 2, rel=0.06)
+    found = 0
+    for _ in range(300):
+        again = RNG.choice(difference, needed)
+        found += again.mean() / (again.std(ddof=1) / np.sqrt(needed)) > 1.96
+    assert 0.7 < found / 300 < 0.9
+    assert users_to_settle(np.zeros(9)) is None
+    assert users_to_settle(np.array([0.5, 0.5, 0.5])) == 2
