@@ -138,13 +138,16 @@ def check_page(page, document, folder):
 
 
 def rows_of(specification):
-    """Every row that a chart draws, of all its layers."""
+    """Every row that a chart draws, of all its layers, each once."""
     parts = [specification, *specification.get("layer", [])]
-    return [row for part in parts for row in part.get("data", {}).get("values", [])]
+    rows = [row for part in parts for row in part.get("data", {}).get("values", [])]
+    return [row for place, row in enumerate(rows) if row not in rows[:place]]
 
 
 def reads_as(value, text):
     """Is the text this number, rounded?"""
+    if float(text.removesuffix("%").replace(",", "")) == float(f"{value:.4g}"):
+        return True
     scaled = 100 * value if text.endswith("%") else value
     plain = text.removesuffix("%").strip().replace(",", "")
     digits = len(plain.partition(".")[2])

@@ -28,6 +28,7 @@ EXTRAS = {
         {"altair": "altair", "jinja2": "jinja2", "markupsafe": "markupsafe", "vl_convert": "vl-convert-python"},
         "--html: reports as pages",
     ),
+    "tensorboard": Extra({"tensorboard": "tensorboard"}, "fit --tensorboard: curves of a training"),
     "docs": Extra(
         {"furo": "furo", "myst_parser": "myst-parser", "sphinx": "sphinx"}, "make docs: the documentation site"
     ),

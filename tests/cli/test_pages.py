@@ -135,6 +135,55 @@ def test_inspect(hostile, capsys, tmp_path):
 
 
 @needs_chromium
+def test_fit(market, capsys, tmp_path):
+    page, board = tmp_path / "page.html", tmp_path / "board"
+    settings = [*TINY, "loop.log_every=2", "tree.updates=1", "tree.branching=4"]
+    asked = ("fit", market / "log.parquet", "--out", tmp_path / "tree", *(f"--set={setting}" for setting in settings))
+    document = said(capsys, *asked, "--html", page, "--tensorboard", board)
+    charts = check_page(page, document, tmp_path)
+    losses = [line["loss"] for line in document["curve"] if "loss" in line]
+    assert len(losses) == 3
+    assert [row["y"] for row in rows_of(charts["loss"]) if "y" in row] == losses
+    (update,) = [line for line in document["curve"] if "update" in line]
+    assert [row["x"] for row in rows_of(charts["loss"]) if "words" in row] == [update["step"]]
+    # The update's step is validated before and after it.
+    drawn = {(row["x"], row["y"]) for row in rows_of(charts["valid-1"]) if row.get("name") == "seen items removed"}
+    name = "valid/new/f@20"
+    assert drawn == {(line["step"], line[name]) for line in document["curve"] if name in line}
+    assert events(board)["loss"] == pytest.approx(losses, rel=1e-5)
+
+
+def events(folder):
+    """The values of each curve that TensorBoard reads, in their order."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    read = accumulator.EventAccumulator(str(folder))
+    read.Reload()
+    return {name: [event.value for event in read.Scalars(name)] for name in read.Tags()["scalars"]}
+
+
+def test_fit_what_counts(market, tmp_path, capsys):
+    page, board = tmp_path / "page.html", tmp_path / "board"
+    asked = ("fit", market / "log.parquet", "--method", "cooccurrence", "--out", tmp_path / "counts", "--html", page)
+    assert beamwood(*asked, "--tensorboard", board) == 0
+    assert "--tensorboard has no use" in capsys.readouterr().err
+    assert "This method only counts" in page.read_text()
+    assert not board.exists()
+
+
+def test_tensorboard_takes_up_a_resumed_run(market, tmp_path, capsys):
+    """Events of steps that are taken again are discarded; a file in the folder's place is refused."""
+    board = tmp_path / "board"
+    log, out = market / "log.parquet", tmp_path / "tree"
+    asked = ("fit", log, "--out", out, "--tensorboard", board, *(f"--set={s}" for s in [*TINY, "loop.log_every=1"]))
+    assert beamwood(*asked) == 0
+    assert beamwood(*asked, "--resume", "--overwrite", "--set=loop.max_steps=9") == 0
+    assert len(events(board)["loss"]) == 9
+    (tmp_path / "file").write_text("mine")
+    assert beamwood("fit", log, "--out", tmp_path / "other", "--tensorboard", tmp_path / "file") == 2
+    assert "is a file; name a folder" in capsys.readouterr().err
+
+
+@needs_chromium
 def test_nothing_learned(market, capsys, tmp_path, monkeypatch):
     """No method finds anything: the page says so, and draws what there is."""
     from beamwood.evaluation import protocol

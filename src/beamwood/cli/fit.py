@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from json import dumps
+from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import Source, load_data, load_split, make_config, note, parse_duration, print_json
+from beamwood.cli.output import check_page, write_page
 from beamwood.errors import InputError
 from beamwood.methods import METHODS
 
@@ -99,6 +100,8 @@ def fit(
     user_table: o.UserTable = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     overwrite: o.Overwrite = False,
+    html: o.Page = None,
+    tensorboard: o.TensorBoard = None,
     json: o.Json = False,
 ) -> None:
     """Train a method on LOG and save the retriever that is best on validation users."""
@@ -106,13 +109,15 @@ def fit(
     from beamwood.methods.sums import check_counting, parts, with_counting
 
     check_output(out, overwrite=overwrite)
+    if html is not None:
+        check_page(html)
     limit = parse_duration(time_limit)
     first, *others = parts(method)
     check_counting(first, others)
     config = settings.of(first)
     first.check_installed(config)
     source = Source.of(log, reading, user_table=user_table, context=_context_columns(first, config))
-    _say_what_has_no_use(first, config, limit=limit, resume=resume, user_table=user_table)
+    _say_what_has_no_use(first, config, limit=limit, resume=resume, user_table=user_table, tensorboard=tensorboard)
     data = load_split(load_data(source), split, {"seed": seed})
     began = time.perf_counter()
     fitted = fit_method(
@@ -126,24 +131,45 @@ def fit(
         resume=resume,
         overwrite=overwrite,
         source=source,
+        tensorboard=tensorboard,
     )
     fitted = with_counting(fitted, others, data, seed=seed)
     fitted.save(out, overwrite=overwrite)
-    name = "+".join(each.name for each in (first, *others))
     document = {
         "out": out,
-        "method": name,
+        "method": "+".join(each.name for each in (first, *others)),
         "seconds": round(time.perf_counter() - began, 2),
         "training": fitted.metadata["training"],
         "data": fitted.metadata["data"],
     }
-    if json:
-        print_json(document)
-        return
-    print(f"saved {name} in {out} after {document['seconds']} s")
-    for fact, value in fitted.metadata["training"].items():
+    if html is not None:
+        document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, out)}
+        write_fit(html, document, data)
+    print_json(document) if json else show(document)
+
+
+def curve_of(method: Method, out: str) -> list[dict[str, Any]]:
+    """What the run beside the output noted, step by step; nothing of a method that only counts."""
+    path = beside(out, ".run") / "metrics.jsonl"
+    if not method.needs.steps or not path.exists():
+        return []
+    return [loads(line) for line in path.read_text().splitlines()]
+
+
+def write_fit(path: str, document: dict[str, Any], split: Split) -> None:
+    """The page of a fit; what it says of the data, too, goes into the document."""
+    from beamwood.report.fit import fit_page
+
+    document |= {"split": split.rule, "num_items": len(split.dataset.items)}
+    write_page(path, fit_page(document))
+
+
+def show(document: dict[str, Any]) -> None:
+    """What was saved, for people."""
+    print(f"saved {document['method']} in {document['out']} after {document['seconds']} s")
+    for fact, value in document["training"].items():
         print(f"  {fact}: {value}")
-    note(f"next: beamwood evaluate {out}")
+    note(f"next: beamwood evaluate {document['out']}")
 
 
 def _say_what_has_no_use(
@@ -153,9 +179,12 @@ def _say_what_has_no_use(
     limit: float | None,
     resume: bool,
     user_table: str | None,
+    tensorboard: str | None,
 ) -> None:
     if not method.needs.steps and resume:
         note(f"{method.name} only counts: --resume has no use")
+    if not method.needs.steps and tensorboard is not None:
+        note(f"{method.name} only counts, so it has no curves: --tensorboard has no use")
     if limit is not None and method.needs.steps and not method.needs.trains(config):
         note("two fitted stages are only put together: --time-limit has no use")
     if user_table is not None and not method.needs.named_columns(config, "users"):
@@ -190,13 +219,14 @@ def fit_method(
     resume: bool = False,
     overwrite: bool = False,
     source: Source | None = None,
+    tensorboard: str | None = None,
 ) -> Retriever:
     """Train in the run folder beside `out`, and note in the retriever where its data came from."""
     options: dict[str, Any] = {"time_limit": limit}
     if method.needs.steps:
         from beamwood.training.run_folder import RunFolder
 
-        run = RunFolder(beside(out, ".run"), overwrite=overwrite)
+        run = RunFolder(beside(out, ".run"), overwrite=overwrite, tensorboard=tensorboard)
         run.check(resume=resume)
         options |= {"run": run, "resume": resume}
     retriever = method.fitted(split, config, preset=preset, seed=seed, **options)

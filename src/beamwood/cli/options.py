@@ -31,6 +31,7 @@ __all__ = [
     "TailOf",
     "Text",
     "Texts",
+    "TensorBoard",
     "TimeLimit",
     "Unlisted",
     "UserColumn",
@@ -127,6 +128,9 @@ TimeLimit = Annotated[
     Text, typer.Option("--time-limit", metavar="TIME", help="End each training after so long: 90s, 30m, 1h30m.")
 ]
 Page = Annotated[Text, typer.Option("--html", metavar="FILE", help="Also write a page for the browser.")]
+TensorBoard = Annotated[
+    Text, typer.Option("--tensorboard", metavar="FOLDER", hidden=True, help="Also write the curves for TensorBoard.")
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace what an earlier fit has written in the same place.")
 ]

@@ -207,7 +207,7 @@ def curves(
     """Lines over a number: `x`, `y`, and where there are several `name`; `marks`: upright lines, with `words`."""
     colour: Any = alt.value(_ACCENT)
     if names:
-        colour = _coloured(names)
+        colour = _coloured(names, columns=1)
     base = alt.Chart(_rows(rows)).encode(
         x=alt.X(
             "x:Q", title=x, scale=alt.Scale(nice=False, zero=False), axis=alt.Axis(tickCount=5, grid=False, format="~s")
@@ -229,7 +229,7 @@ def bars(rows: Sequence[Row], x: str, y: str) -> dict[str, Any]:
     order = [row["x"] for row in rows]
     chart = (
         alt.Chart(_rows(rows))
-        .mark_bar(color=_WOOD, cornerRadiusEnd=2)
+        .mark_bar(color=_WOOD, cornerRadiusEnd=2, size=32)
         .encode(
             x=alt.X("x:N", sort=order, title=x, axis=alt.Axis(labelAngle=0)),
             y=alt.Y("y:Q", title=y, axis=alt.Axis(format="%", tickCount=4)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from beamwood.report.compare import ORDER, comparison_charts, headline
-from beamwood.report.fit import training_charts, updates
+from beamwood.report.fit import curve_names, training_charts, updates
 from beamwood.report.page import render
 
 __all__ = ["TITLE", "demo_page"]
@@ -24,7 +24,7 @@ def demo_page(document: Mapping[str, Any]) -> str:
         views=ORDER,
         headline=headline(document),
         title=TITLE,
-        curves=[name for name in charts if name == "loss" or name.startswith("valid-")],
+        curves=curve_names(charts),
         updates=updates(document["curve"]),
         possible=possible(document),
     )

@@ -5,11 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["training_charts", "updates"]
+from beamwood.report.page import render
+
+__all__ = ["curve_names", "fit_page", "training_charts", "updates"]
 
 Line = Mapping[str, Any]
 VIEWS = {"removed": "seen items removed", "kept": "seen items kept", "both": "the mean of both"}
 SHOWN = ("f@", "ndcg@", "auc")
+
+
+def fit_page(document: Mapping[str, Any]) -> str:
+    """The page of what `beamwood fit --html --json` says."""
+    charts = training_charts(document["curve"])
+    settings = {
+        f"{group}.{name}": value
+        for group, values in document["plan"].items()
+        for name, value in (values.items() if isinstance(values, Mapping) else [("", values)])
+    }
+    return render(
+        "fit",
+        document,
+        charts,
+        curves=curve_names(charts),
+        updates=updates(document["curve"]),
+        settings={name.rstrip("."): value for name, value in settings.items()},
+    )
+
+
+def curve_names(charts: Mapping[str, Any]) -> list[str]:
+    """The charts that are curves of training, validation first."""
+    return sorted(name for name in charts if name.startswith("valid-")) + [n for n in charts if "loss" in n]
 
 
 def training_charts(curve: Sequence[Line]) -> dict[str, Any]:
@@ -28,7 +53,8 @@ def training_charts(curve: Sequence[Line]) -> dict[str, Any]:
             for line in curve
             if name in line
         ]
-        shown = list(dict.fromkeys(row["name"] for row in rows))
+        known = dict.fromkeys(row["name"] for row in rows)
+        shown = [name for name in VIEWS.values() if name in known] + [n for n in known if n not in VIEWS.values()]
         made[f"valid-{number}"] = curves(rows, "step", metric, marks=marks, names=shown if len(shown) > 1 else ())
     return made
 

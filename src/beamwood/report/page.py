@@ -67,7 +67,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "percent": percent, "whole": whole, "signed": signed, "broken": broken}
+    environment.filters |= {
+        "number": number,
+        "percent": percent,
+        "whole": whole,
+        "signed": signed,
+        "plain": plain,
+        "broken": broken,
+    }
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "default": str, "separators": (",", ":")}
     return environment
 
@@ -127,6 +134,11 @@ def percent(value: float | None, digits: int = 0) -> Markup | str:
 def whole(value: int | None) -> Markup | str:
     """A count."""
     return "–" if value is None else _data(value, f"{value:,}")
+
+
+def plain(value: Any) -> Any:
+    """A setting or a fact as it is; a fraction with four digits, beside it as it is."""
+    return _data(value, f"{value:.4g}") if isinstance(value, float) else "–" if value is None else value
 
 
 def broken(text: str) -> Markup:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from beamwood.errors import InputError
+from beamwood.training.board import Board
 from beamwood.training.checkpoint import (
     check_replaceable,
     load_checkpoint,
@@ -34,11 +35,19 @@ class RunFolder:
 
     The metrics file only ever says what the checkpoint knows or what came after it: a resumed run cuts it back to the
     checkpoint and writes the lines anew. With `overwrite` a new run may take the place of an earlier one; what bears no
-    mark of a run is never touched.
+    mark of a run is never touched. `tensorboard`: a folder that gets the metrics too, as events. Errors: that one is
+    a file, or TensorBoard is not installed.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        tensorboard: str | os.PathLike[str] | None = None,
+    ) -> None:
         self.path = Path(path)
+        self.board = None if tensorboard is None else Board(tensorboard)
         self.overwrite = overwrite
         self.checkpoint_path = self.path / "checkpoint"
         self.metrics_path = self.path / "metrics.jsonl"
@@ -201,6 +210,8 @@ class RunLog:
         """Add one line to `metrics.jsonl`."""
         self._stream.write(json.dumps(dict(record)).encode() + b"\n")
         self._stream.flush()
+        if self.folder.board is not None:
+            self.folder.board.write(record)
 
     def save(self, state: dict[str, Any]) -> None:
         """Replace the checkpoint, whole or not at all; the lines it knows of are on the disk before it is."""
@@ -212,3 +223,5 @@ class RunLog:
     def close(self) -> None:
         """Close the metrics file."""
         self._stream.close()
+        if self.folder.board is not None:
+            self.folder.board.close()
