@@ -148,7 +148,7 @@ def test_fit(market, capsys, tmp_path):
     assert [row["x"] for row in rows_of(charts["loss"]) if "words" in row] == [update["step"]]
     # The update's step is validated before and after it.
     drawn = {(row["x"], row["y"]) for row in rows_of(charts["valid-1"]) if row.get("name") == "seen items removed"}
-    name = "valid/new/f@20"
+    name = "valid/removed/f@20"
     assert drawn == {(line["step"], line[name]) for line in document["curve"] if name in line}
     assert events(board)["loss"] == pytest.approx(losses, rel=1e-5)
 

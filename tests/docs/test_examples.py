@@ -13,6 +13,7 @@ import pytest
 
 from beamwood.cli.commands import EXAMPLES
 from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.methods import load_method
 from cli_cases import beamwood
 from prose import fenced
 
@@ -21,8 +22,10 @@ PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.m
 RUNNING = [page for page in PAGES if any(block.language in ("sh", "python") for block in fenced(page.read_text()))]
 # What every change should run; the others take longer.
 SHORT = ("README.md", "first-answers.md", "columns.md", "add-a-method.md")
-# Trainings of moments: the limit of a command, and of a call in Python.
-LIMIT, SECONDS = "2s", "time_limit=2"
+# Trainings of moments: steps of a fit, and the limits of a call in Python and of a comparison, which leaves out what
+# needs more.
+STEPS = ["--set", "loop.max_steps=40", "--set", "loop.evaluate_every=20"]
+LIMIT, SECONDS = "3s", "time_limit=6"
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +63,16 @@ def commands(text):
 
 
 def quick(words):
-    """A command with less time; one that may train and says no steps gets a limit."""
-    words = [LIMIT if before == "--time-limit" else word for before, word in zip(["", *words], words, strict=False)]
-    bounded = {"--time-limit", "loop.max_steps=40"} & set(words)
-    return words if bounded or words[0] not in ("fit", "compare") else [*words, "--time-limit", LIMIT]
+    """A command with fewer steps, or less time."""
+    if words[0] not in ("fit", "compare"):
+        return words
+    limit = words.index("--time-limit") if "--time-limit" in words else len(words)
+    words = words[:limit] + words[limit + 2 :]
+    if words[0] == "compare":
+        return [*words, "--time-limit", LIMIT]
+    method = load_method((words[words.index("--method") + 1] if "--method" in words else "dtr").split("+")[0])
+    trains = method.needs.steps and "--ranker" not in words and "loop.max_steps=40" not in words
+    return [*words, *STEPS] if trains else words
 
 
 def run(command):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import os
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,23 +15,34 @@ from beamwood.cli.fit import starting_anew
 from beamwood.cli.inputs import Source, load_data, load_split, note, parse_duration, print_json
 from beamwood.cli.measure import parse_cuts, print_table
 from beamwood.cli.output import check_page, write_page
+from beamwood.errors import InputError
 
 if TYPE_CHECKING:
+    from beamwood.evaluation.metrics import TailRule
     from beamwood.recipes.compare import Comparison
 
 __all__ = ["compare"]
 
 
+METHODS = "popularity,cooccurrence,transitions,ease,two_tower,dtr,dtr+cooccurrence,dtr+ease"
+SPLIT, SEED = "users", 2026
+
+
 @expanded
 def compare(
     log: o.LogPath,
+    more: Annotated[o.Texts, typer.Argument(hidden=True)] = None,
     *,
     methods: Annotated[
         str,
         typer.Option("--methods", metavar="NAMES", help="Methods and sums of methods, separated by commas."),
-    ] = "popularity,cooccurrence,transitions,ease,two_tower,dtr,dtr+cooccurrence,dtr+ease",
-    split: o.SplitName = "users",
-    seed: o.Seed = 2026,
+    ] = METHODS,
+    folders: Annotated[
+        o.Texts,
+        typer.Option("--folders", metavar="A B C", help="Compare folders that `beamwood fit` saved, all of one split."),
+    ] = None,
+    split: o.SplitName = SPLIT,
+    seed: o.Seed = SEED,
     k: Annotated[
         o.Text, typer.Option("--k", metavar="N,N", help="Lengths of the lists that are judged; 20 unless given.")
     ] = None,
@@ -41,38 +54,97 @@ def compare(
     html: o.Page = None,
     json: o.Json = False,
 ) -> None:
-    """Fit several methods on the same training users and compare them on the same test users."""
-    from beamwood.recipes import compare as recipe
-
+    """Compare methods, or saved folders, on the same test users; say which is best, and whether that is certain."""
     if html is not None:
         check_page(html)
-    named = [name.strip() for name in methods.split(",") if name.strip()]
-    sums = recipe.named_sums(named)
-    presets = recipe.named_presets(sums, preset)
-    recipe.check_alone(sums, split, presets)
-    recipe.check_installed(sums, presets)
-    limit, rule = parse_duration(time_limit), tail_rule(tail, tail_of)
-    data = load_split(load_data(Source.of(log, reading)), split, {"seed": seed})
-    with starting_anew("nothing is kept of a comparison"):
-        measured = recipe.compare(
-            data,
-            named,
-            ks=parse_cuts(k, len(data.dataset.items)),
-            preset=preset,
-            seed=seed,
-            time_limit=limit,
-            tail=None if tail is None else rule,
-            say=note,
-        )
+    rule = tail_rule(tail, tail_of)
+    on_tail = None if tail is None else rule
+    limit = parse_duration(time_limit)
+    if folders or more:
+        fitting = {"--methods": methods != METHODS, "--time-limit": time_limit, "--preset": preset}
+        listed = folders_of(folders, more, fitting)
+        check_reading(reading)
+        measured = compare_folders(listed, log, reading.items, split, seed, k=k, tail=on_tail)
+    else:
+        measured = fit_and_compare(Source.of(log, reading), methods, split, seed, limit, preset, k=k, tail=on_tail)
     document = measured.document() if json or html is not None else {}
     if html is not None:
         from beamwood.report.compare import comparison_page
 
         write_page(html, comparison_page(document))
-    if json:
-        print_json(document)
-    else:
-        show(measured)
+    print_json(document) if json else show(measured)
+
+
+def fit_and_compare(
+    source: Source,
+    methods: str,
+    split: str,
+    seed: int,
+    limit: float | None,
+    preset: str | None,
+    *,
+    k: str | None,
+    tail: TailRule | None,
+) -> Comparison:
+    """Fit several methods on the same training users and measure them on the same test users."""
+    from beamwood.recipes import compare as recipe
+
+    named = [name.strip() for name in methods.split(",") if name.strip()]
+    sums = recipe.named_sums(named)
+    presets = recipe.named_presets(sums, preset)
+    recipe.check_alone(sums, split, presets)
+    recipe.check_installed(sums, presets)
+    data = load_split(load_data(source), split, {"seed": seed})
+    cuts = parse_cuts(k, len(data.dataset.items))
+    with starting_anew("nothing is kept of a comparison"):
+        return recipe.compare(data, named, ks=cuts, preset=preset, seed=seed, time_limit=limit, tail=tail, say=note)
+
+
+def folders_of(folders: list[str] | None, more: list[str] | None, fitting: dict[str, Any]) -> list[str]:
+    """The folders of "--folders a b c". Errors: one alone, one twice, and with them an option of fitting."""
+    if not folders:
+        raise InputError(f"{' '.join(more or [])!r} is one argument too many; give folders as --folders A B C")
+    listed = [os.path.normpath(folder) for folder in (*folders, *(more or []))]
+    for option, given in fitting.items():
+        if given:
+            raise InputError(f"{option} is for methods that are fitted, and --folders are fitted already; leave it out")
+    twice = sorted({folder for folder in listed if listed.count(folder) > 1})
+    if twice or len(listed) < 2:
+        raise InputError(f"--folders {' '.join(listed)} must name at least two folders, each once")
+    return listed
+
+
+def check_reading(reading: o.ReadOptions) -> None:
+    """Errors: an option of how the log is read, which each folder knows."""
+    for name, value in asdict(replace(reading, items=None)).items():
+        if value not in (None, "error"):
+            raise InputError(
+                f"--{name.replace('_', '-')} is known to each of the --folders, which read the log as they were "
+                "fitted; leave it out"
+            )
+
+
+def compare_folders(
+    folders: list[str], log: str, items: str | None, split: str, seed: int, *, k: str | None, tail: TailRule | None
+) -> Comparison:
+    """Measure saved folders on the test users of the one split that all were fitted on."""
+    from beamwood import load
+    from beamwood.cli.origin import origin_of, split_of_all
+    from beamwood.recipes.compare import compare_fitted
+
+    fitted = {folder: load(folder) for folder in folders}
+    own = origin_of(folders[0], fitted[folders[0]].metadata).split
+    for option, given, default, noted in (
+        ("--split", split, SPLIT, own.name),
+        ("--seed", seed, SEED, own.options.seed),
+    ):
+        if given not in (default, noted):
+            raise InputError(f"{option}={given}: {folders[0]} was fitted with {option} {noted}; leave {option} out")
+    data = split_of_all(fitted, log, items)
+    bases = [os.path.basename(folder) for folder in folders]
+    names = bases if len(set(bases)) == len(bases) else folders
+    named = {name: fitted[folder] for name, folder in zip(names, folders, strict=True)}
+    return compare_fitted(data, named, ks=parse_cuts(k, len(data.dataset.items)), tail=tail, say=note)
 
 
 def show(measured: Comparison) -> None:

@@ -93,6 +93,8 @@ def _options(command: Callable[..., None]) -> Iterator[OptionLine]:
     for name, parameter in inspect.signature(command).parameters.items():
         kind, info = get_args(hints[name])[:2]
         assert isinstance(info, ArgumentInfo | OptionInfo)
+        if isinstance(info, ArgumentInfo) and info.hidden:
+            continue
         required = parameter.default is inspect.Parameter.empty
         default = (
             None if required or parameter.default is None or parameter.default is False else str(parameter.default)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,10 @@ from beamwood.data import SPLITS
 from beamwood.errors import ArtefactError, InputError, first_problem, nearest
 
 if TYPE_CHECKING:
-    from beamwood.data import Split
+    from beamwood.data import Dataset, Split
     from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["Origin", "origin_of", "split_of"]
+__all__ = ["Origin", "origin_of", "split_of", "split_of_all"]
 
 
 class _Part(BaseModel):
@@ -89,11 +90,41 @@ def origin_of(folder: str, metadata: dict[str, Any]) -> Origin:
 
 def split_of(folder: str, retriever: Retriever, log: str | None = None, items: str | None = None) -> Split:
     """The split that a saved retriever was fitted on, read again from its log (or from where it has moved)."""
-    origin = origin_of(folder, retriever.metadata)
+    return split_of_all({folder: retriever}, log, items)
+
+
+def split_of_all(fitted: Mapping[str, Retriever], log: str | None = None, items: str | None = None) -> Split:
+    """The one split that saved retrievers, by folder, were all fitted on.
+
+    Errors: folders of other data or of other splits, whose training may hold test users of this one.
+    """
+    origins = {folder: origin_of(folder, retriever.metadata) for folder, retriever in fitted.items()}
+    first, *others = origins
+    origin = origins[first]
+    for folder in others:
+        if origins[folder].split != origin.split:
+            raise InputError(
+                f"{folder} was fitted on {_in_words(origins[folder])}, {first} on {_in_words(origin)}: one may "
+                "have trained on test users of the other; fit them again with the same --split and --seed"
+            )
     source = origin.source
+    context = tuple(dict.fromkeys(name for each in origins.values() for name in each.source.context))
     source = replace(source, log=source.log if log is None else log, items=source.items if items is None else items)
     # What a model has read of the user table is in its folder.
-    dataset = load_data(replace(source, user_table=None))
+    source = replace(source, context=context, user_table=None)
+    dataset = load_data(source)
+    for folder, retriever in fitted.items():
+        check_data(folder, retriever, origins[folder], dataset, source)
+    return load_split(dataset, origin.split.name, origin.options)
+
+
+def _in_words(origin: Origin) -> str:
+    """The split as it was asked for."""
+    return f"--split {origin.split.name} --seed {origin.split.options.seed}"
+
+
+def check_data(folder: str, retriever: Retriever, origin: Origin, dataset: Dataset, source: Source) -> None:
+    """Errors: the data are not those that a saved retriever was fitted on."""
     known = dataset.fingerprint() == origin.data.fingerprint
     if not known and not retriever.items.ids.equals(dataset.items.ids):
         raise InputError(
@@ -116,7 +147,6 @@ def split_of(folder: str, retriever: Retriever, log: str | None = None, items: s
     for name, kept, read in (("items", retriever.items, dataset.items), ("users", retriever.users, dataset.users)):
         if kept is not None and not kept.ids.equals(read.ids):
             raise ArtefactError(f"{folder}/{name}.parquet: the {name} are not those of {source.log}; fit again")
-    return load_split(dataset, origin.split.name, origin.options)
 
 
 def _refused(folder: str, why: str) -> ArtefactError:

@@ -1,0 +1,74 @@
+"""`compare --folders`: saved folders of one split, measured as `evaluate` does; folders of others are refused."""
+
+import json
+
+import polars as pl
+import pytest
+
+from cli_cases import beamwood
+
+
+@pytest.fixture(scope="module")
+def folders(market):
+    made = {}
+    for name, method, seed in (("a", "popularity", 2026), ("b", "cooccurrence", 2026), ("c", "transitions", 2026)):
+        made[name] = market / name
+        fit = ("fit", market / "log.parquet", "--method", method, "--seed", seed, "--out", made[name])
+        assert beamwood(*fit) == 0
+    assert beamwood("fit", market / "log.parquet", "--method", "ease", "--seed", 7, "--out", market / "other") == 0
+    return made | {"other": market / "other"}
+
+
+def test_folders_are_measured_as_evaluate_does(market, folders, capsys):
+    capsys.readouterr()
+    three = (folders["a"], folders["b"], folders["c"])
+    assert beamwood("compare", market / "log.parquet", "--folders", *three, "--k", "5", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert list(document["methods"]) == ["a", "b", "c"]
+    assert document["verdict"]["removed"]["simplest"] == "a"
+    for name, folder in zip("abc", three, strict=True):
+        assert beamwood("evaluate", folder, "--k", "5", "--json") == 0
+        views = json.loads(capsys.readouterr().out)["views"]
+        for view in ("kept", "removed"):
+            assert document["methods"][name][view]["metrics"] == views[view]["metrics"]
+    repeated = ("--folders", three[0], "--folders", three[1])
+    assert beamwood("compare", market / "log.parquet", *repeated, "--k", "5", "--tail", "0.3") == 0
+    assert "ms a user" in capsys.readouterr().out
+
+
+def test_folders_of_other_data_or_another_split_are_refused(market, folders, tmp_path, capsys):
+    log, a, b = market / "log.parquet", folders["a"], folders["b"]
+    more = pl.read_parquet(log)
+    more.vstack(more.head(1).with_columns(timestamp=pl.lit(10**6, more["timestamp"].dtype))).write_parquet(
+        tmp_path / "changed.parquet"
+    )
+    both = ("compare", log, "--folders", a, b)
+    cases = [
+        (("compare", log, "--folders", a, folders["other"]), "--seed 7, "),
+        (("compare", log, "--folders", a, folders["other"]), "trained on test users of the other"),
+        (("compare", tmp_path / "changed.parquet", "--folders", a, b), "may have been trained on"),
+        ((*both, "--seed", 7), "was fitted with --seed 2026; leave --seed out"),
+        ((*both, "--split", "time"), "was fitted with --split users; leave --split out"),
+        ((*both, "--methods", "popularity,ease"), "--methods is for methods that are fitted"),
+        ((*both, "--time-limit", "5m"), "--time-limit is for methods that are fitted"),
+        ((*both, "--user-column", "user_id"), "--user-column is known to each of the --folders"),
+        ((*both, "--min-weight", "0"), "--min-weight is known to each of the --folders"),
+        (("compare", log, "--folders", a), "at least two folders"),
+        (("compare", log, "--folders", a, f"{a}/"), "each once"),
+        (("compare", log, a, b), "give folders as --folders A B C"),
+        (("compare", log, "--folders", a, tmp_path / "none"), "none"),
+    ]
+    for arguments, message in cases:
+        assert beamwood(*arguments) == 2, arguments
+        error = capsys.readouterr().err
+        assert message in error, (arguments, error)
+        assert "Traceback" not in error
+
+
+def test_folders_of_one_name_are_told_apart(market, folders, tmp_path, capsys):
+    (tmp_path / "one").mkdir()
+    out = tmp_path / "one" / "a"
+    assert beamwood("fit", market / "log.parquet", "--method", "cooccurrence", "--out", out) == 0
+    capsys.readouterr()
+    assert beamwood("compare", market / "log.parquet", "--folders", folders["a"], out, "--k", "5", "--json") == 0
+    assert list(json.loads(capsys.readouterr().out)["methods"]) == [str(folders["a"]), str(out)]
