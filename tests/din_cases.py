@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from beamwood.kernels.din import DinWeights, Layer
+from beamwood.kernels.light import LightHead, quantised
 from beamwood.kernels.terms import TermArrays
 from beamwood.models.terms import TERMS
 from beamwood.tree import Tree, random_tree
@@ -54,6 +55,29 @@ def random_weights(
             random_layer(rng, sizes[i], sizes[i + 1], last=i == len(sizes) - 2) for i in range(len(sizes) - 1)
         ),
         terms={name: TermArrays(TERMS[name], arrays) for name, arrays in terms.items()},
+    )
+
+
+def random_light(
+    rng: np.random.Generator, num_nodes: int, length: int, *, width: int = 64, hidden: int = 12
+) -> LightHead:
+    """A light head whose query vectors are exact in float32, whatever the order of sums: small whole numbers."""
+
+    def whole(*size: int, most: int = 3) -> np.ndarray:
+        return rng.integers(-most, most + 1, size).astype(np.float32)
+
+    nodes, scales = quantised(rng.normal(0, 1, (num_nodes, width)).astype(np.float32))
+    return LightHead(
+        nodes=nodes,
+        node_scales=scales,
+        biases=rng.normal(0, 1, num_nodes).astype(np.float32),
+        history=rng.integers(-128, 128, (num_nodes, width)).astype(np.int8),
+        history_scales=2.0 ** rng.integers(-3, 1, num_nodes).astype(np.float32),
+        places=whole(length),
+        up=whole(hidden, width, most=1),
+        up_bias=whole(hidden),
+        down=whole(width, hidden, most=1),
+        down_bias=whole(width),
     )
 
 

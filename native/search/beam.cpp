@@ -6,6 +6,8 @@
 #include <functional>
 #include <limits>
 
+#include "search/order.hpp"
+
 namespace beamwood {
 namespace {
 
@@ -15,33 +17,8 @@ constexpr std::int64_t SAMPLE = 16;
 // float32 makes; 8 allows for nodes that are four times as far off as the farthest of the sample.
 constexpr float SAFETY = 8;
 
-// Orders by score, then by lower node: larger is better. NaN, which only an overflow yields, has a place too.
-std::uint64_t key_of(float score, std::int32_t node) {
-    score += 0.0f;  // -0 and 0 are equal
-    std::uint32_t bits;
-    std::memcpy(&bits, &score, sizeof bits);
-    bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return static_cast<std::uint64_t>(bits) << 32 | (0xffffffffu - static_cast<std::uint32_t>(node));
-}
-
-std::int32_t node_of(std::uint64_t key) { return static_cast<std::int32_t>(0xffffffffu - static_cast<std::uint32_t>(key)); }
-
-float score_of(std::uint64_t key) {
-    std::uint32_t bits = static_cast<std::uint32_t>(key >> 32);
-    bits = bits & 0x80000000u ? bits & 0x7fffffffu : ~bits;
-    float score;
-    std::memcpy(&score, &bits, sizeof score);
-    return score;
-}
-
 // log(1 / (1 + exp(-x))), without overflow at either end.
 float log_sigmoid(float x) { return std::min(x, 0.0f) - std::log1p(std::exp(-std::fabs(x))); }
-
-void keep_best(std::vector<std::uint64_t>& keys, std::int64_t k) {
-    if (static_cast<std::int64_t>(keys.size()) <= k) return;
-    std::nth_element(keys.begin(), keys.begin() + k, keys.end(), std::greater<>());
-    keys.resize(k);
-}
 
 }  // namespace
 
@@ -76,11 +53,12 @@ std::vector<std::int32_t> open_leaves(const TreeShape& shape, const Counts& live
     return nodes;
 }
 
-Worker::Worker(const Model& model, const TreeShape& shape, const SearchKernels& kernels, const AmxModel* amx,
-               Precision precision, bool by_path)
-    : model_(model), shape_(shape), kernels_(kernels), amx_(amx), precision_(precision), by_path_(by_path),
-      space_(model) {
+Worker::Worker(const Model& model, const TreeShape& shape, const SearchKernels& kernels,
+               const LightKernels& light_kernels, const AmxModel* amx, Precision precision, bool by_path)
+    : model_(model), shape_(shape), kernels_(kernels), light_kernels_(&light_kernels), amx_(amx), precision_(precision),
+      by_path_(by_path), space_(model) {
     if (amx_) amx_space_ = std::make_unique<AmxWorkspace>(model, *amx_);
+    if (model.light.nodes) light_space_ = std::make_unique<LightSpace>(model.light);
 }
 
 // Adds the cache lines of a level's nodes, `numbers` / `below`, to those that are asked for while the user is folded in: they

@@ -38,18 +38,35 @@ struct Query {
     std::int64_t num_banned;
 };
 
+// A search that the light head steers. The head keeps `beam_width` nodes of each level, and the scorer judges the best
+// `judged` leaves; with `each_level` it judges so many nodes of every level and keeps the best `beam_width` of them. Never
+// fewer are judged than are kept. With `again` the history's own leaves are candidates too.
+struct Way {
+    std::int64_t beam_width = 1, judged = 1;
+    bool each_level = false, again = false;
+};
+
 // A searcher's memory for one thread.
 class Worker {
 public:
     // With `by_path` the score of a node is the log-probability of the path to it, each step's probability the sigmoid
     // of the model's score; every level is then scored, in float32.
-    Worker(const Model& model, const TreeShape& shape, const SearchKernels& kernels, const AmxModel* amx,
-           Precision precision, bool by_path);
+    Worker(const Model& model, const TreeShape& shape, const SearchKernels& kernels, const LightKernels& light_kernels,
+           const AmxModel* amx, Precision precision, bool by_path);
 
     // Beam search; `live[level]` counts what may be returned below each node. Fills `leaves`, `scores` [k], best first,
     // beyond the found ones -1 and -infinity; returns the number of scored nodes.
     std::int64_t beam(const Query& query, std::int64_t beam_width, std::int64_t k,
                       const Counts& live, std::int32_t* leaves, float* scores);
+    // The same, steered by the light head: see `Way`.
+    std::int64_t steered(const Query& query, const Way& way, std::int64_t k, const Counts& live, std::int32_t* leaves,
+                         float* scores);
+    // What a beam of `beam_width` nodes looks at, by the scorer or by the light head (`steered`): of each level up to
+    // `most` nodes, the better half of them the best, the others spread evenly over the rest from `offset` in [0, 1) on.
+    // [depth][most]: `nodes`, -1 beyond the last; the scorer's `scores` of them; and `weights`, the logarithm of how
+    // many nodes of the level each stands for.
+    void visit(const Query& query, std::int64_t beam_width, bool steered, std::int64_t most, double offset,
+               const Counts& live, std::int32_t* nodes, float* scores, float* weights);
     // The same over `open`, ascending leaves, whole.
     std::int64_t exact(const Query& query, std::int64_t k, const std::vector<std::int32_t>& open, std::int32_t* leaves,
                        float* scores);
@@ -70,17 +87,25 @@ private:
     void score_nodes();
     // Adds to `scores` of `count` nodes what the model's similarity and neighbours, if it has any, say of them.
     void add_fixed(const std::int32_t* wanted, std::int64_t count, float* scores) const;
+    void cut_lightly(const Query& query, int level, std::int64_t most);
+    void look_lightly(const Query& query, int level);
+    void add_history(const Query& query, const std::int32_t* live);
     void rescore(std::int64_t begin, std::int64_t end);
     void write_out(std::int64_t k, std::int32_t* leaves, float* scores);
 
     const Model& model_;
     const TreeShape& shape_;
     const SearchKernels& kernels_;
+    const LightKernels* light_kernels_;
     const AmxModel* amx_;
     Precision precision_;
     bool by_path_;
     Workspace space_;
     std::unique_ptr<AmxWorkspace> amx_space_;
+    std::unique_ptr<LightSpace> light_space_;
+    std::vector<std::int64_t> light_rows_;
+    std::vector<float> light_weights_;
+    std::vector<std::int32_t> products_;
     History history_;
     std::vector<std::pair<std::int32_t, std::int32_t>> entries_;
     std::vector<std::int32_t> slot_of_position_;

@@ -30,6 +30,12 @@ using LayerArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>
 // Vectors of the nodes, what each place of the history weighs, and what a leaf gets for each that holds it.
 using SimilarityArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
 using NeighbourArrays = std::tuple<Array<std::int32_t, 2>, Array<float, 2>, Array<float, 1>, float>;
+// Nodes and their scales and biases, the history's vectors and their scales, places, and the two layers.
+using LightArrays = std::tuple<Array<std::int8_t, 2>, Array<float, 1>, Array<float, 1>, Array<std::int8_t, 2>,
+                               Array<float, 1>, Array<float, 1>, Array<float, 2>, Array<float, 1>, Array<float, 2>,
+                               Array<float, 1>>;
+// Width of the beam, judged nodes, whether on each level, and whether what was seen is added.
+using WayNumbers = std::tuple<std::int64_t, std::int64_t, bool, bool>;
 using ShapeNumbers = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
 void require(bool holds, const std::string& message) {
@@ -65,13 +71,15 @@ class Searcher {
 public:
     Searcher(Array<float, 2> nodes, std::vector<LayerArrays> layers, Array<std::int64_t, 1> windows,
              ShapeNumbers shape, const std::string& level, const std::string& precision, bool by_path, int table_nodes,
-             std::optional<SimilarityArrays> similarity, std::optional<NeighbourArrays> neighbours, int threads)
-        : nodes_(nodes), similarity_(similarity), neighbours_(neighbours), by_path_(by_path),
-          kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))) {
+             std::optional<SimilarityArrays> similarity, std::optional<NeighbourArrays> neighbours, std::optional<LightArrays> light, int threads)
+        : nodes_(nodes), similarity_(similarity), neighbours_(neighbours), light_(light), by_path_(by_path),
+          kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))),
+          light_kernels_(*BEAMWOOD_PICK_KERNELS(light_kernels, choose_level(level))) {
         set_shape(shape);
         set_model(layers, windows);
         set_similarity();
         set_neighbours();
+        set_light();
         set_tables(table_nodes);
         if (precision == "float32") precision_ = Precision::float32;
         else if (precision == "exact") precision_ = Precision::exact;
@@ -85,7 +93,7 @@ public:
         }
         require(1 <= threads && threads <= 1024, "threads must be in 1..1024");
         workers_ = std::make_unique<Workers>(threads, [this] {
-            return std::make_unique<Worker>(model_, shape_, kernels_, amx_.get(), precision_, by_path_);
+            return std::make_unique<Worker>(model_, shape_, kernels_, light_kernels_, amx_.get(), precision_, by_path_);
         });
     }
 
@@ -99,6 +107,47 @@ public:
         return search(history, k, indptr, banned, [&, beam_width, k](Worker& worker, const Query& query, auto... out) {
             return worker.beam(query, beam_width, k, counts, out...);
         });
+    }
+
+    nb::tuple steered(Array<std::int32_t, 2> history, WayNumbers numbers, std::int64_t k,
+                      std::vector<Array<std::int32_t, 1>> live, Array<std::int64_t, 1> indptr,
+                      Array<std::int32_t, 1> banned) {
+        const auto& [beam_width, judged, each_level, again] = numbers;
+        check_light();
+        check_history(history);
+        check_banned(indptr, banned, history.shape(0));
+        require(1 <= k && k <= MOST && 1 <= beam_width && beam_width <= MOST && 1 <= judged && judged <= MOST,
+                "k, beam_width and judged must be 1 or more");
+        const Counts counts = checked_counts(live);
+        const Way way{beam_width, judged, each_level, again};
+        return search(history, k, indptr, banned, [&, k](Worker& worker, const Query& query, auto... out) {
+            return worker.steered(query, way, k, counts, out...);
+        });
+    }
+
+    nb::tuple visit(Array<std::int32_t, 2> history, std::int64_t beam_width, bool steered, std::int64_t most,
+                    Array<double, 1> offsets, std::vector<Array<std::int32_t, 1>> live) {
+        require(!by_path_, "by_path scores paths; nothing is to be learned of its levels");
+        if (steered) check_light();
+        check_history(history);
+        require(1 <= beam_width && beam_width <= MOST && 2 <= most && most <= (1 << 20),
+                "beam_width must be 1 or more and most in 2..1048576");
+        require(offsets.shape(0) == history.shape(0), "offsets must hold one number for each history");
+        for (std::size_t row = 0; row < offsets.shape(0); ++row)
+            require(offsets.data()[row] >= 0 && offsets.data()[row] < 1, "offsets must lie in [0, 1)");
+        const Counts counts = checked_counts(live);
+        const std::size_t rows = history.shape(0), levels = shape_.depth, columns = static_cast<std::size_t>(most);
+        const std::size_t each = levels * columns;
+        auto [nodes, nodes_owner] = owned<std::int32_t>(rows * each);
+        auto [scores, scores_owner] = owned<float>(rows * each);
+        auto [weights, weights_owner] = owned<float>(rows * each);
+        run(history, [&, nodes = nodes, scores = scores, weights = weights](Worker& worker, std::int64_t row, Query query) {
+            worker.visit(query, beam_width, steered, most, offsets.data()[row], counts, nodes + row * each,
+                         scores + row * each, weights + row * each);
+        });
+        return nb::make_tuple(Result<std::int32_t, 3>(nodes, {rows, levels, columns}, nodes_owner),
+                              Result<float, 3>(scores, {rows, levels, columns}, scores_owner),
+                              Result<float, 3>(weights, {rows, levels, columns}, weights_owner));
     }
 
     nb::tuple exact(Array<std::int32_t, 2> history, std::int64_t k, std::vector<Array<std::int32_t, 1>> live,
@@ -205,6 +254,50 @@ private:
         model_.near_gain = gain;
     }
 
+    void set_light() {
+        if (!light_) return;
+        const auto& [nodes, scales, biases, history, history_scales, places, up, up_bias, down, down_bias] = *light_;
+        const std::size_t size = nodes_.shape(0), width = nodes.shape(1), hidden = up.shape(0);
+        require(!by_path_, "a light head steers no search by path");
+        require(nodes.shape(0) == size && 1 <= width && width < (1u << 14) && history.shape(0) == size &&
+                    history.shape(1) == width && scales.shape(0) == size && biases.shape(0) == size &&
+                    history_scales.shape(0) == size,
+                "light must have two vectors for each node, 1..16383 wide, their scales, and a bias");
+        require(places.shape(0) == static_cast<std::size_t>(model_.history_length),
+                "light must have one weight for each place of the history");
+        require(1 <= hidden && hidden < (1u << 14) && up.shape(1) == width && up_bias.shape(0) == hidden &&
+                    down.shape(0) == width && down.shape(1) == hidden && down_bias.shape(0) == width,
+                "light's layers do not fit its width");
+        const std::pair<const Array<float, 1>*, const char*> rows[] = {
+            {&scales, "scales"},   {&biases, "biases"},       {&history_scales, "history_scales"},
+            {&places, "places"}, {&up_bias, "up_bias"}, {&down_bias, "down_bias"}};
+        for (const auto& [row, name] : rows) require_finite(row->data(), row->size(), std::string("light.") + name);
+        require_finite(up.data(), up.size(), "light.up");
+        require_finite(down.data(), down.size(), "light.down");
+        LightModel& light = model_.light;
+        light.nodes = nodes.data();
+        light.node_scales = scales.data();
+        light.biases = biases.data();
+        light.history = history.data();
+        light.history_scales = history_scales.data();
+        light.width = static_cast<int>(width);
+        light.hidden = static_cast<int>(hidden);
+        light.places.assign(places.data(), places.data() + places.size());
+        light.up.resize(width * hidden);
+        light.down.resize(width * hidden);
+        light.up_bias.resize(hidden);
+        light.down_bias.resize(width);
+        std::copy_n(up_bias.data(), hidden, light.up_bias.data());
+        std::copy_n(down_bias.data(), width, light.down_bias.data());
+        for (std::size_t at = 0; at < width; ++at)
+            for (std::size_t j = 0; j < hidden; ++j) {
+                light.up[at * hidden + j] = up.data()[j * width + at];
+                light.down[j * width + at] = down.data()[at * hidden + j];
+            }
+    }
+
+    void check_light() const { require(model_.light.nodes != nullptr, "the searcher has no light head to steer by"); }
+
     void set_tables(int most) {
         require(0 <= most && most < (1 << 14), "table_nodes must be in 0..16383");
         Workspace space(model_);
@@ -288,8 +381,10 @@ private:
     Array<float, 2> nodes_;  // keeps the caller's array alive; the largest by far, so it is not copied
     std::optional<SimilarityArrays> similarity_;  // likewise
     std::optional<NeighbourArrays> neighbours_;   // likewise
+    std::optional<LightArrays> light_;            // likewise
     bool by_path_;
     const SearchKernels& kernels_;
+    const LightKernels& light_kernels_;
     TreeShape shape_;
     Model model_;
     Precision precision_ = Precision::float32;
@@ -303,11 +398,15 @@ void register_search(nb::module_& module) {
     nb::class_<Searcher>(module, "Searcher", "Searches a tree with a DIN scorer; see beamwood.kernels.search.")
         .def(nb::init<Array<float, 2>, std::vector<LayerArrays>, Array<std::int64_t, 1>, ShapeNumbers,
                       const std::string&, const std::string&, bool, int, std::optional<SimilarityArrays>,
-                      std::optional<NeighbourArrays>, int>(),
+                      std::optional<NeighbourArrays>, std::optional<LightArrays>, int>(),
              nb::arg("nodes").noconvert(), nb::arg("layers").noconvert(), nb::arg("windows").noconvert(),
              nb::arg("shape"), nb::arg("level"), nb::arg("precision"), nb::arg("by_path"), nb::arg("table_nodes"),
              nb::arg("similarity").noconvert().none(), nb::arg("neighbours").noconvert().none(),
-             nb::arg("threads"))
+             nb::arg("light").noconvert().none(), nb::arg("threads"))
+        .def("steered", &Searcher::steered, nb::arg("history").noconvert(), nb::arg("way"), nb::arg("k"),
+             nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert())
+        .def("visit", &Searcher::visit, nb::arg("history").noconvert(), nb::arg("beam_width"), nb::arg("steered"),
+             nb::arg("most"), nb::arg("offsets").noconvert(), nb::arg("live").noconvert())
         .def("beam", &Searcher::beam, nb::arg("history").noconvert(), nb::arg("beam_width"), nb::arg("k"),
              nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert())
         .def("exact", &Searcher::exact, nb::arg("history").noconvert(), nb::arg("k"), nb::arg("live").noconvert(),

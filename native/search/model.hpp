@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/aligned.hpp"
+#include "search/light.hpp"
 
 namespace beamwood {
 
@@ -62,6 +63,7 @@ struct Model {
     int num_near = 0;                          // K
     std::vector<float> near_places;            // [L]
     float near_gain = 0;
+    LightModel light;
 };
 
 // The present entries of a history on one level; nodes ascending, each once.

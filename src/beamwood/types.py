@@ -230,7 +230,8 @@ class Query:
 class SearchOptions:
     """What a search leaves out, what it may show, its effort, and whether it says how it came to its answer.
 
-    `excluded`: one list of items a row; `allowed` bool[N], for all rows; `beam_width`: of a tree, in place of its own;
+    `excluded`: one list of items a row; `allowed` bool[N], for all rows; `effort`: of a tree, 0 (its cheapest way to
+    search) to 1 (its full beam), in place of the way that validation chose; `beam_width`: of a full beam of a tree;
     `explain`: `Hits.parts` is filled by a searcher of several parts.
     """
 
@@ -238,6 +239,7 @@ class SearchOptions:
     allowed: BoolArray | None = None
     beam_width: int | None = None
     explain: bool = False
+    effort: float | None = None
 
     def take(self, rows: IndexArray) -> Self:
         """The options of the given rows."""

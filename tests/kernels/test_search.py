@@ -12,7 +12,7 @@ from beamwood.errors import InputError
 from beamwood.kernels import reference
 from beamwood.kernels.reference import Found
 from beamwood.kernels.search import DinSearch
-from din_cases import WINDOWS, random_case, random_histories
+from din_cases import WINDOWS, random_case, random_histories, random_light
 
 LIVE = kernels.live()
 native_only = pytest.mark.skipif(LIVE["path"] != "native", reason="the native core is not built")
@@ -281,6 +281,16 @@ def test_what_does_not_fit_is_an_error(monkeypatch, path):
     assert everything.shape == (rows, capacity)
 
 
+def bad_lights(num_nodes, length):
+    """Arrays of a light head of which one does not fit."""
+    good = [*random_light(np.random.default_rng(0), num_nodes, length).arrays().values()]
+    for place, array in enumerate(good):
+        bad = [array[1:], array.astype(np.float64)]
+        bad += [np.full_like(array, np.nan)] if array.dtype == np.float32 else [array[:, :0]]
+        for each in bad:
+            yield (*good[:place], each, *good[place + 1 :])
+
+
 @native_only
 def test_the_native_edge_checks_for_itself():
     module = kernels.native()
@@ -299,6 +309,7 @@ def test_the_native_edge_checks_for_itself():
         8,
         None,
         None,
+        None,
         1,
     ]
     history = np.ascontiguousarray(histories, np.int32)
@@ -309,7 +320,7 @@ def test_the_native_edge_checks_for_itself():
     listed = np.full((len(weights.nodes), 3), 2, np.int32)
     # Whatever nodes lists name, nothing is read there.
     listed[0], listed[1] = -(2**31), 2**31 - 1
-    module.Searcher(*good[:8], (vectors, places, places), (listed, vectors, places, 1.0), 1).beam(
+    module.Searcher(*good[:8], (vectors, places, places), (listed, vectors, places, 1.0), None, 1).beam(
         history, 4, 4, list(tree.live_counts), np.zeros(len(history) + 1, np.int64), np.empty(0, np.int32)
     )
     bad_arguments = [
@@ -347,8 +358,9 @@ def test_the_native_edge_checks_for_itself():
         (9, (listed, np.full_like(vectors, np.nan), places, 1.0)),
         (9, (listed, vectors, np.full_like(places, np.nan), 1.0)),
         (9, (listed, vectors, places, np.nan)),
-        (10, 0),
-        (10, 10**6),
+        *((10, bad) for bad in bad_lights(len(weights.nodes), weights.history_length)),
+        (11, 0),
+        (11, 10**6),
     ]
     for place, bad in bad_arguments:
         with pytest.raises((ValueError, TypeError)):
@@ -374,5 +386,14 @@ def test_the_native_edge_checks_for_itself():
     for place, bad in bad_arguments:
         with pytest.raises((ValueError, TypeError)):
             searcher.beam(*good[:place], bad, *good[place + 1 :])
-    with pytest.raises((ValueError, TypeError)):
-        searcher.score(history, np.zeros((1, 1), np.int32))
+    offsets = np.zeros(len(history))
+    for call, bad in [
+        (searcher.steered, (history, (4, 4, False, False), 4, live, indptr, none)),
+        (searcher.visit, (history, 4, True, 8, offsets, live)),
+        (searcher.visit, (history, 4, False, 1, offsets, live)),
+        (searcher.visit, (history, 4, False, 8, offsets + 1, live)),
+        (searcher.visit, (history, 4, False, 8, offsets[1:], live)),
+        (searcher.score, (history, np.zeros((1, 1), np.int32))),
+    ]:
+        with pytest.raises((ValueError, TypeError)):
+            call(*bad)

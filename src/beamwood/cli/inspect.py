@@ -91,6 +91,7 @@ def description(folder: str, retriever: Retriever) -> dict[str, Any]:
     if isinstance(searcher, TreeSearcher):
         document["tree"] = shape_of(searcher) | {
             "beam_width": searcher.beam_width,
+            "light_width": searcher.weights.light.width if searcher.weights.light is not None else 0,
             "terms": [*searcher.weights.terms],
             "scores": searcher.link.probability or "an order alone",
             "searched_by": searcher.searched_by,
@@ -230,6 +231,34 @@ def margin_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
     return [words[name] for name in report.margin], [[f"{value:.4f}" for value in report.margin.values()]]
 
 
+def search_rows(search: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The table of the ways to search that validation judged, cheapest first, the chosen one marked."""
+    head = ["", "way", "beam width", "leaves judged", "nodes judged", search["monitor"], "likely to lose at most"]
+    rows = []
+    for place, point in enumerate(search["curve"]):
+        loss = max(0.0, -point["lowest"])
+        rows.append(
+            [
+                "chosen" if place == search["chosen"] else "",
+                point["kind"],
+                f"{point['beam_width']:,}",
+                f"{point['judged']:,}" if point["judged"] else "-",
+                f"{point['nodes']:,.0f}",
+                f"{point['metric']:.4f}",
+                f"{100 * loss:.2f} %" if place < len(search["curve"]) - 1 else "-",
+            ]
+        )
+    return head, rows
+
+
+def search_caption(search: dict[str, Any]) -> str:
+    """What the curve rests on."""
+    return (
+        f"how it is searched: the cheapest way by which {search['queries']:,} validation queries likely lose at most "
+        f"{100 * search['may_lose']:g} % of {search['monitor']}"
+    )
+
+
 def lines(document: dict[str, Any], indent: str = "") -> Iterator[str]:
     """Keys and values, what is within a value indented below it."""
     for name, value in document.items():
@@ -245,19 +274,12 @@ def show(document: dict[str, Any], report: TreeReport | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    print(
-        "\n".join(
-            lines({name: value for name, value in document.items() if name not in ("diagnostics", "outline", "shape")})
-        )
-    )
-    if report is None:
-        return
+    hidden = ("diagnostics", "outline", "shape", "search")
+    print("\n".join(lines({name: value for name, value in document.items() if name not in hidden})))
+    tables = {search_caption(document["search"]): search_rows(document["search"])} if "search" in document else {}
+    if report is not None:
+        tables |= report_tables(report)
     console = Console(width=140)
-    tables = {
-        f"levels ({level_caption(report)})": level_rows(report),
-        "margin of the labels in the beam (a label is lost below 0)": margin_rows(report),
-        "beam against exact search": beam_rows(report),
-    }
     for title, (head, rows) in tables.items():
         table = Table(title=title, title_justify="left")
         for name in head:
@@ -265,3 +287,12 @@ def show(document: dict[str, Any], report: TreeReport | None) -> None:
         for row in rows:
             table.add_row(*row)
         console.print(table)
+
+
+def report_tables(report: TreeReport) -> dict[str, tuple[list[str], list[list[str]]]]:
+    """The tables of the diagnostics by their titles."""
+    return {
+        f"levels ({level_caption(report)})": level_rows(report),
+        "margin of the labels in the beam (a label is lost below 0)": margin_rows(report),
+        "beam against exact search": beam_rows(report),
+    }

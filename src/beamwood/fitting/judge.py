@@ -12,7 +12,10 @@ from beamwood.training.budget import Budget, price_of
 from beamwood.training.pace import Prices
 from beamwood.training.trainable import Trainable
 
-__all__ = ["Judge"]
+__all__ = ["Judge", "Later"]
+
+Later = Callable[[Any, Budget], float]
+"""The seconds that what comes after a training takes, by a sample of its searcher and what is left."""
 
 # Of what is left when a training starts, no more goes to one validation, or to a choice; but so many users have a say.
 _SHARE, _FEWEST = 0.1, 64
@@ -23,8 +26,10 @@ _BYTES_A_SECOND, _STATES = 1e8, 4
 class Judge:
     """The measure of a task's searcher, by all queries or as many as there is time for."""
 
-    def __init__(self, searcher: Callable[[], Any], measure: Measure, choice: Choice | None) -> None:
-        self.searcher, self.measure, self.choice = searcher, measure, choice
+    def __init__(
+        self, searcher: Callable[[], Any], measure: Measure, choice: Choice | None, later: Later | None = None
+    ) -> None:
+        self.searcher, self.measure, self.choice, self.later = searcher, measure, choice, later
         self.num: int | None = None
 
     def __call__(self) -> dict[str, float]:
@@ -45,6 +50,10 @@ class Judge:
             work = self.choice.work
             chosen, self.choice.num = _priced(lambda num: work(sample, num), self.choice.num, budget)
             finish += chosen
+        if self.later is not None:
+            # With gradients, as it may be a training itself.
+            with torch.enable_grad():
+                finish += self.later(sample, budget)
         task.model.train(training)
         return Prices(making + price, finish, _STATES * size / _BYTES_A_SECOND if checkpoints else 0.0)
 

@@ -9,7 +9,7 @@ from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import Choice, Measure, Validation, check_monitor
 from beamwood.fitting.fitted import folder_digests
-from beamwood.fitting.judge import Judge
+from beamwood.fitting.judge import Judge, Later
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.settings import TrainedSettings
 from beamwood.retrieval.retriever import Retriever
@@ -44,6 +44,7 @@ def train(
     method: str,
     measure: Measure | None = None,
     choice: Choice | None = None,
+    later: Later | None = None,
     evaluate_start: bool = False,
     seed: int = 0,
     run: RunFolder | None = None,
@@ -53,7 +54,7 @@ def train(
 ) -> dict[str, Any]:
     """Train `task` and leave the weights that are best on `split.valid`; returns what an artefact says of it.
 
-    `measure` stands in for validation by full ranking; time is kept for `choice`; `evaluate_start`: see
+    `measure` stands in for validation by full ranking; time is kept for `choice` and `later`; `evaluate_start`: see
     `LoopConfig`. A resumed run must have the same data, split and settings, but for its bounds.
     """
     settings, choose, budget = config.flat(), config.choose, Budget.of(time_limit)
@@ -62,7 +63,7 @@ def train(
     if measure is None:
         check_monitor(choose.monitor)
         measure = Validation(split.valid, choose.validation_users, seed=seed)
-    judge = Judge(task.searcher, measure, choice)
+    judge = Judge(task.searcher, measure, choice, later)
     result = run_loop(
         task,
         config.loop_config(evaluate_start=evaluate_start),

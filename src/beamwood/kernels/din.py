@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_integers
+from beamwood.kernels.light import LightHead
 from beamwood.kernels.terms import Term, TermArrays
 from beamwood.tree.tree import Shape
 
@@ -33,6 +34,7 @@ __all__ = ["MAX_HISTORY", "DinWeights", "Layer", "above"]
 MAX_HISTORY = 2**16
 
 Float32 = NDArray[np.float32]
+_LIGHT = "light."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class DinWeights:
     `nodes` [V, D], level-major, level 1 first. `attention_in` Layer [A, 3 D] on `[a; a * w; w]`;
     `attention_out` Layer [1, A]. `windows` int64[T], lengths from the oldest window to the newest, sum L.
     `layers`: the MLP, first input width (T + 1) D, last output width 1. `terms`: what is added to its score, by name in
-    the order of the sum; none for a plain DIN.
+    the order of the sum; none for a plain DIN. `light`: the head that steers a search of it, if it has one.
     Raises `ArtefactError` naming the array whose shape, type or values do not fit.
     """
 
@@ -61,6 +63,7 @@ class DinWeights:
     windows: NDArray[np.int64]
     layers: tuple[Layer, ...]
     terms: dict[str, TermArrays] = field(default_factory=dict)
+    light: LightHead | None = None
 
     def __post_init__(self) -> None:
         if self.nodes.ndim != 2 or self.nodes.shape[1] == 0:
@@ -93,6 +96,8 @@ class DinWeights:
                 raise ArtefactError(f"{name} holds NaN or infinity; the model was not saved from a sound training")
         for part in self.terms.values():
             part.term.check(part.arrays, len(self.nodes), self.history_length)
+        if self.light is not None:
+            self.light.fits(len(self.nodes), self.history_length)
 
     @property
     def width(self) -> int:
@@ -118,6 +123,8 @@ class DinWeights:
         named = self._network()
         for term, part in self.terms.items():
             named |= {f"{term}.{name}": array for name, array in part.arrays.items()}
+        if self.light is not None:
+            named |= {f"{_LIGHT}{name}": array for name, array in self.light.arrays().items()}
         return named
 
     @classmethod
@@ -128,6 +135,7 @@ class DinWeights:
             return Layer(arrays[f"{name}.weight"], arrays[f"{name}.bias"], arrays[f"{name}.slope"])
 
         check_integers(arrays, {"windows": (np.int64, np.int32)})
+        light = {name.removeprefix(_LIGHT): array for name, array in arrays.items() if name.startswith(_LIGHT)}
         try:
             count = sum(name.startswith("layers.") and name.endswith(".weight") for name in arrays)
             weights = cls(
@@ -140,6 +148,7 @@ class DinWeights:
                     name: TermArrays(term, {kept: arrays[f"{name}.{kept}"] for kept in term.kept()})
                     for name, term in terms.items()
                 },
+                light=LightHead.from_arrays(light) if light else None,
             )
         except KeyError as missing:
             raise ArtefactError(
@@ -159,7 +168,7 @@ class DinWeights:
             for name, part in self.terms.items()
             if level == shape.depth or not part.term.leaves_only
         }
-        return replace(self, nodes=self.nodes[:count], terms=terms)
+        return replace(self, nodes=self.nodes[:count], terms=terms, light=None)
 
 
 def above(shape: Shape, level: int) -> Shape:

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest
-from beamwood.kernels import reference
+from beamwood.kernels import reference, steering
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.dispatch import native, native_level
+from beamwood.kernels.light import Way
 from beamwood.kernels.reference import Found
+from beamwood.kernels.steering import Visited
 from beamwood.tree.tree import Shape
 from beamwood.types import IndexArray
 
@@ -121,6 +123,63 @@ class DinSearch:
         indptr, banned = lists if lists is not None else _no_lists(len(history))
         width = min(beam_width, self.shape.capacity)
         return Found(*self._core.beam(history, width, k, list(live), indptr, banned))
+
+    def steered(
+        self,
+        history_BL: IndexArray,
+        way: Way,
+        *,
+        k: int,
+        live: Live,
+        excluded: Excluded | None = None,
+        again: bool = False,
+    ) -> Found:
+        """The k best leaves found by a way that the light head steers: see `steering.steered_search`.
+
+        Errors: no light head, a way without one, and as `beam`.
+        """
+        if self.weights.light is None or way.kind == "beam":
+            raise InputError(f"{way} is steered by no light head; use `beam`, or fit with model.light_width above 0")
+        if not 1 <= k <= way.beam_width:
+            raise InputError(f"k={k} is outside 1..beam_width={way.beam_width}; raise beam_width or lower k")
+        history, live, lists = self._checked(history_BL), self._checked_live(live), excluded
+        if lists is not None:
+            lists = self._checked_excluded(lists, len(history))
+        if self._core is None:
+            return steering.steered_search(
+                self.weights, self.shape, history, way, k=k, live=live, excluded=lists, again=again
+            )
+        indptr, banned = lists if lists is not None else _no_lists(len(history))
+        numbers = (way.beam_width, way.judged, way.kind == "cascade", again)
+        return Found(*self._core.steered(history, numbers, k, list(live), indptr, banned))
+
+    def visit(
+        self,
+        history_BL: IndexArray,
+        *,
+        beam_width: int,
+        steered: bool,
+        most: int,
+        offsets: NDArray[np.float64],
+        live: Live,
+    ) -> Visited:
+        """What a beam looks at on each level, with the scorer's scores: see `steering.visit`."""
+        if self.by_path or (steered and self.weights.light is None):
+            raise InputError("a light head steers no search by path, and there must be one to be steered by")
+        history, live = self._checked(history_BL), self._checked_live(live)
+        if self._core is None:
+            return steering.visit(
+                self.weights,
+                self.shape,
+                history,
+                beam_width=beam_width,
+                steered=steered,
+                most=most,
+                offsets=offsets,
+                live=live,
+            )
+        offsets = np.ascontiguousarray(offsets, np.float64)
+        return Visited(*self._core.visit(history, beam_width, steered, most, offsets, list(live)))
 
     def score(self, history_BL: IndexArray, leaves_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given leaf; -inf where it is -1."""
@@ -249,6 +308,7 @@ def _core(
         table_nodes,
         _similarity(weights, terms),
         _neighbours(terms),
+        None if weights.light is None else tuple(weights.light.arrays().values()),
         threads,
     )
 

@@ -131,6 +131,8 @@ class Term:
     same sum, which differs in the last bit."""
     likens: ClassVar[bool] = False
     """Whether it says what lies near, so that the network does not start from that too."""
+    sparse: ClassVar[bool] = False
+    """Whether few nodes get anything: a light head adds it as it is, for no few columns could hold it."""
     native: ClassVar[str] = ""
     """The name of its C++ form; without one its tree is searched by numpy."""
     width: int = 0

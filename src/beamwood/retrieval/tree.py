@@ -15,6 +15,7 @@ from pydantic import Field
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError, nearest
 from beamwood.kernels.arrays import check_integers
 from beamwood.kernels.din import DinWeights
+from beamwood.kernels.light import Way
 from beamwood.kernels.links import LINKS, Link
 from beamwood.kernels.reference import Found
 from beamwood.kernels.search import DinSearch
@@ -24,6 +25,7 @@ from beamwood.retrieval.candidates import Candidates, shown
 from beamwood.retrieval.prepared import PreparedFilters
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, sort_candidates
+from beamwood.retrieval.ways import StoredWay, Ways, narrower_beams
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
@@ -40,18 +42,22 @@ class _Stored(StoredConfig):
     depth: int
     terms: list[str]
     link: Literal["softmax", "sigmoid", "path", "order"]
+    ways: list[StoredWay]
+    way: int
 
 
 class TreeSearcher:
-    """Beam search over a tree: k of N items at the cost of about beam_width * branching * depth scores.
+    """Beam search over a tree: k of N items at the cost of about beam_width * branching * depth scores, or of the few
+    leaves that a light head leaves to judge.
 
-    A filter acts inside the beam: a subtree without an allowed item is never opened, so k results come back whenever
-    k items are allowed; where at most `2 * beam_width` are, all of them are scored and the result is exact. A search
-    for k above `beam_width` widens the beam to k. Ties on a level go to the lower node, among results to the lower
-    item. A bitmap of allowed items that is read-only is counted once (`retrieval.prepared`). Where the scorer has
-    learned that what was seen comes again (a weight of it above 0), the history's own items are candidates too: a beam
-    does not reach each of their leaves. `link`: what a score means; by "path" that of a leaf is the log-probability of
-    the path to it, each step a sigmoid (PLT), the others change no answer.
+    `ways`: how it is searched by default, and what an effort means; None: the full beam, and narrower ones. A filter
+    acts inside the search: a subtree without an allowed item is never opened, so k results come back whenever k items
+    are allowed; where few are, all of them are scored and the result is exact. A bitmap of allowed items that is
+    read-only is counted once (`retrieval.prepared`). A search for k above `beam_width` widens the beam to k, and judges
+    more leaves in proportion. Ties on a level go to the lower node, among results to the lower item. Where the scorer
+    has learned that what was seen comes again (a weight of it above 0), the history's own items are candidates too: a
+    search does not reach each of their leaves. `link`: what a score means; by "path" that of a leaf is the
+    log-probability of the path to it, each step a sigmoid (PLT), the others change no answer.
     Source: DTR, algorithm 1.
     """
 
@@ -68,6 +74,7 @@ class TreeSearcher:
         beam_width: int = 150,
         threads: int = 1,
         link: Link = LINKS["softmax"],
+        ways: Ways | None = None,
     ) -> None:
         if beam_width < 1:
             raise InputError(f"beam_width={beam_width} is below 1; DTR uses 150")
@@ -76,7 +83,7 @@ class TreeSearcher:
         for part in weights.terms.values():
             part.term.check_tree(part.arrays, tree.shape)
         self.weights, self.tree, self.beam_width = weights, tree, beam_width
-        self.link = link
+        self.link, self.ways = link, ways or narrower_beams(beam_width)
         self._search = DinSearch(weights, tree.shape, threads=threads, by_path=link.along_path)
         self._filters = PreparedFilters(tree)
         self._come_again = any(part.term.seen_again(part.arrays) for part in weights.terms.values())
@@ -96,25 +103,32 @@ class TreeSearcher:
         return self.tree.num_items
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """The k best items found for each row; see `types.Searcher`. `options.beam_width` overrides its own."""
-        hits = self.beam(query, k, options)
-        if not self._come_again or self._scores_all(options.allowed, self._width(k, options)):
+        """The k best items found for each row; see `types.Searcher`.
+
+        `options.effort` names another way than the chosen one, `options.beam_width` a full beam of that width.
+        """
+        return self.searched(query, k, options, self._way(k, options))
+
+    def searched(self, query: Query, k: int, options: SearchOptions, way: Way) -> Hits:
+        """`search` by a way, which must be wide enough for k results."""
+        hits = self._found(query, k, options, way)
+        if not self._come_again or way.kind != "beam" or self._scores_all(options.allowed, way):
             return hits
         return self._with_history(hits, query, k, options)
 
     def beam(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """What the beam alone finds: `search` without the history's items as candidates."""
+        """What the search alone finds: `search` without the history's items as candidates."""
+        return self._found(query, k, options, self._way(k, options))
+
+    def _found(self, query: Query, k: int, options: SearchOptions, way: Way) -> Hits:
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
-        width = self._width(k, options)
-        if self._scores_all(options.allowed, width):
+        if self._scores_all(options.allowed, way):
             return self.exact(query, k, options)
-        found = self._search.beam(
-            self._leaves(query),
-            beam_width=width,
-            k=k,
-            live=self._filters.live(options.allowed),
-            excluded=self._excluded(options),
-        )
+        leaves, live, excluded = self._leaves(query), self._filters.live(options.allowed), self._excluded(options)
+        if way.kind == "beam":
+            found = self._search.beam(leaves, beam_width=way.beam_width, k=k, live=live, excluded=excluded)
+        else:
+            found = self._search.steered(leaves, way, k=k, live=live, excluded=excluded, again=self._come_again)
         return self._hits(found, k)
 
     def apart(self, query: Query, k: int) -> Candidates:
@@ -155,7 +169,7 @@ class TreeSearcher:
             "depth": shape.depth,
             "terms": [*self.weights.terms],
             "link": self.link.name,
-        }
+        } | self.ways.export()
         return config, self.weights.arrays() | {"item_of_leaf": self.tree.item_of_leaf}
 
     @classmethod
@@ -166,8 +180,10 @@ class TreeSearcher:
         tree = Tree(Shape(stored.root_fanout, stored.branching, stored.depth), arrays["item_of_leaf"])
         own = {name: array for name, array in arrays.items() if name != "item_of_leaf"}
         weights = DinWeights.from_arrays(own, terms_named(stored.terms, cls.own_terms))
+        ways = Ways.restore(stored.ways, stored.way, steerable=weights.light is not None)
+        link = LINKS[stored.link]
         # Not of `cls`, which no other process would find where it is sent.
-        return TreeSearcher(weights, tree, beam_width=stored.beam_width, threads=threads, link=LINKS[stored.link])
+        return TreeSearcher(weights, tree, beam_width=stored.beam_width, threads=threads, link=link, ways=ways)
 
     def _leaves(self, query: Query) -> NDArray[np.int32]:
         """int32[B, L], the leaves of the latest items, -1 padding on the left."""
@@ -190,11 +206,15 @@ class TreeSearcher:
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(distinct)))]).astype(np.int64)
         return indptr, leaves[np.lexsort((leaves, rows))]
 
-    def _width(self, k: int, options: SearchOptions) -> int:
-        return max(k, options.beam_width or self.beam_width)
+    def _way(self, k: int, options: SearchOptions) -> Way:
+        """How to search for k results."""
+        if options.beam_width is not None:
+            return Way("beam", max(k, options.beam_width))
+        return self.ways.of(options.effort).wide_enough(k)
 
-    def _scores_all(self, allowed: BoolArray | None, width: int) -> bool:
-        return allowed is not None and bool(np.count_nonzero(allowed) <= _EXACT_FACTOR * width)
+    def _scores_all(self, allowed: BoolArray | None, way: Way) -> bool:
+        most = _EXACT_FACTOR * (way.judged or way.beam_width)
+        return allowed is not None and bool(np.count_nonzero(allowed) <= most)
 
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of the history's items that may be shown and are not among them."""

@@ -12,14 +12,16 @@ from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.choose import Choice, check_monitor
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.run import train
+from beamwood.fitting.tree.light_stage import LightStage
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.task import Parts, TreeTask
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss
 from beamwood.models.terms.seen import add_weight as add_seen
 from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget
 from beamwood.tree import Tree
 
 __all__ = ["fit_tree"]
@@ -47,9 +49,14 @@ def fit_tree(
         parts = make_parts(tree)
         return parts if loss is None else replace(parts, loss=loss)
 
+    options = with_budget(options)
+    budget = Budget.of(options["time_limit"])
     task = TreeTask(split, config, own_parts, terms=terms)
+    light = LightStage(task, seed)
     choice = choice_of_seen(split, config.choose, seed, lambda tree, query, k: tree.apart(query, k))
-    training = train(task, split, config, method=method, choice=choice, evaluate_start=started, **options)
+    training = train(
+        task, split, config, method=method, choice=choice, later=light.price, evaluate_start=started, **options
+    )
     lengths = split.train.histories.lengths
     training = {"tree_updates": 0} | training
     training |= {
@@ -61,7 +68,12 @@ def fit_tree(
         "bf16": task.bf16,
     }
     training["seen_weight"] = _add_to_seen(task, choice)
-    return build_retriever(task.searcher(threads=1), split, method=method, config=config, seed=seed, training=training)
+    searcher, search = light.of(task.searcher(threads=1), budget)
+    training["light_head"] = light.num if search else light.why_none or "left out: there was no time"
+    if budget.left_out:
+        training["left_out"] = list(budget.left_out)
+    fitted = build_retriever(searcher, split, method=method, config=config, seed=seed, training=training)
+    return fitted if search is None else replace(fitted, metadata=fitted.metadata | {"search": search.facts()})
 
 
 def _add_to_seen(task: TreeTask, choice: Choice | None) -> float:

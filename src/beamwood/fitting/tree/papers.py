@@ -22,6 +22,7 @@ DTR_STUDY: Mapping[str, Any] = {
     "model.dropout": 0.1,
     "model.similarity_width": 0,
     "model.num_neighbours": 0,
+    "model.light_width": 0,
     "tree.start": "papers",
     "tree.shape": "complete",
     "tree.branching": 2,

@@ -73,6 +73,13 @@ class TreeModel(Group):
         description="neighbours of a node whose lifts are added; 0: none (the papers); null: 128 for sessions and "
         "large catalogues",
     )
+    light_width: int = Field(
+        64,
+        ge=0,
+        lt=2**14,
+        description="columns of the light head that steers searches, learned from the fitted scorer; 0: none (the "
+        "papers)",
+    )
 
 
 class TreeSettings(Group):

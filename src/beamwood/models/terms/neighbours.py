@@ -56,6 +56,7 @@ class Neighbours(Term):
 
     name: ClassVar[str] = "neighbours"
     native: ClassVar[str] = "neighbours"
+    sparse: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = ("places", "gain")
     by_node: ClassVar[tuple[str, ...]] = ("nodes", "lifts")
     by_place: ClassVar[tuple[str, ...]] = ("places",)

@@ -28,6 +28,7 @@ class Seen(Term):
 
     name: ClassVar[str] = "seen"
     native: ClassVar[str] = "seen"
+    sparse: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = ("weights",)
     by_place: ClassVar[tuple[str, ...]] = ("weights",)
     leaves_only: ClassVar[bool] = True

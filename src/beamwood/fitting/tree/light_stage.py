@@ -1,0 +1,142 @@
+"""What comes after the training of a tree: its light head, and how it is searched; within the fit's limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.data.split import Queries
+from beamwood.fitting.choose import drawn
+from beamwood.fitting.tree.light import Distillation
+from beamwood.fitting.tree.search_choice import SearchChoice, SearchedBy, candidates, choose_ways
+from beamwood.fitting.tree.task import TreeTask
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.training.budget import Budget, price_of
+from beamwood.types import SearchOptions
+
+__all__ = ["LightStage"]
+
+# Histories that a head learns from, and the fewest that are worth it.
+_HISTORIES, _FEWEST = 6000, 1000
+# Of what is left when a training starts no more goes to the head and the choice.
+_SHARE = 0.25
+# Histories that tell what one costs, and all ways of searching together in full beams.
+_PRICED, _ALL_WAYS = 48, 3.0
+# Of what is left after the training, the most that learning takes, and of what is left then, the choice: to save takes
+# time too.
+_LEARNING, _JUDGING = 0.6, 0.7
+# A full beam over so few items costs no more than what a light head leaves to judge.
+_SMALL = 400
+
+
+@dataclass
+class LightStage:
+    """The light head of a task's tree, learned from `num` of its training histories, and the choice of a way."""
+
+    task: TreeTask
+    seed: int
+    num: int | None = None
+
+    @property
+    def why_none(self) -> str:
+        """Why there is no light head, or nothing where there is to be one."""
+        task, width = self.task, self.task.config.model.light_width
+        if width == 0:
+            return "model.light_width is 0"
+        if task.parts.loss.link.along_path:
+            return "the loss scores paths, of which every level is judged"
+        if task.tree.shape.depth == 1:
+            return "the tree has one level, which is judged whole"
+        if task.tree.num_items <= _SMALL:
+            return f"the tree has {task.tree.num_items} items, few enough for the full beam"
+        return ""
+
+    def price(self, sample: TreeSearcher, budget: Budget) -> float:
+        """The seconds of what there is time for; a line is left where that is less than all, or none."""
+        if self.why_none:
+            return 0.0
+        whole = min(_HISTORIES, len(self.task.examples))
+        seconds = self._seconds(sample, whole, budget)
+        room = _SHARE * max(budget.left, 0.0)
+        self.num = self._fitting(whole, seconds, room, budget)
+        return seconds * self.num / whole
+
+    def of(self, searcher: TreeSearcher, budget: Budget) -> tuple[TreeSearcher, SearchChoice | None]:
+        """The searcher with its light head and its chosen way, or as it is where neither can be."""
+        if self.why_none:
+            return searcher, None
+        whole = min(_HISTORIES, len(self.task.examples))
+        num = whole if self.num is None else self.num
+        if budget.limited and num:
+            seconds = self._seconds(searcher, whole, budget) * num / whole
+            if seconds > budget.left:
+                num = self._fitting(num, seconds, budget.left, budget)
+        self.num = num
+        if num == 0:
+            return searcher, None
+        own = Budget(_LEARNING * max(budget.left, 1.0), clock=budget.clock) if budget.limited else Budget()
+        head = self._distillation(searcher).learn(self._histories(num), own)
+        lit, queries = self._with(searcher, light=head), self._queries(num / whole)
+        if budget.limited:
+            # By what searching takes now: a machine may have more to do than it had.
+            room = _JUDGING * budget.left / max(self._searching(lit, queries, budget), 1e-9)
+            queries = queries.take(np.arange(max(1, int(len(queries) * min(1.0, room)))))
+        choice = choose_ways(lit, queries, self.task.config.choose.monitor)
+        return self._with(lit, ways=choice.ways), choice
+
+    def _fitting(self, whole: int, seconds: float, room: float, budget: Budget) -> int:
+        """How many histories there is room for; 0 where they are too few."""
+        num = whole if seconds <= room else int(whole * room / seconds)
+        if num < min(_FEWEST, whole):
+            budget.leave_out(f"no light head: it takes {seconds:.0f} s, so searches are full beams")
+            return 0
+        if num < whole:
+            budget.leave_out(f"the light head learns from {num} of {whole} histories")
+        return num
+
+    def _seconds(self, sample: TreeSearcher, whole: int, budget: Budget) -> float:
+        """Of the whole stage: learning from so many histories, and the choice."""
+        few = self._histories(min(_PRICED, whole))
+        learning = self._distillation(sample).seconds(few, budget.clock) * whole
+        return learning + self._searching(sample, self._queries(1.0), budget)
+
+    def _searching(self, sample: TreeSearcher, queries: Queries, budget: Budget) -> float:
+        """Of the choice by these queries."""
+        full = SearchedBy(sample, candidates(sample.beam_width, steered=False)[-1])
+
+        def search(num: int) -> Any:
+            return full.search(queries.take(np.arange(num)).query(sample.needs), 20, SearchOptions())
+
+        views = 2 if self.task.config.choose.monitor.startswith("both") else 1
+        searching = price_of(search, len(queries), budget.clock) if len(queries) else 0.0
+        return searching * views * _ALL_WAYS
+
+    def _distillation(self, searcher: TreeSearcher) -> Distillation:
+        width = self.task.config.model.light_width
+        return Distillation(searcher.weights, searcher.tree, width=width, seed=self.seed, threads=searcher.threads)
+
+    def _histories(self, num: int) -> NDArray[np.int32]:
+        """int32[num, L], leaves of as many training histories, always the same draw."""
+        task, rng = self.task, np.random.default_rng(self.seed)
+        rows = rng.permutation(len(task.examples))[:num]
+        return task.tree.leaves_of(task.examples.histories(rows).padded(sum(task.config.model.windows)))
+
+    def _queries(self, share: float) -> Queries:
+        """Validation queries with labels: all that choose, or a share of them."""
+        valid, choose = self.task.split.valid, self.task.config.choose
+        judged = valid.take(np.flatnonzero(valid.labels.lengths > 0))
+        return drawn(judged, max(1, int(share * choose.validation_users)), seed=self.seed)
+
+    def _with(self, searcher: TreeSearcher, *, light: Any = None, ways: Any = None) -> TreeSearcher:
+        weights = searcher.weights if light is None else replace(searcher.weights, light=light)
+        return TreeSearcher(
+            weights,
+            searcher.tree,
+            beam_width=searcher.beam_width,
+            threads=searcher.threads,
+            link=searcher.link,
+            ways=ways,
+        )

@@ -1,0 +1,126 @@
+"""How a fitted tree is searched: the cheapest way that validation users cannot tell from the full beam.
+
+Shape legend: Q queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.data.split import Queries
+from beamwood.evaluation.protocol import VIEWS, evaluate
+from beamwood.fitting.choose import CUT
+from beamwood.kernels.light import Way
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.ways import Ways
+from beamwood.types import Hits, Query, SearchOptions
+
+__all__ = ["KEPT", "SearchChoice", "SearchedBy", "candidates", "choose_ways"]
+
+KEPT = 0.005
+"""The share of the full beam's metric that a cheaper way may lose."""
+
+# One-sided, 90 %: how sure a choice has to be that no more is lost.
+_SURE = 1.2816
+# Fewer queries than this say nothing about so small a share.
+_FEWEST = 30
+
+
+@dataclass(frozen=True)
+class SearchChoice:
+    """The `ways` and what validation says of each, by the ladder's places.
+
+    These are the nodes that the scorer judged, the mean of the metric, and the lowest change against the full beam that
+    is likely, as a share of its metric.
+    """
+
+    ways: Ways
+    monitor: str
+    queries: int
+    nodes: tuple[float, ...]
+    metric: tuple[float, ...]
+    lowest: tuple[float, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """As an artefact says it: the chosen way, and the curve that it is a point of."""
+        curve = [
+            asdict(way) | {"nodes": round(nodes, 1), "metric": round(metric, 6), "lowest": round(lowest, 5)}
+            for way, nodes, metric, lowest in zip(self.ways.ladder, self.nodes, self.metric, self.lowest, strict=True)
+        ]
+        judged = {"monitor": self.monitor, "queries": self.queries, "may_lose": KEPT}
+        return asdict(self.ways.default) | {"chosen": self.ways.chosen} | judged | {"curve": curve}
+
+
+def candidates(beam_width: int, *, steered: bool) -> tuple[Way, ...]:
+    """The ways that are tried for a tree whose full beam has that width; it comes last."""
+    narrow = [max(1, beam_width // 3), max(1, 2 * beam_width // 3)]
+    ways = [Way("beam", width) for width in (*narrow, beam_width)]
+    if steered:
+        steer = [(2, 50), (2, 100), (2, 200), (7, 400)]
+        ways = [
+            *(Way("steer", times * beam_width, judged) for times, judged in steer),
+            *(Way("cascade", width, 2 * width) for width in narrow),
+            *ways,
+        ]
+    return tuple(dict.fromkeys(ways))
+
+
+def choose_ways(searcher: TreeSearcher, queries: Queries, monitor: str) -> SearchChoice:
+    """What `queries` with labels say of each way: the cheapest is chosen whose loss against the full beam is, by the
+    lower end of a paired interval over them, at most `KEPT` of its metric; else the full beam."""
+    tried = candidates(searcher.beam_width, steered=searcher.weights.light is not None)
+    measured = [_values(searcher, queries, way, monitor) for way in tried]
+    (full_nodes, full_Q), lowest = measured[-1], []
+    for _, values_Q in measured:
+        change_Q = values_Q - full_Q
+        error = float(change_Q.std(ddof=1)) / len(change_Q) ** 0.5 if len(change_Q) > 1 else np.inf
+        # Where the full beam finds nothing there is nothing to lose.
+        lowest.append((float(change_Q.mean()) - _SURE * error) / max(float(full_Q.mean()), 1e-12))
+    # What costs no less than the full beam is no way to search; of equally dear ones the wider light beam comes last.
+    order = [at for at in range(len(tried) - 1) if measured[at][0] < full_nodes]
+    order = [*sorted(order, key=lambda at: (measured[at][0], tried[at].beam_width)), len(tried) - 1]
+    enough = len(full_Q) >= _FEWEST
+    kept = [place for place, at in enumerate(order) if enough and lowest[at] >= -KEPT]
+    ways = Ways(tuple(tried[at] for at in order), kept[0] if kept else len(order) - 1)
+    return SearchChoice(
+        ways,
+        monitor,
+        len(full_Q),
+        tuple(measured[at][0] for at in order),
+        tuple(float(measured[at][1].mean()) for at in order),
+        tuple(lowest[at] if enough or at == len(tried) - 1 else -1.0 for at in order),
+    )
+
+
+@dataclass(frozen=True)
+class SearchedBy:
+    """A tree searched one way, whatever it would do by itself."""
+
+    searcher: TreeSearcher
+    way: Way
+
+    @property
+    def needs(self) -> Any:
+        return self.searcher.needs
+
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """See `types.Searcher`."""
+        return self.searcher.searched(query, k, options, self.way.wide_enough(k))
+
+
+def _values(searcher: TreeSearcher, queries: Queries, way: Way, monitor: str) -> tuple[float, NDArray[np.float64]]:
+    """The nodes that the scorer judges of a query, and each query's metric, for "both" the mean over views."""
+    view, name = monitor.split("/")
+    views: Sequence[str] = tuple(VIEWS) if view == "both" else (view,)
+    results = [
+        evaluate(SearchedBy(searcher, way), queries, ks=(CUT,), remove_seen=each == "new", batch_size=1024)
+        for each in views
+    ]
+    nodes = float(np.mean([result.scored for result in results]))
+    values: NDArray[np.float64] = np.mean([result.values[name] for result in results], axis=0)
+    return nodes, values

@@ -1,0 +1,54 @@
+"""`inspect` shows how a tree is searched: the curve that validation drew, and the point that it chose."""
+
+import json
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from beamwood.cli.main import app
+from beamwood.data.vocabulary import Vocabulary
+from beamwood.kernels.light import Way
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.ways import Ways
+from din_cases import random_case
+
+POINTS = [("steer", 300, 100, 100.0, 0.1556, 0.001), ("cascade", 50, 100, 296.0, 0.155, -0.004)]
+POINTS += [("beam", 150, 0, 2600.4, 0.1557, 0.0)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    tree, weights, _ = random_case(1)
+    curve = [
+        dict(zip(("kind", "beam_width", "judged", "nodes", "metric", "lowest"), point, strict=True)) for point in POINTS
+    ]
+    search = {"kind": "steer", "beam_width": 300, "judged": 100, "chosen": 0, "monitor": "both/f@20"}
+    search |= {"queries": 604, "may_lose": 0.005, "curve": curve}
+    searcher = TreeSearcher(weights, tree, ways=Ways((Way("beam", 50), Way("beam", 150)), 0))
+    items = Vocabulary(pl.Series("id", range(tree.num_items)))
+    Retriever(searcher, items, metadata={"method": "dtr", "search": search}).save(tmp_path / "fit")
+    return str(tmp_path / "fit")
+
+
+def test_the_curve_is_a_table_with_the_chosen_point(folder):
+    shown = CliRunner().invoke(app, ["inspect", folder, "--users", "0"])
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    assert "604 validation queries likely lose at most 0.5 % of both/f@20" in " ".join(shown.output.split())
+    rows = [line for line in lines if "steer" in line or "cascade" in line or "│ beam" in line]
+    assert [("chosen" in row, kind) for row, kind in zip(rows, ("steer", "cascade", "beam"), strict=True)] == [
+        (True, "steer"),
+        (False, "cascade"),
+        (False, "beam"),
+    ]
+    assert "2,600" in rows[2]
+    assert "0.40 %" in rows[1]
+
+
+def test_json_has_the_curve_as_it_was_measured(folder):
+    shown = CliRunner().invoke(app, ["inspect", folder, "--users", "0", "--json"])
+    search = json.loads(shown.stdout)["search"]
+    assert [point["nodes"] for point in search["curve"]] == [100.0, 296.0, 2600.4]
+    assert search["chosen"] == 0

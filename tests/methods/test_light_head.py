@@ -1,0 +1,233 @@
+"""A light head steers a fitted tree where it can, which validation finds out; where it cannot, the scorer judges."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.evaluation.protocol import evaluate
+from beamwood.fitting.tree import light_stage
+from beamwood.fitting.tree.light import Distillation
+from beamwood.fitting.tree.light_stage import LightStage
+from beamwood.fitting.tree.search_choice import KEPT, SearchChoice, candidates, choose_ways
+from beamwood.kernels.light import LightHead, Way
+from beamwood.methods import load_method
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.ways import Ways, narrower_beams
+from beamwood.types import SearchOptions
+from din_cases import random_light
+
+SETTINGS = {
+    "model.width": 12,
+    "model.attention_hidden": 8,
+    "model.windows": (8, 4, 2, 1),
+    "model.mlp": (24, 8),
+    "examples.min_history": 2,
+    "optimiser.bf16": False,
+    "optimiser.warmup_steps": 20,
+    "loop.max_steps": 250,
+    "loop.evaluate_every": 125,
+    "loop.batch_size": 64,
+    "tree.branching": 8,
+    "tree.beam_width": 60,
+}
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=3000, num_items=1500, min_events=20, max_events=60), seed=1)
+    return disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_histories():
+    """A head of so small a market needs no more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(light_stage, "_HISTORIES", 1600)
+        yield
+
+
+@pytest.fixture(scope="module")
+def fitted(split, few_histories):
+    return load_method("dtr").fitted(split, load_method("dtr").Config(**SETTINGS), progress=False)
+
+
+def f20(searcher, split, options=SearchOptions()):
+    result = evaluate(searcher, split.test, ks=(20,), remove_seen=False, options=options)
+    return result.means()["f@20"], result.scored
+
+
+@pytest.mark.slow
+def test_a_fit_is_steered_by_its_light_head(split, fitted, tmp_path):
+    searcher, search = fitted.searcher, fitted.metadata["search"]
+    assert searcher.weights.light is not None
+    assert searcher.ways.default.kind in ("steer", "cascade")
+    assert fitted.metadata["training"]["light_head"] >= 1000
+    metric, judged = f20(searcher, split)
+    full, all_judged = f20(searcher, split, SearchOptions(effort=1.0))
+    assert judged <= all_judged / 2
+    # Of few test users a share of them is within noise; the choice itself is held to half a percent on validation.
+    assert metric >= 0.95 * full
+    assert search["curve"][search["chosen"]]["lowest"] >= -KEPT
+    assert search["curve"][-1] == {"kind": "beam", "beam_width": 60, "judged": 0} | {
+        key: search["curve"][-1][key] for key in ("nodes", "metric", "lowest")
+    }
+    nodes = [point["nodes"] for point in search["curve"]]
+    assert nodes == sorted(nodes)
+    fitted.save(tmp_path / "fit")
+    again = beamwood.load(tmp_path / "fit")
+    assert again.searcher.ways == searcher.ways
+    assert again.metadata["search"] == json.loads(json.dumps(search))
+    query = split.test.query(searcher.needs)
+    for options in (
+        SearchOptions(),
+        SearchOptions(effort=0.0),
+        SearchOptions(effort=1.0),
+        SearchOptions(beam_width=30),
+    ):
+        one, other = (each.search(query, 20, options) for each in (searcher, again.searcher))
+        assert np.array_equal(one.items, other.items)
+        assert np.array_equal(one.scores, other.scores)
+
+
+@pytest.mark.slow
+def test_effort_and_width_override_what_is_chosen(split, fitted):
+    searcher, query = fitted.searcher, split.test.query(fitted.searcher.needs)
+    full = TreeSearcher(replace(searcher.weights, light=None), searcher.tree, beam_width=60, link=searcher.link)
+    expected = full.search(query, 20)
+    for options in (SearchOptions(effort=1.0), SearchOptions(beam_width=60)):
+        assert np.array_equal(searcher.search(query, 20, options).items, expected.items)
+    assert searcher.search(query, 20, SearchOptions(effort=0.0)).scored.mean() < expected.scored.mean() / 4
+    narrow = searcher.search(query, 20, SearchOptions(beam_width=25)).items
+    assert np.array_equal(narrow, full.search(query, 20, SearchOptions(beam_width=25)).items)
+    for bad in (-0.1, 1.1, float("nan")):
+        with pytest.raises(InputError, match="effort"):
+            searcher.search(query, 20, SearchOptions(effort=bad))
+
+
+@pytest.mark.slow
+def test_what_a_filter_allows_is_found_by_every_way(split, fitted):
+    searcher, query = fitted.searcher, split.test.query(fitted.searcher.needs)
+    rng = np.random.default_rng(0)
+    for share in (0.01, 0.05, 0.3):
+        allowed = rng.random(searcher.num_items) < share
+        for effort in (None, 0.0, 0.5, 1.0):
+            hits = searcher.search(query, 10, SearchOptions(split.test.seen, allowed, effort=effort))
+            for items, seen in zip(hits.items, split.test.seen, strict=True):
+                left = np.setdiff1d(np.flatnonzero(allowed), seen)
+                found = items[items >= 0]
+                assert len(np.unique(found)) == min(10, len(left))
+                assert np.isin(found, left).all()
+
+
+@pytest.mark.slow
+def test_where_no_light_head_can_steer_the_scorer_judges(split, fitted):
+    """A head of random vectors, and one that puts last what the scorer puts first."""
+    searcher, light = fitted.searcher, fitted.searcher.weights.light
+    rng = np.random.default_rng(0)
+    worst = replace(light, node_scales=-light.node_scales, biases=-light.biases)
+    random = random_light(rng, len(light.nodes), len(light.places), width=light.width)
+    full, _ = f20(searcher, split, SearchOptions(effort=1.0))
+    for head in (random, worst):
+        weights = replace(searcher.weights, light=head, terms={})
+        blind = TreeSearcher(weights, searcher.tree, beam_width=60, link=searcher.link)
+        choice = choose_ways(blind, split.valid, "both/f@20")
+        assert choice.ways.default.kind == "beam", choice.facts()
+        lost = choice.metric[0] / choice.metric[-1]
+        assert lost < 0.9, "that head should not have steered"
+        chosen = TreeSearcher(weights, searcher.tree, beam_width=60, link=searcher.link, ways=choice.ways)
+        without = TreeSearcher(replace(weights, light=None), searcher.tree, beam_width=60, link=searcher.link)
+        assert f20(chosen, split)[0] >= 0.97 * f20(without, split)[0]
+    assert full > 0
+
+
+def test_a_choice_needs_queries_enough(split, fitted):
+    choice = choose_ways(fitted.searcher, split.valid.take(np.arange(12)), "all/f@20")
+    assert choice.ways.default == Way("beam", 60)
+    assert isinstance(choice, SearchChoice)
+    assert choice.facts()["chosen"] == len(choice.ways.ladder) - 1
+
+
+@pytest.mark.slow
+def test_a_head_learns_the_softmax_of_its_scorer(split, fitted):
+    searcher, length = fitted.searcher, fitted.searcher.weights.history_length
+    leaves = searcher.tree.leaves_of(split.train.histories.padded(length)[:800])
+    held_out = searcher.tree.leaves_of(split.valid.histories.padded(length))
+    study = Distillation(searcher.weights, searcher.tree, width=16, seed=0)
+    lesson = study.lesson(held_out)
+    before = float(study.divergence(lesson).detach())
+    head = study.learn(leaves)
+    after = float(study.divergence(lesson).detach())
+    assert after < 0.5 * before
+    again = Distillation(searcher.weights, searcher.tree, width=16, seed=0)
+    again.lesson(held_out)
+    same = again.learn(leaves)
+    for name, array in head.arrays().items():
+        assert np.array_equal(array, same.arrays()[name]), f"{name} differs between two runs of one seed"
+    assert isinstance(head, LightHead)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "settings", "words"),
+    [
+        ("dtr", {"model.light_width": 0}, "light_width"),
+        ("plt", {}, "paths"),
+        ("din", {}, "one level"),
+    ],
+)
+def test_where_there_is_none_it_is_said_why(split, method, settings, words):
+    own = SETTINGS | {"loop.max_steps": 4, "loop.evaluate_every": 4, "choose.validation_users": 10} | settings
+    if method == "din":
+        del own["tree.branching"], own["tree.beam_width"]
+    fit = load_method(method)
+    retriever = fit.fitted(split, fit.Config(**own), progress=False)
+    assert words in retriever.metadata["training"]["light_head"]
+    assert "search" not in retriever.metadata
+    searcher = retriever.searcher
+    assert searcher.weights.light is None
+    assert searcher.ways == narrower_beams(searcher.beam_width)
+
+
+def test_presets_of_papers_have_none():
+    for name in ("dtr", "otm", "jtm", "tdm", "plt"):
+        for preset in load_method(name).presets.values():
+            assert preset["model.light_width"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seconds", "words"), [(5000.0, "no light head"), (150.0, "learns from")])
+def test_without_time_it_is_left_out_or_learns_less_with_a_line(split, monkeypatch, seconds, words):
+    """A quarter of the limit is 100 s."""
+    monkeypatch.setattr(LightStage, "_seconds", lambda stage, sample, whole, budget: seconds)
+    fit = load_method("dtr")
+    settings = SETTINGS | {"loop.max_steps": 4, "loop.evaluate_every": 4, "choose.validation_users": 40}
+    retriever = fit.fitted(split, fit.Config(**settings), progress=False, time_limit=400.0)
+    training = retriever.metadata["training"]
+    assert any(words in line for line in training["left_out"]), training
+    lit = words == "learns from"
+    assert ("search" in retriever.metadata) == (retriever.searcher.weights.light is not None) == lit
+    if lit:
+        assert 1000 <= training["light_head"] < 1600
+    else:
+        assert "no time" in training["light_head"]
+
+
+def test_ways_are_checked():
+    ways = narrower_beams(150)
+    assert ways.default == Way("beam", 150)
+    assert ways.of(0.0).beam_width < ways.of(0.5).beam_width < ways.of(1.0).beam_width == 150
+    assert narrower_beams(1).ladder == (Way("beam", 1),)
+    for ladder, chosen in [((), 0), ((Way("steer", 9, 9),), 0), ((Way("beam", 9),), 1), ((Way("beam", 9),), -1)]:
+        with pytest.raises(InputError):
+            Ways(ladder, chosen)
+    assert candidates(150, steered=True)[-1] == candidates(150, steered=False)[-1] == Way("beam", 150)
+    assert all(way.kind == "beam" for way in candidates(150, steered=False))
+    assert Way("steer", 300, 100).wide_enough(100) == Way("steer", 300, 500)
+    assert Way("steer", 300, 100).wide_enough(10) == Way("steer", 300, 100)
+    assert Way("beam", 150).wide_enough(200) == Way("beam", 200)
