@@ -58,17 +58,24 @@ def __getattr__(name: str) -> Any:
     return found if own is None else vars(found)[own]
 
 
-def load(path: str | PathLike[str], method: str | PathLike[str] | Method | None = None) -> Retriever:
+def load(
+    path: str | PathLike[str],
+    method: str | PathLike[str] | Method | None = None,
+    *,
+    threads: int = 1,
+    verify: bool = False,
+) -> Retriever:
     """The retriever saved at `path`; needs no training data and no torch. Errors: `ArtefactError` naming the file.
 
     `method`: the `Method`, or its .py file, of a folder whose searcher only that file defines; no file is run unasked.
-    A file other than the one of the fit is an `InputError`.
+    A file other than the one of the fit is an `InputError`. Weights are mapped, so that processes share them; `verify`
+    reads and checks all of them. `threads`: how many rows are searched at once, of all callers together.
     """
     retriever: type[Retriever] = import_module("beamwood.retrieval.retriever").Retriever
     if method is None:
-        return retriever.load(path)
+        return retriever.load(path, threads=threads, verify=verify)
     searchers = import_module("beamwood.methods.reload").searchers_of(method, path)
-    return retriever.load(path, searchers=searchers)
+    return retriever.load(path, searchers=searchers, threads=threads, verify=verify)
 
 
 def fit(

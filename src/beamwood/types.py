@@ -24,6 +24,7 @@ __all__ = [
     "ItemLists",
     "Needs",
     "PartHits",
+    "Prepared",
     "Query",
     "SearchOptions",
     "Searcher",
@@ -51,16 +52,22 @@ class ItemLists:
         indptr = np.ascontiguousarray(self.indptr, dtype=np.int64)
         items = np.ascontiguousarray(self.items, dtype=np.int32)
         if indptr.ndim != 1 or len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(items):
-            raise InputError(
-                f"indptr must be one-dimensional, start at 0 and end at len(items)={len(items)}; "
-                f"got shape {indptr.shape} ending at {indptr[-1:].tolist()}"
-            )
+            got = f"got shape {indptr.shape} ending at {indptr[-1:].tolist()}"
+            raise InputError(f"indptr must be one-dimensional, start at 0 and end at len(items)={len(items)}; {got}")
         if np.any(np.diff(indptr) < 0):
             raise InputError("indptr must never fall; build the lists with ItemLists.from_lists")
         if len(items) and int(items.min()) < 0:
             raise InputError(f"item indices must be 0 or more; the smallest is {int(items.min())}")
         object.__setattr__(self, "indptr", indptr)
         object.__setattr__(self, "items", items)
+
+    @classmethod
+    def unchecked(cls, indptr: NDArray[np.int64], items: NDArray[np.int32]) -> Self:
+        """The lists of arrays that are known to fit, or whose checks are deferred: int64 and int32, contiguous."""
+        made = object.__new__(cls)
+        for name, array in (("indptr", indptr), ("items", items)):
+            object.__setattr__(made, name, array)
+        return made
 
     @classmethod
     def from_lists(cls, rows: Iterable[Sequence[int] | IndexArray]) -> Self:
@@ -100,7 +107,12 @@ class ItemLists:
     def take(self, rows: IndexArray) -> Self:
         """The lists of the given rows, in that order."""
         rows = np.asarray(rows, dtype=np.int64)
-        return self.slices(self.indptr[rows], self.indptr[rows + 1])
+        one = len(rows) == 1
+        return self._one(self[int(rows[0])]) if one else self.slices(self.indptr[rows], self.indptr[rows + 1])
+
+    def _one(self, items: NDArray[np.int32]) -> Self:
+        # A single row, as most requests have, goes without arithmetic of rows.
+        return type(self).unchecked(np.array([0, len(items)], np.int64), items)
 
     def slices(self, starts: IndexArray, stops: IndexArray) -> Self:
         """Lists `items[start:stop]` for each pair of absolute positions into `items`."""
@@ -111,6 +123,8 @@ class ItemLists:
 
     def last(self, length: int) -> Self:
         """The last `length` entries of each list (all of a shorter one)."""
+        if len(self) == 1:
+            return self if len(self.items) <= length else self._one(self.items[-length:] if length else self.items[:0])
         starts = np.maximum(self.indptr[1:] - length, self.indptr[:-1])
         return self.slices(starts, self.indptr[1:])
 
@@ -118,6 +132,9 @@ class ItemLists:
         """int32[B, length]: the last `length` entries of each list, padded on the left with -1."""
         recent = self.last(length)
         padded = np.full((len(self), length), -1, np.int32)
+        if len(self) == 1:
+            padded[0, length - len(recent.items) :] = recent.items
+            return padded
         position = np.arange(len(recent.items)) - np.repeat(recent.indptr[1:], recent.lengths)
         padded[recent.rows, length + position] = recent.items
         return padded
@@ -126,6 +143,8 @@ class ItemLists:
         """Each list without repeats, sorted by item index."""
         if len(self.items) == 0:
             return self
+        if len(self) == 1:
+            return self._one(_sorted_distinct(self.items))
         width = np.int64(self.items.max()) + 1
         keys = np.unique(self.rows * width + self.items)
         counts = np.bincount(keys // width, minlength=len(self))
@@ -135,17 +154,25 @@ class ItemLists:
         """The items of both lists of each row, sorted by index, without repeats. Errors: another number of rows."""
         if len(other) != len(self):
             raise InputError(f"the lists have {len(self)} and {len(other)} rows; give one row each")
-        rows = np.concatenate([self.rows, other.rows])
-        order = np.argsort(rows, kind="stable")
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(self)))])
+        if len(self) == 1:
+            return self._one(_sorted_distinct(np.concatenate([self.items, other.items])))
+        order = np.argsort(np.concatenate([self.rows, other.rows]), kind="stable")
+        indptr = self.indptr + other.indptr
         return type(self)(indptr, np.concatenate([self.items, other.items])[order]).distinct()
 
     @classmethod
     def concatenate(cls, parts: Sequence[ItemLists]) -> Self:
         """The rows of several `ItemLists`, one after the other."""
-        lengths = np.concatenate([part.lengths for part in parts]) if parts else np.empty(0, np.int64)
-        items = np.concatenate([part.items for part in parts]) if parts else np.empty(0, np.int32)
+        lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
+        items = np.concatenate([np.empty(0, np.int32), *(part.items for part in parts)])
         return cls(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), items)
+
+
+def _sorted_distinct(items: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The items ascending, each once."""
+    ascending, kept = np.sort(items), np.ones(len(items), bool)
+    kept[1:] = ascending[1:] != ascending[:-1]
+    return ascending[kept]
 
 
 def among(items_BM: IndexArray, lists: ItemLists) -> BoolArray:
@@ -178,6 +205,22 @@ class ContextColumn(Protocol):
         ...
 
 
+class _Kept:
+    """What was made once for an owner, which is kept, so that its identity is not given to another object meanwhile."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[object, Any]] = {}
+
+    def once(self, owner: object, make: Callable[[], _T]) -> _T:
+        """What `make` gives, made once for this owner, which must not change between two calls."""
+        if id(owner) not in self._made:
+            self._made[id(owner)] = owner, make()
+        made: _T = self._made[id(owner)][1]
+        return made
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
     """B rows that are asked for: `users` int64[B] by index (-1 for an unknown one), `histories` one row each.
@@ -188,16 +231,15 @@ class Query:
     users: NDArray[np.int64]
     histories: ItemLists
     context: Mapping[str, NDArray[Any]] | None = None
-    _made: dict[int, tuple[object, Any]] = field(default_factory=dict, init=False, repr=False)
+    _kept: _Kept = field(default_factory=_Kept, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.users) != len(self.histories):
             raise InputError(f"{len(self.users)} users and {len(self.histories)} histories; give one history a user")
         for key, values in (self.context or {}).items():
             if len(values) != len(self.users):
-                raise InputError(
-                    f"the context '{key}' has {len(values)} rows for {len(self.users)} users; give one row each"
-                )
+                rows = f"{len(values)} rows for {len(self.users)} users"
+                raise InputError(f"the context '{key}' has {rows}; give one row each")
 
     @classmethod
     def of(cls, histories: ItemLists) -> Self:
@@ -218,12 +260,23 @@ class Query:
 
         An owner must not change between two calls.
         """
-        # The owner is kept, so that its identity is not given to another object meanwhile.
-        kept = self._made.get(id(owner))
-        if kept is None:
-            kept = self._made[id(owner)] = owner, make()
-        made: _T = kept[1]
-        return made
+        return self._kept.once(owner, make)
+
+
+class Prepared(_Kept):
+    """A filter bool[N] and what searchers have made of it, each once; `nbytes` counts both."""
+
+    __slots__ = ("mask",)
+
+    def __init__(self, mask: BoolArray) -> None:
+        super().__init__()
+        self.mask = mask
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the mask and of the arrays made of it."""
+        made = [part for _, each in self._made.values() for part in (each if isinstance(each, tuple) else (each,))]
+        return self.mask.nbytes + sum(part.nbytes for part in made if isinstance(part, np.ndarray))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +285,8 @@ class SearchOptions:
 
     `excluded`: one list of items a row; `allowed` bool[N], for all rows; `effort`: of a tree, 0 (its cheapest way to
     search) to 1 (its full beam), in place of the way that validation chose; `beam_width`: of a full beam of a tree;
-    `explain`: `Hits.parts` is filled by a searcher of several parts.
+    `explain`: `Hits.parts` is filled by a searcher of several parts; `prepared`: what searchers keep of the same
+    `allowed` between searches.
     """
 
     excluded: ItemLists | None = None
@@ -240,10 +294,17 @@ class SearchOptions:
     beam_width: int | None = None
     explain: bool = False
     effort: float | None = None
+    prepared: Prepared | None = None
 
     def take(self, rows: IndexArray) -> Self:
         """The options of the given rows."""
         return self if self.excluded is None else replace(self, excluded=self.excluded.take(rows))
+
+    def of_filter(self, owner: object, make: Callable[[BoolArray], _T]) -> _T:
+        """What `make` gives of `allowed`, which must be there; kept for the next search where the filter is."""
+        assert self.allowed is not None
+        mask, kept = self.allowed, self.prepared
+        return make(mask) if kept is None or kept.mask is not mask else kept.once(owner, lambda: make(mask))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +329,8 @@ class Needs:
         """The needs of all parts together."""
         needs = list(parts)
         columns = {column.key: column for each in needs for column in each.context}
-        return cls(
-            any(each.users for each in needs),
-            max((each.num_users for each in needs), default=0),
-            tuple(columns.values()),
-        )
+        num_users = max((each.num_users for each in needs), default=0)
+        return cls(any(each.users for each in needs), num_users, tuple(columns.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +374,7 @@ class Searcher(Estimator, Protocol):
     """Finds items by index, without torch and without ids; `Retriever` puts ids and filters around it.
 
     `kind` names the class in an artefact; `export` gives a JSON-able configuration and plain arrays, from which
-    `restore` builds an equal searcher.
+    `restore` builds an equal searcher. `threads`: how many rows it may search at once, of all its callers together.
     """
 
     kind: ClassVar[str]
@@ -336,4 +394,4 @@ class Searcher(Estimator, Protocol):
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]: ...
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self: ...
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> Self: ...

@@ -17,6 +17,7 @@ from beamwood.kernels.din import DinWeights, Layer
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.retriever import Retriever
@@ -26,6 +27,10 @@ from beamwood.tree import random_tree
 from beamwood.types import ItemLists, Needs, Query, SearchOptions
 
 NUM_ITEMS = 60
+
+
+def columns(categories):
+    return ItemColumns.of(pl.DataFrame({"category": categories}))
 
 
 def layer(rng, inputs, outputs):
@@ -80,7 +85,7 @@ def retriever(request):
         items=Vocabulary(pl.Series([f"i{n:02d}" for n in range(NUM_ITEMS)])),
         users=Vocabulary(pl.Series([10, 20])),
         histories=ItemLists.from_lists([[1, 2, 3], []]),
-        categories=pl.Series(["even" if n % 2 == 0 else "odd|prime" for n in range(NUM_ITEMS)]),
+        columns=columns(["even" if n % 2 == 0 else "odd|prime" for n in range(NUM_ITEMS)]),
         metadata={"method": request.param},
     )
 

@@ -10,7 +10,7 @@ from beamwood.tree import Shape, Tree
 ORDER = [3, 0, -1, 5, 1, 4, 2, -1, 6, 7, -1, -1]  # leaves of 3 nodes with 2 children of 2 each
 NAMES = pl.Series([f"item {n}" for n in range(8)])
 COUNTS = np.array([5, 0, 7, 1, 2, 9, 4, 4])
-CATEGORIES = pl.Series(["a", "a|b", "b", None, "b", "a|c", "", "c"])
+CATEGORIES = pl.Series([["a"], ["a", "b"], ["b"], None, ["b"], ["a", "c"], [], ["c"]])
 
 
 @pytest.fixture

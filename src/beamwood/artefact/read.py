@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import safetensors
-import safetensors.numpy
 from numpy.typing import NDArray
 
 from beamwood.artefact.manifest import MANIFEST, SUFFIXES, checked_path, digest, read_manifest
+from beamwood.artefact.mapped import array_shapes, map_arrays
 from beamwood.artefact.replace import recover
 from beamwood.errors import ArtefactError, nearest
 
@@ -25,19 +24,16 @@ _Identity = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Artefact:
-    """A verified folder; arrays, tables and texts are loaded when asked for."""
+    """An opened folder; arrays are mapped, tables and texts read, when asked for."""
 
     path: Path
     manifest: dict[str, Any]
     _verified: dict[str, _Identity] = field(repr=False)
 
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:
-        """The arrays of `<name>.safetensors`."""
+        """The arrays of `<name>.safetensors`, mapped: see `map_arrays`."""
         with self._opened(name, "arrays") as path:
-            try:
-                return dict(safetensors.numpy.load_file(path))
-            except (KeyError, TypeError, AttributeError) as error:
-                raise ValueError(f"it holds a type of number that numpy lacks: {error}") from error
+            return map_arrays(path)
 
     def table(self, name: str) -> pl.DataFrame:
         """The frame of `<name>.parquet`."""
@@ -72,7 +68,7 @@ class Artefact:
             self._check_unchanged(path)
         except ArtefactError:
             raise
-        except (OSError, ValueError, safetensors.SafetensorError, pl.exceptions.PolarsError) as error:
+        except (OSError, ValueError, pl.exceptions.PolarsError) as error:
             raise ArtefactError(f"{path} cannot be read ({error}); save the artefact again") from error
 
     def _check_unchanged(self, path: Path) -> None:
@@ -85,8 +81,8 @@ def _identity(path: Path) -> _Identity:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def read_artefact(path: str | os.PathLike[str], *, kind: str | None = None) -> Artefact:
-    """Open a folder and verify format, version, names, sizes, hashes and shapes.
+def read_artefact(path: str | os.PathLike[str], *, kind: str | None = None, verify: bool = True) -> Artefact:
+    """Open a folder and verify format, version, names, sizes and shapes, with `verify` the files' hashes too.
 
     `kind` is what the caller can use, e.g. "retriever". Raises `ArtefactError` naming the file and the fix.
     """
@@ -96,7 +92,8 @@ def read_artefact(path: str | os.PathLike[str], *, kind: str | None = None) -> A
         before = folder.stat().st_ino
         try:
             manifest = read_manifest(folder, kind=kind)
-            return Artefact(folder, manifest, {n: _verify(folder, n, a) for n, a in manifest["files"].items()})
+            files = manifest["files"].items()
+            return Artefact(folder, manifest, {n: _verify(folder, n, a, verify) for n, a in files})
         except ArtefactError:
             # Replaced by a save while we were reading: the new folder is whole, read that one.
             if attempt == 2 or (folder.exists() and folder.stat().st_ino == before):
@@ -113,14 +110,14 @@ def _find(target: Path) -> Path:
     return folder
 
 
-def _verify(folder: Path, name: str, about: Mapping[str, Any]) -> _Identity:
+def _verify(folder: Path, name: str, about: Mapping[str, Any], hashes: bool) -> _Identity:
     path = folder / name
     fix = "copy the folder again or save the artefact again"
     try:
         identity = _identity(path)
         if identity[2] != about["size"]:
             raise ArtefactError(f"{path} has {identity[2]} bytes, {about['size']} were saved; {fix}")
-        if digest(path)[1] != about["sha256"]:
+        if hashes and digest(path)[1] != about["sha256"]:
             raise ArtefactError(f"{path} is damaged (its sha256 is not the one in {MANIFEST}); {fix}")
         if about["kind"] == "arrays":
             _verify_shapes(path, about["arrays"])
@@ -133,9 +130,8 @@ def _verify(folder: Path, name: str, about: Mapping[str, Any]) -> _Identity:
 
 def _verify_shapes(path: Path, expected: Mapping[str, Any]) -> None:
     try:
-        with safetensors.safe_open(path, framework="numpy") as stored:
-            found = {name: list(stored.get_slice(name).get_shape()) for name in list(stored.keys())}
-    except safetensors.SafetensorError as error:
+        found = array_shapes(path)
+    except ValueError as error:
         raise ArtefactError(f"{path} is not a safetensors file ({error}); save the artefact again") from error
     for name in sorted(set(expected) | set(found)):
         shape = expected[name]["shape"] if name in expected else None

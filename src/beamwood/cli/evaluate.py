@@ -71,7 +71,7 @@ def evaluate(
     if html is not None:
         check_page(html)
     rule = tail_rule(tail, tail_of)
-    retriever = load(folder, method)
+    retriever = load(folder, method, verify=True)
     cuts = parse_cuts(k, len(retriever.items), (20, 40))
     split = split_of(folder, retriever, log, items)
     searcher = retriever.searcher

@@ -98,6 +98,7 @@ def fit(
     time_limit: o.TimeLimit = None,
     reading: o.ReadOptions,
     user_table: o.UserTable = None,
+    keep_columns: o.KeepColumns = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     overwrite: o.Overwrite = False,
     html: o.Page = None,
@@ -116,7 +117,7 @@ def fit(
     check_counting(first, others)
     config = settings.of(first)
     first.check_installed(config)
-    source = Source.of(log, reading, user_table=user_table, context=_context_columns(first, config))
+    source = Source.of(log, reading, user_table, _context_columns(first, config), keep_columns)
     _say_what_has_no_use(first, config, limit=limit, resume=resume, user_table=user_table, tensorboard=tensorboard)
     data = load_split(load_data(source), split, {"seed": seed})
     began = time.perf_counter()

@@ -47,15 +47,22 @@ class Source:
     user_table: str | None = None
     context: tuple[str, ...] = ()
     min_weight: float | None = None
+    keep_columns: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, log: str, reading: ReadOptions, *, user_table: str | None = None, context: tuple[str, ...] = ()
+        cls,
+        log: str,
+        reading: ReadOptions,
+        user_table: str | None = None,
+        context: tuple[str, ...] = (),
+        keep_columns: str | None = None,
     ) -> Self:
         """What the options say. Errors: an option that is about the item table, without one."""
         about_items = {
             "--items-column": reading.items_column,
             "--unlisted-items keep": reading.unlisted_items == "keep",
+            "--keep-columns": keep_columns,
         }
         for option, given in about_items.items():
             if given and reading.items is None:
@@ -73,6 +80,7 @@ class Source:
             user_table,
             context,
             reading.min_weight,
+            tuple(name.strip() for name in (keep_columns or "").split(",") if name.strip()),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -119,7 +127,12 @@ def load_data(source: Source) -> Dataset:
         note(line)
     unlisted: Any = source.unlisted
     dataset = Dataset.from_log(
-        log, source.items, item_column=source.items_column, unlisted=unlisted, user_table=source.user_table
+        log,
+        source.items,
+        item_column=source.items_column,
+        unlisted=unlisted,
+        user_table=source.user_table,
+        keep_columns=tuple(source.keep_columns),
     )
     note(f"{len(dataset.users):,} users, {len(dataset.items):,} items")
     for role in ("item", "user"):

@@ -19,6 +19,8 @@ from beamwood.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import polars as pl
+
     from beamwood.data import Split
     from beamwood.retrieval.retriever import Retriever
     from beamwood.retrieval.tree import TreeSearcher
@@ -49,7 +51,7 @@ def inspect(
     if html is not None:
         check_page(html)
     beam_widths = parse_widths(widths)
-    retriever = load(folder, method)
+    retriever = load(folder, method, verify=True)
     document = description(folder, retriever)
     report = None
     # Of a blend the first part may have a tree.
@@ -84,8 +86,8 @@ def description(folder: str, retriever: Retriever) -> dict[str, Any]:
         "searcher": alone(retriever.searcher).kind,
         "items": len(retriever.items),
         "users": None if retriever.users is None else len(retriever.users),
-        "item_id_type": str(retriever.items.ids.dtype),
-        "categories": retriever.categories is not None,
+        "item_id_type": str(retriever.items.dtype),
+        "columns": [] if retriever.columns is None else [*retriever.columns.columns],
     } | retriever.metadata
     searcher = retriever.searcher
     if isinstance(searcher, TreeSearcher):
@@ -145,8 +147,16 @@ def outlined(searcher: TreeSearcher, retriever: Retriever, asked: Asked) -> dict
     else:
         names = retriever.items.ids.cast(str)
         counts_N = np.bincount(np.empty(0, int) if stored is None else stored.items, minlength=num_items)
-    nodes = outline(searcher.tree, names, counts_N, retriever.categories, labels.items, lost_on)
+    nodes = outline(searcher.tree, names, counts_N, categories_of(retriever), labels.items, lost_on)
     return {"shape": shape_of(searcher), "outline": [node.as_dict() for node in nodes]}
+
+
+def categories_of(retriever: Retriever) -> pl.Series | None:
+    """The categories of each item as lists of text, None where the fit had none."""
+    from beamwood.retrieval.item_columns import LabelColumn
+
+    column = None if retriever.columns is None else retriever.columns.columns.get("category")
+    return column.lists() if isinstance(column, LabelColumn) else None
 
 
 def shape_of(searcher: TreeSearcher) -> dict[str, int]:

@@ -14,6 +14,7 @@ __all__ = [
     "Items",
     "ItemsColumn",
     "Json",
+    "KeepColumns",
     "LogPath",
     "MethodFile",
     "MinWeight",
@@ -114,6 +115,9 @@ TailOf = Annotated[
         hidden=True,
         help="What the tail is a share of: items, interactions, or prefixes (items, as LPO4Rec counts).",
     ),
+]
+KeepColumns = Annotated[
+    Text, typer.Option("--keep-columns", help="Columns of the item table to filter by later: price,brand.")
 ]
 MethodFile = Annotated[
     Text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -35,6 +36,13 @@ class ItemTable:
     frame: pl.DataFrame
     categories: NDArray[np.int32]
     category_labels: pl.Series | None
+    kept: tuple[str, ...] = ()
+
+    def filtered_by(self) -> pl.DataFrame:
+        """The columns that filters of a fitted retriever may ask for: those that are `kept`, and the categories."""
+        labels = [] if self.category_labels is None else [self.category_labels.alias("category")]
+        names = [name for name in dict.fromkeys(self.kept) if name != "category"]
+        return self.frame.select(names).with_columns(labels) if names else pl.DataFrame(labels)
 
     def vectors(self, column: str) -> NDArray[np.float32]:
         """float32[N, F], a column of lists of numbers of one length; zeros where an item has none."""
@@ -92,13 +100,15 @@ class Dataset:
         item_column: str | None = None,
         unlisted: Literal["error", "keep"] = "error",
         user_table: Any = None,
+        keep_columns: Sequence[str] = (),
     ) -> Dataset:
         """Sort a log into histories; `items` and `user_table` are tables (path or frame) or None.
 
         The catalogue is the items of the log and, where given, of the table. `report` counts those that are in one
         only. It also counts those of the table that are left out, as their ids are of another type than the log's.
-        Users that their table lacks have nulls there. Errors: one user only; an item of the log that the table lacks,
-        unless `unlisted="keep"`; repeated ids in a table; a table none of whose ids is of the log's type.
+        Users that their table lacks have nulls there. `keep_columns`: columns of the item table that a fitted retriever
+        keeps for filters; its categories are kept unasked. Errors: one user only; an item of the log that the table
+        lacks, unless `unlisted="keep"`; repeated ids in a table; a table none of whose ids is of the log's type.
         """
         if unlisted not in _UNLISTED:
             raise InputError(f"unlisted={unlisted!r} is unknown{nearest(str(unlisted), _UNLISTED)}")
@@ -109,16 +119,16 @@ class Dataset:
         if len(users) < 2:
             raise InputError(f"{log.report.source} has {len(users)} user; splits and comparisons need at least two")
         table = None if items is None else _read_table(items, item_column, log, "item")
+        _check_kept(keep_columns, items)
         ids = frame["item"].unique()
         catalogue = Vocabulary.of(ids if table is None else pl.concat([ids, table.frame["item"]]))
         report: dict[str, Any] = {"log": log.report.as_dict(), "users": len(users), "items": len(catalogue)}
-        item_table = None
+        item_table, people = None, None
         if table is not None:
-            item_table, unlisted_items = _align(table, catalogue, frame["item"], unlisted)
-            report["items_not_in_table"] = unlisted_items
+            aligned, report["items_not_in_table"] = _align(table, catalogue, frame["item"], unlisted)
+            item_table = replace(aligned, kept=_kept(aligned, keep_columns))
             report["items_without_interactions"] = len(catalogue) - len(ids)
             report["items_of_another_type"] = len(table.strange)
-        people = None
         if user_table is not None:
             listed = _read_table(user_table, None, log, "user")
             people = pl.DataFrame({"user": users.ids}).join(listed.frame, on="user", how="left", maintain_order="left")
@@ -126,8 +136,7 @@ class Dataset:
             report["users_of_another_type"] = len(listed.strange)
         codes = {"user": users.encode(frame["user"]), "item": catalogue.encode(frame["item"])}
         context = [name for name in frame.columns if name.startswith(CONTEXT)]
-        beside = [name for name in frame.columns if name in ("time", "history")] + context
-        coded = pl.DataFrame(codes).hstack([frame[name] for name in beside])
+        coded = pl.DataFrame(codes).hstack([frame[n] for n in frame.columns if n in ("time", "history", *context)])
         # Two stable sorts of one key take a quarter of the time of one sort of two keys.
         for key in ("time", "user"):
             coded = coded.sort(key, maintain_order=True) if key in coded.columns else coded
@@ -191,6 +200,22 @@ class Dataset:
         return (
             {} if self.context is None else {name: column_digest(self.context[name]) for name in self.context.columns}
         )
+
+
+def _check_kept(columns: Sequence[str], items: Any) -> None:
+    if columns and items is None:
+        raise InputError("keep_columns are of the item table; give one with items (--items), or leave them out")
+
+
+def _kept(table: ItemTable, columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that are to be kept. Errors: one that the item table lacks, or whose name a condition cannot have."""
+    known = [name for name in table.frame.columns if name != "item"]
+    for name in columns:
+        if name not in known:
+            raise InputError(f"the item table has no column '{name}' to keep{nearest(name, known)}")
+        if name in ("all", "any", "not"):
+            raise InputError(f"the column '{name}' cannot be kept: conditions have a word of that name; rename it")
+    return tuple(columns)
 
 
 def _plain(name: str) -> str:

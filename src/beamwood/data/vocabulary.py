@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.data.id_table import IdTable, id_table
 from beamwood.errors import InputError
 from beamwood.types import IndexArray
 
@@ -20,21 +20,38 @@ __all__ = ["ON_UNKNOWN", "Vocabulary"]
 ON_UNKNOWN = ("error", "ignore")
 
 
-# Of a vocabulary so many times as large as what is asked, the ids are searched one by one.
-_FEW = 20
-
-
-@dataclass(frozen=True)
 class Vocabulary:
-    """Distinct ids of one type (integers, strings, dates, ...), none null; index i is `ids[i]`."""
+    """Distinct ids of one type (integers, strings, dates, ...), none null; index i is `ids[i]`.
 
-    ids: pl.Series
+    Integers and text are looked up in plain arrays, which may lie in a mapped file; other types in a Polars series.
+    Errors: `InputError` on a null or repeated id.
+    """
 
-    def __post_init__(self) -> None:
-        if self.ids.null_count():
-            raise InputError(f"a vocabulary holds {self.ids.null_count()} null ids; remove them")
-        if self.ids.n_unique() != len(self.ids):
-            raise InputError(f"a vocabulary holds {len(self.ids) - self.ids.n_unique()} repeated ids; remove them")
+    def __init__(self, ids: pl.Series) -> None:
+        if ids.null_count():
+            raise InputError(f"a vocabulary holds {ids.null_count()} null ids; remove them")
+        if ids.n_unique() != len(ids):
+            raise InputError(f"a vocabulary holds {len(ids) - ids.n_unique()} repeated ids; remove them")
+        self.ids, self._length, self.dtype = ids, len(ids), ids.dtype
+
+    @classmethod
+    def stored(cls, table: IdTable) -> Vocabulary:
+        """The ids of a table, which is taken at its word: see `IdTable.check`."""
+        made = cls.__new__(cls)
+        made.table, made._length = table, len(table)
+        made.dtype = table.dtype
+        return made
+
+    @cached_property
+    def ids(self) -> pl.Series:
+        """All ids by index."""
+        assert self.table is not None
+        return self.table.series()
+
+    @cached_property
+    def table(self) -> IdTable | None:
+        """The ids as plain arrays, None of a type that has no such table."""
+        return id_table(self.ids)
 
     @classmethod
     def of(cls, ids: pl.Series) -> Vocabulary:
@@ -42,15 +59,17 @@ class Vocabulary:
         return cls(ids.unique().sort().rename("id"))
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return self._length
 
     def encode(self, ids: Sequence[Any] | pl.Series, *, on_unknown: str = "error") -> NDArray[np.int32]:
         """int32, the index of each id. An unknown id is an `InputError`, or -1 with `on_unknown="ignore"`."""
         if on_unknown not in ON_UNKNOWN:
             raise InputError(f"on_unknown='{on_unknown}' is unknown; known: {', '.join(ON_UNKNOWN)}")
-        indices = self._indices(self._typed(ids, on_unknown))
-        unknown = np.flatnonzero(indices < 0)
-        if len(unknown) and on_unknown == "error":
+        indices = None if isinstance(ids, pl.Series) or self.table is None else self.table.find(ids)
+        if indices is None:
+            indices = self._joined(self._typed(ids, on_unknown))
+        if on_unknown == "error" and len(indices) and int(indices.min()) < 0:
+            unknown = np.flatnonzero(indices < 0)
             examples = ", ".join(repr(ids[int(i)]) for i in unknown[:3])
             raise InputError(
                 f"{len(unknown)} of {len(indices)} ids are unknown, such as {examples}; "
@@ -60,7 +79,10 @@ class Vocabulary:
 
     def decode(self, indices: IndexArray) -> list[Any]:
         """The ids of item or user indices, each in [0, len)."""
-        return list(self.ids.gather(np.asarray(indices, dtype=np.int64).tolist()).to_list())
+        places = np.asarray(indices, dtype=np.int64)
+        if self.table is not None:
+            return self.table.ids(places)
+        return list(self.ids.gather(places.tolist()).to_list())
 
     def parse(self, text: str) -> Any:
         """An id typed as text, in the vocabulary's own type: "12" is 12 where ids are integers."""
@@ -72,9 +94,9 @@ class Vocabulary:
         Ids of text are taken exactly; where none is equal, blanks around either do not count if only one id is left.
         """
         column = pl.Series("id", [str(text) for text in texts], dtype=pl.String)
-        dtype = self.ids.dtype
+        dtype = self.dtype
         if dtype == pl.String:
-            return self._but_for_blanks(column).to_list()
+            return self._but_for_blanks(column)
         if dtype.is_temporal():
             values = [_from_iso(text.strip(), dtype) for text in column.to_list()]
         else:
@@ -84,18 +106,21 @@ class Vocabulary:
             raise self._wrong_type(column[values.index(None)])
         return values
 
-    def _but_for_blanks(self, texts: pl.Series) -> pl.Series:
+    def _but_for_blanks(self, texts: pl.Series) -> list[Any]:
+        assert self.table is not None
+        found = self.table.find(texts.to_list())
+        # Text that is no id at all is looked for among all of them, but for blanks.
+        if found is not None and (len(found) == 0 or int(found.min()) >= 0):
+            return texts.to_list()
         exact, stripped = texts.is_in(self.ids.implode()), texts.str.strip_chars()
-        if exact.all():
-            return texts
         known = pl.DataFrame({"id": self.ids, "key": self.ids.str.strip_chars()}).unique("key", keep="none")
         asked = pl.DataFrame({"key": stripped})
         near = asked.join(known, on="key", how="left", maintain_order="left")["id"].fill_null(stripped)
-        return texts.zip_with(exact, near)
+        return texts.zip_with(exact, near).to_list()
 
     def _typed(self, ids: Sequence[Any] | pl.Series, on_unknown: str) -> pl.Series:
         """The ids as a series of the vocabulary's type; None for one that is not, where that is not an error."""
-        dtype = self.ids.dtype
+        dtype = self.dtype
         if isinstance(ids, pl.Series) and ids.dtype == dtype:
             return ids
         values = list(ids)
@@ -106,28 +131,13 @@ class Vocabulary:
         return pl.Series("id", values, dtype=dtype)
 
     def _wrong_type(self, value: Any) -> InputError:
-        like = f"; give ids as the log writes them, such as {self.ids[0]!r}" if len(self) else ""
-        return InputError(f"id {value!r} is not of type {self.ids.dtype}, which the log's ids have{like}")
+        like = f"; give ids as the log writes them, such as {self.decode(np.zeros(1, int))[0]!r}" if len(self) else ""
+        return InputError(f"id {value!r} is not of type {self.dtype}, which the log's ids have{like}")
 
-    def _indices(self, ids: pl.Series) -> NDArray[np.int32]:
-        if len(ids) * _FEW < len(self) and self._ordered:
-            return self._searched(ids)
+    def _joined(self, ids: pl.Series) -> NDArray[np.int32]:
         known = pl.DataFrame({"id": self.ids, "index": np.arange(len(self), dtype=np.int32)})
         found = pl.DataFrame({"id": ids}).join(known, on="id", how="left", maintain_order="left")
         return np.asarray(found["index"].fill_null(-1).to_numpy(), dtype=np.int32)
-
-    @cached_property
-    def _ordered(self) -> bool:
-        """Whether a few ids are found by halving, without looking at all."""
-        return (self.ids.dtype.is_integer() or self.ids.dtype == pl.String) and self.ids.is_sorted()
-
-    def _searched(self, ids: pl.Series) -> NDArray[np.int32]:
-        given = ids.drop_nulls()
-        places = np.minimum(self.ids.search_sorted(given).to_numpy(), len(self) - 1)
-        found = np.full(len(ids), -1, np.int32)
-        equal = (self.ids.gather(places) == given).to_numpy()
-        found[ids.is_not_null().to_numpy()] = np.where(equal, places, -1)
-        return found
 
 
 def _strict(values: list[Any], dtype: Any) -> pl.Series | None:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from beamwood.data.split import Split
+from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
 
@@ -29,12 +30,13 @@ def build_retriever(
     """
     dataset = split.dataset
     table = dataset.item_table
+    kept = None if table is None else table.filtered_by()
     return Retriever(
         searcher=searcher,
         items=dataset.items,
         users=dataset.users,
         histories=dataset.histories,
-        categories=None if table is None else table.category_labels,
+        columns=None if kept is None or not kept.columns else ItemColumns.of(kept),
         metadata={
             "method": method,
             "plan": config.model_dump(mode="json"),

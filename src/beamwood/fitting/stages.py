@@ -60,7 +60,7 @@ def two_stage(
         items=retriever.items,
         users=retriever.users,
         histories=retriever.histories,
-        categories=retriever.categories,
+        columns=retriever.columns,
         metadata={name: value for name, value in retriever.metadata.items() if name in ("data", "source", "split")}
         | {
             "method": "two_stage",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,28 @@ from numpy.typing import DTypeLike, NDArray
 
 from beamwood.errors import ArtefactError
 
-__all__ = ["check_floats", "check_integers", "linear_shapes", "shape_of"]
+__all__ = ["all_finite", "check_floats", "check_integers", "linear_shapes", "shape_of", "values_unread"]
 
 Arrays = Mapping[str, NDArray[Any]]
 Shapes = dict[str, tuple[int, ...]]
+
+# Whether values are taken at their word while a folder is opened: mapped pages are read when an answer needs them.
+_UNREAD: ContextVar[bool] = ContextVar("values unread", default=False)
+
+
+@contextmanager
+def values_unread() -> Iterator[None]:
+    """Within it, `all_finite` looks at nothing; shapes, types and what leads into other arrays are still checked."""
+    token = _UNREAD.set(True)
+    try:
+        yield
+    finally:
+        _UNREAD.reset(token)
+
+
+def all_finite(array: NDArray[Any]) -> bool:
+    """Is no value NaN or infinite?"""
+    return _UNREAD.get() or bool(np.isfinite(array).all())
 
 
 def shape_of(arrays: Arrays, name: str, axes: int) -> tuple[int, ...]:
@@ -38,7 +58,7 @@ def check_floats(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
             )
         # As float32, in which it is used.
         with np.errstate(over="ignore"):
-            finite = np.isfinite(array.astype(np.float32, copy=False)).all()
+            finite = _UNREAD.get() or all_finite(array.astype(np.float32, copy=False))
         if not finite:
             raise ArtefactError(f"the array '{name}' holds NaN or infinity")
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError
-from beamwood.kernels.arrays import check_integers
+from beamwood.kernels.arrays import all_finite, check_integers
 from beamwood.kernels.light import LightHead
 from beamwood.kernels.terms import Term, TermArrays
 from beamwood.tree.tree import Shape
@@ -92,7 +92,7 @@ class DinWeights:
                 raise ArtefactError(f"{name} is empty")
             if array.dtype != np.float32 or not array.flags.c_contiguous:
                 raise ArtefactError(f"{name} is {array.dtype}; expected contiguous float32")
-            if not np.isfinite(array).all():
+            if not all_finite(array):
                 raise ArtefactError(f"{name} holds NaN or infinity; the model was not saved from a sound training")
         for part in self.terms.values():
             part.term.check(part.arrays, len(self.nodes), self.history_length)

@@ -71,6 +71,7 @@ class DinSearch:
         self.by_path = by_path
         self._built = (threads, precision, level, by_path, table_nodes)
         self._core: Any = None
+        self._live: Live | None = None
         module = native()
         self.why_numpy = "the native core is not in use" if module is None else _without_native_form(weights)
         if not self.why_numpy:
@@ -228,6 +229,9 @@ class DinSearch:
         return np.ascontiguousarray(leaves, dtype=np.int32)
 
     def _checked_live(self, live: Live) -> Live:
+        # Most searches come with the same counts, those of the whole tree.
+        if live is self._live:
+            return live
         if len(live) != self.shape.depth + 1:
             raise InputError(
                 f"live has {len(live)} levels; a tree of depth {self.shape.depth} has {self.shape.depth + 1}"
@@ -236,7 +240,10 @@ class DinSearch:
             size = self.shape.level_size(level)
             if counts.shape != (size,) or counts.dtype != np.int32:
                 raise InputError(f"live[{level}] is {counts.dtype}{counts.shape}; expected int32({size},)")
-        return tuple(np.ascontiguousarray(counts) for counts in live)
+        checked = tuple(np.ascontiguousarray(counts) for counts in live)
+        if all(one is other for one, other in zip(checked, live, strict=True)):
+            self._live = live
+        return checked
 
     def _checked_excluded(self, excluded: Excluded, num_rows: int) -> Excluded:
         indptr = np.ascontiguousarray(excluded[0], dtype=np.int64)
@@ -250,8 +257,10 @@ class DinSearch:
             raise InputError(
                 f"excluded's indptr must hold {num_rows + 1} rising numbers from 0 to {len(leaves)}, one row a history"
             )
-        rows = np.repeat(np.arange(num_rows), np.diff(indptr))
-        if len(leaves) and (leaves.min() < 0 or (np.diff(rows * (self.shape.capacity + 1) + leaves) <= 0).any()):
+        keys = leaves
+        if num_rows > 1:
+            keys = np.repeat(np.arange(num_rows), np.diff(indptr)) * (self.shape.capacity + 1) + leaves
+        if len(leaves) and (leaves.min() < 0 or (keys[1:] <= keys[:-1]).any()):
             raise InputError("excluded must hold leaves of 0 or more, ascending and without repeats within a row")
         return indptr, leaves
 

@@ -214,15 +214,14 @@ class Blend:
         return config | {"fallback": fallback}, arrays
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> Self:
         stored = _Stored.model_validate(config)
+
+        def restored(part: StoredPart, prefix: str) -> Searcher:
+            return restore_searcher(part.kind, part.config, part_of(arrays, prefix), threads=threads)
+
         parts = [
-            Part(
-                restore_searcher(part.searcher.kind, part.searcher.config, part_of(arrays, str(number))),
-                part.weight,
-                part.link,
-                part.gate,
-            )
+            Part(restored(part.searcher, str(number)), part.weight, part.link, part.gate)
             for number, part in enumerate(stored.parts)
         ]
         fallback = stored.fallback
@@ -230,9 +229,7 @@ class Blend:
             parts,
             seen_weight=stored.seen_weight,
             num_candidates=stored.num_candidates,
-            fallback=None
-            if fallback is None
-            else restore_searcher(fallback.kind, fallback.config, part_of(arrays, "fallback")),
+            fallback=None if fallback is None else restored(fallback, "fallback"),
         )
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.artefact import read_artefact, write_artefact
+from beamwood.artefact import Artefact, read_artefact, write_artefact
+from beamwood.data.id_table import restore_ids
 from beamwood.data.vocabulary import Vocabulary
-from beamwood.errors import ArtefactError, UnknownSearcherError
-from beamwood.kernels.arrays import check_integers
+from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
+from beamwood.kernels.arrays import check_integers, values_unread
+from beamwood.retrieval.filters import Filters
+from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.load import files_of, restore_searcher, with_searchers
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.stored import restoring
@@ -21,7 +25,7 @@ from beamwood.types import ItemLists, Searcher
 
 __all__ = ["read_retriever", "write_retriever"]
 
-_OWN = {"kind", "searcher", "searcher_config", "format", "format_version", "files", "checksum"}
+_OWN = {"columns", "kind", "searcher", "searcher_config", "format", "format_version", "files", "checksum"}
 _WRITTEN = {"beamwood", "libraries", "created"}
 
 
@@ -30,42 +34,59 @@ def write_retriever(
 ) -> None:
     """Write the artefact, whole or not at all; an artefact already there needs `overwrite`."""
     config, arrays = searcher.export()
-    items = {"id": names.items.ids} | ({} if names.categories is None else {"category": names.categories})
-    tables = {"items": pl.DataFrame(items)}
-    files = {"weights": arrays}
-    if names.users is not None and names.histories is not None:
-        tables["users"] = pl.DataFrame({"id": names.users.ids})
+    kept, columns = names.filters.columns.export()
+    files: dict[str, dict[str, NDArray[Any]]] = {"weights": arrays}
+    tables: dict[str, pl.DataFrame] = {}
+    known = {"items": names.items} | ({} if names.users is None else {"users": names.users})
+    for name, vocabulary in known.items():
+        if vocabulary.table is None:
+            tables[name] = pl.DataFrame({"id": vocabulary.ids})
+        else:
+            files[name] = vocabulary.table.arrays()
+    if columns:
+        files["columns"] = columns
+    if names.histories is not None:
         files["histories"] = {"indptr": names.histories.indptr, "items": names.histories.items}
-    manifest = {"kind": "retriever", "searcher": searcher.kind, "searcher_config": config} | dict(metadata)
-    write_artefact(path, manifest=manifest, arrays=files, tables=tables, overwrite=overwrite)
+    manifest = {"kind": "retriever", "searcher": searcher.kind, "searcher_config": config, "columns": kept}
+    write_artefact(path, manifest=manifest | dict(metadata), arrays=files, tables=tables, overwrite=overwrite)
 
 
 def read_retriever(
-    path: str | os.PathLike[str], searchers: Mapping[str, type[Any]]
+    path: str | os.PathLike[str], searchers: Mapping[str, type[Any]], *, threads: int = 1, verify: bool = False
 ) -> tuple[Searcher, Names, dict[str, Any]]:
     """What a folder holds; see `Retriever.load`. Errors: `ArtefactError` naming the file."""
-    artefact = read_artefact(path, kind="retriever")
+    if type(threads) is not int or threads < 1:
+        raise InputError(f"threads={threads!r} is no whole number of 1 or more")
+    artefact = read_artefact(path, kind="retriever", verify=verify)
+    with nullcontext() if verify else values_unread():
+        return _opened(artefact, searchers, threads=threads, verify=verify)
+
+
+def _opened(
+    artefact: Artefact, searchers: Mapping[str, type[Any]], *, threads: int, verify: bool
+) -> tuple[Searcher, Names, dict[str, Any]]:
     manifest, folder = artefact.manifest, artefact.path
-    weights, items = artefact.arrays("weights"), artefact.table("items")
+    weights = artefact.arrays("weights")
     what = "the searcher (manifest.json, weights.safetensors)"
     try:
         with restoring(folder, what), with_searchers(searchers):
-            searcher = restore_searcher(manifest["searcher"], manifest["searcher_config"], weights)
+            searcher = restore_searcher(manifest["searcher"], manifest["searcher_config"], weights, threads=threads)
     except UnknownSearcherError as error:
         raise ArtefactError(f"{folder}: {what}: {error}; {_fix(manifest)}") from error
-    with restoring(folder, "items.parquet"):
-        vocabulary, categories = _ids(items), _categories(items)
-        if len(vocabulary) != searcher.num_items:
-            raise ArtefactError(f"it has {len(vocabulary)} items, the searcher {searcher.num_items}")
+    items = _ids(artefact, "items", verify=verify)
+    with restoring(folder, "items"):
+        if len(items) != searcher.num_items:
+            raise ArtefactError(f"it has {len(items)} items, the searcher {searcher.num_items}")
+    stored = artefact.arrays("columns") if "columns" in artefact.names("arrays") else {}
+    with restoring(folder, "the item columns (manifest.json, columns.safetensors)"):
+        columns = ItemColumns.restore(len(items), manifest["columns"], stored, verify=verify)
     users, histories = None, None
-    if "users" in artefact.names("table"):
-        table, stored = artefact.table("users"), artefact.arrays("histories")
-        with restoring(folder, "users.parquet"):
-            users = _ids(table)
+    if "histories" in artefact.names("arrays"):
+        users, own = _ids(artefact, "users", verify=verify), artefact.arrays("histories")
         with restoring(folder, "histories.safetensors"):
-            histories = _histories(stored, len(users), len(vocabulary))
+            histories = _histories(own, len(users), len(items), verify=verify)
     metadata = {name: value for name, value in manifest.items() if name not in _OWN | _WRITTEN}
-    return searcher, Names(vocabulary, users, histories, categories), metadata
+    return searcher, Names(items, Filters(items, columns), users, histories), metadata
 
 
 def _fix(manifest: Mapping[str, Any]) -> str:
@@ -79,31 +100,42 @@ def _fix(manifest: Mapping[str, Any]) -> str:
     )
 
 
-def _ids(table: pl.DataFrame) -> Vocabulary:
-    """The stored ids, of a type that ids may have."""
-    ids = table["id"]
-    plain = ids.dtype.is_numeric() or ids.dtype.is_temporal()
-    if not plain and ids.dtype not in (pl.String, pl.Binary, pl.Categorical, pl.Enum):
+def _ids(artefact: Artefact, name: str, *, verify: bool) -> Vocabulary:
+    """The stored ids: mapped arrays of integers or text, a table of any other type that ids may have."""
+    if name in artefact.names("arrays"):
+        arrays = artefact.arrays(name)
+        with restoring(artefact.path, f"{name}.safetensors"):
+            table = restore_ids(arrays)
+            if verify:
+                table.check()
+            return Vocabulary.stored(table)
+    ids = artefact.table(name)
+    with restoring(artefact.path, f"{name}.parquet"):
+        return _of_table(ids["id"])
+
+
+def _of_table(ids: pl.Series) -> Vocabulary:
+    if not (ids.dtype.is_numeric() or ids.dtype.is_temporal()) and ids.dtype not in (
+        pl.String,
+        pl.Binary,
+        pl.Categorical,
+        pl.Enum,
+    ):
         raise ArtefactError(f"its ids are of type {ids.dtype}")
     if ids.dtype.is_float() and not ids.is_finite().all():
         raise ArtefactError("its ids hold NaN or infinity")
     return Vocabulary(ids)
 
 
-def _categories(items: pl.DataFrame) -> pl.Series | None:
-    """The stored categories, which have to be text at least when they are asked for, or None where there are none."""
-    if "category" not in items.columns:
-        return None
-    items["category"].cast(pl.String)
-    return items["category"]
-
-
-def _histories(arrays: Mapping[str, NDArray[Any]], num_users: int, num_items: int) -> ItemLists:
+def _histories(arrays: Mapping[str, NDArray[Any]], num_users: int, num_items: int, *, verify: bool) -> ItemLists:
     """The stored histories, one a user, of known items."""
     check_integers(arrays, {"indptr": (np.int64,), "items": (np.int32,)})
-    histories = ItemLists(arrays["indptr"], arrays["items"])
-    if len(histories) != num_users:
-        raise ArtefactError(f"{len(histories)} histories for {num_users} users")
+    indptr, items = arrays["indptr"], arrays["items"]
+    if len(indptr) != num_users + 1:
+        raise ArtefactError(f"{len(indptr) - 1} histories for {num_users} users")
+    if not verify:
+        return ItemLists.unchecked(indptr, items)
+    histories = ItemLists(indptr, items)
     if len(histories.items) and int(histories.items.max()) >= num_items:
         raise ArtefactError(f"a history holds item index {int(histories.items.max())} of {num_items} items")
     return histories

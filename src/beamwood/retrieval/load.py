@@ -49,7 +49,7 @@ def files_of(metadata: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return files
 
 
-def restore_searcher(kind: Any, config: Any, arrays: dict[str, NDArray[Any]]) -> Searcher:
+def restore_searcher(kind: Any, config: Any, arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> Searcher:
     """The searcher of a kind from what its `export` gave.
 
     Errors: an unknown kind, a configuration or arrays that do not fit: `ValueError`, `KeyError` and the like, of which
@@ -61,8 +61,8 @@ def restore_searcher(kind: Any, config: Any, arrays: dict[str, NDArray[Any]]) ->
     if not isinstance(config, dict):
         raise ArtefactError(f"the configuration of the searcher is {config!r}, no table of keys")
     if kind in own:
-        theirs: Searcher = own[kind].restore(config, arrays)
+        theirs: Searcher = own[kind].restore(config, arrays, threads=threads)
         return theirs
     module, name = SEARCHERS[kind]
-    searcher: Searcher = getattr(import_module(module), name).restore(config, arrays)
+    searcher: Searcher = getattr(import_module(module), name).restore(config, arrays, threads=threads)
     return searcher

@@ -149,7 +149,7 @@ class NeighbourSearcher:
         return config, matrix | {"popularity": self.popularity}
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> Self:  # noqa: ARG003
         settings = _Stored.model_validate(config)
         (size,) = shape_of(arrays, "popularity", 1)
         check_floats(arrays, {"popularity": (size,), "data": arrays["indices"].shape})

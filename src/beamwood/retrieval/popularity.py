@@ -45,7 +45,7 @@ class PopularitySearcher:
         return {}, {"counts": self.counts}
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> Self:  # noqa: ARG003
         StoredConfig.model_validate(config)
         check_floats(arrays, {"counts": shape_of(arrays, "counts", 1)})
         return cls(arrays["counts"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -78,7 +79,12 @@ class UserVectors:
         if users.size and (users.max() >= len(self.users) or users.min() < -1):
             raise InputError(f"users holds an index outside -1..{len(self.users) - 1}")
         known = self.users[np.maximum(users, 0)]
-        return np.where((users < 0)[:, None], self.users.mean(axis=0, keepdims=True), known)
+        return np.where((users < 0)[:, None], self._mean, known) if (users < 0).any() else known
+
+    @cached_property
+    def _mean(self) -> NDArray[np.float32]:
+        mean: NDArray[np.float32] = self.users.mean(axis=0, keepdims=True)
+        return mean
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         return {}, {"users": self.users}

@@ -74,7 +74,7 @@ class RankingSearcher:
         return self.scorer.export()
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> Self:  # noqa: ARG003
         return cls(restore_scorer(config, arrays))
 
 

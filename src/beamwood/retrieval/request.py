@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError, nearest
 from beamwood.types import BoolArray, ItemLists
 
-__all__ = ["Allowed", "Ids", "Recommendations", "Request", "Seen"]
+__all__ = ["Allowed", "Ids", "Recommendations", "Request", "Seen", "listed", "truth_values"]
 
 Ids = Sequence[Any] | NDArray[Any] | pl.Series
 Allowed = BoolArray | Ids | Mapping[str, Any]
@@ -25,8 +25,9 @@ class Request:
     """The k best items for each history (item ids, oldest first) or each known user: one of the two.
 
     Ids come as lists, arrays or series. `allowed`: item ids, {"category": name or names}, or N truth values by item
-    index; the filter acts inside the search. `context`: by column a value a row, where the retriever looks at it; what
-    is left out counts as missing. `seen`: "remove" leaves the history's own items out, "keep" may answer with them.
+    index; `where`: conditions on the item columns that the fit kept, such as {"price": {"lte": 20}}; both act inside
+    the search. `context`: by column a value a row, where the retriever looks at it; what is left out counts as missing.
+    `seen`: "remove" leaves the history's own items out, "keep" may answer with them.
     `on_unknown`: "error" refuses unknown ids, "ignore" drops unknown items and answers unknown users as if they had no
     history. What does not fit the retriever, `Retriever.answer` refuses.
     """
@@ -38,6 +39,7 @@ class Request:
     context: Mapping[str, Sequence[Any]] | None = None
     seen: Seen = "remove"
     on_unknown: str = "error"
+    where: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if (self.histories is None) == (self.users is None):
@@ -72,3 +74,20 @@ class Recommendations:
             },
             strict=False,
         )
+
+
+def listed(name: str, values: Any) -> list[Any]:
+    """The values of a list, an array or a series. Errors: a single value, or text, in its place."""
+    if not isinstance(values, str | bytes):
+        try:
+            return list(values)
+        except TypeError:
+            pass
+    raise InputError(f"{name}={values!r} is no list; write [{values!r}]")
+
+
+def truth_values(values: NDArray[Any] | list[Any]) -> BoolArray | None:
+    """Values that are truth values throughout as an array, None where any is an id."""
+    if isinstance(values, np.ndarray):
+        return values if values.dtype == np.bool_ else None
+    return np.array(values, np.bool_) if values and all(isinstance(v, bool | np.bool_) for v in values) else None

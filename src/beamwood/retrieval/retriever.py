@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError
+from beamwood.retrieval.filters import Filters
 from beamwood.retrieval.folder import read_retriever, write_retriever
+from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.request import Allowed, Ids, Recommendations, Request, Seen
 from beamwood.retrieval.resolve import Names, rows_of_ids
 from beamwood.types import ItemLists, Query, Searcher
@@ -26,16 +28,16 @@ __all__ = ["Retriever"]
 class Retriever:
     """Recommends items by id.
 
-    `items` numbers the catalogue, `categories` gives each item's categories joined with "|" (or None). `users` and
-    `histories` are what is known of users, so that they can be asked for by id. `metadata` is JSON-able: method,
-    configuration, data fingerprint, split, metrics.
+    `items` numbers the catalogue, `columns` are those of items that filters may ask for. `users` and `histories` are
+    what is known of users, so that they can be asked for by id. `metadata` is JSON-able: method, configuration, data
+    fingerprint, split, metrics.
     """
 
     searcher: Searcher
     items: Vocabulary
     users: Vocabulary | None = None
     histories: ItemLists | None = None
-    categories: pl.Series | None = None
+    columns: ItemColumns | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -44,12 +46,15 @@ class Retriever:
                 f"the vocabulary has {len(self.items)} items, the searcher {self.searcher.num_items}; "
                 "they come from different trainings"
             )
+        if self.columns is not None and self.columns.num_items != len(self.items):
+            raise InputError(f"the columns are of {self.columns.num_items} items, the vocabulary of {len(self.items)}")
         if (self.users is None) != (self.histories is None):
             raise InputError("give users and histories together, or neither")
 
-    @property
+    @cached_property
     def _names(self) -> Names:
-        return Names(self.items, self.users, self.histories, self.categories)
+        columns = ItemColumns(len(self.items)) if self.columns is None else self.columns
+        return Names(self.items, Filters(self.items, columns), self.users, self.histories)
 
     def recommend(
         self,
@@ -61,9 +66,10 @@ class Retriever:
         allowed: Allowed | None = None,
         on_unknown: str = "error",
         context: Mapping[str, Sequence[Any]] | None = None,
+        where: Mapping[str, Any] | None = None,
     ) -> Recommendations:
         """`answer` of a `Request` of these."""
-        return self.answer(Request(histories, k, users, allowed, context, seen, on_unknown))
+        return self.answer(Request(histories, k, users, allowed, context, seen, on_unknown, where))
 
     def answer(self, request: Request) -> Recommendations:
         """The k best items of each row of the request, best first.
@@ -75,9 +81,11 @@ class Retriever:
         hits = self.searcher.search(query, k, options)
         if np.isposinf(hits.scores).any():
             raise ArtefactError("a score is infinite, so the stored weights are too large; fit and save it again")
-        counts = np.count_nonzero(hits.items >= 0, axis=1)
-        flat = hits.items[hits.items >= 0]
-        ids = list(self.items.decode(flat))
+        found = hits.items >= 0
+        if len(found) == 1:
+            return Recommendations([self.items.decode(hits.items[found])], [hits.scores[found].astype(float).tolist()])
+        counts = np.count_nonzero(found, axis=1)
+        ids = self.items.decode(hits.items[found])
         stops = np.cumsum(counts)
         rows = [ids[stop - count : stop] for stop, count in zip(stops, counts, strict=True)]
         scores = [row[:count].astype(float).tolist() for row, count in zip(hits.scores, counts, strict=True)]
@@ -103,11 +111,18 @@ class Retriever:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], *, searchers: Mapping[str, type[Any]] = MappingProxyType({})
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        searchers: Mapping[str, type[Any]] = MappingProxyType({}),
+        threads: int = 1,
+        verify: bool = False,
     ) -> Retriever:
         """Open a saved retriever; needs no training data and no torch. Errors: `ArtefactError` naming the file.
 
+        The weights are mapped, not read: processes on one folder share them. `verify` reads all of it: checksums, and
+        whether every number is sound. `threads`: how many rows are searched at once, of all callers together.
         `searchers`: by kind the classes that only the method's own file defines.
         """
-        searcher, names, metadata = read_retriever(path, searchers)
-        return cls(searcher, names.items, names.users, names.histories, names.categories, metadata)
+        searcher, names, metadata = read_retriever(path, searchers, threads=threads, verify=verify)
+        return cls(searcher, names.items, names.users, names.histories, names.filters.columns, metadata)

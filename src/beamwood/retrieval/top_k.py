@@ -17,6 +17,7 @@ __all__ = ["check_histories", "check_search", "join_hits", "mask_scores", "sort_
 
 # Copies of this many cells are held at a time (16 MiB): a larger block gains no speed.
 _BLOCK_CELLS = 2**22
+_NOT_A_NUMBER = "a score is NaN; items can only be ordered by numbers"
 
 
 def check_search(
@@ -92,6 +93,8 @@ def sort_candidates(items_BM: IndexArray, scores_BM: FloatArray, k: int) -> Hits
     `items_BM` int[B, M], -1 for no candidate, no item twice in a row; `scores_BM` float[B, M], -inf likewise.
     """
     check_search(len(items_BM), 0, k)
+    if len(items_BM) == 1:
+        return _sorted_row(np.asarray(items_BM[0], np.int32), np.asarray(scores_BM[0], np.float32), k)
     # With the candidates in ascending order, the first of equal columns is the lowest item.
     order = np.argsort(items_BM, axis=1, kind="stable")
     items = np.take_along_axis(np.asarray(items_BM), order, axis=1).astype(np.int32)
@@ -103,10 +106,25 @@ def sort_candidates(items_BM: IndexArray, scores_BM: FloatArray, k: int) -> Hits
     return Hits(np.where(found, chosen, np.int32(-1)), hits.scores, hits.scored)
 
 
+def _sorted_row(items_M: NDArray[np.int32], scores_M: NDArray[np.float32], k: int) -> Hits:
+    """`sort_candidates` of a single row, as most requests have."""
+    # + 0.0 turns -0.0 into 0.0, as in `top_k`.
+    scores_M = scores_M + np.float32(0.0)
+    present = (items_M >= 0) & (scores_M != -np.inf)
+    if not present.all():
+        items_M, scores_M = items_M[present], scores_M[present]
+    if np.isnan(scores_M).any():
+        raise InputError(_NOT_A_NUMBER)
+    order = np.lexsort((items_M, -scores_M))[:k]
+    hits = Hits(np.full((1, k), -1, np.int32), np.full((1, k), -np.inf, np.float32), np.array([len(items_M)], np.int64))
+    hits.items[0, : len(order)], hits.scores[0, : len(order)] = items_M[order], scores_M[order]
+    return hits
+
+
 def _best_of(scores_BM: NDArray[np.float32], k: int) -> Hits:
     """The k best columns of each row, ties by column: a partition finds the k-th score, one pass its ties."""
     if np.isnan(scores_BM).any():
-        raise InputError("a score is NaN; items can only be ordered by numbers")
+        raise InputError(_NOT_A_NUMBER)
     num_rows, width = scores_BM.shape
     is_candidate = scores_BM != -np.inf
     hits = Hits(

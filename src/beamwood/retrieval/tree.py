@@ -22,7 +22,6 @@ from beamwood.kernels.search import DinSearch
 from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
 from beamwood.retrieval.candidates import Candidates, shown
-from beamwood.retrieval.prepared import PreparedFilters
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search, sort_candidates
 from beamwood.retrieval.ways import StoredWay, Ways, narrower_beams
@@ -85,7 +84,6 @@ class TreeSearcher:
         self.weights, self.tree, self.beam_width = weights, tree, beam_width
         self.link, self.ways = link, ways or narrower_beams(beam_width)
         self._search = DinSearch(weights, tree.shape, threads=threads, by_path=link.along_path)
-        self._filters = PreparedFilters(tree)
         self._come_again = any(part.term.seen_again(part.arrays) for part in weights.terms.values())
 
     @property
@@ -112,7 +110,7 @@ class TreeSearcher:
     def searched(self, query: Query, k: int, options: SearchOptions, way: Way) -> Hits:
         """`search` by a way, which must be wide enough for k results."""
         hits = self._found(query, k, options, way)
-        if not self._come_again or way.kind != "beam" or self._scores_all(options.allowed, way):
+        if not self._come_again or way.kind != "beam" or self._scores_all(options, way):
             return hits
         return self._with_history(hits, query, k, options)
 
@@ -122,9 +120,9 @@ class TreeSearcher:
 
     def _found(self, query: Query, k: int, options: SearchOptions, way: Way) -> Hits:
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
-        if self._scores_all(options.allowed, way):
+        if self._scores_all(options, way):
             return self.exact(query, k, options)
-        leaves, live, excluded = self._leaves(query), self._filters.live(options.allowed), self._excluded(options)
+        leaves, live, excluded = self._leaves(query), self._live(options), self._excluded(options)
         if way.kind == "beam":
             found = self._search.beam(leaves, beam_width=way.beam_width, k=k, live=live, excluded=excluded)
         else:
@@ -146,9 +144,7 @@ class TreeSearcher:
     def exact(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best of all allowed items by brute force over the leaves: what the beam approximates."""
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
-        found = self._search.exact(
-            self._leaves(query), k=k, live=self._filters.live(options.allowed), excluded=self._excluded(options)
-        )
+        found = self._search.exact(self._leaves(query), k=k, live=self._live(options), excluded=self._excluded(options))
         return self._hits(found, k)
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
@@ -194,11 +190,23 @@ class TreeSearcher:
             raise InputError(f"a history holds item index {int(histories.items.max())} of {self.num_items} items")
         return self.tree.leaves_of(histories.padded(self.weights.history_length))
 
+    def _live(self, options: SearchOptions) -> tuple[NDArray[np.int32], ...]:
+        return self.tree.live_counts if options.allowed is None else options.of_filter(self, self._live_below)
+
+    def _live_below(self, allowed: BoolArray) -> tuple[NDArray[np.int32], ...]:
+        mask = np.zeros(self.tree.shape.capacity, bool)
+        mask[self.tree.leaf_of_item[allowed]] = True
+        return self.tree.counts_below(mask)
+
     def _excluded(self, options: SearchOptions) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
         """Each row's leaves to leave out, sorted, distinct, and only those that are live at all."""
         if options.excluded is None:
             return None
         distinct = options.excluded.distinct()
+        if len(distinct) == 1:
+            items = distinct.items
+            shown = items if options.allowed is None else items[options.allowed[items]]
+            return np.array([0, len(shown)], np.int64), np.sort(self.tree.leaf_of_item[shown])
         rows, items = distinct.rows, distinct.items
         if options.allowed is not None:
             rows, items = rows[options.allowed[items]], items[options.allowed[items]]
@@ -212,9 +220,9 @@ class TreeSearcher:
             return Way("beam", max(k, options.beam_width))
         return self.ways.of(options.effort).wide_enough(k)
 
-    def _scores_all(self, allowed: BoolArray | None, way: Way) -> bool:
+    def _scores_all(self, options: SearchOptions, way: Way) -> bool:
         most = _EXACT_FACTOR * (way.judged or way.beam_width)
-        return allowed is not None and bool(np.count_nonzero(allowed) <= most)
+        return options.allowed is not None and options.of_filter(_count, _count) <= most
 
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of the history's items that may be shown and are not among them."""
@@ -237,6 +245,10 @@ class TreeSearcher:
         items = np.where(found.leaves >= 0, self.tree.item_of_leaf[found.leaves], np.int32(-1))
         hits = sort_candidates(items, found.scores, k)
         return Hits(hits.items, hits.scores, found.scored)
+
+
+def _count(allowed: BoolArray) -> int:
+    return int(np.count_nonzero(allowed))
 
 
 def searcher_with(*terms: Term) -> type[TreeSearcher]:

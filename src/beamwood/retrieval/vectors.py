@@ -90,7 +90,7 @@ class VectorSearcher:
         return stored, {"vectors": self.vectors} | prefixed("query", own) | prefixed("index", index_arrays)
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> VectorSearcher:
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> VectorSearcher:  # noqa: ARG003
         stored = _Stored.model_validate(config)
         check_floats(arrays, {"vectors": shape_of(arrays, "vectors", 2)})
         # As it is used, so that what is shared stays one array.

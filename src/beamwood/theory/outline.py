@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from beamwood.data.labels import SEPARATOR
 from beamwood.tree import Tree
 from beamwood.types import IndexArray
 
@@ -64,7 +63,7 @@ def outline(
 ) -> list[Node]:
     """The root and as many whole levels below it as have `most` nodes in all, nodes without an item left out.
 
-    `names` (texts) and `counts_N` of the N items, `categories` joined with "|" or None; `label_items` int[P], and
+    `names` (texts) and `counts_N` of the N items, `categories` lists of text or None; `label_items` int[P], and
     `lost_on` int[P], the level on which each is lost, 0 where it is found.
     """
     sizes = [int(np.count_nonzero(live)) for live in tree.live_counts]
@@ -124,8 +123,7 @@ def _frequent(node_N: IndexArray, categories: pl.Series | None) -> dict[int, lis
     """The most frequent categories below each node with their counts; of equal ones the first by name."""
     if categories is None:
         return {}
-    pairs = pl.DataFrame({"node": node_N, "category": categories}).drop_nulls()
-    pairs = pairs.with_columns(pl.col("category").str.split(SEPARATOR)).explode("category")
+    pairs = pl.DataFrame({"node": node_N, "category": categories}).explode("category").drop_nulls()
     counted = pairs.filter(pl.col("category") != "").group_by("node", "category").len()
     counted = counted.sort(["node", "len", "category"], descending=[False, True, False])
     most = counted.group_by("node", maintain_order=True).head(_CATEGORIES)

@@ -5,6 +5,10 @@ Shape legend: B rows, N items, D width, k results.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +20,7 @@ from beamwood.extras import asking_for
 from beamwood.kernels.arrays import check_integers
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_search, sort_candidates
+from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates
 from beamwood.types import FloatArray, Hits, SearchOptions, among
 
 __all__ = ["HnswIndex"]
@@ -25,6 +29,7 @@ __all__ = ["HnswIndex"]
 _LINKS, _SEARCH = 32, 128
 # A filter that leaves less than this share of the items is answered exactly.
 _SELECTIVE = 0.2
+_COUNTING = threading.Lock()
 
 
 class _Stored(StoredConfig):
@@ -42,30 +47,42 @@ class HnswIndex:
     def __init__(self, vectors_ND: FloatArray) -> None:
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
         self._index = _empty(self.vectors.shape[1])
-        self._index.add(self.vectors)
+        with _one_thread():
+            self._index.add(self.vectors)
 
     def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """The k best found for each row, in the order of `top_k`; `scored` says how many candidates were looked at."""
+        """The k best found for each row, in the order of `top_k`; `scored` counts the products that were computed."""
         num_items, excluded, allowed = len(self.vectors), options.excluded, options.allowed
         check_search(len(queries_BD), num_items, k, excluded=excluded, allowed=allowed)
         if len(queries_BD) == 0 or (allowed is not None and allowed.mean() < _SELECTIVE):
             return best_products(queries_BD, self.vectors, k, excluded=excluded, allowed=allowed)
-        more = 0 if excluded is None else int(excluded.lengths.max(initial=0))
-        fetched = min(num_items, 2 * k + more if allowed is None else 4 * k + more)
-        self._index.hnsw.efSearch = max(_SEARCH, fetched)
-        scores, items = self._index.search(np.ascontiguousarray(queries_BD, np.float32), fetched)
+        queries = np.ascontiguousarray(queries_BD, np.float32)
+        parts = [self._row(queries[row : row + 1], k, options.take(np.array([row]))) for row in range(len(queries))]
+        return join_hits(parts, k)
+
+    def _row(self, query_1D: FloatArray, k: int, options: SearchOptions) -> Hits:
+        """One row's answer: how deep it is searched depends on what it leaves out itself, on no other row."""
+        # The library's types know neither its parameters of search nor its statistics.
+        faiss: Any = import_module("faiss")
+        excluded, allowed = options.excluded, options.allowed
+        more = 0 if excluded is None else len(excluded.items)
+        fetched = min(len(self.vectors), 2 * k + more if allowed is None else 4 * k + more)
+        depth = faiss.SearchParametersHNSW(efSearch=max(_SEARCH, fetched))
+        # The library counts the products of all threads together.
+        with _COUNTING:
+            before = faiss.cvar.hnsw_stats.ndis
+            scores, items = self._index.search(query_1D, fetched, params=depth)
+            computed = int(faiss.cvar.hnsw_stats.ndis - before)
         keep = items >= 0
         if allowed is not None:
             keep &= allowed[np.maximum(items, 0)]
         if excluded is not None:
             keep &= ~among(items, excluded)
         hits = sort_candidates(np.where(keep, items, -1), np.where(keep, scores, -np.inf), k)
-        short = np.flatnonzero((hits.items < 0).any(axis=1))
-        if len(short):
-            banned = options.take(short).excluded
-            exact = best_products(queries_BD[short], self.vectors, k, excluded=banned, allowed=allowed)
-            hits.items[short], hits.scores[short] = exact.items, exact.scores
-        return Hits(hits.items, hits.scores, np.full(len(items), fetched, np.int64))
+        if (hits.items < 0).any():
+            hits = best_products(query_1D, self.vectors, k, excluded=excluded, allowed=allowed)
+            computed += int(hits.scored[0])
+        return Hits(hits.items, hits.scores, np.array([computed], np.int64))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """The graph: each item's level, and the neighbours of all levels one after the other."""
@@ -95,6 +112,19 @@ class HnswIndex:
         graph.entry_point, graph.max_level = entry_point, int(levels.max()) - 1
         index.ntotal = len(vectors_ND)
         return restored
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Within it the graph grows in the order of the items: by several threads no two would be equal."""
+    import faiss
+
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(threads)
 
 
 def _empty(width: int) -> Any:

@@ -1,0 +1,87 @@
+"""Arrays of a safetensors file as a view of its pages, which all processes that map the file share."""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["array_shapes", "map_arrays"]
+
+_TYPES = {
+    "BOOL": np.bool_,
+    "U8": np.uint8,
+    "I8": np.int8,
+    "U16": np.uint16,
+    "I16": np.int16,
+    "F16": np.float16,
+    "U32": np.uint32,
+    "I32": np.int32,
+    "F32": np.float32,
+    "U64": np.uint64,
+    "I64": np.int64,
+    "F64": np.float64,
+}
+# The largest header that is read: that of the format's own library.
+_MOST_HEADER = 100_000_000
+
+
+def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays by name. A page is read when it is looked at; what is written to one stays in this process.
+
+    Errors: `ValueError` on a file that is no safetensors, or whose arrays do not lie in it one behind the other.
+    """
+    with path.open("rb") as file:
+        length = path.stat().st_size
+        entries, start = _header(file.read(8), file, length)
+        # The file may be replaced meanwhile: the pages stay those of what was opened.
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, (dtype, shape, offset) in entries.items():
+        count = math.prod(shape)
+        array = np.frombuffer(pages, dtype, count, start + offset) if count else np.empty(0, dtype)
+        arrays[name] = array.reshape(shape)
+    return arrays
+
+
+def array_shapes(path: Path) -> dict[str, list[int]]:
+    """The shape of each array, by the header alone. Errors: as `map_arrays`."""
+    with path.open("rb") as file:
+        entries, _ = _header(file.read(8), file, path.stat().st_size)
+    return {name: list(shape) for name, (_, shape, _) in entries.items()}
+
+
+def _header(first: bytes, file: Any, length: int) -> tuple[dict[str, tuple[Any, tuple[int, ...], int]], int]:
+    """By name the type, the shape and the offset of each array; where the first begins."""
+    size = int.from_bytes(first, "little")
+    if len(first) < 8 or not 2 <= size <= min(_MOST_HEADER, length - 8):
+        raise ValueError("its header does not lie in it")
+    try:
+        header = json.loads(file.read(size))
+        listed = {name: about for name, about in header.items() if name != "__metadata__"}
+        found = {name: _entry(about) for name, about in listed.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"its header is not that of a safetensors file: {error}") from None
+    stop = 0
+    for (dtype, shape, offset), end in sorted(found.values(), key=lambda entry: (entry[0][2], entry[1])):
+        if offset != stop or end - offset != math.prod(shape) * np.dtype(dtype).itemsize:
+            raise ValueError("its arrays do not lie one behind the other")
+        stop = end
+    if 8 + size + stop != length:
+        raise ValueError(f"its arrays end at byte {8 + size + stop} of {length}")
+    return {name: entry for name, (entry, _) in found.items()}, 8 + size
+
+
+def _entry(about: dict[str, Any]) -> tuple[tuple[Any, tuple[int, ...], int], int]:
+    """Type, shape and offset of one array; where it ends."""
+    if about["dtype"] not in _TYPES:
+        raise ValueError(f"it holds a type of number that numpy lacks: {about['dtype']}")
+    shape, (start, end) = tuple(about["shape"]), about["data_offsets"]
+    if any(type(number) is not int or number < 0 for number in (*shape, start, end)):
+        raise ValueError("a shape or an offset is no number of 0 or more")
+    return (_TYPES[about["dtype"]], shape, start), end

@@ -1,0 +1,234 @@
+"""Ids as plain arrays that may lie in a mapped file: numbers are found by halving, text by a hash.
+
+Shape legend: N ids, T bytes of text, S buckets, a power of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar
+from zlib import crc32
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.types import IndexArray
+
+__all__ = ["IdTable", "NumberIds", "TextIds", "id_table", "restore_ids"]
+
+Arrays = dict[str, NDArray[Any]]
+
+# Texts that were asked for lately are kept as they are, below 8 MiB of them.
+_AT_HAND = 2**16
+
+
+class NumberIds:
+    """Distinct integers `values` [N]; `order` int64[N] sorts them, None where they ascend."""
+
+    kind: ClassVar[str] = "numbers"
+
+    def __init__(self, values: NDArray[Any], order: NDArray[np.int64] | None = None) -> None:
+        self.values, self.order = values, order
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> NumberIds:
+        """The table of integers in any order."""
+        ascending = len(values) < 2 or bool((values[1:] > values[:-1]).all())
+        return cls(values, None if ascending else np.argsort(values, kind="stable"))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def find(self, ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int32] | None:
+        """int32, the index of each, -1 for an unknown one; None where they are not plainly integers of this type."""
+        if not isinstance(ids, np.ndarray):
+            for kind in set(map(type, ids)):
+                if kind is not int and not issubclass(kind, np.integer):
+                    return None
+        asked = np.asarray(ids)
+        if asked.ndim != 1:
+            return None
+        if len(asked) == 0:
+            return np.empty(0, np.int32)
+        if asked.dtype.kind not in "iu":
+            return None
+        own = self.values.dtype
+        if asked.dtype != own:
+            bounds = np.iinfo(own)
+            if int(asked.min()) < bounds.min or int(asked.max()) > bounds.max:
+                return None
+            # Of another type the whole table would be converted.
+            asked = asked.astype(own)
+        places = np.minimum(np.searchsorted(self.values, asked, sorter=self.order), len(self.values) - 1)
+        places = places if self.order is None else self.order[places]
+        return np.where(self.values[places] == asked, places, -1).astype(np.int32)
+
+    def ids(self, indices: IndexArray) -> list[Any]:
+        """The ids of indices in 0..N-1."""
+        listed: list[Any] = self.values[indices].tolist()
+        return listed
+
+    @property
+    def dtype(self) -> Any:
+        """The type of a series of them."""
+        return pl.Series(self.values[:0]).dtype
+
+    def series(self) -> pl.Series:
+        """All ids."""
+        return pl.Series("id", self.values)
+
+    def arrays(self) -> Arrays:
+        """What `restore_ids` takes."""
+        return {"values": self.values} | ({} if self.order is None else {"order": self.order})
+
+    def check(self) -> None:
+        """Errors: ids that are there twice, an order that is none."""
+        order = np.arange(len(self)) if self.order is None else self.order
+        if len(order) != len(self) or (len(order) and (order.min() < 0 or order.max() >= len(self))):
+            raise InputError("the order of the ids is not one of each")
+        ascending = self.values[order]
+        if not (ascending[1:] > ascending[:-1]).all():
+            raise InputError("a vocabulary holds repeated ids, or their order is none; remove them")
+
+
+class TextIds:
+    """Distinct texts: text i is bytes `stops[i]:stops[i + 1]` of `text` uint8[T], in UTF-8.
+
+    Bucket b, the last bits of a text's CRC-32, holds the indices `members[starts[b]:starts[b + 1]]`.
+    """
+
+    kind: ClassVar[str] = "text"
+    dtype: ClassVar[Any] = pl.String()
+
+    def __init__(
+        self,
+        text: NDArray[np.uint8],
+        stops: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        members: NDArray[np.int32],
+    ) -> None:
+        self.text, self.stops, self.starts, self.members = text, stops, starts, members
+        self._found: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, series: pl.Series) -> TextIds:
+        """The table of a column of text without nulls."""
+        array = series.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
+        _, ends, content = array.buffers()
+        stops = np.frombuffer(ends, np.int64)[array.offset : array.offset + len(array) + 1] if ends else np.zeros(1)
+        stops = stops.astype(np.int64)
+        text = np.frombuffer(content, np.uint8)[stops[0] : stops[-1]] if content else np.empty(0, np.uint8)
+        stops = stops - stops[0]
+        held, pairs = np.ascontiguousarray(text).data, pairwise(stops.tolist())
+        hashes = np.fromiter((crc32(held[start:stop]) for start, stop in pairs), np.int64, len(array))
+        size = 1 << max(1, int(len(array) - 1).bit_length())
+        buckets = hashes & (size - 1)
+        starts = np.concatenate([[0], np.cumsum(np.bincount(buckets, minlength=size))]).astype(np.int64)
+        return cls(np.ascontiguousarray(text), stops, starts, np.argsort(buckets, kind="stable").astype(np.int32))
+
+    def __len__(self) -> int:
+        return len(self.stops) - 1
+
+    def find(self, ids: Sequence[Any]) -> NDArray[np.int32] | None:
+        """int32, the index of each, -1 for an unknown one; None where they are not plainly text."""
+        if not all(issubclass(kind, str) for kind in set(map(type, ids))):
+            return None
+        found = [*map(self._found.get, ids)]
+        if None in found:
+            try:
+                found = [self._look_up(value) if at is None else at for value, at in zip(ids, found, strict=True)]
+            except UnicodeEncodeError:
+                return None
+        return np.array(found, np.int32)
+
+    def _look_up(self, value: str) -> int:
+        """The index of a text, -1 for an unknown one; what was found stays at hand for the next request."""
+        text, stops, key = self.text.data, self.stops.data, value.encode()
+        bucket = crc32(key) & (len(self.starts) - 2)
+        for index in self.members[self.starts[bucket] : self.starts[bucket + 1]].tolist():
+            if text[stops[index] : stops[index + 1]] == key:
+                if len(self._found) >= _AT_HAND:
+                    self._found.clear()
+                self._found[value] = index
+                return int(index)
+        return -1
+
+    def ids(self, indices: IndexArray) -> list[Any]:
+        """The ids of indices in 0..N-1."""
+        text, stops = self.text.data, self.stops.data
+        return [str(text[stops[index] : stops[index + 1]], "utf-8") for index in indices.tolist()]
+
+    def series(self) -> pl.Series:
+        """All ids."""
+        buffers = [None, pa.py_buffer(np.ascontiguousarray(self.stops)), pa.py_buffer(np.ascontiguousarray(self.text))]
+        array = pa.Array.from_buffers(pa.large_string(), len(self), buffers)
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InputError(f"the ids are no text: {error}") from None
+        return pl.Series("id", pl.from_arrow(array))
+
+    def arrays(self) -> Arrays:
+        """What `restore_ids` takes."""
+        return {"text": self.text, "stops": self.stops, "starts": self.starts, "members": self.members}
+
+    def check(self) -> None:
+        """Errors: text that is no UTF-8 or there twice, buckets that do not find it."""
+        _check_rising("stops", self.stops, len(self.text))
+        _check_rising("starts", self.starts, len(self.members))
+        if len(self.members) != len(self) or (np.sort(self.members) != np.arange(len(self))).any():
+            raise InputError("the ids are not in one bucket each")
+        try:
+            found = self.find(self.ids(np.arange(len(self))))
+        except UnicodeDecodeError as error:
+            raise InputError(f"an id is no UTF-8: {error}") from None
+        if found is None or (found != np.arange(len(self))).any():
+            raise InputError("a vocabulary holds repeated ids, or one that its bucket does not find; remove them")
+
+
+IdTable = NumberIds | TextIds
+
+
+def id_table(ids: pl.Series) -> IdTable | None:
+    """The table of integers or of text; None of another type."""
+    if ids.dtype == pl.String:
+        return TextIds.of(ids)
+    values = ids.to_numpy() if ids.dtype.is_integer() else np.empty(0)
+    return NumberIds.of(np.ascontiguousarray(values)) if values.dtype.kind in "iu" else None
+
+
+def restore_ids(arrays: Mapping[str, NDArray[Any]]) -> IdTable:
+    """The table of what `arrays` gave. Errors: arrays that do not fit together; their content is left to `check`."""
+    if "values" in arrays:
+        values, order = arrays["values"], arrays.get("order")
+        if values.ndim != 1 or values.dtype.kind not in "iu":
+            raise InputError(f"the ids are {values.dtype} of shape {values.shape}; expected a row of integers")
+        if order is not None and (order.shape != values.shape or order.dtype != np.int64):
+            raise InputError(f"the order of {len(values)} ids is {order.dtype} of shape {order.shape}")
+        return NumberIds(values, order)
+    parts = {"text": np.uint8, "stops": np.int64, "starts": np.int64, "members": np.int32}
+    for name, dtype in parts.items():
+        if arrays[name].ndim != 1 or arrays[name].dtype != dtype:
+            raise InputError(f"the ids' {name} are {arrays[name].dtype} of shape {arrays[name].shape}")
+    table = TextIds(arrays["text"], arrays["stops"], arrays["starts"], arrays["members"])
+    size = len(table.starts) - 1
+    if len(table.stops) == 0 or size < 1 or size & (size - 1) or len(table.members) != len(table):
+        raise InputError("the ids have a table whose parts do not fit together")
+    _check_ends("stops", table.stops, len(table.text))
+    _check_ends("starts", table.starts, len(table.members))
+    return table
+
+
+def _check_ends(name: str, stops: NDArray[np.int64], size: int) -> None:
+    if stops[0] != 0 or stops[-1] != size:
+        raise InputError(f"the ids' {name} run from {stops[0]} to {stops[-1]}; expected 0 to {size}")
+
+
+def _check_rising(name: str, stops: NDArray[np.int64], size: int) -> None:
+    _check_ends(name, stops, size)
+    if (stops[1:] < stops[:-1]).any():
+        raise InputError(f"the ids' {name} fall; they must rise")

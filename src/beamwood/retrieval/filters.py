@@ -1,0 +1,122 @@
+"""Filters of requests as prepared masks: made once, kept while there is room, with what searchers made of them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from beamwood.data.vocabulary import Vocabulary
+from beamwood.errors import InputError
+from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn
+from beamwood.retrieval.request import Allowed, listed, truth_values
+from beamwood.retrieval.where import where_mask
+from beamwood.types import BoolArray, IndexArray, Prepared
+
+__all__ = ["FILTER_BYTES", "Filters"]
+
+FILTER_BYTES = 256 * 2**20
+"""So many bytes of filters are kept; the one that was asked for longest ago goes first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Filters:
+    """What the filters of requests mean, and the latest ones prepared."""
+
+    items: Vocabulary
+    columns: ItemColumns
+    max_bytes: int = FILTER_BYTES
+    _kept: OrderedDict[Any, Prepared] = field(default_factory=OrderedDict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process prepares its own."""
+        return Filters, (self.items, self.columns, self.max_bytes)
+
+    def prepared(self, allowed: Allowed | None, where: Any, *, on_unknown: str = "error") -> Prepared | None:
+        """The filter of a request, None where everything is allowed. Errors: what is no filter, and unknown names."""
+        if allowed is None and where is None:
+            return None
+        if allowed is None or isinstance(allowed, Mapping):
+            return self._once(_canonical(allowed, where), lambda: self._all_of(allowed, where))
+        mask = self._of_ids(allowed, on_unknown)
+        if where is None:
+            return mask
+        met = self._once(_canonical(None, where), lambda: where_mask(where, self.columns))
+        return Prepared(mask.mask & met.mask)
+
+    def _all_of(self, allowed: Mapping[str, Any] | None, where: Any) -> BoolArray:
+        masks = [] if allowed is None else [self._of_category(allowed)]
+        masks += [] if where is None else [where_mask(where, self.columns)]
+        both: BoolArray = np.logical_and.reduce(masks)
+        return both
+
+    def _once(self, key: Any, make: Callable[[], BoolArray]) -> Prepared:
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+                return kept
+        made = Prepared(make())
+        if key is None:
+            return made
+        with self._lock:
+            made = self._kept.setdefault(key, made)
+            # What is counted includes what searchers made of the others since.
+            room = self.max_bytes - sum(each.nbytes for each in self._kept.values())
+            while room < 0 and len(self._kept) > 1:
+                room += self._kept.popitem(last=False)[1].nbytes
+        return made
+
+    def _of_ids(self, allowed: Any, on_unknown: str) -> Prepared:
+        given = allowed if isinstance(allowed, np.ndarray) else listed("allowed", allowed)
+        flags = truth_values(given)
+        if flags is not None:
+            if flags.shape != (len(self.items),):
+                raise InputError(f"allowed has shape {flags.shape}; give one bool for each of {len(self.items)} items")
+            return Prepared(flags)
+        indices = np.asarray(self.items.encode(list(given), on_unknown=on_unknown))
+        indices = indices[indices >= 0]
+        return self._once(("items", indices.tobytes()), lambda: mask_of(indices, len(self.items)))
+
+    def _of_category(self, allowed: Mapping[str, Any]) -> BoolArray:
+        unknown = set(allowed) - {CATEGORY}
+        if unknown or not allowed:
+            raise InputError(f"allowed has keys {sorted(allowed)}; the known key is 'category'")
+        column = self.category()
+        wanted = allowed[CATEGORY]
+        names = [wanted] if isinstance(wanted, str) else listed(CATEGORY, wanted)
+        return column.having(column.codes_of(CATEGORY, names).tolist())
+
+    def category(self) -> LabelColumn:
+        """The column of categories. Errors: there is none."""
+        column = self.columns.columns.get(CATEGORY)
+        if not isinstance(column, LabelColumn):
+            raise InputError("this artefact has no categories; fit with an item table that has a 'category' column")
+        return column
+
+
+def mask_of(indices: IndexArray, num_items: int) -> BoolArray:
+    """bool[N], true at the indices."""
+    mask = np.zeros(num_items, bool)
+    mask[indices] = True
+    return mask
+
+
+def _canonical(allowed: Any, where: Any) -> str | None:
+    """Equal text for equal conditions, None where they cannot be written so: such a filter is not kept."""
+    try:
+        return json.dumps([allowed, where], sort_keys=True, default=_plain)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [repr(each) for each in value]
+    return repr(value)

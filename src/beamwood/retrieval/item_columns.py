@@ -1,0 +1,242 @@
+"""Columns of items that filters ask for, as plain arrays that may lie in a mapped file.
+
+Shape legend: N items, L labels, E entries of all items' labels.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from beamwood.data.id_table import TextIds, restore_ids
+from beamwood.data.labels import label_lists
+from beamwood.errors import InputError, nearest
+from beamwood.types import BoolArray
+
+__all__ = ["CATEGORY", "ItemColumns", "LabelColumn", "NumberColumn"]
+
+Arrays = dict[str, NDArray[Any]]
+NumberKind = Literal["number", "truth", "time"]
+
+CATEGORY = "category"
+"""The column whose cells hold several labels with "|" between them."""
+# Of more labels the nearest to a wrong one is not looked for.
+_MANY = 10_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberColumn:
+    """`values` [N], int64 or float64; `present` bool[N], None where all are. A time counts microseconds from 1970."""
+
+    kind: NumberKind
+    values: NDArray[Any]
+    present: BoolArray | None = None
+
+    def arrays(self) -> Arrays:
+        """What `ItemColumns.restore` takes."""
+        return {"values": self.values} | ({} if self.present is None else {"present": self.present})
+
+    def where(self, found: BoolArray) -> BoolArray:
+        """`found` where a value is present."""
+        return found if self.present is None else found & self.present
+
+    def number(self, name: str, value: Any) -> int | float:
+        """A value of a condition as a number. Errors: what the column cannot hold."""
+        if self.kind == "truth" and isinstance(value, bool | np.bool_):
+            return int(value)
+        if self.kind == "number" and isinstance(value, int | float | np.number) and not isinstance(value, bool):
+            if value != value:
+                raise InputError(f"where: {name} is compared with NaN; write a number")
+            return value.item() if isinstance(value, np.number) else value
+        if self.kind == "time" and (stamp := _microseconds(value)) is not None:
+            return stamp
+        like = {"number": "numbers, such as 20", "truth": "true and false", "time": "times, such as '2026-01-31'"}
+        raise InputError(f"where: {name} holds {like[self.kind]}; {value!r} is none")
+
+
+@dataclass(frozen=True, eq=False)
+class LabelColumn:
+    """Item i has the labels `codes[indptr[i]:indptr[i + 1]]`, label l the items `items[starts[l]:starts[l + 1]]`."""
+
+    labels: TextIds
+    indptr: NDArray[np.int64]
+    codes: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    items: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, lists: pl.Series) -> LabelColumn:
+        """The column of lists of text; null, and text without a character, are no label."""
+        frame = pl.DataFrame({"item": np.arange(len(lists), dtype=np.int32), "label": lists}).explode("label")
+        frame = frame.filter(pl.col("label").is_not_null() & (pl.col("label") != "")).unique(maintain_order=True)
+        names = frame["label"].unique().sort()
+        codes = frame["label"].cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int32)
+        rows = frame["item"].to_numpy()
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(lists)))]).astype(np.int64)
+        starts = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))]).astype(np.int64)
+        return cls(TextIds.of(names), indptr, codes, starts, rows[np.argsort(codes, kind="stable")].astype(np.int32))
+
+    kind = "labels"
+
+    def arrays(self) -> Arrays:
+        """What `ItemColumns.restore` takes."""
+        own: Arrays = {"indptr": self.indptr, "codes": self.codes, "starts": self.starts, "items": self.items}
+        return own | {f"labels.{name}": array for name, array in self.labels.arrays().items()}
+
+    def codes_of(self, name: str, wanted: Sequence[Any]) -> NDArray[np.int32]:
+        """The number of each label. Errors: a label that no item has."""
+        found = self.labels.find(wanted)
+        if found is None or (len(found) and found.min() < 0):
+            known = set() if len(self.labels) > _MANY else set(self.names)
+            plain = [isinstance(each, str) and each in self for each in wanted]
+            wrong = wanted[plain.index(False)]
+            raise InputError(f"{name} {wrong!r} is unknown{nearest(str(wrong), known) if known else ''}")
+        return found
+
+    def __contains__(self, label: str) -> bool:
+        found = self.labels.find([label])
+        return found is not None and int(found[0]) >= 0
+
+    @cached_property
+    def names(self) -> list[str]:
+        """All labels."""
+        return self.labels.ids(np.arange(len(self.labels)))
+
+    def having(self, codes: Iterable[int]) -> BoolArray:
+        """bool[N], the items that have any of the labels."""
+        mask = np.zeros(len(self.indptr) - 1, bool)
+        for code in codes:
+            mask[self.items[self.starts[code] : self.starts[code + 1]]] = True
+        return mask
+
+    def lists(self) -> pl.Series:
+        """The labels of each item, as lists of text."""
+        names = np.asarray([*self.names], object)[self.codes]
+        return pl.Series([each.tolist() for each in np.split(names, self.indptr[1:-1])], dtype=pl.List(pl.String))
+
+    def of_item(self, item: int) -> list[int]:
+        """The numbers of an item's labels."""
+        codes: list[int] = self.codes[self.indptr[item] : self.indptr[item + 1]].tolist()
+        return codes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemColumns:
+    """The columns by name, each of N items."""
+
+    num_items: int
+    columns: Mapping[str, NumberColumn | LabelColumn] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> ItemColumns:
+        """The columns of a frame whose rows are the items. Errors: a type that no filter can ask for."""
+        return cls(len(frame), {name: _column(frame[name]) for name in frame.columns})
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.columns
+
+    def __getitem__(self, name: str) -> NumberColumn | LabelColumn:
+        """Errors: a column that was not kept, with the nearest that was."""
+        if name not in self.columns:
+            known = nearest(name, self.columns) if self.columns else "; this artefact keeps none"
+            raise InputError(f"where: there is no item column '{name}'{known}; fit keeps those of --keep-columns")
+        return self.columns[name]
+
+    def export(self) -> tuple[list[dict[str, str]], Arrays]:
+        """Names and kinds, and plain arrays."""
+        arrays: Arrays = {}
+        for number, column in enumerate(self.columns.values()):
+            arrays |= {f"{number}.{name}": array for name, array in column.arrays().items()}
+        return [{"name": name, "kind": column.kind} for name, column in self.columns.items()], arrays
+
+    @classmethod
+    def restore(cls, num_items: int, config: Any, arrays: Mapping[str, NDArray[Any]], *, verify: bool) -> ItemColumns:
+        """The inverse of `export`. Errors: arrays that do not fit; with `verify`, also content that does not."""
+        columns: dict[str, NumberColumn | LabelColumn] = {}
+        for number, about in enumerate(config):
+            own = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{number}.")}
+            if about["kind"] == "labels":
+                columns[about["name"]] = _labels(num_items, own, verify=verify)
+            elif about["kind"] in ("number", "truth", "time"):
+                columns[about["name"]] = _numbers(num_items, about["kind"], own)
+            else:
+                raise InputError(f"an item column is of the kind {about['kind']!r}")
+        return cls(num_items, columns)
+
+
+def _column(series: pl.Series) -> NumberColumn | LabelColumn:
+    dtype = series.dtype
+    present = None if series.null_count() == 0 else series.is_not_null().to_numpy()
+    if series.name != CATEGORY and (dtype.is_integer() or dtype.is_float() or dtype.is_decimal()):
+        whole = dtype.is_integer() and dtype != pl.UInt64 and dtype != pl.Int128
+        values = series.cast(pl.Int64 if whole else pl.Float64).fill_null(0).to_numpy()
+        if not whole and np.isnan(values).any():
+            known = ~np.isnan(values)
+            present, values = known if present is None else present & known, np.where(known, values, 0)
+        return NumberColumn("number", values, present)
+    if dtype == pl.Boolean and series.name != CATEGORY:
+        return NumberColumn("truth", series.fill_null(False).cast(pl.Int64).to_numpy(), present)
+    if dtype in (pl.Date, pl.Datetime) and series.name != CATEGORY:
+        values = series.cast(pl.Datetime("us")).to_physical().fill_null(0).to_numpy()
+        return NumberColumn("time", values, present)
+    if series.name != CATEGORY and not isinstance(dtype, pl.List | pl.Array) and dtype in (pl.String, pl.Categorical):
+        return LabelColumn.of(series.cast(pl.String).implode().explode().reshape((-1, 1)).arr.to_list())
+    try:
+        return LabelColumn.of(label_lists(series))
+    except InputError as error:
+        raise InputError(f"the item column '{series.name}' cannot be kept: {error}") from None
+
+
+def _numbers(num_items: int, kind: NumberKind, arrays: Mapping[str, NDArray[Any]]) -> NumberColumn:
+    values, present = arrays["values"], arrays.get("present")
+    if values.shape != (num_items,) or values.dtype not in (np.int64, np.float64):
+        raise InputError(f"an item column is {values.dtype} of shape {values.shape} for {num_items} items")
+    if present is not None and (present.shape != (num_items,) or present.dtype != np.bool_):
+        raise InputError("what an item column lacks is not one truth value an item")
+    return NumberColumn(kind, values, present)
+
+
+def _labels(num_items: int, arrays: Mapping[str, NDArray[Any]], *, verify: bool) -> LabelColumn:
+    parts = {"indptr": np.int64, "codes": np.int32, "starts": np.int64, "items": np.int32}
+    for name, dtype in parts.items():
+        if arrays[name].ndim != 1 or arrays[name].dtype != dtype:
+            raise InputError(f"an item column's {name} are {arrays[name].dtype} of shape {arrays[name].shape}")
+    table = restore_ids({n.removeprefix("labels."): array for n, array in arrays.items() if n.startswith("labels.")})
+    if not isinstance(table, TextIds):
+        raise InputError("the labels of an item column are no text")
+    column = LabelColumn(table, arrays["indptr"], arrays["codes"], arrays["starts"], arrays["items"])
+    if len(column.indptr) != num_items + 1 or len(column.starts) != len(table) + 1:
+        raise InputError(f"an item column has {len(column.indptr) - 1} cells for {num_items} items")
+    if verify:
+        table.check()
+        for stops, of, bound in (
+            (column.indptr, column.codes, len(table)),
+            (column.starts, column.items, num_items),
+        ):
+            if stops[0] != 0 or stops[-1] != len(of) or (np.diff(stops) < 0).any():
+                raise InputError("the cells of an item column do not fit together")
+            if len(of) and (of.min() < 0 or of.max() >= bound):
+                raise InputError("the cells of an item column hold what there is not")
+    return column
+
+
+def _microseconds(value: Any) -> int | None:
+    """The microseconds since 1970 of a date, a time of a day or ISO 8601 text; None of anything else."""
+    if isinstance(value, str):
+        try:
+            value = dt.datetime.fromisoformat(value.strip())
+        except ValueError:
+            return None
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        value = dt.datetime(value.year, value.month, value.day)
+    if not isinstance(value, dt.datetime):
+        return None
+    zone = value.tzinfo or dt.UTC
+    return (value.replace(tzinfo=zone) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)

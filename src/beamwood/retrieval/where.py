@@ -1,0 +1,110 @@
+"""Conditions on item columns: from `{"price": {"lte": 20}, "brand": ["a", "b"]}` to the items that meet them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from beamwood.errors import InputError, nearest
+from beamwood.retrieval.item_columns import ItemColumns, LabelColumn, NumberColumn
+from beamwood.types import BoolArray
+
+__all__ = ["OPERATORS", "where_mask"]
+
+_COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "lt": operator.lt,
+    "lte": operator.le,
+    "gt": operator.gt,
+    "gte": operator.ge,
+}
+OPERATORS = ("eq", "ne", *_COMPARED, "in", "not_in", "all_of", "missing")
+"""What a condition may say of a column."""
+_JOINED = ("all", "any", "not")
+
+
+def where_mask(where: Any, columns: ItemColumns) -> BoolArray:
+    """bool[N], the items that meet the conditions, all of them where there are several.
+
+    A key is a column, its value what is wanted: one value, a list (any of these), or a mapping of `OPERATORS`; or a key
+    is "all", "any" (a list of such mappings) or "not" (one). An item whose cell is empty meets no condition on it but
+    `missing`; "not" turns a whole answer round. Errors: a column that was not kept, with the nearest, an operator that
+    there is not, a value that the column cannot hold.
+    """
+    if not isinstance(where, Mapping) or not where:
+        raise InputError(f"where={where!r} is no condition; write a mapping, such as {{'price': {{'lte': 20}}}}")
+    mask = np.ones(columns.num_items, bool)
+    for name, wanted in where.items():
+        if name in ("all", "any"):
+            if not isinstance(wanted, list | tuple) or not wanted:
+                raise InputError(f"where: '{name}' needs a list of conditions; write {{'{name}': [{{..}}, {{..}}]}}")
+            parts = [where_mask(part, columns) for part in wanted]
+            mask &= np.logical_and.reduce(parts) if name == "all" else np.logical_or.reduce(parts)
+        elif name == "not":
+            mask &= ~where_mask(wanted, columns)
+        else:
+            mask &= _condition(str(name), columns[str(name)], wanted)
+    return mask
+
+
+def _condition(name: str, column: NumberColumn | LabelColumn, wanted: Any) -> BoolArray:
+    if isinstance(wanted, Mapping):
+        if not wanted:
+            raise InputError(f"where: '{name}' has no condition; write {{'{name}': {{'eq': ..}}}}")
+        parts = [_said(name, column, str(word), value) for word, value in wanted.items()]
+        both: BoolArray = np.logical_and.reduce(parts)
+        return both
+    return _said(name, column, "in" if _is_list(wanted) else "eq", wanted)
+
+
+def _said(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) -> BoolArray:
+    """The items whose cell meets one operator."""
+    if word not in OPERATORS:
+        raise InputError(f"where: '{name}' is asked for '{word}'{nearest(word, OPERATORS)}")
+    if word == "missing":
+        if not isinstance(value, bool):
+            raise InputError(f"where: missing={value!r} of '{name}' must be true or false")
+        return _missing(column) if value else ~_missing(column)
+    if word in ("in", "not_in", "all_of") and not _is_list(value):
+        raise InputError(f"where: '{word}' of '{name}' needs a list; write [{value!r}]")
+    if word in ("ne", "not_in"):
+        positive = _said(name, column, "eq" if word == "ne" else "in", value)
+        return ~positive & ~_missing(column)
+    if isinstance(column, LabelColumn):
+        return _of_labels(name, column, word, value)
+    return _of_numbers(name, column, word, value)
+
+
+def _of_labels(name: str, column: LabelColumn, word: str, value: Any) -> BoolArray:
+    if word in _COMPARED:
+        raise InputError(f"where: '{name}' holds text, which '{word}' does not order; use eq, in or not_in")
+    codes = column.codes_of(name, [value] if word == "eq" else list(value))
+    if word != "all_of":
+        return column.having(codes.tolist())
+    every: BoolArray = np.logical_and.reduce([column.having([code]) for code in codes.tolist()] or [column.having([])])
+    return every
+
+
+def _of_numbers(name: str, column: NumberColumn, word: str, value: Any) -> BoolArray:
+    if word in _COMPARED:
+        if column.kind == "truth":
+            raise InputError(f"where: '{name}' holds true and false, which '{word}' does not order; use eq")
+        return column.where(_COMPARED[word](column.values, column.number(name, value)))
+    if word == "all_of":
+        raise InputError(f"where: '{name}' holds one value an item, which 'all_of' does not ask for; use in")
+    wanted = [column.number(name, each) for each in (value if word == "in" else [value])]
+    if len(wanted) == 1:
+        return column.where(column.values == wanted[0])
+    return column.where(np.isin(column.values, np.array(wanted) if wanted else np.empty(0)))
+
+
+def _missing(column: NumberColumn | LabelColumn) -> BoolArray:
+    if isinstance(column, LabelColumn):
+        return np.equal(column.indptr[1:], column.indptr[:-1])
+    return np.zeros(len(column.values), bool) if column.present is None else ~column.present
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple | set | frozenset | np.ndarray)

@@ -1,0 +1,97 @@
+"""Around a search there is next to nothing: no Polars, no work that grows with the catalogue or with all users."""
+
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.kernels.reference import Found
+from beamwood.retrieval.retriever import Retriever
+from retrieval_cases import retriever_of, tree_searcher
+
+WHERE = {"price": {"lte": 20}, "brand": ["brand 1", "brand 2"]}
+
+
+def asks(retriever):
+    history = retriever.items.decode(np.arange(3, 40))
+    return {
+        "history": lambda: retriever.recommend([history], 10),
+        "user": lambda: retriever.recommend(users=[7], k=10),
+        "category": lambda: retriever.recommend([history], 10, allowed={"category": "c1"}),
+        "where": lambda: retriever.recommend([history], 10, where=WHERE),
+        "ids": lambda: retriever.recommend([history], 3, allowed=retriever.items.decode(np.arange(50, 90))),
+    }
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_nothing_of_polars_is_on_the_path(text, tmp_path, monkeypatch):
+    retriever_of(tree_searcher(400), text=text).save(tmp_path / "model")
+    retriever = Retriever.load(tmp_path / "model")
+    expected = {name: ask() for name, ask in asks(retriever).items()}
+
+    def refused(*args, **kwargs):
+        raise AssertionError("Polars was asked")
+
+    for kind in (pl.Series, pl.DataFrame, pl.LazyFrame):
+        monkeypatch.setattr(kind, "__init__", refused)
+    for name in ("from_arrow", "concat", "select"):
+        monkeypatch.setattr(pl, name, refused)
+    assert {name: ask() for name, ask in asks(retriever).items()} == expected
+
+
+class Stub:
+    """The native core with its answers at hand: what is left is Python."""
+
+    def __init__(self, search):
+        self.search, self.kept = search, {}
+
+    def __getattr__(self, name):
+        def called(*args, **kwargs):
+            key = name, kwargs.get("k"), kwargs["live"][-1].sum() if "live" in kwargs else None
+            if key not in self.kept:
+                self.kept[key] = getattr(self.search, name)(*args, **kwargs)
+            found = self.kept[key]
+            return Found(found.leaves.copy(), found.scores.copy(), found.scored) if isinstance(found, Found) else found
+
+        return called
+
+
+def seconds(ask):
+    ask()
+    taken = []
+    for _ in range(60):
+        began = time.process_time()
+        ask()
+        taken.append(time.process_time() - began)
+    return float(np.median(taken))
+
+
+@pytest.mark.parametrize("kind", ["history", "user", "category", "where"])
+def test_python_does_not_grow_with_the_catalogue(kind, tmp_path):
+    # Measured on one machine in one run; the ratio of sizes is 50, that of times is held far below.
+    took = []
+    for size, users in ((1_000, 100), (50_000, 5_000)):
+        retriever_of(tree_searcher(size), num_users=users).save(tmp_path / str(size))
+        retriever = Retriever.load(tmp_path / str(size))
+        retriever.searcher._search = Stub(retriever.searcher._search)
+        took.append(seconds(asks(retriever)[kind]))
+    assert took[1] <= 4 * took[0]
+    # Fifteen times what an idle machine takes.
+    assert took[0] < 0.003
+
+
+def test_a_filter_is_prepared_once_and_room_is_made(tmp_path):
+    retriever = retriever_of(tree_searcher(400))
+    filters = retriever._names.filters
+    history = retriever.items.decode(np.arange(3))
+    for _ in range(2):
+        retriever.recommend([history], 5, where={"price": {"lte": 30}})
+    assert len(filters._kept) == 1
+    (one,) = filters._kept.values()
+    assert one.nbytes > 400 + 4 * 400
+    object.__setattr__(filters, "max_bytes", 3 * one.nbytes)
+    for price in range(1, 30):
+        retriever.recommend([history], 5, where={"price": {"lte": price}})
+    assert sum(each.nbytes for each in filters._kept.values()) <= 3 * one.nbytes
+    assert one not in filters._kept.values()

@@ -1,0 +1,47 @@
+"""The graph: built the same twice, saved, counted honestly, and no row's depth hangs on another's."""
+
+import numpy as np
+import pytest
+
+from beamwood.retrieval.index.hnsw import HnswIndex
+from beamwood.types import ItemLists, SearchOptions
+
+pytest.importorskip("faiss")
+
+
+@pytest.fixture(scope="module")
+def index():
+    return HnswIndex(np.random.default_rng(0).normal(size=(5_000, 16)).astype(np.float32))
+
+
+def test_built_twice_it_is_equal(index):
+    again = HnswIndex(index.vectors)
+    for name, array in index.export()[1].items():
+        assert np.array_equal(again.export()[1][name], array)
+
+
+def test_scored_counts_products(index):
+    queries = np.random.default_rng(1).normal(size=(20, 16)).astype(np.float32)
+    hits = index.search(queries, 10)
+    # A search keeps 128 candidates and looks at the neighbours of each.
+    assert (hits.scored > 128).all()
+    assert (hits.scored < 5_000).all()
+    assert len(set(hits.scored.tolist())) > 1
+
+
+def test_a_row_is_searched_as_deep_alone(index):
+    queries = np.random.default_rng(2).normal(size=(3, 16)).astype(np.float32)
+    excluded = ItemLists.from_lists([[], np.arange(0, 5_000, 4), [7]])
+    together = index.search(queries, 10, SearchOptions(excluded))
+    for row in range(3):
+        alone = index.search(queries[row : row + 1], 10, SearchOptions(excluded.take(np.array([row]))))
+        assert np.array_equal(alone.items[0], together.items[row])
+        assert alone.scored[0] == together.scored[row]
+
+
+def test_restored_it_answers_equally(index):
+    queries = np.random.default_rng(3).normal(size=(5, 16)).astype(np.float32)
+    again = HnswIndex.restore(index.vectors, *index.export())
+    one, other = index.search(queries, 10), again.search(queries, 10)
+    assert np.array_equal(one.items, other.items)
+    assert np.array_equal(one.scored, other.scored)

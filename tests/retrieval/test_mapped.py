@@ -1,0 +1,123 @@
+"""A folder is mapped: equal answers, pages shared by processes, checks on demand; ids of every type come back."""
+
+import datetime as dt
+import multiprocessing as mp
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import beamwood
+from beamwood.artefact import read_artefact
+from beamwood.data import Vocabulary
+from beamwood.errors import ArtefactError, InputError
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.retriever import Retriever
+from retrieval_cases import item_frame, retriever_of, tree_searcher, vector_searcher
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_mapped_equals_read(text, tmp_path):
+    fitted = retriever_of(tree_searcher(300), text=text)
+    fitted.save(tmp_path / "model")
+    asked = fitted.items.decode(np.arange(20))
+    for loaded in (beamwood.load(tmp_path / "model"), beamwood.load(tmp_path / "model", threads=2, verify=True)):
+        for ask in ({"histories": [asked, []]}, {"users": [3, 4, 11]}):
+            for rest in ({}, {"allowed": {"category": ["c1", "c3"]}}, {"where": {"price": {"lt": 9}}}):
+                assert loaded.recommend(k=7, **ask, **rest) == fitted.recommend(k=7, **ask, **rest)
+        assert loaded.items.ids.equals(fitted.items.ids)
+        again = pickle.loads(pickle.dumps(loaded))
+        assert again.recommend([asked], 5) == fitted.recommend([asked], 5)
+        loaded.save(tmp_path / "again", overwrite=True)
+        assert beamwood.load(tmp_path / "again").recommend([asked], 5) == fitted.recommend([asked], 5)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [3, 1, 2],
+        [2**63, 5, 7],
+        [-5, 3, 2**40],
+        ["b", "a", "äö ü"],
+        ["", "x", "🙂"],
+        [dt.date(2026, 1, day) for day in (3, 1, 2)],
+        [b"1", b"22", b"3"],
+        [1.5, 2.5, -3.0],
+    ],
+)
+def test_ids_of_every_type(ids, tmp_path):
+    fitted = Retriever(PopularitySearcher(np.arange(3)), Vocabulary(pl.Series(ids)))
+    fitted.save(tmp_path / "model")
+    loaded = beamwood.load(tmp_path / "model", verify=True)
+    assert loaded.items.dtype == fitted.items.dtype
+    assert loaded.items.ids.to_list() == ids == loaded.items.decode(np.arange(3))
+    assert loaded.items.encode([ids[2], ids[0]]).tolist() == [2, 0]
+    assert loaded.recommend([[ids[2]]], 2).item_ids == [[ids[1], ids[0]]]
+
+
+def test_damage_is_found_when_asked(tmp_path):
+    retriever_of(vector_searcher(300)).save(tmp_path / "model")
+    file = tmp_path / "model" / "weights.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 64
+    file.write_bytes(content)
+    beamwood.load(tmp_path / "model")
+    with pytest.raises(ArtefactError, match="sha256"):
+        beamwood.load(tmp_path / "model", verify=True)
+    file.write_bytes(content[:-4])
+    with pytest.raises(ArtefactError, match="bytes"):
+        beamwood.load(tmp_path / "model")
+    with pytest.raises(InputError, match="threads=0"):
+        beamwood.load(tmp_path / "model", threads=0)
+
+
+def private(path, pipe):
+    def now():
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss")}
+
+    before = now()
+    retriever = beamwood.load(path)
+    retriever.recommend(users=[1, 2, 3], k=5, where={"price": {"lte": 10}})
+    pipe.send((now()["RssAnon"] - before["RssAnon"], now()["RssFile"] - before["RssFile"]))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory by kind is Linux's")
+def test_private_memory_is_a_small_part(tmp_path):
+    path = tmp_path / "model"
+    retriever_of(vector_searcher(400_000), num_users=1000).save(path)
+    size = sum(file.stat().st_size for file in path.iterdir())
+    here, there = mp.get_context("spawn").Pipe()
+    process = mp.get_context("spawn").Process(target=private, args=(path, there))
+    process.start()
+    anonymous, shared = here.recv()
+    process.join()
+    assert anonymous <= 0.15 * size + 60 * 2**20
+    assert shared > 0
+
+
+def test_what_was_mapped_outlives_its_folder(tmp_path):
+    path = tmp_path / "model"
+    retriever_of(vector_searcher(300)).save(path)
+    loaded = beamwood.load(path)
+    expected = loaded.recommend(users=[5], k=9)
+    retriever_of(vector_searcher(300, seed=3), seed=3).save(path, overwrite=True)
+    assert loaded.recommend(users=[5], k=9) == expected
+    assert beamwood.load(path).recommend(users=[5], k=9) != expected
+
+
+def test_a_copy_of_the_pages_is_written_to_in_this_process_alone(tmp_path):
+    retriever_of(vector_searcher(300)).save(tmp_path / "model")
+    arrays = read_artefact(tmp_path / "model").arrays("weights")
+    before = arrays["vectors"].copy()
+    arrays["vectors"][:] = 0
+    assert np.array_equal(read_artefact(tmp_path / "model").arrays("weights")["vectors"], before)
+
+
+def test_a_column_that_nothing_can_ask_for():
+    with pytest.raises(InputError, match="the item column 'when' cannot be kept"):
+        retriever_of(vector_searcher(3)).columns.of(pl.DataFrame({"when": [dt.timedelta(1)] * 3}))
+    assert set(item_frame(20).columns) == {"category", "price", "brand", "stock", "since"}

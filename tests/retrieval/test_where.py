@@ -1,0 +1,103 @@
+"""Conditions on item columns: each agrees with the same filter in Polars, and what is wrong names its fix."""
+
+import datetime as dt
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.errors import InputError
+from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.where import where_mask
+from retrieval_cases import item_frame, retriever_of, tree_searcher
+
+FRAME = item_frame(500)
+price, brand, stock, since = pl.col("price"), pl.col("brand"), pl.col("stock"), pl.col("since")
+labels = pl.col("category").str.split("|")
+SAME = [
+    ({"price": 3}, price == 3),
+    ({"price": [3, 5.0]}, price.is_in([3.0, 5.0])),
+    ({"price": {"lte": 20}}, price <= 20),
+    ({"price": {"lt": 20, "gte": 3}}, (price < 20) & (price >= 3)),
+    ({"price": {"gt": 3}, "brand": "brand 1"}, (price > 3) & (brand == "brand 1")),
+    ({"price": {"ne": 3}}, price != 3),
+    ({"price": {"not_in": [3, 4]}}, ~price.is_in([3.0, 4.0])),
+    ({"price": {"missing": True}}, price.is_null()),
+    ({"brand": {"missing": False}}, brand.is_not_null()),
+    ({"brand": ["brand 1", "brand 2"]}, brand.is_in(["brand 1", "brand 2"])),
+    ({"brand": {"not_in": ["brand 1"]}}, brand != "brand 1"),
+    ({"brand": []}, pl.lit(False)),
+    ({"category": "c1"}, labels.list.contains("c1")),
+    ({"category": ["c1", "c2"]}, labels.list.contains("c1") | labels.list.contains("c2")),
+    ({"category": {"all_of": ["c1", "c2"]}}, labels.list.contains("c1") & labels.list.contains("c2")),
+    ({"stock": True}, stock),
+    ({"stock": {"ne": True}}, ~stock),
+    ({"since": {"gte": "2026-03-01"}}, since >= dt.date(2026, 3, 1)),
+    ({"since": {"lt": dt.date(2026, 3, 1)}}, since < dt.date(2026, 3, 1)),
+    (
+        {"any": [{"price": 3}, {"brand": "brand 4"}]},
+        (price == 3).fill_null(False) | (brand == "brand 4").fill_null(False),
+    ),
+    ({"all": [{"price": {"gt": 3}}, {"stock": False}]}, (price > 3) & ~stock),
+    ({"not": {"price": {"lte": 20}}}, ~(price <= 20).fill_null(False)),
+]
+
+
+@pytest.mark.parametrize(("where", "expected"), SAME, ids=[str(where) for where, _ in SAME])
+def test_each_condition_is_that_of_polars(where, expected):
+    found = where_mask(where, ItemColumns.of(FRAME))
+    theirs = FRAME.select((expected & (price.is_null() | price.is_not_null())).fill_null(False)).to_series()
+    assert np.array_equal(found, theirs.to_numpy())
+    config, arrays = ItemColumns.of(FRAME).export()
+    assert np.array_equal(where_mask(where, ItemColumns.restore(500, config, arrays, verify=True)), found)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({}, "is no condition"),
+        ([], "is no condition"),
+        ({"prize": 3}, "no item column 'prize'; did you mean 'price'"),
+        ({"price": {"less": 3}}, "asked for 'less'"),
+        ({"price": {}}, "has no condition"),
+        ({"price": "3"}, "price holds numbers, such as 20; '3' is none"),
+        ({"price": True}, "price holds numbers"),
+        ({"price": float("nan")}, "NaN"),
+        ({"price": {"in": 3}}, r"needs a list; write \[3\]"),
+        ({"price": {"all_of": [3]}}, "one value an item"),
+        ({"brand": "brand 9"}, "brand 'brand 9' is unknown; did you mean"),
+        ({"brand": 9}, "brand 9 is unknown"),
+        ({"brand": {"lt": "b"}}, "holds text, which 'lt' does not order"),
+        ({"stock": {"lt": True}}, "true and false"),
+        ({"stock": 1}, "stock holds true and false"),
+        ({"since": "soon"}, "since holds times, such as '2026-01-31'; 'soon' is none"),
+        ({"any": {"price": 3}}, "'any' needs a list"),
+        ({"price": {"missing": 1}}, "must be true or false"),
+    ],
+)
+def test_what_is_wrong_names_its_fix(where, message):
+    with pytest.raises(InputError, match=message):
+        where_mask(where, ItemColumns.of(FRAME))
+
+
+def test_k_answers_whenever_k_items_are_allowed():
+    retriever, rng = retriever_of(tree_searcher(500)), np.random.default_rng(0)
+    frame = item_frame(500)
+    for limit in (0, 1, 3, 10, 39):
+        where = {"price": {"lte": limit}, "stock": True}
+        allowed = set(np.flatnonzero(frame.select((price <= limit) & stock).to_series().fill_null(False).to_numpy()))
+        history = rng.integers(0, 500, 12)
+        found = retriever.recommend([retriever.items.decode(history)], 6, where=where)
+        indices = retriever.items.encode(found.item_ids[0]).tolist()
+        assert len(indices) == min(6, len(allowed - set(history.tolist())))
+        assert set(indices) <= allowed - set(history.tolist())
+        both = retriever.recommend([[]], 6, where=where, allowed={"category": "c2"})
+        ids = retriever.items.decode(np.array(sorted(allowed), int))
+        assert retriever.recommend([[]], 6, where={"category": "c2"}, allowed=ids) == both
+
+
+def test_what_keeps_no_columns_says_so():
+    retriever = retriever_of(tree_searcher(30))
+    object.__setattr__(retriever, "columns", None)
+    with pytest.raises(InputError, match="keeps none; fit keeps those of --keep-columns"):
+        retriever.recommend([[]], 3, where={"price": 3})

@@ -1,0 +1,66 @@
+"""A retriever over a small tree with columns of every kind, and brute force to hold its answers against."""
+
+import datetime as dt
+
+import numpy as np
+import polars as pl
+
+from beamwood.data import Vocabulary
+from beamwood.kernels.din import DinWeights, Layer
+from beamwood.kernels.terms import TermArrays
+from beamwood.models.terms import TERMS
+from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.queries import HistoryMean
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.tree import random_tree
+from beamwood.types import ItemLists
+
+
+def item_frame(num_items, seed=0):
+    """A category of one or two labels, a price with gaps, a brand, a stock flag and a day."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 5, (num_items, 2))
+    days = rng.integers(0, 300, num_items).tolist()
+    return pl.DataFrame(
+        {
+            "category": ["|".join(f"c{label}" for label in dict.fromkeys(row)) for row in labels.tolist()],
+            "price": [None if n % 7 == 0 else float(n % 40) for n in rng.permutation(num_items).tolist()],
+            "brand": [None if n % 11 == 0 else f"brand {n % 6}" for n in range(num_items)],
+            "stock": (rng.random(num_items) < 0.5).tolist(),
+            "since": [dt.date(2026, 1, 1) + dt.timedelta(days=day) for day in days],
+        }
+    )
+
+
+def layer(rng, inputs, outputs):
+    weight = rng.normal(0, inputs**-0.5, (outputs, inputs)).astype(np.float32)
+    return Layer(weight, rng.normal(0, 0.1, outputs).astype(np.float32), np.full(outputs, 0.3, np.float32))
+
+
+def tree_searcher(num_items, seed=0, *, beam_width=8):
+    rng = np.random.default_rng(seed)
+    tree = random_tree(num_items, rng)
+    nodes = rng.normal(0, 1, (tree.shape.num_nodes, 4)).astype(np.float32)
+    vectors = rng.normal(0, 1, (tree.shape.num_nodes, 6)).astype(np.float32)
+    places = rng.normal(0, 0.1, 4).astype(np.float32)
+    terms = {"similarity": TermArrays(TERMS["similarity"], {"vectors": vectors, "places": places})}
+    layers = layer(rng, 12, 6), layer(rng, 6, 1)
+    weights = DinWeights(nodes, layer(rng, 12, 5), layer(rng, 5, 1), np.array([3, 1], np.int64), layers, terms)
+    return TreeSearcher(weights, tree, beam_width=beam_width)
+
+
+def vector_searcher(num_items, seed=0):
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(num_items, 8)).astype(np.float32)
+    return VectorSearcher(HistoryMean(vectors, length=9), vectors)
+
+
+def retriever_of(searcher, *, text=True, num_users=30, seed=0):
+    rng, num_items = np.random.default_rng(seed), searcher.num_items
+    numbers = rng.permutation(num_items * 3)[:num_items]
+    ids = pl.Series([f"item {n}" for n in numbers]) if text else pl.Series(numbers)
+    histories = ItemLists.from_lists([rng.integers(0, num_items, user % 12) for user in range(num_users)])
+    columns = ItemColumns.of(item_frame(num_items, seed))
+    return Retriever(searcher, Vocabulary(ids), Vocabulary(pl.Series(range(num_users))), histories, columns)
