@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -29,7 +29,10 @@ class Request:
     the search. `context`: by column a value a row, where the retriever looks at it; what is left out counts as missing.
     `seen`: "remove" leaves the history's own items out, "keep" may answer with them.
     `on_unknown`: "error" refuses unknown ids, "ignore" drops unknown items and answers unknown users as if they had no
-    history. What does not fit the retriever, `Retriever.answer` refuses.
+    history. `exclude`: ids that no row shows. `max_per_category`: so many items of a category at most, or by name, as
+    {"default": 3, "news": 1}. `diversity` in 0..1: how much likeness to what stands above counts against an item.
+    `promote`: places for the best of a filter, as {"where": {"sale": True}, "share": 0.2, "name": "sale"}. What does
+    not fit the retriever, `Retriever.answer` refuses.
     """
 
     histories: ItemLists | Sequence[Ids] | None = None
@@ -40,6 +43,10 @@ class Request:
     seen: Seen = "remove"
     on_unknown: str = "error"
     where: Mapping[str, Any] | None = None
+    exclude: Ids | None = None
+    max_per_category: int | Mapping[str, int] | None = None
+    diversity: float = 0.0
+    promote: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         if (self.histories is None) == (self.users is None):
@@ -52,11 +59,13 @@ class Request:
 class Recommendations:
     """For each row the item ids found, best first, and their scores; `rank` counts from 1.
 
-    A row is shorter than k only where fewer items were allowed.
+    A row is shorter than k only where fewer items were allowed. `promotions`: the name of the promotion that each item
+    is there by, or None; empty where the request had none. With diversity or promotions the scores need not fall.
     """
 
     item_ids: list[list[Any]]
     scores: list[list[float]]
+    promotions: list[list[str | None]] = field(default_factory=list)
 
     @property
     def rank(self) -> list[list[int]]:

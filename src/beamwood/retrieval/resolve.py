@@ -49,6 +49,10 @@ class Names:
         frame = None if request.context is None else _context_frame(request.context, needs, len(histories))
         query = Query(users, histories, encode_context(needs.context, frame, len(histories)))
         excluded = histories.distinct() if request.seen == "remove" else None
+        if request.exclude is not None:
+            banned = self.items.encode(listed("exclude", request.exclude), on_unknown=request.on_unknown)
+            each = ItemLists.from_lists([banned[banned >= 0]] * len(histories))
+            excluded = each.distinct() if excluded is None else excluded.union(each)
         allowed = None if filtered is None else filtered.mask
         return query, k, SearchOptions(excluded, allowed, prepared=filtered)
 

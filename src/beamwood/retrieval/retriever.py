@@ -13,15 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.data.vocabulary import Vocabulary
-from beamwood.errors import ArtefactError, InputError
+from beamwood.errors import ArtefactError, InputError, nearest
 from beamwood.retrieval.filters import Filters
 from beamwood.retrieval.folder import read_retriever, write_retriever
 from beamwood.retrieval.item_columns import ItemColumns
-from beamwood.retrieval.request import Allowed, Ids, Recommendations, Request, Seen
+from beamwood.retrieval.request import Allowed, Ids, Recommendations, Request, Seen, listed
 from beamwood.retrieval.resolve import Names, rows_of_ids
-from beamwood.types import ItemLists, Query, Searcher
+from beamwood.retrieval.rules import arranged, rules_of
+from beamwood.retrieval.similar import By, similar_items
+from beamwood.types import Hits, ItemLists, Searcher, SearchOptions
 
 __all__ = ["Retriever"]
+
+_RULES = ("exclude", "max_per_category", "diversity", "promote")
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,13 @@ class Retriever:
         on_unknown: str = "error",
         context: Mapping[str, Sequence[Any]] | None = None,
         where: Mapping[str, Any] | None = None,
+        **rules: Any,
     ) -> Recommendations:
-        """`answer` of a `Request` of these."""
-        return self.answer(Request(histories, k, users, allowed, context, seen, on_unknown, where))
+        """`answer` of a `Request` of these; `rules`: exclude, max_per_category, diversity, promote."""
+        for name in rules:
+            if name not in _RULES:
+                raise InputError(f"recommend has no argument '{name}'{nearest(name, _RULES)}")
+        return self.answer(Request(histories, k, users, allowed, context, seen, on_unknown, where, **rules))
 
     def answer(self, request: Request) -> Recommendations:
         """The k best items of each row of the request, best first.
@@ -78,24 +86,54 @@ class Retriever:
         (a blend's fallback; all scores 0). Errors: `InputError` on what does not fit this retriever.
         """
         query, k, options = self._names.resolve(request, self.searcher.needs)
-        hits = self.searcher.search(query, k, options)
+        rules = rules_of(request, k, self._names.filters)
+        promotions: list[list[str | None]] = []
+        if rules is None:
+            hits = self.searcher.search(query, k, options)
+        else:
+            hits, promotions = arranged(self.searcher, query, k, options, rules)
+        return self._by_id(hits, promotions if request.promote else [])
+
+    def _by_id(self, hits: Hits, promotions: list[list[str | None]]) -> Recommendations:
         if np.isposinf(hits.scores).any():
             raise ArtefactError("a score is infinite, so the stored weights are too large; fit and save it again")
         found = hits.items >= 0
         if len(found) == 1:
-            return Recommendations([self.items.decode(hits.items[found])], [hits.scores[found].astype(float).tolist()])
+            ids, values = self.items.decode(hits.items[found]), hits.scores[found].astype(float).tolist()
+            return Recommendations([ids], [values], promotions)
         counts = np.count_nonzero(found, axis=1)
         ids = self.items.decode(hits.items[found])
         stops = np.cumsum(counts)
         rows = [ids[stop - count : stop] for stop, count in zip(stops, counts, strict=True)]
         scores = [row[:count].astype(float).tolist() for row, count in zip(hits.scores, counts, strict=True)]
-        return Recommendations(rows, scores)
+        return Recommendations(rows, scores, promotions)
 
-    def score(self, histories: ItemLists | Sequence[Ids], items: Sequence[Ids]) -> NDArray[np.float32]:
-        """float32[B, M], the score of each given item id for each history; every row of `items` has M ids."""
-        if self.searcher.needs.users:
+    def similar(
+        self,
+        items: Ids,
+        k: int = 20,
+        *,
+        by: By = "model",
+        allowed: Allowed | None = None,
+        where: Mapping[str, Any] | None = None,
+    ) -> Recommendations:
+        """The k items most like the given ones together, as one row; see `retrieval.similar`."""
+        indices = self.items.encode(listed("items", items))
+        if len(indices) == 0:
+            raise InputError("items is empty; give at least one item")
+        filtered = self._names.filters.prepared(allowed, where)
+        options = SearchOptions(allowed=None if filtered is None else filtered.mask, prepared=filtered)
+        return self._by_id(similar_items(self.searcher, indices, self._names.checked_k(k), options, by=by), [])
+
+    def score(
+        self, histories: ItemLists | Sequence[Ids] | None, items: Sequence[Ids], *, users: Ids | None = None
+    ) -> NDArray[np.float32]:
+        """float32[B, M], the score of each given item id for each history or user; every row of `items` has M ids."""
+        if (histories is None) == (users is None):
+            raise InputError("give either histories or users")
+        if self.searcher.needs.users and users is None:
             raise InputError("this retriever knows users, not histories alone; ask with users")
-        known = self._names.known(histories, None)
+        known = self._names.known(histories, users)
         if len(known) == 0:
             raise InputError("score needs at least one history, and a row of items for it")
         rows = rows_of_ids("items", items)
@@ -103,7 +141,8 @@ class Retriever:
         if len(rows) != len(known) or len(widths) > 1:
             raise InputError(f"items must be {len(known)} rows of equal length; got {len(rows)} of lengths {widths}")
         flat = self.items.encode([item for row in rows for item in row])
-        return self.searcher.score(Query.of(known), np.asarray(flat).reshape(len(rows), -1))
+        query = self._names.resolve(Request(histories, 1, users), self.searcher.needs)[0]
+        return self.searcher.score(query, np.asarray(flat).reshape(len(rows), -1))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the artefact, whole or not at all; an artefact already there needs `overwrite`."""

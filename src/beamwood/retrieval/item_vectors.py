@@ -1,0 +1,48 @@
+"""The vectors of items that a searcher has: for what is alike, for diversity and for other vector databases."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.retrieval.blend import Blend
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.types import IndexArray, Searcher
+
+__all__ = ["directions", "item_vectors", "part_with"]
+
+
+def part_with(searcher: Searcher, kind: type[Searcher]) -> Searcher | None:
+    """The searcher itself, or its first part, that is of the kind; None where none is."""
+    if isinstance(searcher, Blend):
+        found = (part_with(part.searcher, kind) for part in searcher.parts)
+        return next((each for each in found if each is not None), None)
+    return searcher if isinstance(searcher, kind) else None
+
+
+def item_vectors(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:
+    """float32[M, D], the vectors of items: those that are searched, or of a tree its leaves' similarity.
+
+    Errors: a method that has none, as those that count.
+    """
+    vectors = part_with(searcher, VectorSearcher)
+    if isinstance(vectors, VectorSearcher):
+        return vectors.vectors[items]
+    tree = part_with(searcher, TreeSearcher)
+    if isinstance(tree, TreeSearcher):
+        shape = tree.tree.shape
+        own = tree.weights.terms.get("similarity")
+        by_node = tree.weights.nodes if own is None else own.arrays["vectors"]
+        return np.asarray(by_node[tree.tree.leaves_of(items) + shape.level_offset(shape.depth)], np.float32)
+    raise InputError(
+        f"'{searcher.kind}' has no item vectors; fit a method that has, such as two_tower, or ask without them"
+    )
+
+
+def directions(vectors_MD: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The vectors, each of length 1; one of zeros stays."""
+    lengths = np.linalg.norm(vectors_MD, axis=1, keepdims=True)
+    scaled: NDArray[np.float32] = np.divide(vectors_MD, np.maximum(lengths, np.float32(1e-12)), dtype=np.float32)
+    return scaled

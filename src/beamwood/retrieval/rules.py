@@ -1,0 +1,227 @@
+"""What a request asks of its answer as a whole: few of a category, unlike items, promoted ones; k items all the same.
+
+Shape legend: N items, k results.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError, nearest
+from beamwood.retrieval.filters import Filters
+from beamwood.retrieval.item_columns import LabelColumn
+from beamwood.retrieval.item_vectors import directions, item_vectors
+from beamwood.retrieval.request import Request
+from beamwood.types import BoolArray, Hits, ItemLists, Prepared, Query, Searcher, SearchOptions
+
+__all__ = ["Caps", "Promotion", "Rules", "arranged", "rules_of"]
+
+# So many candidates for each item that is wanted.
+_CANDIDATES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """At most `default` items of a category (None: any number), or what `own` says by the category's number."""
+
+    column: LabelColumn
+    default: int | None
+    own: Mapping[int, int]
+
+    def full(self, counts: Counter[int]) -> set[int]:
+        """The categories of which there are as many as there may be; of those with a room of 0, always."""
+        said = {code for code, most in self.own.items() if counts[code] >= most}
+        if self.default is None:
+            return said
+        return said | {code for code, n in counts.items() if code not in self.own and n >= self.default}
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """`count` of the answer's places are for the best items of a filter."""
+
+    name: str
+    count: int
+    filter: Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of one request."""
+
+    caps: Caps | None = None
+    diversity: float = 0.0
+    promotions: tuple[Promotion, ...] = ()
+
+
+def rules_of(request: Request, k: int, filters: Filters) -> Rules | None:
+    """The rules of a request, None where it has none. Errors: whatever of them does not fit."""
+    if request.max_per_category is None and not request.diversity and not request.promote:
+        return None
+    diversity = request.diversity
+    if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0 <= diversity <= 1:
+        raise InputError(f"diversity={diversity!r} is outside 0..1; 0 orders by score, 1 by unlikeness alone")
+    caps = None if request.max_per_category is None else _caps(request.max_per_category, filters)
+    promotions = tuple(_promotion(promoted, k, filters) for promoted in request.promote)
+    if sum(each.count for each in promotions) > k:
+        raise InputError(f"promote: {sum(each.count for each in promotions)} places of {k} are promised; lower shares")
+    return Rules(caps, float(diversity), promotions)
+
+
+def _caps(given: Any, filters: Filters) -> Caps:
+    said = given if isinstance(given, Mapping) else {"default": given}
+    for name, most in said.items():
+        if isinstance(most, bool) or not isinstance(most, int) or most < 0:
+            raise InputError(f"max_per_category: {name}={most!r} is no whole number of 0 or more")
+    column = filters.category()
+    named = {name: most for name, most in said.items() if name != "default"}
+    codes = column.codes_of("max_per_category:", list(named)).tolist()
+    default = said.get("default")
+    if default == 0:
+        raise InputError("max_per_category=0 leaves nothing; give 1 or more")
+    return Caps(column, default, dict(zip(codes, named.values(), strict=True)))
+
+
+def _promotion(given: Any, k: int, filters: Filters) -> Promotion:
+    known = ("where", "share", "name")
+    if not isinstance(given, Mapping) or not {"where", "share"} <= set(given):
+        raise InputError(f"promote holds {given!r}; write {{'where': {{..}}, 'share': 0.2, 'name': 'sale'}}")
+    for name in given:
+        if name not in known:
+            raise InputError(f"promote has a key '{name}'{nearest(str(name), known)}")
+    share = given["share"]
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise InputError(f"promote: share={share!r} is outside 0..1; 0.2 is every fifth place")
+    chosen = filters.prepared(None, given["where"])
+    assert chosen is not None
+    return Promotion(str(given.get("name", "promoted")), max(1, round(share * k)), chosen)
+
+
+def arranged(
+    searcher: Searcher, query: Query, k: int, options: SearchOptions, rules: Rules
+) -> tuple[Hits, list[list[str | None]]]:
+    """The answer of each row by the rules, and for each item the name of the promotion that it is there by.
+
+    Without diversity it is the list of all allowed items by score, gone through from the top, each item taken whose
+    categories have room: a search that runs short is taken up again without what is full, so k items come whenever
+    there are k to take. Promoted items stand on places spread evenly, and count in their categories.
+    """
+    hits = Hits(
+        np.full((len(query), k), -1, np.int32),
+        np.full((len(query), k), -np.inf, np.float32),
+        np.zeros(len(query), np.int64),
+    )
+    named: list[list[str | None]] = []
+    for row in range(len(query)):
+        rows = np.array([row])
+        picking = _Picking(searcher, query.take(rows), options.take(rows), rules)
+        promoted = [
+            (*pick, each.name) for each in rules.promotions for pick in picking.pick(each.count, each.filter.mask)
+        ]
+        rest = [(*pick, None) for pick in picking.pick(k - len(promoted), None)]
+        listed = _placed(promoted, rest, k)
+        for place, (item, score, _) in enumerate(listed):
+            hits.items[row, place], hits.scores[row, place] = item, score
+        hits.scored[row] = picking.scored
+        named.append([name for _, _, name in listed])
+    return hits, named
+
+
+Placed = tuple[int, float, str | None]
+
+
+def _placed(promoted: Sequence[Placed], rest: Sequence[Placed], k: int) -> list[Placed]:
+    """The promoted ones spread over k places, the others in their order between them."""
+    places = {(number * k + k // 2) // len(promoted): each for number, each in enumerate(promoted)}
+    others, listed = iter(rest), list[Placed]()
+    for place in range(k):
+        following = places.pop(place, None) or next(others, None)
+        if following is not None:
+            listed.append(following)
+    return listed
+
+
+class _Picking:
+    """One row's answer while it grows."""
+
+    def __init__(self, searcher: Searcher, query: Query, options: SearchOptions, rules: Rules) -> None:
+        self.searcher, self.query, self.options, self.rules = searcher, query, options, rules
+        self.taken: list[int] = []
+        self.counts: Counter[int] = Counter()
+        self.scored = 0
+
+    def pick(self, wanted: int, among: BoolArray | None) -> list[tuple[int, float]]:
+        """At most so many items, of `among` where it says so, with their scores."""
+        picked: list[tuple[int, float]] = []
+        while len(picked) < wanted:
+            items, scores = self._search(wanted - len(picked), among)
+            before = len(picked)
+            chosen = self._diverse(items, scores) if self.rules.diversity else zip(items, scores, strict=True)
+            for item, score in chosen:
+                if len(picked) < wanted and self._has_room(item):
+                    picked.append((item, score))
+                    self._take(item)
+            if len(picked) == before:
+                break
+        return picked
+
+    def _search(self, wanted: int, among: BoolArray | None) -> tuple[list[int], list[float]]:
+        """The best of what is neither taken nor full."""
+        options, caps = self.options, self.rules.caps
+        mask = options.allowed if among is None else among if options.allowed is None else options.allowed & among
+        full = set() if caps is None else caps.full(self.counts)
+        if caps is not None and full:
+            mask = ~caps.column.having(full) if mask is None else mask & ~caps.column.having(full)
+        excluded = options.excluded
+        if self.taken:
+            own = ItemLists.from_lists([self.taken])
+            excluded = own.distinct() if excluded is None else excluded.union(own)
+        options = replace(options, excluded=excluded, allowed=mask)
+        count = min(_CANDIDATES * wanted, self.searcher.num_items)
+        hits = self.searcher.search(self.query, count, options)
+        self.scored += int(hits.scored[0])
+        found = hits.items[0] >= 0
+        return hits.items[0][found].tolist(), hits.scores[0][found].astype(float).tolist()
+
+    def _has_room(self, item: int) -> bool:
+        caps = self.rules.caps
+        return caps is None or not caps.full(self.counts).intersection(caps.column.of_item(item))
+
+    def _take(self, item: int) -> None:
+        self.taken.append(item)
+        if self.rules.caps is not None:
+            self.counts.update(self.rules.caps.column.of_item(item))
+
+    def _diverse(self, items: list[int], scores: list[float]) -> Any:
+        """The items in the order of maximal marginal relevance: relevance within 0..1 less likeness to what is taken.
+
+        Each is given once all before it were taken or had no room. Source: Carbonell and Goldstein, 1998.
+        """
+        if not items:
+            return
+        weight, left = self.rules.diversity, np.ones(len(items), bool)
+        values = np.array(scores)
+        spread = values.max() - values.min()
+        relevance = (values - values.min()) / spread if spread > 0 else np.ones(len(items))
+        own = directions(item_vectors(self.searcher, np.array(items)))
+        likeness = self._likeness(own)
+        while left.any():
+            best = int(np.argmax(np.where(left, (1 - weight) * relevance - weight * likeness, -np.inf)))
+            left[best], before = False, len(self.taken)
+            yield items[best], scores[best]
+            if len(self.taken) > before:
+                likeness = own @ own[best] if before == 0 else np.maximum(likeness, own @ own[best])
+
+    def _likeness(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The largest cosine of each with what is taken already; 0 where nothing is."""
+        if not self.taken:
+            return np.zeros(len(own), np.float32)
+        taken = directions(item_vectors(self.searcher, np.array(self.taken)))
+        nearest_one: NDArray[np.float32] = (own @ taken.T).max(axis=1)
+        return nearest_one

@@ -1,0 +1,58 @@
+"""Items like given ones: by the model, by the items' vectors, or by the tree."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError, nearest
+from beamwood.retrieval.item_vectors import directions, item_vectors, part_with
+from beamwood.retrieval.top_k import top_k
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
+
+__all__ = ["By", "similar_items"]
+
+By = Literal["model", "vectors", "tree"]
+"""What says that items are alike."""
+
+
+def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options: SearchOptions, *, by: By) -> Hits:
+    """The k items most like the given ones, these left out, one row.
+
+    "model": what is recommended to whom has these as history. "vectors": by the cosine with the mean of the items'
+    directions. "tree": by the depth of the lowest common ancestor with any of them, then by how near the leaves lie.
+    Errors: a method without vectors or tree, an unknown `by`.
+    """
+    if by not in get_args(By):
+        raise InputError(f"by={by!r} is unknown{nearest(str(by), get_args(By))}")
+    asked = ItemLists.from_lists([items])
+    excluded = asked.distinct() if options.excluded is None else asked.union(options.excluded)
+    if by == "model":
+        return searcher.search(Query.of(asked), k, SearchOptions(excluded, options.allowed, prepared=options.prepared))
+    scores_N = _by_vectors(searcher, items) if by == "vectors" else _by_tree(searcher, items)
+    return top_k(scores_N[None], k, excluded=excluded, allowed=options.allowed)
+
+
+def _by_vectors(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.float32]:
+    own = directions(item_vectors(searcher, np.arange(searcher.num_items)))
+    scores: NDArray[np.float32] = own @ own[items].mean(axis=0)
+    return scores
+
+
+def _by_tree(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.float32]:
+    """The depth of the lowest common ancestor, plus less than 1 for leaves that lie near."""
+    found = part_with(searcher, TreeSearcher)
+    if not isinstance(found, TreeSearcher):
+        raise InputError(f"'{searcher.kind}' has no tree; ask by 'model', or fit a method that has one, such as dtr")
+    tree, shape = found.tree, found.tree.shape
+    scores = np.full(tree.num_items, -np.inf, np.float32)
+    for leaf in tree.leaf_of_item[items].tolist():
+        common = np.zeros(tree.num_items, np.float32)
+        for level in range(1, shape.depth + 1):
+            common += shape.ancestors(tree.leaf_of_item, level) == leaf // shape.leaves_below(level)
+        near = 1 - np.abs(tree.leaf_of_item.astype(np.float32) - leaf) / (shape.capacity + 1)
+        scores = np.maximum(scores, common + np.float32(0.999) * near)
+    return scores

@@ -1,0 +1,142 @@
+"""Rules of an answer against brute force over the whole ranking; k items whenever there are k to take."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from beamwood.errors import InputError
+from beamwood.retrieval.item_vectors import directions, item_vectors
+from retrieval_cases import item_frame, retriever_of, tree_searcher, vector_searcher
+
+NUM_ITEMS = 300
+FRAME = item_frame(NUM_ITEMS)
+LABELS = [cell.split("|") for cell in FRAME["category"]]
+
+
+@pytest.fixture(scope="module", params=["vectors", "tree"])
+def retriever(request):
+    # As wide as the tree: exact, as the other is.
+    searcher = vector_searcher(NUM_ITEMS) if request.param == "vectors" else tree_searcher(NUM_ITEMS, beam_width=512)
+    return retriever_of(searcher)
+
+
+def ranking(retriever, history, **filters):
+    found = retriever.recommend([retriever.items.decode(np.array(history, int))], NUM_ITEMS, **filters)
+    return retriever.items.encode(found.item_ids[0]).tolist()
+
+
+def capped(ranked, k, caps, default):
+    counts, taken = Counter(), []
+    for item in ranked:
+        if len(taken) < k and all(counts[label] < caps.get(label, default) for label in LABELS[item]):
+            taken.append(item)
+            counts.update(LABELS[item])
+    return taken
+
+
+@pytest.mark.parametrize(("caps", "default"), [({}, 1), ({}, 2), ({"c1": 0}, 4), ({"c1": 1, "c3": 2}, 10**6)])
+@pytest.mark.parametrize("k", [1, 5, 20])
+def test_few_of_a_category(retriever, caps, default, k):
+    given = caps | ({} if default == 10**6 else {"default": default})
+    for history in ([], [4, 9, 77]):
+        ids = retriever.items.decode(np.array(history, int))
+        found = retriever.recommend([ids], k, max_per_category=given, where={"price": {"lte": 25}})
+        expected = capped(ranking(retriever, history, where={"price": {"lte": 25}}), k, caps, default)
+        assert retriever.items.encode(found.item_ids[0]).tolist() == expected
+
+
+def test_excluded_items_never_show(retriever):
+    banned = retriever.recommend([[]], 10).item_ids[0]
+    for seen in ("keep", "remove"):
+        found = retriever.recommend([banned[:3], []], 10, exclude=banned, seen=seen)
+        assert all(len(row) == 10 and not set(row) & set(banned) for row in found.item_ids)
+
+
+def test_diversity_is_maximal_marginal_relevance(retriever):
+    weight, k, asked = 0.4, 8, [retriever.items.decode(np.array([3, 50, 8]))]
+    found = retriever.recommend(asked, k, diversity=weight)
+    candidates = retriever.recommend(asked, 3 * k)
+    items = retriever.items.encode(candidates.item_ids[0])
+    scores = np.array(candidates.scores[0])
+    relevance = (scores - scores.min()) / (scores.max() - scores.min())
+    own = directions(item_vectors(retriever.searcher, items))
+    taken = []
+    while len(taken) < k:
+        best = max(
+            (place for place in range(len(items)) if place not in taken),
+            key=lambda place: (
+                (1 - weight) * relevance[place] - weight * max([float(own[place] @ own[t]) for t in taken], default=0)
+            ),
+        )
+        taken.append(best)
+    assert retriever.items.encode(found.item_ids[0]).tolist() == items[taken].tolist()
+    assert retriever.recommend([[]], k, diversity=0) == retriever.recommend([[]], k)
+
+
+def test_promoted_items_have_their_places(retriever):
+    where, k = {"brand": "brand 4"}, 10
+    found = retriever.recommend([[]], k, promote=[{"where": where, "share": 0.2, "name": "sale"}])
+    (names,), (ids,) = found.promotions, found.item_ids
+    assert names.count("sale") == 2
+    assert names.index("sale") == 2
+    assert [item for item, name in zip(ids, names, strict=True) if name] == retriever.recommend(
+        [[]], 2, where=where
+    ).item_ids[0]
+    assert len(set(ids)) == k
+    organic = [item for item in retriever.recommend([[]], k + 2).item_ids[0] if item not in (ids[2], ids[7])]
+    assert [item for item, name in zip(ids, names, strict=True) if not name] == organic[:8]
+    # Where nothing of the filter is left, all places are filled by the others.
+    none = [{"where": {"price": {"lt": -1}}, "share": 0.5}]
+    assert retriever.recommend([[]], k, promote=none).item_ids == retriever.recommend([[]], k).item_ids
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"diversity": 2}, "diversity=2 is outside 0..1"),
+        ({"max_per_category": 0}, "leaves nothing"),
+        ({"max_per_category": {"c1": -1}}, "no whole number of 0 or more"),
+        ({"max_per_category": {"c9": 1}}, "'c9' is unknown; did you mean"),
+        ({"promote": [{"share": 0.2}]}, "write {'where'"),
+        ({"promote": [{"where": {"price": 3}, "share": 2}]}, "share=2 is outside"),
+        ({"promote": [{"where": {"price": 3}, "share": 0.7}] * 2}, "14 places of 10 are promised"),
+        ({"exclude": ["nothing"]}, "unknown, such as 'nothing'"),
+        ({"exclud": []}, "no argument 'exclud'; did you mean 'exclude'"),
+    ],
+)
+def test_rules_that_do_not_fit(retriever, rules, message):
+    with pytest.raises(InputError, match=message):
+        retriever.recommend([[]], 10, **rules)
+
+
+def test_similar_items(retriever):
+    items = retriever.items.decode(np.array([7, 8]))
+    by_model = retriever.similar(items, 5)
+    assert by_model.item_ids == retriever.recommend([items], 5).item_ids
+    (found,) = retriever.similar(items[:1], 5, by="vectors").item_ids
+    own = directions(item_vectors(retriever.searcher, np.arange(NUM_ITEMS)))
+    expected = [n for n in np.argsort(-(own @ own[7]), kind="stable").tolist() if n != 7][:5]
+    assert retriever.items.encode(found).tolist() == expected
+    (cheap,) = retriever.similar(items, 5, by="vectors", where={"price": {"lte": 9}}).item_ids
+    assert all((FRAME["price"][n] or 0) <= 9 for n in retriever.items.encode(cheap).tolist())
+    with pytest.raises(InputError, match="by='vector' is unknown; did you mean 'vectors'"):
+        retriever.similar(items, 5, by="vector")
+    with pytest.raises(InputError, match="at least one item"):
+        retriever.similar([], 5)
+
+
+def test_similar_by_the_tree():
+    retriever = retriever_of(tree_searcher(NUM_ITEMS))
+    tree = retriever.searcher.tree
+    (found,) = retriever.similar(retriever.items.decode(np.array([7])), 20, by="tree").item_ids
+    leaf, depths = int(tree.leaf_of_item[7]), []
+    for item in retriever.items.encode(found).tolist():
+        levels = range(1, tree.shape.depth + 1)
+        ancestors = [tree.shape.ancestors(np.array([leaf, tree.leaf_of_item[item]]), level) for level in levels]
+        depths.append(sum(one == other for one, other in ancestors))
+    assert depths == sorted(depths, reverse=True)
+    with pytest.raises(InputError, match="has no tree"):
+        retriever_of(vector_searcher(30)).similar(
+            ["nothing"][:0] or [retriever_of(vector_searcher(30)).items.ids[0]], 3, by="tree"
+        )
