@@ -13,6 +13,7 @@ import pytest
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_chromium = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium; apt-get install chromium")
 WIDTHS = (360, 1280)
+PAPER = 740  # of an A4 sheet between its margins, in pixels of CSS
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run"]
 FLAGS += ["--disable-dev-shm-usage", "--disable-background-networking", "--no-proxy-server"]
 
@@ -127,6 +128,8 @@ def check_page(page, document, folder):
                 charts = browser.ask("document.querySelectorAll('figure.chart').length")
                 assert browser.ask("document.querySelectorAll('figure.chart svg').length") == charts
                 assert browser.ask(_OUTSIDE) == []
+        browser.open(page, PAPER, media="print")
+        assert browser.ask("document.documentElement.scrollWidth") <= PAPER
         shown = browser.ask("[...document.querySelectorAll('data')].map(each => [each.value, each.textContent])")
         assert shown
         for value, text in shown:

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from beamwood.cli import output
+from beamwood.data import synthetic
 from beamwood.errors import NotInstalledError
-from beamwood.report import page as pages
 from chromium import Chromium, check_page, needs_chromium, rows_of
 from cli_cases import ENVIRONMENT, TINY, beamwood
 
@@ -184,6 +184,24 @@ def test_tensorboard_takes_up_a_resumed_run(market, tmp_path, capsys):
 
 
 @needs_chromium
+def test_demo(capsys, tmp_path, monkeypatch):
+    """On a smaller market than people see."""
+    small = synthetic.MarketConfig(num_users=200, num_items=80, min_events=12, max_events=40)
+    made = synthetic.make_market
+    monkeypatch.setattr(synthetic, "make_market", lambda seed: made(small, seed=seed))
+    document = said(capsys, "demo", "--out", tmp_path / "demo", "--seconds", "15")
+    charts = check_page(tmp_path / "demo.html", document, tmp_path)
+    assert document["market"]["num_items"] == 80
+    best = document["beyond"]["best possible"]["removed"]["metrics"]["f@20"]
+    drawn = {row["name"]: row["mean"] for row in rows_of(charts["quality-removed"])}
+    assert drawn["best possible"] == best
+    assert drawn.keys() == {"best possible", *document["methods"]}
+    assert {"valid-1", "milliseconds", "users-removed"} <= charts.keys()
+    assert beamwood("demo", "--out", tmp_path / "demo") == 2
+    assert "already holds a" in capsys.readouterr().err
+
+
+@needs_chromium
 def test_nothing_learned(market, capsys, tmp_path, monkeypatch):
     """No method finds anything: the page says so, and draws what there is."""
     from beamwood.evaluation import protocol
@@ -210,8 +228,8 @@ def test_a_page_is_never_written_over_what_is_none(market, tmp_path, capsys):
 
 
 def test_without_what_makes_pages_it_says_what_to_install(market, monkeypatch, capsys):
-    monkeypatch.setattr(pages, "_NEEDED", ("jinja2", "not_there"))
-    with pytest.raises(NotInstalledError, match=r"--html needs not_there: pip install 'beamwood\[plots\]'"):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(NotInstalledError, match=r'install it with: pip install "beamwood\[plots\]"'):
         output.check_page("page.html")
     assert beamwood("compare", market / "log.parquet", "--html", "page.html") == 2
     assert "beamwood[plots]" in capsys.readouterr().err

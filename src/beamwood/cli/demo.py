@@ -103,7 +103,7 @@ def page_beside(out: str, *, overwrite: bool) -> Path | None:
     try:
         check_installed()
     except NotInstalledError as missing:
-        note(f"no page is written: {str(missing).removeprefix('--html ')}")
+        note(f"no page is written: {missing}")
         return None
     return report
 

@@ -6,11 +6,11 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from beamwood import __version__
 from beamwood.errors import NotInstalledError
+from beamwood.extras import install, is_installed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -20,14 +20,12 @@ __all__ = ["MARK", "check_installed", "render"]
 
 MARK = '<meta name="generator" content="beamwood">'
 """What says of a file that it is a page of ours, which another may replace."""
-_NEEDED = ("jinja2", "altair", "vl_convert")
 
 
 def check_installed() -> None:
     """Errors: what makes pages is missing; worth asking before anything is measured."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise NotInstalledError(f"--html needs {', '.join(missing)}: pip install 'beamwood[plots]'")
+    if not is_installed("plots"):
+        raise NotInstalledError(f"--html needs what draws pages; install it with: {install('plots')}")
 
 
 def render(name: str, document: Mapping[str, Any], charts: Mapping[str, Any], **shown: Any) -> str:

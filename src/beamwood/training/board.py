@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from beamwood.errors import InputError, NotInstalledError
+from beamwood.errors import InputError
+from beamwood.extras import is_installed, not_installed
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -29,8 +29,8 @@ class Board:
         self._writer: SummaryWriter | None = None
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"--tensorboard {self.folder} is a file; name a folder")
-        if find_spec("tensorboard") is None:
-            raise NotInstalledError("--tensorboard needs tensorboard: pip install 'beamwood[tensorboard]'")
+        if not is_installed("tensorboard"):
+            raise not_installed("--tensorboard", "tensorboard")
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Add the numbers of one line. Errors: the folder cannot be written."""
