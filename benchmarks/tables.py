@@ -83,9 +83,10 @@ def _by_log(bench: Bench, topic: Topic, key: str, found: Mapping[str, Mapping[st
 def _readme(bench: Bench) -> str:
     topic = bench.suite.topics["main"]
     found = {log: gather(bench, "main", log) for log in topic.logs}
-    logs = [log for log in topic.logs if found[log]]
-    keys = [key for key in README if key in topic.rows and any(key in found[log] for log in logs)]
-    if not keys:
+    keys = [key for key in README if key in topic.rows and any(key in found[log] for log in topic.logs)]
+    # A log where a rival is still to be run would show another as the best.
+    logs = [log for log in topic.logs if all(key in found[log] for key in keys)]
+    if not keys or not logs:
         return EMPTY
     rows = []
     for key in keys:
