@@ -202,17 +202,13 @@ class TreeSearcher:
         """Each row's leaves to leave out, sorted, distinct, and only those that are live at all."""
         if options.excluded is None:
             return None
-        distinct = options.excluded.distinct()
-        if len(distinct) == 1:
-            items = distinct.items
-            shown = items if options.allowed is None else items[options.allowed[items]]
-            return np.array([0, len(shown)], np.int64), np.sort(self.tree.leaf_of_item[shown])
-        rows, items = distinct.rows, distinct.items
+        rows, items = options.excluded.rows, options.excluded.items
         if options.allowed is not None:
             rows, items = rows[options.allowed[items]], items[options.allowed[items]]
-        leaves = self.tree.leaf_of_item[items]
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(distinct)))]).astype(np.int64)
-        return indptr, leaves[np.lexsort((leaves, rows))]
+        capacity = np.int64(self.tree.shape.capacity)
+        distinct = np.unique(rows * capacity + self.tree.leaf_of_item[items])
+        counts = np.bincount(distinct // capacity, minlength=len(options.excluded))
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), (distinct % capacity).astype(np.int32)
 
     def _way(self, k: int, options: SearchOptions) -> Way:
         """How to search for k results."""
@@ -243,6 +239,9 @@ class TreeSearcher:
 
     def _hits(self, found: Found, k: int) -> Hits:
         items = np.where(found.leaves >= 0, self.tree.item_of_leaf[found.leaves], np.int32(-1))
+        # The core orders ties by leaf, and an answer by item; NaN, which only an overflow yields, is refused.
+        if (found.scores[:, 1:] < found.scores[:, :-1])[items[:, 1:] >= 0].all() and not np.isnan(found.scores).any():
+            return Hits(items, found.scores, found.scored)
         hits = sort_candidates(items, found.scores, k)
         return Hits(hits.items, hits.scores, found.scored)
 
