@@ -226,7 +226,7 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["recommend", fitted, "--user", "3", "-k", "99"], "k=99 is outside 1..60"),
         (["recommend", fitted, "--user", "9999"], "unknown, such as 9999"),
         (["recommend", fitted, "--user", "x"], "id 'x' is not of type Int64"),
-        (["recommend", fitted], "either --user"),
+        (["recommend", fitted], "give one of --user"),
         (["recommend", fitted, "--history", "1", "--category", "none"], "category 'none' is unknown"),
         (["recommend", tmp_path / "foreign", "--user", "1"], "foreign"),
         (["nonsense"], "nonsense"),
@@ -263,12 +263,12 @@ def test_ids_as_they_are_typed(tmp_path, capsys):
 
     seen = ("--history", '["i,0", "i,1 "]', "--history", '["i,2"]')
     assert [len(set(row)) for row in asked(*seen)] == [5, 6]
-    assert asked("--users-file", tmp_path / "users.txt", "--include-seen") == asked(
+    assert asked("--users", tmp_path / "users.txt", "--include-seen") == asked(
         "--user", "u,3", "--user", " u,4", "--include-seen"
     )
     assert sorted(asked("--history", "", "--allowed-items", tmp_path / "items.txt")[0]) == ["i,3 ", "i,4 "]
     for arguments, message in [
-        (["recommend", out, "--users-file", tmp_path / "empty.txt"], "empty.txt holds no ids"),
+        (["recommend", out, "--users", tmp_path / "empty.txt"], "empty.txt holds no ids"),
         (["recommend", out, "--user", os.fsdecode(b"\xff")], "not UTF-8"),
         (["recommend", out, "--history", os.fsdecode(b"\xff")], "not UTF-8"),
         (["fit", tmp_path / "log.parquet", "--out", os.fsdecode(b"o\xff")], "not UTF-8"),

@@ -6,12 +6,13 @@ from beamwood.cli.doctor import doctor
 from beamwood.cli.evaluate import evaluate
 from beamwood.cli.fit import fit
 from beamwood.cli.inspect import inspect
+from beamwood.cli.items import export, score, similar
 from beamwood.cli.recommend import recommend
 from beamwood.cli.settings import settings
 
 __all__ = ["COMMANDS", "EXAMPLES"]
 
-COMMANDS = (demo, fit, evaluate, recommend, compare, inspect, settings, doctor)
+COMMANDS = (demo, fit, evaluate, recommend, similar, score, export, compare, inspect, settings, doctor)
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("beamwood demo --overwrite",),
@@ -26,7 +27,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "recommend": (
         "beamwood recommend runs/mine --user 42 -k 10",
         "beamwood recommend runs/mine --history 5,9,2 --category shoes",
+        "beamwood recommend runs/mine --all-users --out recs.parquet --threads 4",
     ),
+    "similar": ("beamwood similar runs/mine --item 318 --by vectors",),
+    "score": ("beamwood score runs/mine --user 42 --items candidates.txt",),
+    "export": ("beamwood export runs/mine --vectors items.parquet",),
     "compare": (
         "beamwood compare log.csv --time-limit 10m",
         "beamwood compare log.csv --methods ease,sasrec --split leave-one-out",

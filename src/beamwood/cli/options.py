@@ -117,7 +117,7 @@ TailOf = Annotated[
     ),
 ]
 KeepColumns = Annotated[
-    Text, typer.Option("--keep-columns", help="Columns of the item table to filter by later: price,brand.")
+    Text, typer.Option("--keep-columns", help="Columns of the item table that recommend --where asks: price,brand.")
 ]
 MethodFile = Annotated[
     Text,

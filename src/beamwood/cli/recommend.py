@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import json as documents
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from beamwood import load
 from beamwood.cli import options as o
-from beamwood.cli.inputs import print_json
+from beamwood.cli.expand import expanded
+from beamwood.cli.inputs import note, print_json
 from beamwood.errors import InputError
+from beamwood.retrieval.item_columns import ItemColumns
 
 if TYPE_CHECKING:
-    from beamwood.retrieval.request import Allowed
+    from beamwood.retrieval.request import Allowed, Request
     from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["recommend"]
+__all__ = ["allowed_of", "parse_history", "read_lines", "recommend"]
 
 _HISTORY_HELP = 'What somebody took, oldest first: 5,9,2; ids with commas as JSON: ["a,b", "c"].'
 _User = Annotated[o.Texts, typer.Option("--user", metavar="ID", help="A user of the log; may be given again.")]
-_UsersFile = Annotated[o.Text, typer.Option("--users-file", metavar="FILE", help="User ids, one a line.")]
+_Users = Annotated[o.Text, typer.Option("--users", metavar="FILE", help="User ids, one a line.")]
+_Histories = Annotated[o.Text, typer.Option("--histories", metavar="FILE", help="Histories, one a line, as --history.")]
+_AllUsers = Annotated[bool, typer.Option("--all-users", help="Every user of the log; with --out.")]
+_Out = Annotated[o.Text, typer.Option("--out", metavar="FILE", help="Write .parquet, .csv or .jsonl instead.")]
+_Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=1024, help="Rows searched at once.")]
+_Resume = Annotated[bool, typer.Option("--resume", help="Go on with an --out that was broken off.")]
+_Replace = Annotated[bool, typer.Option("--overwrite", help="Replace the file of --out.")]
 _History = Annotated[o.Texts, typer.Option("--history", metavar="IDS", help=_HISTORY_HELP)]
 _Count = Annotated[o.Count, typer.Option("-k", "--k", metavar="N", help="How many items; 10 unless given.")]
 _Category = Annotated[
@@ -30,6 +40,9 @@ _Category = Annotated[
 ]
 _AllowedItems = Annotated[
     o.Text, typer.Option("--allowed-items", metavar="FILE", help="Only these items, an id a line.")
+]
+_Where = Annotated[
+    o.Text, typer.Option("--where", metavar="TEXT", help="Columns of items: 'price<=20 and brand in (a, b)'.")
 ]
 _IncludeSeen = Annotated[bool, typer.Option("--include-seen", help="Keep seen items among the answers.")]
 _Context = Annotated[
@@ -39,56 +52,130 @@ _Context = Annotated[
 _OnUnknown = Annotated[str, typer.Option("--on-unknown", metavar="WORD", help="Ids that are unknown: error or ignore.")]
 
 
+@dataclass(frozen=True, slots=True)
+class AskedOptions:
+    """Who asks, one by one or by a file."""
+
+    user: _User = None
+    users: _Users = None
+    history: _History = None
+    histories: _Histories = None
+    all_users: _AllUsers = False
+
+    def of(self, retriever: Retriever, on_unknown: str) -> Asked:
+        """The rows. Errors: none, more than one way, a file without rows, users where none are kept."""
+        given = [bool(self.user or self.users), bool(self.history or self.histories), self.all_users]
+        if sum(given) != 1:
+            raise InputError("give one of --user (or --users FILE), --history (or --histories FILE) and --all-users")
+        for option, path in (("--users", self.users), ("--histories", self.histories)):
+            if path is not None and not read_lines(path):
+                raise InputError(f"{option} {path} holds no ids; write one row a line")
+        if given[1]:
+            texts = [*(self.history or []), *(read_lines(self.histories) if self.histories else [])]
+            parsed = [retriever.items.parse_all(parse_history(text), on_unknown=on_unknown) for text in texts]
+            return Asked(texts, parsed, False)
+        if retriever.users is None:
+            raise InputError("this folder keeps no users; give --history")
+        if self.all_users:
+            every = retriever.users.decode(np.arange(len(retriever.users)))
+            return Asked(every, every, True)
+        names = [*(self.user or []), *(read_lines(self.users) if self.users else [])]
+        return Asked(names, retriever.users.parse_all(names, on_unknown=on_unknown), True)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the answer calls its rows, and the rows: user ids, or histories of item ids."""
+
+    labels: Sequence[Any]
+    rows: Sequence[Any]
+    by_users: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """Where the answers of many go."""
+
+    out: _Out = None
+    threads: _Threads = 1
+    resume: _Resume = False
+    overwrite: _Replace = False
+
+
+@expanded
 def recommend(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
-    user: _User = None,
-    users_file: _UsersFile = None,
-    history: _History = None,
+    *,
+    asking: AskedOptions,
     k: _Count = None,
     category: _Category = None,
+    where: _Where = None,
     allowed_items: _AllowedItems = None,
     include_seen: _IncludeSeen = False,
     context: _Context = None,
     on_unknown: _OnUnknown = "error",
+    writing: FileOptions,
     method: o.MethodFile = None,
     json: o.Json = False,
 ) -> None:
     """Recommend items to users of the log, or to given histories. Filters act inside the search."""
     from beamwood.retrieval.request import Request
+    from beamwood.retrieval.where_text import parse_where
 
-    retriever = load(folder, method)
-    names = [*(user or []), *(read_lines(users_file) if users_file else [])]
-    if users_file and not names:
-        raise InputError(f"--users-file {users_file} holds no ids; write one a line")
-    if bool(names) == bool(history):
-        raise InputError("give either --user (or --users-file) or --history")
-    allowed = allowed_of(retriever, category, allowed_items, on_unknown)
-    labels = history or names
-    if names and retriever.users is None:
-        raise InputError(f"{folder} keeps no users; give --history")
+    if writing.out is None and (asking.all_users or writing.resume):
+        raise InputError("--all-users and --resume write a file; name it with --out recs.parquet")
+    retriever = load(folder, method, threads=writing.threads)
+    asked = asking.of(retriever, on_unknown)
+    columns = ItemColumns(len(retriever.items)) if retriever.columns is None else retriever.columns
     request = Request(
-        histories=[retriever.items.parse_all(parse_history(row), on_unknown=on_unknown) for row in history]
-        if history
-        else None,
+        histories=None if asked.by_users else asked.rows,
         k=min(10, len(retriever.items)) if k is None else k,
-        users=retriever.users.parse_all(names, on_unknown=on_unknown) if names and retriever.users else None,
-        allowed=allowed,
-        context=context_of(context, retriever.searcher.needs.names, len(labels)),
+        users=asked.rows if asked.by_users else None,
+        allowed=allowed_of(retriever, category, allowed_items, on_unknown),
+        context=context_of(context, retriever.searcher.needs.names, len(asked.rows)),
         seen="keep" if include_seen else "remove",
         on_unknown=on_unknown,
+        where=None if where is None else parse_where(where, columns),
     )
     try:
+        if writing.out is not None:
+            _write_all(retriever, request, asked, folder, writing, json=json)
+            return
         found = retriever.answer(request)
     except InputError as error:
         raise InputError(str(error).replace("on_unknown='ignore'", "--on-unknown ignore")) from error
     if json:
-        rows = zip(labels, found.item_ids, found.scores, strict=True)
+        rows = zip(asked.labels, found.item_ids, found.scores, strict=True)
         print_json([{"query": label, "items": items, "scores": scores} for label, items, scores in rows])
         return
-    for label, items, scores in zip(labels, found.item_ids, found.scores, strict=True):
+    for label, items, scores in zip(asked.labels, found.item_ids, found.scores, strict=True):
         print(label)
         for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1):
             print(f"  {rank:>3}  {item}  {score:.4f}")
+
+
+def _write_all(
+    retriever: Retriever, request: Request, asked: Asked, folder: str, writing: FileOptions, *, json: bool
+) -> None:
+    """The answers of all rows in one file, a group after the other."""
+    from beamwood.artefact import read_manifest
+    from beamwood.retrieval.job import Job, check_file
+
+    assert writing.out is not None
+    if request.context is not None:
+        raise InputError("--context is not for --out; ask without a file")
+    target = check_file(writing.out, overwrite=writing.overwrite, resume=writing.resume)
+    origin = str(read_manifest(folder)["checksum"])
+    job = Job(retriever, request, asked.rows, asked.labels, asked.by_users, origin, writing.threads)
+
+    def say(done: int, total: int, rate: float) -> None:
+        note(f"{done:,} of {total:,}, {rate:,.0f} a second")
+
+    answered = job.run(target, resume=writing.resume, say=say)
+    if json:
+        print_json({"out": str(target), "rows": len(asked.rows), "answered": answered})
+    else:
+        print(f"wrote {target}: {len(asked.rows):,} rows, {answered:,} of them answered now")
 
 
 def allowed_of(

@@ -1,0 +1,120 @@
+"""`beamwood similar`, `score` and `export`: what a saved retriever says of items."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, cast
+
+import numpy as np
+import polars as pl
+import typer
+
+from beamwood import load
+from beamwood.cli import options as o
+from beamwood.cli.inputs import note, print_json
+from beamwood.cli.recommend import allowed_of, parse_history, read_lines
+from beamwood.errors import InputError
+from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.similar import By
+
+__all__ = ["export", "score", "similar"]
+
+_Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")]
+_Item = Annotated[list[str], typer.Option("--item", metavar="ID", help="An item; may be given again.")]
+_By = Annotated[str, typer.Option("--by", metavar="WORD", help="What says they are alike: model, vectors or tree.")]
+_Count = Annotated[o.Count, typer.Option("-k", "--k", metavar="N", help="How many items; 10 unless given.")]
+_Where = Annotated[o.Text, typer.Option("--where", metavar="TEXT", help="Columns of items, as of recommend.")]
+_Category = Annotated[o.Texts, typer.Option("--category", metavar="NAME", help="Only items of this category.")]
+_Items = Annotated[str, typer.Option("--items", metavar="FILE", help="The items to order, an id a line.")]
+_User = Annotated[o.Text, typer.Option("--user", metavar="ID", help="A user of the log.")]
+_History = Annotated[o.Text, typer.Option("--history", metavar="IDS", help="What somebody took, oldest first: 5,9,2.")]
+_Vectors = Annotated[str, typer.Option("--vectors", metavar="FILE", help="The .parquet to write: item, vector.")]
+_BLOCK_ROWS = 100_000
+
+
+def similar(
+    folder: _Folder,
+    *,
+    item: _Item,
+    by: _By = "model",
+    k: _Count = None,
+    category: _Category = None,
+    where: _Where = None,
+    method: o.MethodFile = None,
+    json: o.Json = False,
+) -> None:
+    """Items like given ones."""
+    from beamwood.retrieval.where_text import parse_where
+
+    retriever = load(folder, method)
+    columns = ItemColumns(len(retriever.items)) if retriever.columns is None else retriever.columns
+    found = retriever.similar(
+        retriever.items.parse_all(item),
+        min(10, len(retriever.items)) if k is None else k,
+        by=cast(By, by),
+        allowed=allowed_of(retriever, category, None, "error"),
+        where=None if where is None else parse_where(where, columns),
+    )
+    _show(found.item_ids[0], found.scores[0], json=json)
+
+
+def score(
+    folder: _Folder,
+    *,
+    items: _Items,
+    user: _User = None,
+    history: _History = None,
+    method: o.MethodFile = None,
+    json: o.Json = False,
+) -> None:
+    """Order a given list of items for a user or a history, best first."""
+    retriever = load(folder, method)
+    if (user is None) == (history is None):
+        raise InputError("give either --user or --history")
+    if user is not None and retriever.users is None:
+        raise InputError(f"{folder} keeps no users; give --history")
+    listed = list(dict.fromkeys(retriever.items.parse_all(read_lines(items))))
+    if not listed:
+        raise InputError(f"--items {items} holds no ids; write one a line")
+    histories = None if history is None else [retriever.items.parse_all(parse_history(history))]
+    users = None if user is None or retriever.users is None else [retriever.users.parse(user)]
+    (scores,) = retriever.score(histories, [listed], users=users)
+    # Ties by the item's index, as everywhere.
+    order = np.lexsort((retriever.items.encode(listed), -scores))
+    _show([listed[at] for at in order], [float(scores[at]) for at in order], json=json)
+
+
+def export(folder: _Folder, *, vectors: _Vectors, overwrite: o.Overwrite = False, method: o.MethodFile = None) -> None:
+    """Write the items' vectors for another vector database; their inner product with a query's is the score."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from beamwood.retrieval.item_vectors import part_with
+    from beamwood.retrieval.job import check_file
+    from beamwood.retrieval.vectors import VectorSearcher
+
+    if Path(vectors).suffix != ".parquet":
+        raise InputError(f"--vectors {vectors} must end in .parquet")
+    target = check_file(vectors, overwrite=overwrite)
+    retriever = load(folder, method)
+    searcher = part_with(retriever.searcher, VectorSearcher)
+    if not isinstance(searcher, VectorSearcher):
+        raise InputError(f"{folder} is no method of vectors; fit one that is, such as two_tower or sasrec")
+    fresh, width = target.with_name(f".{target.name}.new"), searcher.vectors.shape[1]
+    ids = retriever.items.ids.to_arrow(compat_level=pl.CompatLevel.oldest())
+    schema = pa.schema([("item", ids.type), ("vector", pa.list_(pa.float32(), width))])
+    with pq.ParquetWriter(fresh, schema) as writer:
+        for start in range(0, len(ids), _BLOCK_ROWS):
+            block = searcher.vectors[start : start + _BLOCK_ROWS]
+            cells = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), width)
+            writer.write_table(pa.table([ids.slice(start, _BLOCK_ROWS), cells], schema=schema))
+    fresh.replace(target)
+    note(f"wrote {target}: {len(ids):,} vectors of width {width}")
+
+
+def _show(items: list[object], scores: list[float], *, json: bool) -> None:
+    if json:
+        print_json({"items": items, "scores": scores})
+        return
+    for rank, (item, value) in enumerate(zip(items, scores, strict=True), start=1):
+        print(f"  {rank:>3}  {item}  {value:.4f}")

@@ -1,0 +1,171 @@
+"""Answers for many users into one file: groups of 10,000, each written whole, so that a broken job goes on.
+
+Beside the output a folder `<name>.parts` holds what is finished, until all groups are; memory does not grow with users.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from beamwood.errors import InputError, nearest
+from beamwood.retrieval.request import Recommendations, Request
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["FORMATS", "GROUP_ROWS", "Job", "check_file"]
+
+GROUP_ROWS = 10_000
+"""Users of a group, which is a row group of Parquet."""
+# Rows of one search: so many histories are in memory at a time for each thread.
+_ROWS = 250
+FORMATS = (".parquet", ".csv", ".jsonl")
+"""By the ending of the file; a line, or a row, is one recommendation: query, rank, item, score."""
+
+# Done, of all, a second.
+Say = Callable[[int, int, float], None]
+
+
+def check_file(path: str | os.PathLike[str], *, overwrite: bool = False, resume: bool = False) -> Path:
+    """The path of an output that can be written. Errors: an ending of no format, a file that is there."""
+    target = Path(path)
+    if target.suffix not in FORMATS:
+        raise InputError(f"--out {target} ends in {target.suffix!r}{nearest(target.suffix, FORMATS)}")
+    if not target.parent.is_dir():
+        raise InputError(f"--out {target} cannot be written: there is no folder {target.parent}; make it first")
+    if target.is_dir():
+        raise InputError(f"--out {target} is a folder; name a file in it")
+    if target.exists() and not overwrite:
+        raise InputError(f"--out {target} is there; pass --overwrite to replace it, or name another file")
+    if _folder(target).exists() and not (resume or overwrite):
+        raise InputError(
+            f"{_folder(target)} holds groups of a job that was broken off; pass --resume to go on with it, or "
+            "--overwrite to begin anew"
+        )
+    return target
+
+
+@dataclass(frozen=True)
+class Job:
+    """`rows` are users or histories, one query each, `labels` what the output calls them; `request` says the rest.
+
+    `by_users`: rows are user ids. `origin` names the model: another one's groups are never gone on with.
+    """
+
+    retriever: Retriever
+    request: Request
+    rows: Sequence[Any]
+    labels: Sequence[Any]
+    by_users: bool
+    origin: str
+    threads: int = 1
+
+    def run(self, target: Path, *, resume: bool = False, say: Say | None = None) -> int:
+        """Write the file; how many rows were answered in this run. Errors: groups of another job."""
+        folder = _folder(target)
+        self._prepare(folder, resume=resume)
+        starts = range(0, len(self.rows), GROUP_ROWS)
+        began, answered = time.monotonic(), 0
+        for number, start in enumerate(starts):
+            part = folder / f"{number:06d}{target.suffix}"
+            if part.exists():
+                continue
+            group = range(start, min(start + GROUP_ROWS, len(self.rows)))
+            fresh = part.with_name(f"{part.name}.new")
+            _write(self._answers(group), fresh, target.suffix)
+            os.replace(fresh, part)
+            answered += len(group)
+            if say is not None:
+                say(group.stop, len(self.rows), answered / max(time.monotonic() - began, 1e-9))
+        _join([folder / f"{number:06d}{target.suffix}" for number in range(len(starts))], target)
+        shutil.rmtree(folder)
+        return answered
+
+    def _prepare(self, folder: Path, *, resume: bool) -> None:
+        about = folder / "job.json"
+        identity = {"job": self._identity()}
+        if resume and about.exists():
+            with suppress(ValueError):
+                if json.loads(about.read_text()) == identity:
+                    return
+            raise InputError(f"{folder} holds groups of another job or model; leave --resume out and pass --overwrite")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        about.write_text(json.dumps(identity))
+
+    def _identity(self) -> str:
+        """A digest of all that the answers depend on."""
+        plain = replace(self.request, histories=None, users=[])
+        digest = hashlib.sha256(repr((self.origin, self.by_users, plain, len(self.rows))).encode())
+        for row in self.rows:
+            digest.update(repr(row).encode() + b"\n")
+        return digest.hexdigest()
+
+    def _answers(self, group: range) -> pl.DataFrame:
+        """One line a recommendation, of some threads at once, in the order of the rows."""
+        blocks = [range(start, min(start + _ROWS, group.stop)) for start in range(group.start, group.stop, _ROWS)]
+        if self.threads == 1 or len(blocks) == 1:
+            return pl.concat([self._frame(block) for block in blocks])
+        with ThreadPoolExecutor(self.threads) as pool:
+            return pl.concat(pool.map(self._frame, blocks))
+
+    def _frame(self, block: range) -> pl.DataFrame:
+        rows = [self.rows[at] for at in block]
+        users, histories = (rows, None) if self.by_users else (None, rows)
+        found = self.retriever.answer(replace(self.request, users=users, histories=histories))
+        return _lines([self.labels[at] for at in block], found, self.retriever.items.dtype)
+
+
+def _lines(labels: Sequence[Any], found: Recommendations, item_type: Any) -> pl.DataFrame:
+    counts = [len(row) for row in found.item_ids]
+    return pl.DataFrame(
+        {
+            "query": [label for label, count in zip(labels, counts, strict=True) for _ in range(count)],
+            "rank": pl.Series([rank for row in found.rank for rank in row], dtype=pl.Int32),
+            "item": pl.Series([item for row in found.item_ids for item in row], dtype=item_type),
+            "score": pl.Series([score for row in found.scores for score in row], dtype=pl.Float64),
+        },
+        schema_overrides={"query": pl.Int64 if labels and isinstance(labels[0], int) else pl.String},
+    )
+
+
+def _folder(target: Path) -> Path:
+    return target.with_name(f"{target.name}.parts")
+
+
+def _write(frame: pl.DataFrame, path: Path, suffix: str) -> None:
+    """One group, without a header where lines are joined."""
+    if suffix == ".parquet":
+        frame.write_parquet(path, row_group_size=max(1, len(frame)))
+    elif suffix == ".csv":
+        frame.write_csv(path, include_header=False)
+    else:
+        frame.write_ndjson(path)
+
+
+def _join(parts: Sequence[Path], target: Path) -> None:
+    """The groups as one file under a temporary name, which then takes the place."""
+    fresh = target.with_name(f".{target.name}.new")
+    if target.suffix == ".parquet":
+        with pq.ParquetWriter(fresh, pq.read_schema(parts[0])) as writer:
+            for part in parts:
+                writer.write_table(pq.read_table(part), row_group_size=2**31 - 1)
+    else:
+        with fresh.open("wb") as file:
+            if target.suffix == ".csv":
+                file.write(b"query,rank,item,score\n")
+            for part in parts:
+                with part.open("rb") as source:
+                    shutil.copyfileobj(source, file)
+    os.replace(fresh, target)

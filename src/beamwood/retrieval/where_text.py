@@ -1,0 +1,137 @@
+"""Conditions as typed text, `price<=20 and brand in (a, b)`, to the mapping that `where` takes.
+
+A condition joins parts by "and" and "or", of which "and" binds closer; "not" and brackets stand before a part.
+A part is `column operator value`, `column in (value, ..)`, `column not in (..)`, `column is missing` or
+`column is not missing`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from beamwood.errors import InputError
+from beamwood.retrieval.item_columns import ItemColumns, NumberColumn
+
+__all__ = ["parse_where"]
+
+_OPERATORS = {"<=": "lte", ">=": "gte", "<": "lt", ">": "gt", "!=": "ne", "==": "eq", "=": "eq"}
+_TOKEN = re.compile(r"""\s*(?:("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(<=|>=|!=|==|[<>=(),])|([^\s<>=!(),'"]+))""")
+_DEEPEST = 50
+
+
+def parse_where(text: str, columns: ItemColumns) -> dict[str, Any]:
+    """The mapping of a condition. A bare word, or text in quotes, is a value as its column holds it.
+
+    Errors: text that is no condition, naming the place; a column that was not kept, with the nearest.
+    """
+    reading = _Reading(text, columns)
+    found = reading.any_of(0)
+    if reading.place < len(reading.tokens):
+        raise reading.wrong("'and', 'or' or the end")
+    return found
+
+
+class _Reading:
+    """The words of a text, read from the left."""
+
+    def __init__(self, text: str, columns: ItemColumns) -> None:
+        self.text, self.columns, self.place = text, columns, 0
+        self.tokens: list[tuple[str, str]] = []
+        at, stop = 0, len(text.rstrip())
+        while at < stop:
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise InputError(f"--where {text!r}: {text[at:].strip()[:20]!r} is not understood; {_LIKE}")
+            quoted, sign, word = match.groups()
+            kind = "text" if quoted else "sign" if sign else "word"
+            self.tokens.append((kind, re.sub(r"\\(.)", r"\1", quoted[1:-1]) if quoted else sign or word))
+            at = match.end()
+
+    def any_of(self, depth: int) -> dict[str, Any]:
+        """One or several conditions with "or" between them."""
+        if depth > _DEEPEST:
+            raise InputError(f"--where is nested more than {_DEEPEST} deep; write it flatter")
+        parts = [self._all_of(depth)]
+        while self._word("or"):
+            parts.append(self._all_of(depth))
+        return parts[0] if len(parts) == 1 else {"any": parts}
+
+    def _all_of(self, depth: int) -> dict[str, Any]:
+        parts = [self._part(depth)]
+        while self._word("and"):
+            parts.append(self._part(depth))
+        return parts[0] if len(parts) == 1 else {"all": parts}
+
+    def _part(self, depth: int) -> dict[str, Any]:
+        if self._word("not"):
+            return {"not": self._part(depth + 1)}
+        if self._sign("("):
+            inner = self.any_of(depth + 1)
+            self._need(")")
+            return inner
+        name = self._next("a column")
+        column = self.columns[name]
+        if self._word("is"):
+            missing = not self._word("not")
+            if not self._word("missing"):
+                raise self.wrong("'missing'")
+            return {name: {"missing": missing}}
+        negative = self._word("not")
+        if self._word("in"):
+            self._need("(")
+            values = [self._value(column)]
+            while self._sign(","):
+                values.append(self._value(column))
+            self._need(")")
+            return {name: {"not_in" if negative else "in": values}}
+        kind, sign = self._here()
+        if negative or kind != "sign" or sign not in _OPERATORS:
+            raise self.wrong("one of <= >= < > = != in, is missing")
+        self.place += 1
+        return {name: {_OPERATORS[sign]: self._value(column)}}
+
+    def _value(self, column: Any) -> Any:
+        text = self._next("a value")
+        if not isinstance(column, NumberColumn) or column.kind == "time":
+            return text
+        if column.kind == "truth" and text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        try:
+            return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+        except ValueError:
+            return text
+
+    def _here(self) -> tuple[str, str]:
+        return self.tokens[self.place] if self.place < len(self.tokens) else ("end", "")
+
+    def _word(self, word: str) -> bool:
+        kind, text = self._here()
+        found = kind == "word" and text.lower() == word
+        self.place += found
+        return found
+
+    def _sign(self, sign: str) -> bool:
+        found = self._here() == ("sign", sign)
+        self.place += found
+        return found
+
+    def _need(self, sign: str) -> None:
+        if not self._sign(sign):
+            raise self.wrong(f"'{sign}'")
+
+    def _next(self, what: str) -> str:
+        kind, text = self._here()
+        if kind not in ("word", "text"):
+            raise self.wrong(what)
+        self.place += 1
+        return text
+
+    def wrong(self, wanted: str) -> InputError:
+        """The error of another word than is wanted here."""
+        kind, text = self._here()
+        there = "it ends" if kind == "end" else f"{text!r} stands"
+        return InputError(f"--where {self.text!r}: {there} where {wanted} should; {_LIKE}")
+
+
+_LIKE = "write it as 'price<=20 and brand in (a, b)'"

@@ -1,0 +1,61 @@
+"""similar, score and export say what Python says."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import beamwood as package
+from cli_cases import beamwood
+from retrieval_cases import retriever_of, vector_searcher
+
+
+@pytest.fixture
+def folder(tmp_path):
+    retriever_of(vector_searcher(60), text=False).save(tmp_path / "vectors")
+    return tmp_path / "vectors"
+
+
+@pytest.mark.parametrize("by", ["model", "vectors"])
+def test_similar(folder, by, capsys):
+    retriever = package.load(folder)
+    (item,) = retriever.items.decode(np.array([7]))
+    ask = ("similar", folder, "--item", item, "--by", by, "-k", 4, "--where", "price <= 30", "--json")
+    assert beamwood(*ask) == 0
+    expected = retriever.similar([item], 4, by=by, where={"price": {"lte": 30}})
+    assert json.loads(capsys.readouterr().out) == {"items": expected.item_ids[0], "scores": expected.scores[0]}
+
+
+def test_score_orders_a_list(folder, tmp_path, capsys):
+    retriever = package.load(folder)
+    items = retriever.items.decode(np.array([9, 4, 30, 4]))
+    (tmp_path / "items.txt").write_text("\n".join(map(str, items)))
+    assert beamwood("score", folder, "--user", 7, "--items", tmp_path / "items.txt", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    (scores,) = retriever.score(None, [found["items"]], users=[7])
+    assert sorted(found["items"]) == sorted(set(items))
+    assert found["scores"] == sorted(scores.tolist(), reverse=True)
+
+
+def test_export_writes_vectors(folder, tmp_path):
+    out = tmp_path / "out.parquet"
+    assert beamwood("export", folder, "--vectors", out) == 0
+    frame, retriever = pl.read_parquet(out), package.load(folder)
+    assert frame["item"].to_list() == retriever.items.ids.to_list()
+    assert np.array_equal(frame["vector"].to_numpy(), retriever.searcher.vectors)
+
+
+def test_what_is_wrong_names_its_fix(folder, fitted, tmp_path, capsys):
+    (tmp_path / "empty.txt").write_text("\n")
+    for arguments, message in (
+        (("similar", folder, "--item", "0", "--by", "vector"), "did you mean 'vectors'"),
+        (("similar", fitted, "--item", "1", "--by", "tree"), "has no tree"),
+        (("similar", fitted, "--item", "1", "--by", "vectors"), "has no item vectors"),
+        (("score", folder, "--items", tmp_path / "empty.txt"), "either --user or --history"),
+        (("score", folder, "--user", "1", "--items", tmp_path / "empty.txt"), "holds no ids"),
+        (("export", folder, "--vectors", tmp_path / "x.csv"), "must end in .parquet"),
+        (("export", fitted, "--vectors", tmp_path / "x.parquet"), "no method of vectors"),
+    ):
+        assert beamwood(*arguments) == 2
+        assert message in capsys.readouterr().err

@@ -1,0 +1,127 @@
+"""Answers of many users in a file: equal to those of Python, in each format, broken off and gone on with."""
+
+import json
+
+import polars as pl
+import pytest
+
+import beamwood as package
+from beamwood.errors import InputError
+from beamwood.retrieval import job as jobs
+from beamwood.retrieval.where_text import parse_where
+from cli_cases import beamwood
+
+
+def read(path):
+    readers = {".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson}
+    return readers[path.suffix](path)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_all_users_in_a_file(fitted, tmp_path, suffix, threads, monkeypatch, capsys):
+    monkeypatch.setattr(jobs, "GROUP_ROWS", 50)
+    monkeypatch.setattr(jobs, "_ROWS", 7)
+    out = tmp_path / f"recs{suffix}"
+    assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", out, "--threads", threads, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"out": str(out), "rows": 120, "answered": 120}
+    found = read(out)
+    retriever = package.load(fitted)
+    users = retriever.users.ids.to_list()
+    expected = retriever.recommend(users=users, k=4)
+    assert found["item"].to_list() == [item for row in expected.item_ids for item in row]
+    assert found["query"].to_list() == [user for user, row in zip(users, expected.item_ids, strict=True) for _ in row]
+    assert found["score"].to_list() == pytest.approx([score for row in expected.scores for score in row])
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    if suffix == ".parquet":
+        assert pl.read_parquet_metadata(out) is not None
+    assert beamwood("recommend", fitted, "--all-users", "--out", out) == 2
+    assert "pass --overwrite" in capsys.readouterr().err
+
+
+def test_a_broken_job_goes_on(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "GROUP_ROWS", 50)
+    whole, out = tmp_path / "whole.parquet", tmp_path / "recs.parquet"
+    assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", whole) == 0
+    frame, calls = jobs.Job._frame, []
+
+    def breaking(self, block):
+        calls.append(block)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return frame(self, block)
+
+    monkeypatch.setattr(jobs.Job, "_frame", breaking)
+    assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", out) == 130
+    assert not out.exists()
+    assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", out) == 2
+    assert beamwood("recommend", fitted, "--all-users", "-k", 5, "--out", out, "--resume") == 2
+    assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", out, "--resume") == 0
+    # The first group was not answered again.
+    assert [block.start for block in calls] == [0, 50, 50, 100]
+    assert read(out).equals(read(whole))
+
+
+def test_histories_of_a_file_with_a_condition(fitted, tmp_path):
+    (tmp_path / "asked.txt").write_text("1,2,3\n[4, 5]\n")
+    out = tmp_path / "recs.jsonl"
+    where = "category in ('group 0, category 1', 'group 0, category 2')"
+    ask = ("recommend", fitted, "--histories", tmp_path / "asked.txt", "-k", 3, "--where", where, "--out", out)
+    assert beamwood(*ask) == 0
+    retriever = package.load(fitted)
+    wanted = ["group 0, category 1", "group 0, category 2"]
+    expected = retriever.recommend([[1, 2, 3], [4, 5]], 3, where={"category": wanted})
+    assert read(out)["item"].to_list() == [item for row in expected.item_ids for item in row]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--all-users",), "name it with --out recs.parquet"),
+        (("--user", "3", "--resume"), "name it with --out"),
+        (("--all-users", "--user", "3", "--out", "x.csv"), "give one of --user"),
+        (("--all-users", "--out", "x.txt"), "ends in '.txt'"),
+        (("--all-users", "--out", "nowhere/x.csv"), "make it first"),
+        (("--user", "3", "--where", "prize < 3"), "no item column 'prize'"),
+        (("--user", "3", "--where", "category ="), "it ends where a value should"),
+    ],
+)
+def test_what_is_wrong_names_its_fix(fitted, arguments, message, capsys):
+    assert beamwood("recommend", fitted, *arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+TEXTS = [
+    ("price<=20", {"price": {"lte": 20}}),
+    ("price != 2.5", {"price": {"ne": 2.5}}),
+    ("price<=20 and brand in (a, 'b c')", {"all": [{"price": {"lte": 20}}, {"brand": {"in": ["a", "b c"]}}]}),
+    ("brand = 20", {"brand": {"eq": "20"}}),
+    ("stock = true or not brand not in (a)", {"any": [{"stock": {"eq": True}}, {"not": {"brand": {"not_in": ["a"]}}}]}),
+    ("(price>1 or price<0) and since >= 2026-01-31", None),
+    ("brand is missing", {"brand": {"missing": True}}),
+    ("brand is not missing", {"brand": {"missing": False}}),
+]
+
+
+def columns():
+    from beamwood.retrieval.item_columns import ItemColumns
+    from retrieval_cases import item_frame
+
+    return ItemColumns.of(item_frame(50))
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS, ids=[text for text, _ in TEXTS])
+def test_text_becomes_the_mapping(text, expected):
+    found = parse_where(text, columns())
+    if expected is None:
+        either = {"any": [{"price": {"gt": 1}}, {"price": {"lt": 0}}]}
+        expected = {"all": [either, {"since": {"gte": "2026-01-31"}}]}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "price", "price <", "price < 3 4", "price in 3", "price in (3", "((price=3)", "= 3", "'"]
+)
+def test_text_that_is_no_condition(text):
+    with pytest.raises(InputError, match="--where"):
+        parse_where(text, columns())
