@@ -17,7 +17,7 @@ from beamwood.kernels.terms import TermQuery
 from beamwood.tree.tree import Shape
 from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["Found", "beam_search", "exact_search", "score_leaves", "score_level", "score_level_plain"]
+__all__ = ["Found", "banned_of", "beam_search", "exact_search", "score_leaves", "score_level", "score_level_plain"]
 
 Float32 = NDArray[np.float32]
 
@@ -115,6 +115,11 @@ def score_level(weights: DinWeights, shape: Shape, level: int, leaves_L: IndexAr
     return scores
 
 
+def banned_of(excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None, row: int) -> NDArray[np.int32]:
+    """The leaves that a row must not return, sorted; `excluded` as `beam_search` takes it."""
+    return np.empty(0, np.int32) if excluded is None else excluded[1][excluded[0][row] : excluded[0][row + 1]]
+
+
 def beam_search(
     weights: DinWeights,
     shape: Shape,
@@ -138,9 +143,7 @@ def beam_search(
     scores = np.full((len(history_BL), k), -np.inf, np.float32)
     scored = np.zeros(len(history_BL), np.int64)
     for row, history_L in enumerate(history_BL):
-        banned = np.empty(0, np.int32)
-        if excluded is not None:
-            banned = excluded[1][excluded[0][row] : excluded[0][row + 1]]
+        banned = banned_of(excluded, row)
         nodes: IndexArray = np.zeros(1, np.int64)
         sums = np.zeros(1, np.float32)
         for level in range(1, shape.depth + 1):
