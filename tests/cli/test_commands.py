@@ -42,7 +42,7 @@ def test_fit_evaluate_recommend(market, fitted, capsys):
     assert "prefixes of two items or more" in html.unescape(page.read_text())
     assert beamwood(*by_prefixes) == 0
     assert capsys.readouterr().out.count("prefixes of two items or more") == 3
-    assert beamwood("evaluate", fitted, "--k", "5", "--html", market / "nowhere" / "page.html") == 2
+    assert beamwood("evaluate", fitted, "--k", "5", "--html", market / "log.parquet" / "page.html") == 2
     assert beamwood("evaluate", fitted, "--k", "5") == 0
     assert "seen items removed" in capsys.readouterr().out
     assert beamwood("recommend", fitted, "--user", "3", "--user", "7", "-k", "4", "--json") == 0

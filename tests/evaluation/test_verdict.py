@@ -1,5 +1,7 @@
 """The verdict of a comparison: who wins, whether so many users say so, and how many would settle it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,14 @@ def test_no_hit_at_all_is_nothing_learned():
         "Nothing was learned: with seen items kept, no method found an item of any of the 30 test users in its first 5."
     ]
     assert verdict.as_dict()["words"].startswith("Nothing was learned")
+
+
+def test_no_hit_on_the_tail_says_nothing_of_what_was_learned():
+    verdict = replace(judge({"counts": np.zeros(30), "tree": np.zeros(30)}, "kept", "f@5", "counts"), on_tail=True)
+    assert verdict.sentences() == [
+        "No method finds the tail with seen items kept: of the 30 test users with a label there none has one in the "
+        "first 5."
+    ]
 
 
 def test_equal_methods_are_level():

@@ -169,7 +169,7 @@ def show(document: dict[str, Any]) -> None:
     """What was saved, for people."""
     print(f"saved {document['method']} in {document['out']} after {document['seconds']} s")
     for fact, value in document["training"].items():
-        print(f"  {fact}: {value}")
+        print(f"  {fact}: {'; '.join(map(str, value)) if isinstance(value, list) else value}")
     note(f"next: beamwood evaluate {document['out']}")
 
 

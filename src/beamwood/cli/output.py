@@ -67,8 +67,10 @@ def check_page(path: str) -> None:
     target = Path(path)
     if target.is_dir():
         raise InputError(f"--html {path} is a folder; name a file in it")
-    if not target.parent.is_dir():
-        raise InputError(f"--html {path} cannot be written: there is no folder {target.parent}; make it first")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--html {path} cannot be written: {error}; choose another folder") from None
     if target.exists() and not (target.is_file() and _is_page(target)):
         raise InputError(f"--html {path} is there and no page of beamwood's, so it is not replaced; name another file")
 

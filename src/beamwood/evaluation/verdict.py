@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class Rival:
 class Verdict:
     """What one view says: the best method by its mean, the others best first; nobody wins where nothing was found.
 
-    `simplest` is the name of the simplest method of all, the winner perhaps.
+    `simplest` is the name of the simplest method of all, the winner perhaps; `on_tail`: labels are rare items alone.
     """
 
     view: str
@@ -58,6 +58,7 @@ class Verdict:
     simplest: str
     rivals: tuple[Rival, ...]
     tests: tuple[Comparison, ...]
+    on_tail: bool = False
 
     @property
     def next(self) -> Rival:
@@ -81,11 +82,16 @@ class Verdict:
 
     def sentences(self) -> list[str]:
         """The verdict in plain words."""
-        seen = VIEWS[self.view]
+        seen, places = VIEWS[self.view], self.metric.partition("@")[2]
+        if self.winner is None and self.on_tail:
+            return [
+                f"No method finds the tail with {seen}: of the {self.users:,} test users with a label there none has "
+                f"one in the first {places}."
+            ]
         if self.winner is None:
             return [
                 f"Nothing was learned: with {seen}, no method found an item of any of the {self.users:,} test users "
-                f"in its first {self.metric.partition('@')[2]}."
+                f"in its first {places}."
             ]
         is_best = "is best" if self.certain else "leads"
         lines = [f"{self.winner} {is_best} with {seen}: {self.metric} {self.value:.4f}."]
@@ -120,15 +126,11 @@ class Verdict:
 
 
 def judge_both(
-    results: Mapping[str, Mapping[str, PerQuery]], metric: str, simplest: str, *, seed: int = 0
+    results: Mapping[str, Mapping[str, PerQuery]], metric: str, simplest: str, *, seed: int = 0, on_tail: bool = False
 ) -> dict[str, Verdict]:
-    """`judge` of both views; `results` by method, then view."""
-    return {
-        view: judge(
-            {name: views[view].values[metric] for name, views in results.items()}, view, metric, simplest, seed=seed
-        )
-        for view in VIEWS
-    }
+    """`judge` of both views; `results` by method, then view; `on_tail`: the labels are those of rare items."""
+    values = {view: {name: views[view].values[metric] for name, views in results.items()} for view in VIEWS}
+    return {view: replace(judge(values[view], view, metric, simplest, seed=seed), on_tail=on_tail) for view in VIEWS}
 
 
 def judge(

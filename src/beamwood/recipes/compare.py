@@ -77,7 +77,7 @@ class Comparison:
     @cached_property
     def tail_verdicts(self) -> dict[str, Verdict]:
         """The same on the labels of the tail."""
-        return judge_both(self.on_tail()[2], self.metric, self.simplest)
+        return judge_both(self.on_tail()[2], self.metric, self.simplest, on_tail=True)
 
     @property
     def conclusion(self) -> str:

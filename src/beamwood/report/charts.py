@@ -6,15 +6,30 @@ A row of a chart is a plain dict. What is to be seen first has the tone "first",
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log
 from typing import Any
 
 import altair as alt
 
-__all__ = ["LOOK", "bars", "beside", "calibration", "curves", "histogram", "intervals", "lines", "scatter", "shares"]
+__all__ = [
+    "LOOK",
+    "bars",
+    "beside",
+    "calibration",
+    "choice",
+    "curves",
+    "histogram",
+    "intervals",
+    "lines",
+    "scatter",
+    "shares",
+]
 
 Row = Mapping[str, Any]
 
 _INK, _SOFT, _LINE, _QUIET = "var(--ink)", "var(--soft)", "var(--line)", "var(--quiet)"
+_CARD = "var(--card)"
+_HALO: dict[str, Any] = {"stroke": _CARD, "strokeWidth": 4, "strokeJoin": "round"}
 _ACCENT, _WOOD, _BLUE, _PLUM, _WARN = "var(--accent)", "var(--wood)", "var(--blue)", "var(--plum)", "var(--warn)"
 _FONT = "system-ui, sans-serif"
 
@@ -89,13 +104,15 @@ def intervals(rows: Sequence[Row], value: str, *, zero: bool = False) -> dict[st
     shown = [alt.Tooltip("name:N", title="method")]
     shown += [alt.Tooltip(f"{each}:Q", format="+.4f" if zero else ".4f") for each in ("mean", "low", "high")]
     base = alt.Chart(data).encode(y=y, color=_tone(), tooltip=shown)
-    x = alt.X("low:Q", title=value, scale=alt.Scale(zero=zero), axis=alt.Axis(tickCount=4, format="~g"))
+    # Words are wider than their marks: there is room for them at both ends.
+    scale = alt.Scale(zero=zero, nice=False, padding=26)
+    x = alt.X("low:Q", title=value, scale=scale, axis=alt.Axis(tickCount=4, format="~g", labelBound=12))
     spans = base.mark_rule(strokeWidth=3, strokeCap="round", opacity=0.45).encode(x=x, x2="high:Q")
     points = base.mark_circle(size=80, opacity=1).encode(x=alt.X("mean:Q"))
-    words = base.mark_text(dy=-11, fontSize=11, font=_FONT).encode(
-        x="mean:Q", text=alt.Text("mean:Q", format="+.4f" if zero else ".4f"), color=_words()
-    )
-    layers = [spans, points, words]
+    written = base.encode(x="mean:Q", text=alt.Text("mean:Q", format="+.4f" if zero else ".4f"))
+    style: dict[str, Any] = {"dy": -11, "fontSize": 11, "font": _FONT}
+    halo = written.mark_text(**style, **_HALO).encode(color=alt.value(_CARD))
+    layers = [spans, halo, points, written.mark_text(**style).encode(color=_words())]
     if zero:
         layers.insert(0, alt.Chart(_rows([{"at": 0}])).mark_rule(color=_INK, strokeDash=[4, 3]).encode(x="at:Q"))
     return _spec(alt.layer(*layers), height=40 * len(rows) + 10)
@@ -122,17 +139,16 @@ def scatter(rows: Sequence[Row], x: str, y: str) -> dict[str, Any]:
     """What is bought for what: `name`, `x` on a logarithmic axis, `y`, `tone`."""
     xs, ys = [row["x"] for row in rows], [row["y"] for row in rows]
     height, pad = 280, 0.08 * (max(ys) - min(ys)) or 0.5
-    domain = [min(ys) - pad, max(ys) + pad]
-    # A name is written towards the middle, so that it stays inside, and below the name that it would touch.
-    data = _apart(rows, (min(xs) * max(xs)) ** 0.5, 15 * (domain[1] - domain[0]) / height)
-    base = alt.Chart(_rows(data)).encode(
+    across, up = [min(xs) / 1.6, max(xs) * 1.6], [min(ys) - pad, max(ys) + pad]
+    y_scale = alt.Scale(domain=up, nice=False)
+    base = alt.Chart(_rows(_apart(rows, across, up, height))).encode(
         x=alt.X(
             "x:Q",
             title=x,
-            scale=alt.Scale(type="log", domain=[min(xs) / 1.6, max(xs) * 1.6], nice=False),
+            scale=alt.Scale(type="log", domain=across, nice=False),
             axis=alt.Axis(tickCount=4, format="~g", grid=False),
         ),
-        y=alt.Y("y:Q", title=y, scale=alt.Scale(domain=domain, nice=False), axis=alt.Axis(tickCount=5)),
+        y=alt.Y("y:Q", title=y, scale=y_scale, axis=alt.Axis(tickCount=5)),
         tooltip=[
             alt.Tooltip("name:N", title="method"),
             alt.Tooltip("x:Q", title=x, format=",.3~f"),
@@ -141,23 +157,36 @@ def scatter(rows: Sequence[Row], x: str, y: str) -> dict[str, Any]:
     )
     layers: list[Any] = []
     for side, shift in (("left", 8), ("right", -8)):
-        own = base.transform_filter(f"datum.side == '{side}'").encode(y="label:Q", text="name:N")
+        own = base.transform_filter(f"datum.side == '{side}'")
+        own = own.encode(y=alt.Y("label:Q", title=y, scale=y_scale), text="name:N")
         style: dict[str, Any] = {"align": side, "dx": shift, "fontSize": 12, "font": _FONT}
-        layers.append(own.mark_text(**style, stroke="var(--card)", strokeWidth=4, strokeJoin="round"))
+        layers.append(own.mark_text(**style, **_HALO))
         layers.append(own.mark_text(**style).encode(color=_words()))
     # The marks lie on top, so that no name hides one.
     layers.append(base.mark_circle(size=90, opacity=1).encode(color=_tone()))
     return _spec(alt.layer(*layers), height=height)
 
 
-def _apart(rows: Sequence[Row], middle: float, gap: float) -> list[dict[str, Any]]:
-    """The rows with where their names are written: on which side, and how high, so far apart on each side."""
-    placed, lowest = [], {"left": float("inf"), "right": float("inf")}
+# The plot of a narrow page in pixels, a letter of a name, and a line of text.
+_NARROW, _LETTER, _TEXT_LINE = 230, 6.8, 15
+
+
+def _apart(rows: Sequence[Row], across: Sequence[float], up: Sequence[float], height: int) -> list[dict[str, Any]]:
+    """The rows with where their names are written: on which side of the mark, and how high, so that none touch.
+
+    A name is written towards the middle, so that it stays inside, and lower where it would touch one that is placed.
+    """
+    gap, width = _TEXT_LINE * (up[1] - up[0]) / height, log(across[1] / across[0])
+    placed: list[dict[str, Any]] = []
     for row in sorted(rows, key=lambda row: -row["y"]):
-        side = "left" if row["x"] <= middle else "right"
-        lowest[side] = min(row["y"], lowest[side] - gap)
-        placed.append(dict(row) | {"side": side, "label": lowest[side]})
-    return placed
+        at, wide, label = log(row["x"] / across[0]) / width * _NARROW, 10 + _LETTER * len(row["name"]), row["y"]
+        left = at <= _NARROW / 2
+        span = (at, at + wide) if left else (at - wide, at)
+        for other in sorted(placed, key=lambda each: -each["label"]):
+            if other["span"][0] < span[1] and span[0] < other["span"][1] and abs(label - other["label"]) < gap:
+                label = other["label"] - gap
+        placed.append(dict(row) | {"side": "left" if left else "right", "label": label, "span": span})
+    return [{name: value for name, value in row.items() if name != "span"} for row in placed]
 
 
 def shares(rows: Sequence[Row], parts: Sequence[str]) -> dict[str, Any]:
@@ -168,7 +197,7 @@ def shares(rows: Sequence[Row], parts: Sequence[str]) -> dict[str, Any]:
         for row in rows
         for place, part in enumerate(parts)
     ]
-    colour = _coloured(parts, (_ACCENT, _LINE, _WOOD), "part")
+    colour = _coloured(parts, (_ACCENT, _LINE, _WOOD), "part", columns=1)
     base = alt.Chart(_rows(values)).mark_bar(height=18)
     chart = base.encode(
         x=alt.X(
@@ -221,6 +250,33 @@ def curves(
         drawn = alt.Chart(_rows(marks))
         drawn = drawn.mark_rule(color=_WOOD, strokeDash=[4, 3], strokeWidth=1.5)
         layers.insert(0, drawn.encode(x="x:Q", tooltip=[alt.Tooltip("words:N", title="update")]))
+    return _spec(alt.layer(*layers))
+
+
+def choice(rows: Sequence[Row], x: str, y: str, *, chosen: int, names: Sequence[str]) -> dict[str, Any]:
+    """Points of cost and quality: `x` on a logarithmic axis, `y`, `name`, `words`; a ring is around the chosen one."""
+    xs = [row["x"] for row in rows]
+    scale = alt.Scale(type="log", domain=[min(xs) / 1.3, max(xs) * 1.3], nice=False)
+    shown = [alt.Tooltip("words:N", title="searched by"), alt.Tooltip("x:Q", title=x, format=",.0f")]
+    shown.append(alt.Tooltip("y:Q", title=y, format=".4f"))
+    across = alt.X("x:Q", title=x, scale=scale, axis=alt.Axis(tickCount=4, format="~s", grid=False))
+    up = alt.Y("y:Q", title=y, scale=alt.Scale(zero=False, padding=16), axis=alt.Axis(tickCount=5))
+    points = alt.Chart(_rows(rows)).mark_circle(size=80, opacity=1)
+    ring = alt.Chart(_rows([rows[chosen]])).mark_point(size=340, color=_INK, strokeWidth=1.5, opacity=1)
+    word: dict[str, Any] = {
+        "text": "chosen",
+        "dy": -17,
+        "fontSize": 12,
+        "font": _FONT,
+        "fontWeight": 600,
+        "color": _INK,
+    }
+    word |= {"align": "left", "dx": -8} if xs[chosen] ** 2 < min(xs) * max(xs) else {"align": "right", "dx": 8}
+    layers = [
+        points.encode(x=across, y=up, color=_coloured(names), tooltip=shown),
+        ring.encode(x=across, y=up),
+        alt.Chart(_rows([rows[chosen]])).mark_text(**word).encode(x=across, y=up),
+    ]
     return _spec(alt.layer(*layers))
 
 

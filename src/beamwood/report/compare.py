@@ -87,7 +87,7 @@ def differences(verdict: Document) -> dict[str, Any]:
         | {"tone": "first" if rival["certain"] else "other"}
         for rival in verdict["rivals"]
     ]
-    return intervals(rows, f"{verdict['metric']} of {verdict['winner']}, less that of the other", zero=True)
+    return intervals(rows, f"difference of {verdict['metric']}", zero=True)
 
 
 def wins(verdict: Document) -> dict[str, Any]:

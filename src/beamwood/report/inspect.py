@@ -18,11 +18,17 @@ def inspection_page(document: Document) -> str:
     report = document["diagnostics"]
     panels = [f"calibration-{level['level']}" for level in report["levels"] if level["calibration"]]
     facts = {key: document.get(key) for key in ("folder", "method", "searcher", "item_id_type", "beamwood", "created")}
+    charts = inspection_charts(report)
+    search = document.get("search")
+    if search:
+        charts["search"] = search_chart(search)
     return render(
         "inspect",
         document,
-        inspection_charts(report),
+        charts,
         report=report,
+        search=search,
+        ways={kind: WAYS[kind] for kind in _kinds(search)} if search else {},
         panels=panels,
         about={name: value for name, value in facts.items() if value is not None},
         tree=[{"words": words(node), "below": list(node["below"]) or None} for node in document["outline"]],
@@ -65,6 +71,33 @@ def inspection_charts(report: Document) -> dict[str, Any]:
             ]
             made[f"calibration-{level['level']}"] = calibration(rows)
     return made
+
+
+WAYS = {
+    "steer": "the light head walks down the tree, and the scorer judges the best leaves",
+    "cascade": "the light head picks the best nodes of each level, and the scorer judges these",
+    "beam": "the scorer judges every node that the beam reaches",
+}
+
+
+def search_chart(search: Document) -> dict[str, Any]:
+    """The ways of searching that validation judged, by cost and quality."""
+    from beamwood.report.charts import choice
+
+    rows = [
+        {"x": point["nodes"], "y": point["metric"], "name": point["kind"], "words": _way(point)}
+        for point in search["curve"]
+    ]
+    return choice(rows, "nodes judged", search["monitor"], chosen=search["chosen"], names=_kinds(search))
+
+
+def _kinds(search: Document) -> list[str]:
+    return [kind for kind in WAYS if any(point["kind"] == kind for point in search["curve"])]
+
+
+def _way(point: Document) -> str:
+    judged = f", {point['judged']:,} judged" if point["judged"] else ""
+    return f"{point['kind']}, beam {point['beam_width']:,}{judged}"
 
 
 FOUND = {"overlap": "of the exact best", "recall": "of the labels"}

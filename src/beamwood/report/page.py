@@ -135,7 +135,9 @@ def whole(value: int | None) -> Markup | str:
 
 
 def plain(value: Any) -> Any:
-    """A setting or a fact as it is; a fraction with four digits, beside it as it is."""
+    """A setting or a fact as it is; a fraction with four digits, beside it as it is; several with ";" between them."""
+    if isinstance(value, list | tuple):
+        return "; ".join(str(each) for each in value) or "–"
     return _data(value, f"{value:.4g}") if isinstance(value, float) else "–" if value is None else value
 
 
