@@ -1,12 +1,14 @@
 """A retriever over a small tree with columns of every kind, and brute force to hold its answers against."""
 
 import datetime as dt
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
 from beamwood.data import Vocabulary
 from beamwood.kernels.din import DinWeights, Layer
+from beamwood.kernels.light import Way
 from beamwood.kernels.terms import TermArrays
 from beamwood.models.terms import TERMS
 from beamwood.retrieval.item_columns import ItemColumns
@@ -14,8 +16,10 @@ from beamwood.retrieval.queries import HistoryMean
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.ways import Ways
 from beamwood.tree import random_tree
 from beamwood.types import ItemLists
+from din_cases import random_light
 
 
 def item_frame(num_items, seed=0):
@@ -39,16 +43,21 @@ def layer(rng, inputs, outputs):
     return Layer(weight, rng.normal(0, 0.1, outputs).astype(np.float32), np.full(outputs, 0.3, np.float32))
 
 
-def tree_searcher(num_items, seed=0, *, beam_width=8):
+def tree_searcher(num_items, seed=0, *, beam_width=8, width=4, steered=False):
+    """`steered`: by a light head unless a call says otherwise, 0 the cheapest of three ways."""
     rng = np.random.default_rng(seed)
     tree = random_tree(num_items, rng)
-    nodes = rng.normal(0, 1, (tree.shape.num_nodes, 4)).astype(np.float32)
+    nodes = rng.normal(0, 1, (tree.shape.num_nodes, width)).astype(np.float32)
     vectors = rng.normal(0, 1, (tree.shape.num_nodes, 6)).astype(np.float32)
     places = rng.normal(0, 0.1, 4).astype(np.float32)
     terms = {"similarity": TermArrays(TERMS["similarity"], {"vectors": vectors, "places": places})}
-    layers = layer(rng, 12, 6), layer(rng, 6, 1)
-    weights = DinWeights(nodes, layer(rng, 12, 5), layer(rng, 5, 1), np.array([3, 1], np.int64), layers, terms)
-    return TreeSearcher(weights, tree, beam_width=beam_width)
+    layers = layer(rng, 3 * width, 6), layer(rng, 6, 1)
+    weights = DinWeights(nodes, layer(rng, 3 * width, 5), layer(rng, 5, 1), np.array([3, 1], np.int64), layers, terms)
+    if not steered:
+        return TreeSearcher(weights, tree, beam_width=beam_width)
+    light = random_light(rng, len(nodes), weights.history_length, width=8)
+    ladder = Way("steer", beam_width, 4), Way("cascade", beam_width, beam_width + 4), Way("beam", beam_width)
+    return TreeSearcher(replace(weights, light=light), tree, beam_width=beam_width, ways=Ways(ladder, 1))
 
 
 def vector_searcher(num_items, seed=0):

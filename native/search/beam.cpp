@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <stdexcept>
 
 #include "search/order.hpp"
 
@@ -21,6 +22,12 @@ constexpr float SAFETY = 8;
 float log_sigmoid(float x) { return std::min(x, 0.0f) - std::log1p(std::exp(-std::fabs(x))); }
 
 }  // namespace
+
+void require_numbers(const float* begin, const float* end) {
+    float nothing = 0;
+    for (; begin < end; ++begin) nothing += *begin * 0;
+    if (nothing != 0) throw std::overflow_error("a score is NaN or infinite");
+}
 
 std::int64_t TreeShape::level_size(int level) const {
     if (level == 0) return 1;
@@ -140,7 +147,7 @@ void Worker::add_single_nodes(int level) {
             const std::int32_t other = model_.near_nodes[at];
             const float value = model_.near_places[position] * model_.near_lifts[at];
             // What a caller lists beyond the level is no node of it.
-            if (other < 0 || other >= size || !(value > 0)) continue;
+            if (other < 0 || other >= size || (!(value > 0) && std::isfinite(value))) continue;
             if (extra_[other] == 0) touched_.push_back(other);
             extra_[other] += value;
         }
@@ -178,6 +185,7 @@ void Worker::score_nodes() {
     kernels_.score(model_, level_nodes_, static_cast<int>(history_.nodes.size()), nodes_.data(),
                    static_cast<std::int64_t>(nodes_.size()), space_, scores_.data());
     add_fixed(nodes_.data(), static_cast<std::int64_t>(nodes_.size()), scores_.data());
+    require_numbers(scores_.data(), scores_.data() + scores_.size());
 }
 
 void Worker::add_fixed(const std::int32_t* wanted, std::int64_t count, float* scores) const {
@@ -195,6 +203,7 @@ void Worker::rescore(std::int64_t begin, std::int64_t end) {
     kernels_.score(model_, level_nodes_, static_cast<int>(history_.nodes.size()), subset_.data(), end - begin, space_,
                    subset_scores_.data() + begin);
     add_fixed(subset_.data(), end - begin, subset_scores_.data() + begin);
+    require_numbers(subset_scores_.data() + begin, subset_scores_.data() + end);
 }
 
 void Worker::choose(std::int64_t k, bool final) {
@@ -210,6 +219,7 @@ void Worker::choose(std::int64_t k, bool final) {
                     space_, *amx_space_, scores_.data());
         add_fixed(nodes_.data(), count, scores_.data());
         if (precision_ == Precision::exact) return choose_exactly(k, final);
+        require_numbers(scores_.data(), scores_.data() + count);
     }
     keys_.resize(count);
     for (std::int64_t i = 0; i < count; ++i) keys_[i] = key_of(scores_[i], nodes_[i]);
@@ -244,7 +254,7 @@ void Worker::choose_exactly(std::int64_t k, bool final) {
     }
     std::int64_t rescored = 0;
     float margin = 0, deviation = 0;
-    if (count <= k && !final) margin = -1;  // all are kept, unscored
+    if (count <= k && !final && finite) margin = -1;  // all are kept, unscored
     else {
         const std::int64_t sample = std::min(count, SAMPLE + (final ? k : 0));
         std::nth_element(by_distance_.begin(), by_distance_.begin() + (sample - 1), by_distance_.end(),
@@ -385,6 +395,7 @@ void Worker::score(const Query& query, const std::int32_t* leaves, std::int64_t 
         tiles.score(model_, *amx_, level_nodes_, num_history, nodes_.data(), given, false, space_, *amx_space_,
                     scores_.data());
         add_fixed(nodes_.data(), given, scores_.data());
+        require_numbers(scores_.data(), scores_.data() + given);
     } else {
         score_nodes();
     }

@@ -29,6 +29,9 @@ using Counts = std::vector<const std::int32_t*>;
 // The leaves that may be returned, ascending; found from above, where few are open.
 std::vector<std::int32_t> open_leaves(const TreeShape& shape, const Counts& live);
 
+// Throws where a score is NaN or infinite: a weight is damaged, or far too large.
+void require_numbers(const float* begin, const float* end);
+
 enum class Precision { float32, exact, bf16 };
 
 // One row of a batch.

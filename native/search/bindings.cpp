@@ -42,6 +42,8 @@ void require(bool holds, const std::string& message) {
     if (!holds) throw std::invalid_argument(message);
 }
 
+// Of what every answer reads. The arrays of a row a node are mapped and read when an answer needs them: a search refuses
+// a score that is no number (search/beam.hpp), and who wants all of them checked reads them once in Python.
 template <class Value>
 void require_finite(const Value* values, std::size_t count, const std::string& name) {
     // A sum of zeros unless a value is infinite or NaN; one pass at memory speed.
@@ -191,7 +193,6 @@ private:
 
     void set_model(const std::vector<LayerArrays>& layers, const Array<std::int64_t, 1>& windows) {
         require(nodes_.shape(1) >= 1 && nodes_.shape(1) < (1u << 14), "nodes must be 1..16383 wide");
-        require_finite(nodes_.data(), nodes_.size(), "nodes");
         require(layers.size() >= 3, "layers must hold the two of the attention and at least one more");
         model_.nodes = nodes_.data();
         model_.width = static_cast<int>(nodes_.shape(1));
@@ -227,7 +228,6 @@ private:
         const auto length = static_cast<std::size_t>(model_.history_length);
         require(places.shape(0) == length && repeats.shape(0) == length,
                 "similarity must have one weight for each place of the history");
-        require_finite(vectors.data(), vectors.size(), "similarity.vectors");
         require_finite(places.data(), places.size(), "similarity.places");
         require_finite(repeats.data(), repeats.size(), "similarity.repeats");
         model_.similar = vectors.data();
@@ -244,7 +244,6 @@ private:
                 "neighbours must have 1..16383 nodes and their lifts for each node");
         const auto length = static_cast<std::size_t>(model_.history_length);
         require(places.shape(0) == length, "neighbours must have one weight for each place of the history");
-        require_finite(lifts.data(), lifts.size(), "neighbours.lifts");
         require_finite(places.data(), places.size(), "neighbours.places");
         require_finite(&gain, 1, "neighbours.gain");
         model_.near_nodes = nodes.data();
@@ -269,7 +268,6 @@ private:
                     down.shape(0) == width && down.shape(1) == hidden && down_bias.shape(0) == width,
                 "light's layers do not fit its width");
         const std::pair<const Array<float, 1>*, const char*> rows[] = {
-            {&scales, "scales"},   {&biases, "biases"},       {&history_scales, "history_scales"},
             {&places, "places"}, {&up_bias, "up_bias"}, {&down_bias, "down_bias"}};
         for (const auto& [row, name] : rows) require_finite(row->data(), row->size(), std::string("light.") + name);
         require_finite(up.data(), up.size(), "light.up");

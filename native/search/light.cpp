@@ -36,10 +36,13 @@ void enter(const LightModel& model, const std::int64_t* rows, const float* weigh
         const float* row = model.down.data() + static_cast<std::size_t>(j) * width;
         for (int at = 0; at < width; ++at) query[at] += inner[j] * row[at];
     }
-    float largest = 0;
-    for (int at = 0; at < width; ++at) largest = std::max(largest, std::fabs(query[at]));
-    // An infinite query, which only an overflow yields, steers nowhere.
-    space.unit = std::isfinite(largest) ? largest / LightModel::UNITS : 0;
+    float largest = 0, nothing = 0;
+    for (int at = 0; at < width; ++at) {
+        largest = std::max(largest, std::fabs(query[at]));
+        nothing += query[at] * 0;
+    }
+    // NaN says that the query is no vector of numbers.
+    space.unit = largest / LightModel::UNITS + nothing;
     for (int at = 0; at < width; ++at)
         space.units[at] = space.unit > 0 ? static_cast<std::int16_t>(std::lrint(query[at] / space.unit)) : 0;
 }

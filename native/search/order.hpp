@@ -9,7 +9,7 @@
 
 namespace beamwood {
 
-// Larger is better. NaN, which only an overflow yields, has a place too.
+// Larger is better.
 inline std::uint64_t key_of(float score, std::int32_t node) {
     score += 0.0f;  // -0 and 0 are equal
     std::uint32_t bits;

@@ -58,6 +58,7 @@ void Worker::look_lightly(const Query& query, int level) {
         scores_[i] = product + light.biases[node];
         if (more) scores_[i] += extra_[nodes_[i]];
     }
+    require_numbers(scores_.data(), scores_.data() + scores_.size());
 }
 
 // Adds to `nodes_`, leaves, those of the history that may be returned: a beam does not reach each of them.

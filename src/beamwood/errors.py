@@ -19,6 +19,7 @@ __all__ = [
     "closest",
     "first_problem",
     "nearest",
+    "unsound_score",
 ]
 
 
@@ -28,6 +29,14 @@ class InputError(ValueError):
 
 class ArtefactError(InputError):
     """A saved folder is missing, foreign, truncated, corrupt or of an unknown version."""
+
+
+def unsound_score() -> ArtefactError:
+    """What an answer says whose scores are no numbers: mapped weights are not looked at before they are needed."""
+    return ArtefactError(
+        "a score is NaN or infinite, so a stored weight is damaged or far too large; beamwood.load(path, verify=True) "
+        "says which file: copy the folder again, or fit and save it again"
+    )
 
 
 class UnknownSearcherError(ArtefactError):

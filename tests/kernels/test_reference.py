@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.din import DinWeights
-from beamwood.kernels.reference import beam_search, best_first, score_level, score_level_plain
+from beamwood.kernels.reference import beam_search, score_level, score_level_plain
 from beamwood.models.terms import TERMS
 from din_cases import WINDOWS, random_case, random_weights, without_terms
 
@@ -100,14 +100,6 @@ def test_ties_go_to_the_lower_node():
     flat = dataclasses.replace(weights, layers=(*weights.layers[:-1], last))
     found = beam_search(flat, tree.shape, histories, beam_width=5, k=5, live=tree.live_counts)
     assert np.all(found.leaves == np.flatnonzero(tree.item_of_leaf >= 0)[:5])
-
-
-def test_a_score_that_overflowed_comes_last():
-    values = np.array([1.0, np.nan, 3.0, np.nan, 2.0], np.float32)
-    nodes = np.arange(5)
-    assert best_first(values, nodes, 2).tolist() == [2, 4]
-    assert best_first(values, nodes, 4).tolist() == [2, 4, 0, 1]
-    assert best_first(values, nodes, 9).tolist() == [2, 4, 0, 1, 3]
 
 
 def test_the_similarity_adds_a_weighted_sum_of_products():

@@ -1,9 +1,12 @@
 """A folder is mapped: equal answers, pages shared by processes, checks on demand; ids of every type come back."""
 
 import datetime as dt
-import multiprocessing as mp
 import os
 import pickle
+import re
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -74,29 +77,58 @@ def test_damage_is_found_when_asked(tmp_path):
         beamwood.load(tmp_path / "model", threads=0)
 
 
-def private(path, pipe):
-    def now():
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss")}
+ASK = """
+import sys, beamwood
+retriever = beamwood.load(sys.argv[1])
+print("loaded", flush=True)
+sys.stdin.readline()
+retriever.recommend(users=range(200), k=5)
+retriever.recommend(users=[1, 2, 3], k=5, where={"price": {"lte": 10}}, allowed={"category": "c1"})
+print("asked", flush=True)
+sys.stdin.read()
+"""
 
-    before = now()
-    retriever = beamwood.load(path)
-    retriever.recommend(users=[1, 2, 3], k=5, where={"price": {"lte": 10}})
-    pipe.send((now()["RssAnon"] - before["RssAnon"], now()["RssFile"] - before["RssFile"]))
+
+def pages(process):
+    """Bytes by kind of a process: all of it, and of what it has mapped of the weights."""
+    rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+    mapped = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{process.pid}/smaps").read_text(), flags=re.M)
+    weights = "".join(part for part in mapped if "weights.safetensors" in part.partition("\n")[0])
+
+    def kinds(text):
+        found = Counter()
+        for name, size in re.findall(r"^(\w+): +(\d+) kB", text, re.M):
+            found[name] += int(size) * 1024
+        return found
+
+    return kinds(rollup), kinds(weights)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory by kind is Linux's")
-def test_private_memory_is_a_small_part(tmp_path):
-    path = tmp_path / "model"
-    retriever_of(vector_searcher(400_000), num_users=1000).save(path)
-    size = sum(file.stat().st_size for file in path.iterdir())
-    here, there = mp.get_context("spawn").Pipe()
-    process = mp.get_context("spawn").Process(target=private, args=(path, there))
-    process.start()
-    anonymous, shared = here.recv()
-    process.join()
-    assert anonymous <= 0.15 * size + 60 * 2**20
-    assert shared > 0
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="memory by kind is Linux's")
+def test_processes_share_what_they_answer_from(tmp_path):
+    retriever_of(tree_searcher(60_000, width=32), num_users=200, text=False).save(tmp_path / "model")
+    size = sum(file.stat().st_size for file in (tmp_path / "model").iterdir())
+    command = [sys.executable, "-c", ASK, str(tmp_path / "model")]
+    others = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        for each in others:
+            assert each.stdout.readline() == "loaded\n"
+            # Nearly nothing is read before it is needed.
+            _, weights = pages(each)
+            assert 0 < weights["Rss"] < 0.1 * size
+            each.stdin.write("\n")
+            each.stdin.flush()
+        assert [each.stdout.readline() for each in others] == ["asked\n"] * 3
+        found = [pages(each) for each in others]
+    finally:
+        for each in others:
+            each.communicate("")
+    for whole, weights in found:
+        assert whole["Anonymous"] <= 0.15 * size + 60 * 2**20
+        # Each has read much of the weights, has written to none, and counts a third of what all have.
+        assert weights["Rss"] > 2**20
+        assert weights["Anonymous"] == weights["Private_Dirty"] == 0
+        assert weights["Pss"] < 0.4 * weights["Rss"]
 
 
 def test_what_was_mapped_outlives_its_folder(tmp_path):

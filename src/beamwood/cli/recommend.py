@@ -49,6 +49,12 @@ _Context = Annotated[
     o.Texts,
     typer.Option("--context", metavar="NAME=VALUE", hidden=True, help="A column of the context that the model reads."),
 ]
+_Effort = Annotated[
+    o.Number, typer.Option("--effort", metavar="X", help="Of a tree, 0 the cheapest search to 1 its full beam.")
+]
+_BeamWidth = Annotated[
+    o.Count, typer.Option("--beam-width", metavar="N", hidden=True, help="Of a tree: a full beam of so many nodes.")
+]
 _OnUnknown = Annotated[str, typer.Option("--on-unknown", metavar="WORD", help="Ids that are unknown: error or ignore.")]
 
 
@@ -114,6 +120,8 @@ def recommend(
     include_seen: _IncludeSeen = False,
     context: _Context = None,
     on_unknown: _OnUnknown = "error",
+    effort: _Effort = None,
+    beam_width: _BeamWidth = None,
     writing: FileOptions,
     method: o.MethodFile = None,
     json: o.Json = False,
@@ -136,6 +144,8 @@ def recommend(
         seen="keep" if include_seen else "remove",
         on_unknown=on_unknown,
         where=None if where is None else parse_where(where, columns),
+        effort=effort,
+        beam_width=beam_width,
     )
     try:
         if writing.out is not None:

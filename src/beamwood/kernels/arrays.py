@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from beamwood.errors import ArtefactError
 
-__all__ = ["all_finite", "check_floats", "check_integers", "linear_shapes", "shape_of", "values_unread"]
+__all__ = ["all_finite", "check_floats", "check_integers", "linear_shapes", "shape_of", "unread", "values_unread"]
 
 Arrays = Mapping[str, NDArray[Any]]
 Shapes = dict[str, tuple[int, ...]]
@@ -23,7 +23,10 @@ _UNREAD: ContextVar[bool] = ContextVar("values unread", default=False)
 
 @contextmanager
 def values_unread() -> Iterator[None]:
-    """Within it, `all_finite` looks at nothing; shapes, types and what leads into other arrays are still checked."""
+    """Within it, `all_finite` looks at nothing, nor does who asks `unread`; shapes and types are still checked.
+
+    What leads into other arrays is checked all the same where following it trusts it.
+    """
     token = _UNREAD.set(True)
     try:
         yield
@@ -31,9 +34,14 @@ def values_unread() -> Iterator[None]:
         _UNREAD.reset(token)
 
 
+def unread() -> bool:
+    """Are values taken at their word?"""
+    return _UNREAD.get()
+
+
 def all_finite(array: NDArray[Any]) -> bool:
     """Is no value NaN or infinite?"""
-    return _UNREAD.get() or bool(np.isfinite(array).all())
+    return unread() or bool(np.isfinite(array).all())
 
 
 def shape_of(arrays: Arrays, name: str, axes: int) -> tuple[int, ...]:
@@ -58,7 +66,7 @@ def check_floats(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
             )
         # As float32, in which it is used.
         with np.errstate(over="ignore"):
-            finite = _UNREAD.get() or all_finite(array.astype(np.float32, copy=False))
+            finite = unread() or all_finite(array.astype(np.float32, copy=False))
         if not finite:
             raise ArtefactError(f"the array '{name}' holds NaN or infinity")
 

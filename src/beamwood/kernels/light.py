@@ -22,6 +22,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError, nearest
+from beamwood.kernels.arrays import all_finite
 from beamwood.types import IndexArray
 
 __all__ = ["UNITS", "LightHead", "Way", "WayKind", "light_query", "quantised"]
@@ -105,7 +106,7 @@ class LightHead:
                     f"light.{name} is {array.dtype} of shape {array.shape}; expected contiguous "
                     f"{np.dtype(dtype)} of {shape}"
                 )
-            if dtype == np.float32 and not np.isfinite(array).all():
+            if dtype == np.float32 and not all_finite(array):
                 raise ArtefactError(f"light.{name} holds NaN or infinity")
 
     @property
@@ -139,7 +140,7 @@ class LightHead:
         weights_L = self.places[places_L] * self.history_scales[rows_L]
         q_W = light_query(self.arrays(), weights_L @ vectors_LW)
         largest = np.abs(q_W).max()
-        unit = np.float32(largest / np.float32(UNITS)) if np.isfinite(largest) else np.float32(0)
+        unit = np.float32(largest / np.float32(UNITS)) if np.isfinite(largest) else np.float32(np.nan)
         units_W = np.rint(q_W / unit).astype(np.int32) if unit > 0 else np.zeros(len(q_W), np.int32)
         products_M = (self.nodes[nodes_M].astype(np.int32) @ units_W).astype(np.float32)
         scores: NDArray[np.float32] = products_M * (unit * self.node_scales[nodes_M]) + self.biases[nodes_M]

@@ -12,12 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.errors import unsound_score
 from beamwood.kernels.din import DinWeights, Layer
 from beamwood.kernels.terms import TermQuery
 from beamwood.tree.tree import Shape
 from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["Found", "banned_of", "beam_search", "exact_search", "score_leaves", "score_level", "score_level_plain"]
+__all__ = [
+    "Found",
+    "banned_of",
+    "beam_search",
+    "exact_search",
+    "score_leaves",
+    "score_level",
+    "score_level_plain",
+    "sound",
+]
 
 Float32 = NDArray[np.float32]
 
@@ -112,6 +122,13 @@ def score_level(weights: DinWeights, shape: Shape, level: int, leaves_L: IndexAr
     scores = score_nodes(weights, shape.level_offset(level), shape.ancestors(leaves_L, level), nodes_M)
     if len(nodes_M) and weights.terms:
         scores = scores + added_by_terms(weights, shape, level, leaves_L[None], nodes_M[None])[0]
+    return sound(scores)
+
+
+def sound(scores: Float32) -> Float32:
+    """The scores. Errors: `ArtefactError` where one is no number."""
+    if not np.isfinite(scores).all():
+        raise unsound_score()
     return scores
 
 
@@ -232,8 +249,7 @@ def open_children(
 
 
 def best_first(values: FloatArray, nodes: IndexArray, k: int) -> NDArray[np.int64]:
-    """Positions of the k largest values, ties by node ascending; NaN, which only an overflow yields, comes last."""
-    values = np.where(np.isnan(values), -np.inf, values)
+    """Positions of the k largest values, ties by node ascending."""
     if len(values) > k:
         threshold = np.partition(values, len(values) - k)[len(values) - k]
         kept = np.flatnonzero(values >= threshold)

@@ -6,12 +6,13 @@ Shape legend: B rows, M leaves a row, L history length, K results.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.errors import InputError, nearest
+from beamwood.errors import InputError, nearest, unsound_score
 from beamwood.kernels import reference, steering
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.dispatch import native, native_level
@@ -42,7 +43,8 @@ class DinSearch:
     step's probability the sigmoid of the scorer's value (PLT), always in float32. `table_nodes`: on levels of at most
     that many nodes the attention of each node to each is computed once and kept (4 bytes a pair; native only), which
     changes no bit of a float32 score. A scorer with a term that has no native form is searched by the numpy twin, as
-    `why_numpy` and a warning say. Raises `InputError` for nodes that do not fit the shape or unknown choices.
+    `why_numpy` and a warning say. Raises `InputError` for nodes that do not fit the shape or unknown choices; every
+    search an `ArtefactError` where a score that it looks at is no number, as of a damaged weight.
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class DinSearch:
             )
         indptr, banned = lists if lists is not None else _no_lists(len(history))
         width = min(beam_width, self.shape.capacity)
-        return Found(*self._core.beam(history, width, k, list(live), indptr, banned))
+        return Found(*self._asked(self._core.beam, history, width, k, list(live), indptr, banned))
 
     def steered(
         self,
@@ -152,7 +154,7 @@ class DinSearch:
             )
         indptr, banned = lists if lists is not None else _no_lists(len(history))
         numbers = (way.beam_width, way.judged, way.kind == "cascade", again)
-        return Found(*self._core.steered(history, numbers, k, list(live), indptr, banned))
+        return Found(*self._asked(self._core.steered, history, numbers, k, list(live), indptr, banned))
 
     def visit(
         self,
@@ -180,7 +182,7 @@ class DinSearch:
                 live=live,
             )
         offsets = np.ascontiguousarray(offsets, np.float64)
-        return Visited(*self._core.visit(history, beam_width, steered, most, offsets, list(live)))
+        return Visited(*self._asked(self._core.visit, history, beam_width, steered, most, offsets, list(live)))
 
     def score(self, history_BL: IndexArray, leaves_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given leaf; -inf where it is -1."""
@@ -189,7 +191,7 @@ class DinSearch:
             raise InputError(f"leaves_BM has {len(leaves)} rows for {len(history)} histories; give one row each")
         if self._core is None:
             return reference.score_leaves(self.weights, self.shape, history, leaves, by_path=self.by_path)
-        scores: NDArray[np.float32] = self._core.score(history, leaves)
+        scores: NDArray[np.float32] = self._asked(self._core.score, history, leaves)
         return scores
 
     def exact(self, history_BL: IndexArray, k: int, *, live: Live, excluded: Excluded | None = None) -> Found:
@@ -206,7 +208,14 @@ class DinSearch:
         if self._core is None:
             return reference.exact_search(self.weights, self.shape, history, k, live=live, excluded=lists)
         indptr, banned = lists if lists is not None else _no_lists(len(history))
-        return Found(*self._core.exact(history, k, list(live), indptr, banned))
+        return Found(*self._asked(self._core.exact, history, k, list(live), indptr, banned))
+
+    def _asked(self, search: Callable[..., Any], *arguments: Any) -> Any:
+        """What the native core answers. Errors: `ArtefactError` where a score is no number."""
+        try:
+            return search(*arguments)
+        except OverflowError:
+            raise unsound_score() from None
 
     def _checked(self, history_BL: IndexArray) -> NDArray[np.int32]:
         history = self._checked_leaves("history_BL", history_BL)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.light import Way
-from beamwood.kernels.reference import Found, banned_of, best_first, open_children, score_level
+from beamwood.kernels.reference import Found, banned_of, best_first, open_children, score_level, sound
 from beamwood.kernels.terms import TermQuery
 from beamwood.tree.tree import Shape
 from beamwood.types import IndexArray
@@ -43,7 +43,7 @@ def light_scores(weights: DinWeights, shape: Shape, level: int, leaves_L: IndexA
     for part in weights.terms.values():
         if part.term.sparse and (level == shape.depth or not part.term.leaves_only):
             added = added + part.score(query)[0]
-    return np.asarray(scores + added, np.float32)
+    return sound(np.asarray(scores + added, np.float32))
 
 
 def steered_search(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.errors import InputError
+from beamwood.errors import InputError, unsound_score
 from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates, top_k
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
@@ -29,7 +29,7 @@ def best_products(
 ) -> Hits:
     """The k items of the largest `query . vector + bias` for each row, in the order of `top_k`, all items scored.
 
-    Memory beyond the vectors does not depend on N. Errors: `InputError` where shapes do not fit or a score is NaN.
+    Memory beyond the vectors does not depend on N. Errors: shapes that do not fit, a score that is no number.
     """
     num_items = len(vectors_ND)
     check_search(len(queries_BD), num_items, k, excluded=excluded, allowed=allowed)
@@ -67,6 +67,8 @@ def block_hits(
     scores = queries_BD @ vectors_ND[block].T
     if bias_N is not None:
         scores = scores + bias_N[block]
+    if not np.isfinite(scores).all():
+        raise unsound_score()
     if excluded is not None:
         inside = (excluded.items >= block.start) & (excluded.items < block.stop)
         scores[excluded.rows[inside], excluded.items[inside] - block.start] = -np.inf

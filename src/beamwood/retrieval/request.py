@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest
+from beamwood.retrieval.stored import MOST
 from beamwood.types import BoolArray, ItemLists
 
 __all__ = ["Allowed", "Ids", "Recommendations", "Request", "Seen", "listed", "truth_values"]
@@ -31,8 +32,9 @@ class Request:
     `on_unknown`: "error" refuses unknown ids, "ignore" drops unknown items and answers unknown users as if they had no
     history. `exclude`: ids that no row shows. `max_per_category`: so many items of a category at most, or by name, as
     {"default": 3, "news": 1}. `diversity` in 0..1: how much likeness to what stands above counts against an item.
-    `promote`: places for the best of a filter, as {"where": {"sale": True}, "share": 0.2, "name": "sale"}. What does
-    not fit the retriever, `Retriever.answer` refuses.
+    `promote`: places for the best of a filter, as {"where": {"sale": True}, "share": 0.2, "name": "sale"}. Of a tree,
+    `effort` in 0..1: 0 is its cheapest way to search, 1 its full beam, in place of the way that the fit has chosen;
+    or `beam_width`, 1 or more: a full beam of that width. What does not fit the retriever, `Retriever.answer` refuses.
     """
 
     histories: ItemLists | Sequence[Ids] | None = None
@@ -47,12 +49,15 @@ class Request:
     max_per_category: int | Mapping[str, int] | None = None
     diversity: float = 0.0
     promote: Sequence[Mapping[str, Any]] = ()
+    effort: float | None = None
+    beam_width: int | None = None
 
     def __post_init__(self) -> None:
         if (self.histories is None) == (self.users is None):
             raise InputError("give either histories or users")
         if self.seen not in get_args(Seen):
             raise InputError(f"seen={self.seen!r} is unknown{nearest(str(self.seen), get_args(Seen))}")
+        _check_effort(self.effort, self.beam_width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,15 @@ class Recommendations:
             },
             strict=False,
         )
+
+
+def _check_effort(effort: Any, beam_width: Any) -> None:
+    if effort is not None and beam_width is not None:
+        raise InputError("give effort or beam_width, not both")
+    if effort is not None and (type(effort) not in (int, float) or not 0 <= effort <= 1):
+        raise InputError(f"effort={effort!r} is outside 0..1; 1 is the full beam, 0 the cheapest way to search")
+    if beam_width is not None and (type(beam_width) is not int or not 1 <= beam_width <= MOST):
+        raise InputError(f"beam_width={beam_width!r} is outside 1..{MOST}; give a whole number of nodes, such as 150")
 
 
 def listed(name: str, values: Any) -> list[Any]:

@@ -54,7 +54,7 @@ class Names:
             each = ItemLists.from_lists([banned[banned >= 0]] * len(histories))
             excluded = each.distinct() if excluded is None else excluded.union(each)
         allowed = None if filtered is None else filtered.mask
-        return query, k, SearchOptions(excluded, allowed, prepared=filtered)
+        return query, k, SearchOptions(excluded, allowed, request.beam_width, effort=request.effort, prepared=filtered)
 
     def known(
         self, histories: ItemLists | Sequence[Ids] | None, users: Ids | None, *, on_unknown: str = "error"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -13,14 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.data.vocabulary import Vocabulary
-from beamwood.errors import ArtefactError, InputError, nearest
+from beamwood.errors import ArtefactError, InputError, nearest, unsound_score
 from beamwood.retrieval.filters import Filters
 from beamwood.retrieval.folder import read_retriever, write_retriever
 from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.request import Allowed, Ids, Recommendations, Request, Seen, listed
 from beamwood.retrieval.resolve import Names, rows_of_ids
 from beamwood.retrieval.rules import arranged, rules_of
 from beamwood.retrieval.similar import By, similar_items
+from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import Hits, ItemLists, Searcher, SearchOptions
 
 __all__ = ["Retriever"]
@@ -71,13 +73,20 @@ class Retriever:
         on_unknown: str = "error",
         context: Mapping[str, Sequence[Any]] | None = None,
         where: Mapping[str, Any] | None = None,
+        effort: float | None = None,
+        beam_width: int | None = None,
         **rules: Any,
     ) -> Recommendations:
-        """`answer` of a `Request` of these; `rules`: exclude, max_per_category, diversity, promote."""
+        """`answer` of a `Request` of these; `rules`: exclude, max_per_category, diversity, promote.
+
+        `effort` in 0..1: how thoroughly a tree is searched, 0 its cheapest way, 1 its full beam, None the way that the
+        fit has chosen; or `beam_width`: a full beam of that many nodes.
+        """
         for name in rules:
             if name not in _RULES:
                 raise InputError(f"recommend has no argument '{name}'{nearest(name, _RULES)}")
-        return self.answer(Request(histories, k, users, allowed, context, seen, on_unknown, where, **rules))
+        given = Request(histories, k, users, allowed, context, seen, on_unknown, where, **rules)
+        return self.answer(replace(given, effort=effort, beam_width=beam_width))
 
     def answer(self, request: Request) -> Recommendations:
         """The k best items of each row of the request, best first.
@@ -85,6 +94,9 @@ class Retriever:
         An empty history is answered with the items that were taken most often where the model says nothing of it
         (a blend's fallback; all scores 0). Errors: `InputError` on what does not fit this retriever.
         """
+        for name, value in (("effort", request.effort), ("beam_width", request.beam_width)):
+            if value is not None and part_with(self.searcher, TreeSearcher) is None:
+                raise InputError(f"{name}={value} is for trees; '{self.searcher.kind}' has none, so leave {name} out")
         query, k, options = self._names.resolve(request, self.searcher.needs)
         rules = rules_of(request, k, self._names.filters)
         promotions: list[list[str | None]] = []
@@ -95,9 +107,9 @@ class Retriever:
         return self._by_id(hits, promotions if request.promote else [])
 
     def _by_id(self, hits: Hits, promotions: list[list[str | None]]) -> Recommendations:
-        if np.isposinf(hits.scores).any():
-            raise ArtefactError("a score is infinite, so the stored weights are too large; fit and save it again")
         found = hits.items >= 0
+        if not np.isfinite(hits.scores[found]).all():
+            raise unsound_score()
         if len(found) == 1:
             ids, values = self.items.decode(hits.items[found]), hits.scores[found].astype(float).tolist()
             return Recommendations([ids], [values], promotions)
@@ -142,7 +154,10 @@ class Retriever:
             raise InputError(f"items must be {len(known)} rows of equal length; got {len(rows)} of lengths {widths}")
         flat = self.items.encode([item for row in rows for item in row])
         query = self._names.resolve(Request(histories, 1, users), self.searcher.needs)[0]
-        return self.searcher.score(query, np.asarray(flat).reshape(len(rows), -1))
+        scores = self.searcher.score(query, np.asarray(flat).reshape(len(rows), -1))
+        if not np.isfinite(scores).all():
+            raise unsound_score()
+        return scores
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the artefact, whole or not at all; an artefact already there needs `overwrite`."""

@@ -239,8 +239,8 @@ class TreeSearcher:
 
     def _hits(self, found: Found, k: int) -> Hits:
         items = np.where(found.leaves >= 0, self.tree.item_of_leaf[found.leaves], np.int32(-1))
-        # The core orders ties by leaf, and an answer by item; NaN, which only an overflow yields, is refused.
-        if (found.scores[:, 1:] < found.scores[:, :-1])[items[:, 1:] >= 0].all() and not np.isnan(found.scores).any():
+        # The core orders ties by leaf, and an answer by item.
+        if (found.scores[:, 1:] < found.scores[:, :-1])[items[:, 1:] >= 0].all():
             return Hits(items, found.scores, found.scored)
         hits = sort_candidates(items, found.scores, k)
         return Hits(hits.items, hits.scores, found.scored)

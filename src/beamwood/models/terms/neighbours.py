@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from beamwood.errors import ArtefactError
+from beamwood.kernels.arrays import unread
 from beamwood.kernels.lists import as_lists
 from beamwood.kernels.terms import Array, Counted, Held, Term, TermQuery, added_up, moved_leaves
 from beamwood.models.terms.pace import PACE
@@ -133,12 +134,15 @@ class Neighbours(Term):
     def check(self, held: Mapping[str, NDArray[Any]], num_nodes: int, history_length: int) -> None:
         super().check(held, num_nodes, history_length)
         nodes, lifts = held["nodes"], held["lifts"]
-        if (nodes < -1).any():
-            raise ArtefactError(f"neighbours.nodes holds {nodes.min()}; expected contiguous int32 of -1 or more")
         if lifts.shape != nodes.shape:
             raise ArtefactError(f"neighbours.lifts has shape {lifts.shape}; expected {nodes.shape}")
         if held["gain"].shape != (1,):
             raise ArtefactError(f"neighbours.gain has shape {held['gain'].shape}; expected (1,)")
+        # The native core leaves out nodes that there are not, and lifts of 0 or less.
+        if unread():
+            return
+        if (nodes < -1).any():
+            raise ArtefactError(f"neighbours.nodes holds {nodes.min()}; expected contiguous int32 of -1 or more")
         for name in ("lifts", "places"):
             if (held[name] < 0).any():
                 raise ArtefactError(
@@ -146,7 +150,7 @@ class Neighbours(Term):
                 )
 
     def check_tree(self, held: Mapping[str, NDArray[Any]], shape: Shape) -> None:
-        for level in range(1, shape.depth + 1):
+        for level in range(1, 1 if unread() else shape.depth + 1):
             first, size = shape.level_offset(level), shape.level_size(level)
             highest = int(held["nodes"][first : first + size].max())
             if highest >= size:

@@ -1,0 +1,82 @@
+"""Mapped weights are not looked at before they are needed: a search of damaged ones refuses, or they did not matter."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamwood.errors import ArtefactError
+from beamwood.kernels.arrays import values_unread
+from beamwood.kernels.din import DinWeights
+from beamwood.kernels.light import Way
+from beamwood.kernels.search import DinSearch
+from din_cases import random_case, random_light
+from kernels.test_search import VARIANTS
+
+NODE_ARRAYS = ("nodes", "similarity.vectors", "neighbours.lifts", "light.node_scales", "light.biases")
+WRONG = (np.nan, np.inf, -np.inf)
+WAYS = (Way("beam", 12), Way("steer", 12, 10), Way("cascade", 6, 12))
+
+
+def case(seed):
+    tree, weights, histories = random_case(seed, num_items=200, num_rows=6, similarity=5, neighbours=3)
+    light = random_light(np.random.default_rng(seed), len(weights.nodes), weights.history_length, width=16)
+    return tree, dataclasses.replace(weights, light=light), histories
+
+
+def damaged(weights, name, place, value):
+    """The weights with a value in one place of an array, or in every place (None)."""
+    arrays = {kept: array.copy() for kept, array in weights.arrays().items()}
+    arrays[name].flat[slice(None) if place is None else place % arrays[name].size] = value
+    with values_unread():
+        return DinWeights.from_arrays(arrays, {term: part.term for term, part in weights.terms.items()})
+
+
+def answers(weights, tree, histories, way, precision, level):
+    """Found leaves and scores of every kind of search that the way uses; with level None numpy's."""
+    search, live = DinSearch(weights, tree.shape, precision=precision, level=level), tree.live_counts
+    if way.kind == "beam":
+        found = search.beam(histories, beam_width=way.beam_width, k=6, live=live)
+        return found.leaves, found.scores, search.score(histories, np.tile(np.arange(9), (len(histories), 1)))
+    found = search.steered(histories, way, k=6, live=live)
+    return found.leaves, found.scores
+
+
+@pytest.fixture(params=[*VARIANTS, ("float32", None)], ids=str)
+def variant(request, monkeypatch):
+    if request.param[1] is None:
+        monkeypatch.setenv("BEAMWOOD_KERNELS", "reference")
+    return request.param
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize("name", [*NODE_ARRAYS, "light.history_scales"])
+def test_whole_arrays_that_are_no_numbers_are_refused(name, value, variant):
+    tree, weights, histories = case(3)
+    bad = damaged(weights, name, None, value)
+    for way in WAYS[1:] if name.startswith("light") else WAYS:
+        answers(weights, tree, histories, way, *variant)
+        with pytest.raises(ArtefactError, match="a score is NaN or infinite, so a stored weight is damaged"):
+            answers(bad, tree, histories, way, *variant)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=st.integers(0, 99),
+    name=st.sampled_from(NODE_ARRAYS),
+    place=st.integers(0, 10**6),
+    value=st.sampled_from(WRONG),
+    way=st.sampled_from(WAYS),
+    variant=st.sampled_from(VARIANTS or [("float32", None)]),
+)
+def test_one_damaged_number_is_refused_or_changes_nothing(seed, name, place, value, way, variant):
+    tree, weights, histories = case(seed)
+    expected = answers(weights, tree, histories, way, *variant)
+    try:
+        found = answers(damaged(weights, name, place, value), tree, histories, way, *variant)
+    except ArtefactError:
+        return
+    assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))

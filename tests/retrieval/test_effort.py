@@ -1,0 +1,89 @@
+"""How thoroughly a tree is searched: by a call's effort or beam width, in Python, of files and on the command line."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.errors import InputError
+from beamwood.kernels.light import Way
+from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.request import Request
+from beamwood.types import Query, SearchOptions
+from cli_cases import beamwood
+from retrieval_cases import retriever_of, tree_searcher, vector_searcher
+
+# What each asks for, and the way that it means.
+EFFORTS = [
+    ({}, Way("cascade", 8, 12)),
+    ({"effort": 0}, Way("steer", 8, 4)),
+    ({"effort": 0.5}, Way("cascade", 8, 12)),
+    ({"effort": 1.0}, Way("beam", 8)),
+    ({"beam_width": 40}, Way("beam", 40)),
+]
+
+
+@pytest.mark.parametrize(("asked", "way"), EFFORTS)
+def test_effort_names_a_way(asked, way):
+    retriever = retriever_of(tree_searcher(500, steered=True))
+    searcher, users = retriever.searcher, [5, 7, 9]
+    query = Query.of(retriever.histories.take(np.array(users)))
+    options = SearchOptions(query.histories.distinct())
+    expected = searcher.searched(query, 8, options, way)
+    found = retriever.recommend(users=users, k=8, **asked)
+    assert found == retriever.answer(Request(users=users, k=8, **asked))
+    items = [retriever.items.decode(row[row >= 0]) for row in expected.items]
+    assert found.item_ids == items
+    # A blend hands it on.
+    both = retriever_of(Blend([Part(searcher), Part(vector_searcher(500), 0.0)], num_candidates=8))
+    assert both.recommend(users=users, k=8, **asked).item_ids == items
+
+
+def test_ways_differ_and_the_full_beam_scores_most():
+    retriever = retriever_of(tree_searcher(500, steered=True))
+    query = Query.of(retriever.histories.take(np.arange(3, 12)))
+    found = [retriever.searcher.search(query, 8, SearchOptions(effort=effort)) for effort in (0, 0.5, 1)]
+    assert found[0].scored.sum() < found[1].scored.sum() < found[2].scored.sum()
+    assert not np.array_equal(found[0].items, found[2].items)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"effort": 1.5}, r"effort=1.5 is outside 0\.\.1"),
+        ({"effort": float("nan")}, r"effort=nan is outside 0\.\.1"),
+        ({"effort": True}, r"effort=True is outside 0\.\.1"),
+        ({"effort": "much"}, r"effort='much' is outside 0\.\.1"),
+        ({"beam_width": 0}, r"beam_width=0 is outside 1\.\."),
+        ({"beam_width": 2.0}, r"beam_width=2.0 is outside 1\.\."),
+        ({"effort": 0.5, "beam_width": 3}, "give effort or beam_width, not both"),
+    ],
+)
+def test_bounds_are_named(asked, message):
+    with pytest.raises(InputError, match=message):
+        retriever_of(tree_searcher(50)).recommend(users=[1], k=2, **asked)
+
+
+def test_what_has_no_tree_refuses():
+    for asked in ({"effort": 0.5}, {"beam_width": 9}):
+        with pytest.raises(InputError, match=f"{next(iter(asked))}=.* is for trees; 'vectors' has none"):
+            retriever_of(vector_searcher(50)).recommend(users=[1], k=2, **asked)
+
+
+def test_on_the_command_line_and_in_whole_jobs(tmp_path, capsys):
+    retriever = retriever_of(tree_searcher(500, steered=True), num_users=30)
+    retriever.save(tmp_path / "model")
+    asks = {"--effort": ("0", {"effort": 0.0}), "--beam-width": ("40", {"beam_width": 40})}
+    for option, (text, asked) in asks.items():
+        expected = retriever.recommend(users=range(30), k=5, **asked).item_ids
+        assert expected != retriever.recommend(users=range(30), k=5).item_ids
+        assert beamwood("recommend", tmp_path / "model", "--user", "7", "-k", 5, option, text, "--json") == 0
+        assert json.loads(capsys.readouterr().out)[0]["items"] == expected[7]
+        out = tmp_path / f"recs{option}.parquet"
+        assert beamwood("recommend", tmp_path / "model", "--all-users", "-k", 5, option, text, "--out", out) == 0
+        capsys.readouterr()
+        assert pl.read_parquet(out)["item"].to_list() == [item for row in expected for item in row]
+
+    assert beamwood("recommend", tmp_path / "model", "--user", "7", "--effort", "2") == 2
+    assert "effort=2.0 is outside 0..1" in capsys.readouterr().err
