@@ -121,7 +121,7 @@ def test_who_cannot_resume_names_no_checkpoint(folder, tmp_path, monkeypatch, ca
 @pytest.mark.parametrize("command", ["evaluate", "inspect"])
 def test_pages_that_cannot_be_written(folder, tmp_path, capsys, command):
     (tmp_path / "file").write_text("mine")
-    for place in (tmp_path, tmp_path / "none" / "page.html", tmp_path / "file" / "page.html"):
+    for place in (tmp_path, tmp_path / "file" / "page.html"):
         assert main([command, str(folder / "fitted"), "--html", str(place)]) == 2
         error = capsys.readouterr().err
         assert "--html" in error
