@@ -5,20 +5,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
+from beamwood.fitting.plan import Facts
 from beamwood.fitting.tree import light_stage
 from beamwood.fitting.tree.light import Distillation
 from beamwood.fitting.tree.light_stage import LightStage
 from beamwood.fitting.tree.search_choice import KEPT, SearchChoice, candidates, choose_ways
+from beamwood.fitting.tree.task import drawn_scorer
+from beamwood.fitting.tree.terms import terms_of
 from beamwood.kernels.light import LightHead, Way
 from beamwood.methods import load_method
+from beamwood.models.light_head import LightModule
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.ways import Ways, narrower_beams
+from beamwood.tree import Shape, random_tree
 from beamwood.types import SearchOptions
 from din_cases import random_light
 
@@ -231,3 +237,41 @@ def test_ways_are_checked():
     assert Way("steer", 300, 100).wide_enough(100) == Way("steer", 300, 500)
     assert Way("steer", 300, 100).wide_enough(10) == Way("steer", 300, 100)
     assert Way("beam", 150).wide_enough(200) == Way("beam", 200)
+
+
+@pytest.mark.parametrize("num_items", [4_000, 100_000, 1_000_000])
+def test_its_tables_are_below_a_third_of_the_weights(num_items):
+    """By the plan for so many items, whose bytes a node the same widths have on a small tree."""
+    facts = Facts(num_users=10_000, num_items=num_items, mean_history=20.0)
+    config, shape = load_method("dtr").Config().plan(facts), Shape(8, 16, 3)
+    generator = torch.Generator().manual_seed(0)
+    weights = drawn_scorer(shape, config, terms_of(config), generator).export()
+    width = config.model.light_width
+    head = LightModule(shape, weights.history_length, width, generator=generator).export()
+    assert head.nodes.dtype == head.history.dtype == np.int8
+
+    def bytes_of(arrays):
+        return sum(array.nbytes for array in arrays if len(array) == shape.num_nodes)
+
+    terms = [array for part in weights.terms.values() for array in part.arrays.values()]
+    tables = bytes_of(head.arrays().values())
+    assert tables <= shape.num_nodes * (2 * width + 12)
+    assert tables < (tables + bytes_of([weights.nodes, *terms])) / 3
+
+
+@pytest.mark.slow
+def test_it_belongs_to_the_tree_that_updates_left(split):
+    dtr = load_method("dtr")
+    settings = SETTINGS | {"loop.max_steps": 60, "loop.evaluate_every": 30, "tree.updates": 1, "tree.stride": 2}
+    retriever = dtr.fitted(split, dtr.Config(**settings), progress=False)
+    assert retriever.metadata["training"]["tree_updates"] == 1
+    searcher = retriever.searcher
+    assert searcher.ways.default.kind in ("steer", "cascade")
+    metric, judged = f20(searcher, split)
+    full, all_judged = f20(searcher, split, SearchOptions(effort=1.0))
+    assert judged < all_judged / 2
+    assert metric >= 0.95 * full
+    elsewhere = TreeSearcher(
+        searcher.weights, random_tree(1500, np.random.default_rng(0), shape=searcher.tree.shape), beam_width=60
+    )
+    assert f20(elsewhere, split)[0] < 0.5 * full

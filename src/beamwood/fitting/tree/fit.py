@@ -69,7 +69,7 @@ def fit_tree(
     }
     training["seen_weight"] = _add_to_seen(task, choice)
     searcher, search = light.of(task.searcher(threads=1), budget)
-    training["light_head"] = light.num if search else light.why_none or "left out: there was no time"
+    training["light_head"] = light.said
     if budget.left_out:
         training["left_out"] = list(budget.left_out)
     fitted = build_retriever(searcher, split, method=method, config=config, seed=seed, training=training)

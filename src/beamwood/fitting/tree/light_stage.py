@@ -30,6 +30,8 @@ _PRICED, _ALL_WAYS = 48, 3.0
 _LEARNING, _JUDGING = 0.6, 0.7
 # A full beam over so few items costs no more than what a light head leaves to judge.
 _SMALL = 400
+# A head is kept where one of the ways that it steers loses no more of the full beam's metric.
+_WORTH = 0.05
 
 
 @dataclass
@@ -39,6 +41,14 @@ class LightStage:
     task: TreeTask
     seed: int
     num: int | None = None
+    blind: bool = False
+
+    @property
+    def said(self) -> int | str:
+        """What a training says of it: how many histories it learned from, or why there is none."""
+        if self.blind:
+            return f"left out: no search that it steers comes within {_WORTH:.0%} of the full beam"
+        return self.why_none or self.num or "left out: there was no time"
 
     @property
     def why_none(self) -> str:
@@ -85,6 +95,9 @@ class LightStage:
             room = _JUDGING * budget.left / max(self._searching(lit, queries, budget), 1e-9)
             queries = queries.take(np.arange(max(1, int(len(queries) * min(1.0, room)))))
         choice = choose_ways(lit, queries, self.task.config.choose.monitor)
+        self.blind = choice.best_steered < 1 - _WORTH
+        if self.blind:
+            lit, choice = searcher, choice.of_beams()
         return self._with(lit, ways=choice.ways), choice
 
     def _fitting(self, whole: int, seconds: float, room: float, budget: Budget) -> int:

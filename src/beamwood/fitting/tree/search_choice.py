@@ -6,7 +6,7 @@ Shape legend: Q queries.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,23 @@ class SearchChoice:
     nodes: tuple[float, ...]
     metric: tuple[float, ...]
     lowest: tuple[float, ...]
+
+    @property
+    def best_steered(self) -> float:
+        """The metric of the best of the ways that a light head steers, over the full beam's; 0 where there is none."""
+        steered = [metric for way, metric in zip(self.ways.ladder, self.metric, strict=True) if way.kind != "beam"]
+        return max(steered, default=0.0) / max(self.metric[-1], 1e-12)
+
+    def of_beams(self) -> SearchChoice:
+        """The same among the ways that need no light head; what is chosen is one of them."""
+        ladder = self.ways.ladder
+        places = [place for place, way in enumerate(ladder) if way.kind == "beam"]
+        chosen = next(at for at, place in enumerate(places) if place >= self.ways.chosen)
+        ways = Ways(tuple(ladder[place] for place in places), chosen)
+        nodes, metric, lowest = (
+            tuple(each[place] for place in places) for each in (self.nodes, self.metric, self.lowest)
+        )
+        return replace(self, ways=ways, nodes=nodes, metric=metric, lowest=lowest)
 
     def facts(self) -> dict[str, Any]:
         """As an artefact says it: the chosen way, and the curve that it is a point of."""
