@@ -2,12 +2,14 @@
 
 import datetime
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from beamwood.data import Vocabulary
+from beamwood.data.id_table import id_table, restore_ids
 from beamwood.errors import InputError
 
 
@@ -86,3 +88,38 @@ def test_a_few_ids_are_found_as_many_are(ids):
     )
     assert vocabulary.encode([None, ids[1]], on_unknown="ignore").tolist() == [-1, 1]
     assert vocabulary.encode([]).tolist() == []
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**64 - 1), min_size=1, max_size=40, unique=True),
+    st.integers(0, 2**64 - 1),
+    st.integers(1, 60),
+    st.sampled_from([pl.Int8, pl.UInt8, pl.Int16, pl.Int32, pl.UInt32, pl.Int64, pl.UInt64]),
+    st.integers(0, 10**6),
+)
+def test_integers_far_apart_and_near(far, lowest, spread, dtype, seed):
+    least, most = (int(pl.select(bound).item()) for bound in (dtype.min(), dtype.max()))
+    rng = np.random.default_rng(seed)
+    lowest = min(max(lowest, least), most - spread)
+    near = [lowest + int(step) for step in rng.permutation(spread)[: rng.integers(1, spread + 1)]]
+    for ids in ([value for value in far if least <= value <= most], near):
+        table = id_table(pl.Series(ids, dtype=dtype))
+        assert (table.near is not None) == (bool(ids) and max(ids) - min(ids) < 8 * len(ids))
+        again = restore_ids(table.arrays())
+        again.check()
+        beside = [value + step for value in ids for step in (-1, 0, 1, 5)] + [least, most, 0]
+        beside = [value for value in beside if least <= value <= most]
+        known = {value: index for index, value in enumerate(ids)}
+        for each in (table, again):
+            assert each.find(np.array(beside, table.values.dtype)).tolist() == [known.get(v, -1) for v in beside]
+            assert each.ids(np.arange(len(ids))) == ids
+
+
+def test_a_table_that_is_none_is_refused():
+    table = id_table(pl.Series([5, 3, 4, 9]))
+    for near in (table.near[::-1].copy(), np.where(table.near < 0, 2, table.near), table.near[:-1]):
+        with pytest.raises(InputError, match="table does not find each"):
+            restore_ids({"values": table.values, "near": near}).check()
+    for wrong in ({"near": table.near.astype(np.int64)}, {"near": table.near, "order": np.arange(4)}):
+        with pytest.raises(InputError, match="the table of 4 ids is"):
+            restore_ids({"values": table.values, **wrong})

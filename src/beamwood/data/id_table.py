@@ -1,4 +1,4 @@
-"""Ids as plain arrays that may lie in a mapped file: numbers are found by halving, text by a hash.
+"""Ids as plain arrays that may lie in a mapped file: numbers are found by a table or by halving, text by a hash.
 
 Shape legend: N ids, T bytes of text, S buckets, a power of two.
 """
@@ -22,21 +22,39 @@ __all__ = ["IdTable", "NumberIds", "TextIds", "id_table", "restore_ids"]
 
 Arrays = dict[str, NDArray[Any]]
 
+# Integers have a table of places where it holds at most so many for each of them.
+_PLACES = 8
 # Texts that were asked for lately are kept as they are, below 8 MiB of them.
 _AT_HAND = 2**16
 
 
 class NumberIds:
-    """Distinct integers `values` [N]; `order` int64[N] sorts them, None where they ascend."""
+    """Distinct integers `values` [N], and how one is found.
+
+    `near` int32: the index of each integer from the lowest on, -1 for one that is no id; where that would be long it is
+    None, and `order` int64[N] sorts the values, None where they ascend.
+    """
 
     kind: ClassVar[str] = "numbers"
 
-    def __init__(self, values: NDArray[Any], order: NDArray[np.int64] | None = None) -> None:
-        self.values, self.order = values, order
+    def __init__(
+        self, values: NDArray[Any], order: NDArray[np.int64] | None = None, near: NDArray[np.int32] | None = None
+    ) -> None:
+        self.values, self.order, self.near = values, order, near
+        # Differences of smaller types would wrap round into the table.
+        self._wide: Any = np.uint64 if values.dtype == np.uint64 else np.int64
+        self._lowest = self._wide(0) if near is None else self._wide(values[near[0]])
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> NumberIds:
         """The table of integers in any order."""
+        if len(values):
+            lowest, room = int(values.min()), int(values.max()) - int(values.min()) + 1
+            if room <= _PLACES * len(values):
+                near = np.full(room, -1, np.int32)
+                wide = np.uint64 if values.dtype == np.uint64 else np.int64
+                near[values.astype(wide) - wide(lowest)] = np.arange(len(values), dtype=np.int32)
+                return cls(values, near=near)
         ascending = len(values) < 2 or bool((values[1:] > values[:-1]).all())
         return cls(values, None if ascending else np.argsort(values, kind="stable"))
 
@@ -63,9 +81,22 @@ class NumberIds:
                 return None
             # Of another type the whole table would be converted.
             asked = asked.astype(own)
+        if len(self.values) == 0:
+            return np.full(len(asked), -1, np.int32)
+        if self.near is not None:
+            return self._by_place(asked.astype(self._wide, copy=False) - self._lowest)
         places = np.minimum(np.searchsorted(self.values, asked, sorter=self.order), len(self.values) - 1)
         places = places if self.order is None else self.order[places]
         return np.where(self.values[places] == asked, places, -1).astype(np.int32)
+
+    def _by_place(self, places: NDArray[Any]) -> NDArray[np.int32]:
+        assert self.near is not None
+        # What lies below the lowest wraps round to a large number.
+        places = places.view(np.uint64)
+        if int(places.max()) < len(self.near):
+            return np.asarray(self.near[places], np.int32)
+        inside = places < len(self.near)
+        return np.where(inside, self.near[np.where(inside, places, 0)], np.int32(-1))
 
     def ids(self, indices: IndexArray) -> list[Any]:
         """The ids of indices in 0..N-1."""
@@ -83,10 +114,17 @@ class NumberIds:
 
     def arrays(self) -> Arrays:
         """What `restore_ids` takes."""
-        return {"values": self.values} | ({} if self.order is None else {"order": self.order})
+        more = {"order": self.order, "near": self.near}
+        return {"values": self.values} | {name: array for name, array in more.items() if array is not None}
 
     def check(self) -> None:
-        """Errors: ids that are there twice, an order that is none."""
+        """Errors: ids that are there twice, an order or a table that is none."""
+        if self.near is not None:
+            found = self.near[self.near >= 0]
+            again = self._by_place(self.values.astype(self._wide) - self._lowest)
+            if len(found) != len(self) or not np.array_equal(again, np.arange(len(self))):
+                raise InputError("a vocabulary holds repeated ids, or its table does not find each; remove them")
+            return
         order = np.arange(len(self)) if self.order is None else self.order
         if len(order) != len(self) or (len(order) and (order.min() < 0 or order.max() >= len(self))):
             raise InputError("the order of the ids is not one of each")
@@ -204,12 +242,14 @@ def id_table(ids: pl.Series) -> IdTable | None:
 def restore_ids(arrays: Mapping[str, NDArray[Any]]) -> IdTable:
     """The table of what `arrays` gave. Errors: arrays that do not fit together; their content is left to `check`."""
     if "values" in arrays:
-        values, order = arrays["values"], arrays.get("order")
+        values, order, near = arrays["values"], arrays.get("order"), arrays.get("near")
         if values.ndim != 1 or values.dtype.kind not in "iu":
             raise InputError(f"the ids are {values.dtype} of shape {values.shape}; expected a row of integers")
         if order is not None and (order.shape != values.shape or order.dtype != np.int64):
             raise InputError(f"the order of {len(values)} ids is {order.dtype} of shape {order.shape}")
-        return NumberIds(values, order)
+        if near is not None and (near.ndim != 1 or near.dtype != np.int32 or order is not None):
+            raise InputError(f"the table of {len(values)} ids is {near.dtype} of shape {near.shape}")
+        return NumberIds(values, order, near)
     parts = {"text": np.uint8, "stops": np.int64, "starts": np.int64, "members": np.int32}
     for name, dtype in parts.items():
         if arrays[name].ndim != 1 or arrays[name].dtype != dtype:

@@ -56,6 +56,8 @@ class Way:
 
     def wide_enough(self, k: int, places: int = 20) -> Way:
         """The same for k results: what is judged grows with what is asked for beyond so many `places`."""
+        if k <= min(places, self.beam_width):
+            return self
         times = max(1.0, k / places)
         return Way(self.kind, max(self.beam_width, k), int(np.ceil(self.judged * times)))
 

@@ -73,7 +73,6 @@ class DinSearch:
         self.by_path = by_path
         self._built = (threads, precision, level, by_path, table_nodes)
         self._core: Any = None
-        self._live: Live | None = None
         module = native()
         self.why_numpy = "the native core is not in use" if module is None else _without_native_form(weights)
         if not self.why_numpy:
@@ -108,24 +107,24 @@ class DinSearch:
         """
         if not 1 <= k <= beam_width:
             raise InputError(f"k={k} is outside 1..beam_width={beam_width}; raise beam_width or lower k")
-        history, live, lists = self._checked(history_BL), self._checked_live(live), excluded
-        if lists is not None:
-            lists = self._checked_excluded(lists, len(history))
-        # A width beyond the leaves changes nothing, and an answer has one column for each of the k asked for.
-        if self._core is None:
-            return reference.beam_search(
-                self.weights,
-                self.shape,
-                history,
-                beam_width=beam_width,
-                k=k,
-                live=live,
-                excluded=lists,
-                by_path=self.by_path,
-            )
-        indptr, banned = lists if lists is not None else _no_lists(len(history))
-        width = min(beam_width, self.shape.capacity)
-        return Found(*self._asked(self._core.beam, history, width, k, list(live), indptr, banned))
+
+        def ask(history: IndexArray, live: Live, lists: Excluded | None) -> Found:
+            if self._core is None:
+                return reference.beam_search(
+                    self.weights,
+                    self.shape,
+                    history,
+                    beam_width=beam_width,
+                    k=k,
+                    live=live,
+                    excluded=lists,
+                    by_path=self.by_path,
+                )
+            # A width beyond the leaves changes nothing, and an answer has one column for each of the k asked for.
+            width = min(beam_width, self.shape.capacity)
+            return Found(*self._core.beam(history, width, k, list(live), *(lists or _no_lists(len(history)))))
+
+        return self._found(ask, history_BL, live, excluded)
 
     def steered(
         self,
@@ -145,16 +144,16 @@ class DinSearch:
             raise InputError(f"{way} is steered by no light head; use `beam`, or fit with model.light_width above 0")
         if not 1 <= k <= way.beam_width:
             raise InputError(f"k={k} is outside 1..beam_width={way.beam_width}; raise beam_width or lower k")
-        history, live, lists = self._checked(history_BL), self._checked_live(live), excluded
-        if lists is not None:
-            lists = self._checked_excluded(lists, len(history))
-        if self._core is None:
-            return steering.steered_search(
-                self.weights, self.shape, history, way, k=k, live=live, excluded=lists, again=again
-            )
-        indptr, banned = lists if lists is not None else _no_lists(len(history))
         numbers = (way.beam_width, way.judged, way.kind == "cascade", again)
-        return Found(*self._asked(self._core.steered, history, numbers, k, list(live), indptr, banned))
+
+        def ask(history: IndexArray, live: Live, lists: Excluded | None) -> Found:
+            if self._core is None:
+                return steering.steered_search(
+                    self.weights, self.shape, history, way, k=k, live=live, excluded=lists, again=again
+                )
+            return Found(*self._core.steered(history, numbers, k, list(live), *(lists or _no_lists(len(history)))))
+
+        return self._found(ask, history_BL, live, excluded)
 
     def visit(
         self,
@@ -202,13 +201,36 @@ class DinSearch:
             capacity = self.shape.capacity
             found = self.beam(history_BL, beam_width=max(k, capacity), k=min(k, capacity), live=live, excluded=excluded)
             return _padded(found, k)
-        history, live, lists = self._checked(history_BL), self._checked_live(live), excluded
-        if lists is not None:
-            lists = self._checked_excluded(lists, len(history))
-        if self._core is None:
-            return reference.exact_search(self.weights, self.shape, history, k, live=live, excluded=lists)
-        indptr, banned = lists if lists is not None else _no_lists(len(history))
-        return Found(*self._asked(self._core.exact, history, k, list(live), indptr, banned))
+
+        def ask(history: IndexArray, live: Live, lists: Excluded | None) -> Found:
+            if self._core is None:
+                return reference.exact_search(self.weights, self.shape, history, k, live=live, excluded=lists)
+            return Found(*self._core.exact(history, k, list(live), *(lists or _no_lists(len(history)))))
+
+        return self._found(ask, history_BL, live, excluded)
+
+    def _found(
+        self,
+        ask: Callable[[IndexArray, Live, Excluded | None], Found],
+        history_BL: IndexArray,
+        live: Live,
+        excluded: Excluded | None,
+    ) -> Found:
+        """What `ask` finds. Errors: what does not fit the shape, and `ArtefactError` where a score is no number.
+
+        The native core checks all that it is given. What it refuses is converted, or said to be wrong, here.
+        """
+        if self._core is not None:
+            try:
+                return ask(history_BL, live, excluded)
+            except OverflowError:
+                raise unsound_score() from None
+            except (TypeError, ValueError):
+                pass
+        history = self._checked(history_BL)
+        lists = None if excluded is None else self._checked_excluded(excluded, len(history))
+        found: Found = self._asked(ask, history, self._checked_live(live), lists)
+        return found
 
     def _asked(self, search: Callable[..., Any], *arguments: Any) -> Any:
         """What the native core answers. Errors: `ArtefactError` where a score is no number."""
@@ -238,9 +260,6 @@ class DinSearch:
         return np.ascontiguousarray(leaves, dtype=np.int32)
 
     def _checked_live(self, live: Live) -> Live:
-        # Most searches come with the same counts, those of the whole tree.
-        if live is self._live:
-            return live
         if len(live) != self.shape.depth + 1:
             raise InputError(
                 f"live has {len(live)} levels; a tree of depth {self.shape.depth} has {self.shape.depth + 1}"
@@ -249,10 +268,7 @@ class DinSearch:
             size = self.shape.level_size(level)
             if counts.shape != (size,) or counts.dtype != np.int32:
                 raise InputError(f"live[{level}] is {counts.dtype}{counts.shape}; expected int32({size},)")
-        checked = tuple(np.ascontiguousarray(counts) for counts in live)
-        if all(one is other for one, other in zip(checked, live, strict=True)):
-            self._live = live
-        return checked
+        return tuple(np.ascontiguousarray(counts) for counts in live)
 
     def _checked_excluded(self, excluded: Excluded, num_rows: int) -> Excluded:
         indptr = np.ascontiguousarray(excluded[0], dtype=np.int64)

@@ -111,7 +111,7 @@ def mask_of(indices: IndexArray, num_items: int) -> BoolArray:
 def _canonical(allowed: Any, where: Any) -> str | None:
     """Equal text for equal conditions, None where they cannot be written so: such a filter is not kept."""
     try:
-        return json.dumps([allowed, where], sort_keys=True, default=_plain)
+        return _ENCODER.encode([allowed, where])
     except (TypeError, ValueError, RecursionError):
         return None
 
@@ -120,3 +120,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return [repr(each) for each in value]
     return repr(value)
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, default=_plain)

@@ -64,9 +64,11 @@ class Names:
             return histories
         if histories is not None:
             given = rows_of_ids("histories", histories)
-            flat = self.items.encode(
-                given[0] if len(given) == 1 else [item for row in given for item in row], on_unknown=on_unknown
-            )
+            if len(given) == 1:
+                one = self.items.encode(given[0], on_unknown=on_unknown)
+                one = one if on_unknown == "error" else one[one >= 0]
+                return ItemLists.unchecked(np.array([0, len(one)], np.int64), one)
+            flat = self.items.encode([item for row in given for item in row], on_unknown=on_unknown)
             lengths = np.array([len(row) for row in given], np.int64)
             if on_unknown != "error":
                 rows = np.repeat(np.arange(len(given)), lengths)[flat >= 0]

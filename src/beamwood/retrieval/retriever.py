@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -85,8 +85,8 @@ class Retriever:
         for name in rules:
             if name not in _RULES:
                 raise InputError(f"recommend has no argument '{name}'{nearest(name, _RULES)}")
-        given = Request(histories, k, users, allowed, context, seen, on_unknown, where, **rules)
-        return self.answer(replace(given, effort=effort, beam_width=beam_width))
+        given: dict[str, Any] = {**rules, "effort": effort, "beam_width": beam_width}
+        return self.answer(Request(histories, k, users, allowed, context, seen, on_unknown, where, **given))
 
     def answer(self, request: Request) -> Recommendations:
         """The k best items of each row of the request, best first.

@@ -83,6 +83,7 @@ class TreeSearcher:
             part.term.check_tree(part.arrays, tree.shape)
         self.weights, self.tree, self.beam_width = weights, tree, beam_width
         self.link, self.ways = link, ways or narrower_beams(beam_width)
+        self._length = weights.history_length
         self._search = DinSearch(weights, tree.shape, threads=threads, by_path=link.along_path)
         self._come_again = any(part.term.seen_again(part.arrays) for part in weights.terms.values())
 
@@ -121,7 +122,7 @@ class TreeSearcher:
     def _found(self, query: Query, k: int, options: SearchOptions, way: Way) -> Hits:
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         if self._scores_all(options, way):
-            return self.exact(query, k, options)
+            return self._exact(query, k, options)
         leaves, live, excluded = self._leaves(query), self._live(options), self._excluded(options)
         if way.kind == "beam":
             found = self._search.beam(leaves, beam_width=way.beam_width, k=k, live=live, excluded=excluded)
@@ -132,9 +133,9 @@ class TreeSearcher:
     def apart(self, query: Query, k: int) -> Candidates:
         """The k best of what the latest items are not, by the beam, and all that they are; a seen weight counts for
         each place that holds an item."""
-        latest = query.histories.last(self.weights.history_length)
+        latest = query.histories.last(self._length)
         asked = Query(query.users, latest)
-        seen, latest_BL = latest.distinct(), latest.padded(self.weights.history_length)
+        seen, latest_BL = latest.distinct(), latest.padded(self._length)
         seen_BH = seen.padded(int(seen.lengths.max(initial=0)))
         times_BH = np.zeros(seen_BH.shape, np.float32)
         for place_B in latest_BL.T:
@@ -144,6 +145,9 @@ class TreeSearcher:
     def exact(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best of all allowed items by brute force over the leaves: what the beam approximates."""
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
+        return self._exact(query, k, options)
+
+    def _exact(self, query: Query, k: int, options: SearchOptions) -> Hits:
         found = self._search.exact(self._leaves(query), k=k, live=self._live(options), excluded=self._excluded(options))
         return self._hits(found, k)
 
@@ -186,9 +190,14 @@ class TreeSearcher:
         return query.once(self, lambda: self._leaves_of(query.histories))
 
     def _leaves_of(self, histories: ItemLists) -> NDArray[np.int32]:
-        if len(histories.items) and int(histories.items.max()) >= self.num_items:
-            raise InputError(f"a history holds item index {int(histories.items.max())} of {self.num_items} items")
-        return self.tree.leaves_of(histories.padded(self.weights.history_length))
+        latest = histories.last(self._length)
+        try:
+            leaves = self.tree.leaf_of_item[latest.items]
+        except IndexError:
+            raise InputError(
+                f"a history holds item index {int(latest.items.max())} of {self.num_items} items"
+            ) from None
+        return ItemLists.unchecked(latest.indptr, leaves).padded(self._length)
 
     def _live(self, options: SearchOptions) -> tuple[NDArray[np.int32], ...]:
         return self.tree.live_counts if options.allowed is None else options.of_filter(self, self._live_below)
@@ -202,13 +211,9 @@ class TreeSearcher:
         """Each row's leaves to leave out, sorted, distinct, and only those that are live at all."""
         if options.excluded is None:
             return None
-        rows, items = options.excluded.rows, options.excluded.items
-        if options.allowed is not None:
-            rows, items = rows[options.allowed[items]], items[options.allowed[items]]
-        capacity = np.int64(self.tree.shape.capacity)
-        distinct = np.unique(rows * capacity + self.tree.leaf_of_item[items])
-        counts = np.bincount(distinct // capacity, minlength=len(options.excluded))
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), (distinct % capacity).astype(np.int32)
+        lists = options.excluded if options.allowed is None else _within(options.excluded, options.allowed)
+        leaves = ItemLists.unchecked(lists.indptr, self.tree.leaf_of_item[lists.items]).distinct()
+        return leaves.indptr, leaves.items
 
     def _way(self, k: int, options: SearchOptions) -> Way:
         """How to search for k results."""
@@ -222,7 +227,7 @@ class TreeSearcher:
 
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of the history's items that may be shown and are not among them."""
-        seen_BL = query.histories.padded(self.weights.history_length)
+        seen_BL = query.histories.padded(self._length)
         seen_BL = shown(seen_BL[:, (seen_BL >= 0).any(axis=0)], options)
         if seen_BL.shape[1] == 0:
             return hits
@@ -238,12 +243,22 @@ class TreeSearcher:
         return Hits(joined.items, joined.scores, hits.scored + (seen_BL >= 0).sum(axis=1))
 
     def _hits(self, found: Found, k: int) -> Hits:
-        items = np.where(found.leaves >= 0, self.tree.item_of_leaf[found.leaves], np.int32(-1))
+        items = self.tree.item_of_leaf[found.leaves]
+        items[found.leaves < 0] = -1
         # The core orders ties by leaf, and an answer by item.
-        if (found.scores[:, 1:] < found.scores[:, :-1])[items[:, 1:] >= 0].all():
+        if not np.equal(found.scores[:, 1:], found.scores[:, :-1])[items[:, 1:] >= 0].any():
             return Hits(items, found.scores, found.scored)
         hits = sort_candidates(items, found.scores, k)
         return Hits(hits.items, hits.scores, found.scored)
+
+
+def _within(lists: ItemLists, allowed: BoolArray) -> ItemLists:
+    """Each list without the items that are not allowed."""
+    kept = allowed[lists.items]
+    items = lists.items[kept]
+    # A single row, as most requests have, goes without arithmetic of rows.
+    stops = [0, len(items)] if len(lists) == 1 else np.concatenate([[0], np.cumsum(kept)])[lists.indptr]
+    return ItemLists.unchecked(np.asarray(stops, np.int64), items)
 
 
 def _count(allowed: BoolArray) -> int:
