@@ -276,7 +276,7 @@ class Prepared(_Kept):
     def nbytes(self) -> int:
         """The bytes of the mask and of the arrays made of it."""
         made = [part for _, each in self._made.values() for part in (each if isinstance(each, tuple) else (each,))]
-        return self.mask.nbytes + sum(part.nbytes for part in made if isinstance(part, np.ndarray))
+        return self.mask.nbytes + sum(part.nbytes for part in made if isinstance(part, np.ndarray | Prepared))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError, nearest
 from beamwood.kernels.arrays import all_finite
+from beamwood.kernels.mixtures import Mixtures
 from beamwood.types import IndexArray
 
 __all__ = ["UNITS", "LightHead", "Way", "WayKind", "light_query", "quantised"]
@@ -135,6 +136,18 @@ class LightHead:
         if wrong := sorted(names ^ arrays.keys()):
             raise ArtefactError(f"light.{wrong[0]} is missing, or no array of a light head")
         return cls(**arrays)
+
+    def mixed(self, leaves: Mixtures, first: int) -> dict[str, NDArray[Any]]:
+        """[M, ..] of each array by node: what leaves hold that are mixtures of others; the first leaf is `first`."""
+        rows: dict[str, NDArray[Any]] = {"biases": leaves.mixed(self.biases, first)}
+        alone, all_E = leaves.lists.lengths == 1, leaves.lists.items + first
+        like = leaves.heaviest()[alone] + first
+        for name, scale in (("nodes", "node_scales"), ("history", "history_scales")):
+            units, scales = getattr(self, name), getattr(self, scale)
+            # A mean of rows of units times scales; what is of one alone stays as it is, without another rounding.
+            rows[name], rows[scale] = quantised(leaves.summed(units[all_E] * scales[all_E, None]))
+            rows[name][alone], rows[scale][alone] = units[like], scales[like]
+        return rows
 
     def scores(self, rows_L: IndexArray, places_L: IndexArray, nodes_M: IndexArray) -> NDArray[Any]:
         """float32[M] of the rows `nodes_M` of its tables, for a history of rows `rows_L` at the places `places_L`."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["as_lists", "strongest"]
+__all__ = ["as_lists", "from_lists", "strongest"]
 
 
 def strongest(matrix: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
@@ -39,3 +39,10 @@ def as_lists(matrix: sparse.csr_matrix, count: int) -> tuple[NDArray[np.int32], 
     columns, values = np.full((matrix.shape[0], count), -1, np.int32), np.zeros((matrix.shape[0], count), np.float32)
     columns[rows, place], values[rows, place] = matrix.indices, matrix.data
     return columns, values
+
+
+def from_lists(columns_VK: NDArray[np.int32], values_VK: NDArray[np.float32], size: int) -> sparse.csr_matrix:
+    """float32[V, size], the inverse of `as_lists`."""
+    rows, places = np.nonzero(columns_VK >= 0)
+    entries = values_VK[rows, places], (rows, columns_VK[rows, places])
+    return sparse.csr_matrix(entries, shape=(len(columns_VK), size))

@@ -87,6 +87,14 @@ class DinSearch:
         """The native core is built anew where a copy is unpacked."""
         return _rebuilt, (self.weights, self.shape, *self._built)
 
+    def of(self, weights: DinWeights, shape: Shape | None = None) -> DinSearch:
+        """The same settings with other weights, and another shape where one is given."""
+        return _rebuilt(weights, shape or self.shape, *self._built)
+
+    def after_writing(self) -> DinSearch:
+        """One that knows what was written to leaves meanwhile: itself, unless it holds tables of the leaves."""
+        return self if self.shape.capacity > self._built[-1] else self.of(self.weights)
+
     @property
     def is_native(self) -> bool:
         """Whether the native core answers."""

@@ -19,6 +19,7 @@ from scipy import sparse
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.arrays import all_finite
+from beamwood.kernels.mixtures import Mixtures
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import FloatArray, IndexArray, ItemLists
 
@@ -134,6 +135,8 @@ class Term:
     """Whether it says what lies near, so that the network does not start from that too."""
     sparse: ClassVar[bool] = False
     """Whether few nodes get anything: a light head adds it as it is, for no few columns could hold it."""
+    by_others: ClassVar[bool] = False
+    """Whether what a node gets is kept with other nodes, as their list of neighbours is."""
     native: ClassVar[str] = ""
     """The name of its C++ form; without one its tree is searched by numpy."""
     width: int = 0
@@ -156,6 +159,11 @@ class Term:
         """Let what stood on leaf l stand on leaf `place[l]`, -1 where nothing stood; int64[capacity]."""
         if self.by_node:
             raise NotImplementedError(f"the term '{self.name}' has arrays by node and no move; give it one")
+
+    def mixed(self, held: Held, leaves: Mixtures, shape: Shape) -> dict[str, NDArray[Any]]:
+        """[M, ..] of each array by node: what leaves hold that are mixtures of others, for new items."""
+        first = shape.level_offset(shape.depth)
+        return {name: leaves.mixed(held[name], first).astype(held[name].dtype) for name in self.by_node}
 
     def weights(self, held: Held) -> Held:
         """What `score` and answers take, by the same names, of what is held while training."""

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.retrieval.blend import Blend
+from beamwood.retrieval.extended import Extended
+from beamwood.retrieval.new_items import mixtures_of, num_known
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.types import IndexArray, Searcher
@@ -16,6 +18,8 @@ __all__ = ["directions", "item_vectors", "part_with"]
 
 def part_with(searcher: Searcher, kind: type[Searcher]) -> Searcher | None:
     """The searcher itself, or its first part, that is of the kind; None where none is."""
+    if isinstance(searcher, Extended):
+        return part_with(searcher.fitted, kind)
     if isinstance(searcher, Blend):
         found = (part_with(part.searcher, kind) for part in searcher.parts)
         return next((each for each in found if each is not None), None)
@@ -25,8 +29,20 @@ def part_with(searcher: Searcher, kind: type[Searcher]) -> Searcher | None:
 def item_vectors(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:
     """float32[M, D], the vectors of items: those that are searched, or of a tree its leaves' similarity.
 
-    Errors: a method that has none, as those that count.
+    That of a new item is the mixture. Errors: a method that has none, as those that count.
     """
+    mixtures, first = mixtures_of(searcher), num_known(searcher)
+    items = np.asarray(items)
+    new = items >= first
+    if mixtures is None or not new.any():
+        return _of_known(searcher, items)
+    own = mixtures.take(items[new] - first)
+    vectors = _of_known(searcher, np.where(new, 0, items)).copy()
+    vectors[new] = own.summed(_of_known(searcher, own.lists.items))
+    return vectors
+
+
+def _of_known(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:
     vectors = part_with(searcher, VectorSearcher)
     if isinstance(vectors, VectorSearcher):
         return vectors.vectors[items]

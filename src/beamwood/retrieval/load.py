@@ -22,6 +22,8 @@ SEARCHERS = {
     "vectors": ("beamwood.retrieval.vectors", "VectorSearcher"),
     "ranking": ("beamwood.retrieval.ranked", "RankingSearcher"),
     "blend": ("beamwood.retrieval.blend", "Blend"),
+    "extended": ("beamwood.retrieval.extended", "Extended"),
+    "extended-tree": ("beamwood.retrieval.extended_tree", "ExtendedTree"),
     "neighbours": ("beamwood.retrieval.neighbours", "NeighbourSearcher"),
 }
 

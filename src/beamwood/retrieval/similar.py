@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest
 from beamwood.retrieval.item_vectors import directions, item_vectors, part_with
+from beamwood.retrieval.new_items import mixtures_of, num_known
 from beamwood.retrieval.top_k import top_k
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
@@ -49,7 +50,12 @@ def _by_tree(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.float32
         raise InputError(f"'{searcher.kind}' has no tree; ask by 'model', or fit a method that has one, such as dtr")
     tree, shape = found.tree, found.tree.shape
     scores = np.full(tree.num_items, -np.inf, np.float32)
-    for leaf in tree.leaf_of_item[items].tolist():
+    mixtures, known = mixtures_of(searcher), items
+    if mixtures is not None:
+        # One that stands beside the tree is where the item stands that weighs most in it.
+        whole = np.concatenate([np.arange(num_known(searcher)), mixtures.heaviest()])
+        known = np.where(tree.leaf_of_item[items] < 0, whole[items], items)
+    for leaf in tree.leaf_of_item[known[known >= 0]].tolist():
         common = np.zeros(tree.num_items, np.float32)
         for level in range(1, shape.depth + 1):
             common += shape.ancestors(tree.leaf_of_item, level) == leaf // shape.leaves_below(level)

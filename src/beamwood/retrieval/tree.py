@@ -88,6 +88,11 @@ class TreeSearcher:
         self._come_again = any(part.term.seen_again(part.arrays) for part in weights.terms.values())
 
     @property
+    def core(self) -> DinSearch:
+        """What searches, by leaf."""
+        return self._search
+
+    @property
     def threads(self) -> int:
         """How many rows it searches at once."""
         return self._search.threads
@@ -144,6 +149,9 @@ class TreeSearcher:
 
     def exact(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best of all allowed items by brute force over the leaves: what the beam approximates."""
+        return self._exact(query, k, options)
+
+    def _exact(self, query: Query, k: int, options: SearchOptions) -> Hits:
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         return self._exact(query, k, options)
 

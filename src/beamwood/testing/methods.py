@@ -13,9 +13,13 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.log import read_log
 from beamwood.data.split import SPLITS, Split
 from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.kernels.mixtures import Mixtures
 from beamwood.methods import Method
 from beamwood.methods.reload import searchers_of
+from beamwood.retrieval.item_vectors import part_with
+from beamwood.retrieval.new_items import with_items
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import Query, SearchOptions
 
 __all__ = ["MethodContract"]
@@ -105,6 +109,18 @@ class MethodContract:
         ours, theirs = (each.searcher.search(query, _K) for each in (retriever, again))
         assert np.array_equal(ours.items, theirs.items)
         assert np.array_equal(ours.scores, theirs.scores)
+
+    def test_a_new_item_like_a_known_one_scores_as_it_does(self, split: Split, retriever: Retriever) -> None:
+        """But by path, where the way to it counts."""
+        searcher, twin, known = retriever.searcher, 3, retriever.searcher.num_items
+        query = self.query(split, retriever)
+        query = query.take(np.flatnonzero([twin not in row for row in query.histories])[:8])
+        extended = with_items(searcher, Mixtures.of([{twin: 1.0}]))
+        assert np.array_equal(np.sort(extended.search(query, known + 1).items), np.tile(np.arange(known + 1), (8, 1)))
+        ours, theirs = extended.score(query, np.tile(np.array([known, twin]), (8, 1))).T
+        tree = part_with(searcher, TreeSearcher)
+        if not isinstance(tree, TreeSearcher) or not tree.link.along_path:
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
     def test_the_same_seed_gives_the_same(self, split: Split, retriever: Retriever) -> None:
         arrays, again = (each.searcher.export()[1] for each in (retriever, self.fitted(split)))

@@ -115,6 +115,22 @@ class Tree:
         item_of_leaf[spread(len(order), shape.capacity)] = order
         return cls(shape, item_of_leaf)
 
+    def with_items(self, leaves_M: IndexArray) -> Tree:
+        """The same with items N, N + 1, .. on these empty leaves; -1 for one that stands on none."""
+        leaves = np.asarray(leaves_M, np.int32)
+        placed, item_of_leaf = leaves >= 0, self.item_of_leaf.copy()
+        assert (item_of_leaf[leaves[placed]] == EMPTY).all(), "a new item goes to an empty leaf"
+        item_of_leaf[leaves[placed]] = self.num_items + np.flatnonzero(placed)
+        counts = [count.copy() for count in self.live_counts]
+        for level, count in enumerate(counts):
+            np.add.at(count, self.shape.ancestors(leaves[placed], level), np.int32(1))
+        # Not by the constructor: a tree that is learned has a leaf for every item.
+        made = object.__new__(Tree)
+        of_item = np.concatenate([self.leaf_of_item, leaves])
+        named = {"shape": self.shape, "item_of_leaf": item_of_leaf, "leaf_of_item": of_item}
+        made.__dict__.update(named | {"live_counts": tuple(counts)})
+        return made
+
     @property
     def num_items(self) -> int:
         return len(self.leaf_of_item)

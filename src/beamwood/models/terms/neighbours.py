@@ -17,7 +17,8 @@ from scipy import sparse
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import unread
-from beamwood.kernels.lists import as_lists
+from beamwood.kernels.lists import as_lists, from_lists
+from beamwood.kernels.mixtures import Mixtures
 from beamwood.kernels.terms import Array, Counted, Held, Term, TermQuery, added_up, moved_leaves
 from beamwood.models.terms.pace import PACE
 from beamwood.tree.tree import Shape
@@ -58,6 +59,7 @@ class Neighbours(Term):
     name: ClassVar[str] = "neighbours"
     native: ClassVar[str] = "neighbours"
     sparse: ClassVar[bool] = True
+    by_others: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = ("places", "gain")
     by_node: ClassVar[tuple[str, ...]] = ("nodes", "lifts")
     by_place: ClassVar[tuple[str, ...]] = ("places",)
@@ -130,6 +132,15 @@ class Neighbours(Term):
         held["shares"][:] = after
         for lists in every(held):
             move_lists(lists, place, before, after, shape)
+
+    def mixed(self, held: Held, leaves: Mixtures, shape: Shape) -> dict[str, NDArray[Any]]:
+        """The strongest of all their lists."""
+        rows = leaves.lists.items + shape.level_offset(shape.depth)
+        theirs = from_lists(held["nodes"][rows], held["lifts"][rows], shape.capacity)
+        gather = (leaves.weights, np.arange(len(rows)), leaves.lists.indptr)
+        whole = sparse.csr_matrix(gather, shape=(len(leaves), len(rows))) @ theirs
+        nodes, lifts = as_lists(sparse.csr_matrix(whole), held["nodes"].shape[1])
+        return {"nodes": nodes, "lifts": lifts}
 
     def check(self, held: Mapping[str, NDArray[Any]], num_nodes: int, history_length: int) -> None:
         super().check(held, num_nodes, history_length)

@@ -1,0 +1,151 @@
+"""Any searcher with new items behind its own, each a mixture of known ones, scored beside what it finds.
+
+Shape legend: B rows, M new items, N known items, S known items that new ones are mixtures of, k results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.kernels.mixtures import Mixtures
+from beamwood.retrieval.beside import Beside
+from beamwood.retrieval.load import restore_searcher
+from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
+from beamwood.retrieval.top_k import check_search
+from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Prepared, Query, Searcher, SearchOptions
+
+__all__ = ["NOWHERE", "Extended", "export_extended", "kept_items", "restore_extended"]
+
+NOWHERE = np.float32(-1e30)
+"""The score of an item that is a mixture of nothing: behind all others, and found where a filter leaves it alone."""
+
+
+class Extended:
+    """A searcher of N known items with M new ones, N, N + 1, ..; a new one's score is the mixture of the known scores.
+
+    For vectors, counts and sums that is the score of the mixed vector or counts: they are linear in the item. In a
+    history a new item counts as the known one that weighs most in it.
+    """
+
+    kind: ClassVar[str] = "extended"
+
+    def __init__(self, fitted: Searcher, mixtures: Mixtures) -> None:
+        first = fitted.num_items
+        mixtures.check(first)
+        self.fitted, self.mixtures = fitted, mixtures
+        self._beside = Beside(first, len(mixtures), np.arange(len(mixtures), dtype=np.int32))
+        self._known_S, places = np.unique(mixtures.lists.items, return_inverse=True)
+        own = Mixtures(ItemLists(mixtures.lists.indptr, places.astype(np.int32)), mixtures.weights)
+        self._mix_SM = own.matrix(len(self._known_S)).T.tocsr()
+        self._nowhere_M = mixtures.lists.lengths == 0
+        self._vectors_MD = mixtures.mixed(fitted.vectors) if isinstance(fitted, VectorSearcher) else None
+
+    @property
+    def num_items(self) -> int:
+        return self.fitted.num_items + len(self.mixtures)
+
+    @property
+    def needs(self) -> Needs:
+        """Those of what was fitted."""
+        return self.fitted.needs
+
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best of what is found and of the new items; see `types.Searcher`."""
+        check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
+        known = self._known(query)
+        hits = self.fitted.search(known, k, self._known_options(options))
+        return self._beside.joined(hits, self._new_scores(known), k, options)
+
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
+        """float32[B, M], the score of each given item; -inf where the item index is -1."""
+        items_BM, first, known = np.asarray(items_BM), self.fitted.num_items, self._known(query)
+        if not (items_BM >= first).any():
+            return self.fitted.score(known, items_BM)
+        if items_BM.max() >= self.num_items:
+            raise InputError(f"items holds an index outside -1..{self.num_items - 1}")
+        new_BM = items_BM >= first
+        scores = self.fitted.score(known, np.where(new_BM, np.int32(-1), items_BM))
+        rows, columns = np.nonzero(new_BM)
+        scores[rows, columns] = self._new_scores(known)[rows, items_BM[rows, columns] - first]
+        return scores
+
+    def _new_scores(self, known: Query) -> NDArray[np.float32]:
+        """float32[B, M], the scores of all new items."""
+        return known.once(self._beside, lambda: self._scores_of(known))
+
+    def _scores_of(self, known: Query) -> NDArray[np.float32]:
+        if self._vectors_MD is not None and isinstance(self.fitted, VectorSearcher):
+            scores = self.fitted.encode(known) @ self._vectors_MD.T
+        else:
+            asked = np.broadcast_to(self._known_S, (len(known), len(self._known_S)))
+            scores = np.asarray(self.fitted.score(known, asked) @ self._mix_SM, np.float32)
+        scores[:, self._nowhere_M] = NOWHERE
+        return scores
+
+    def _known(self, query: Query) -> Query:
+        return query.once(self, lambda: known_histories(query, self.fitted.num_items, self.mixtures))
+
+    def _known_options(self, options: SearchOptions) -> SearchOptions:
+        """The options by known items alone; of a filter what searchers made of it is kept."""
+        first, excluded, allowed, prepared = self.fitted.num_items, options.excluded, options.allowed, options.prepared
+        if excluded is not None and (excluded.items >= first).any():
+            excluded = kept_items(excluded, excluded.items < first)
+        if allowed is not None:
+            prepared = options.of_filter(self, lambda mask: _known_filter(mask, first))
+            allowed = prepared.mask
+        return replace(options, excluded=excluded, allowed=allowed, prepared=prepared)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return export_extended(self.fitted, self.mixtures)
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> Extended:
+        """See `types.Searcher`."""
+        return Extended(*restore_extended(config, arrays, threads=threads))
+
+
+class _Stored(StoredConfig):
+    fitted: StoredPart
+
+
+def export_extended(fitted: Searcher, mixtures: Mixtures) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What was fitted, and of the new items the mixtures alone."""
+    config, arrays = fitted.export()
+    stored = {"fitted": {"kind": fitted.kind, "config": config}}
+    return stored, prefixed("fitted", arrays) | prefixed("new", mixtures.arrays())
+
+
+def restore_extended(
+    config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1
+) -> tuple[Searcher, Mixtures]:
+    """What `export_extended` was given."""
+    stored = _Stored.model_validate(config).fitted
+    fitted = restore_searcher(stored.kind, stored.config, part_of(arrays, "fitted"), threads=threads)
+    return fitted, Mixtures.from_arrays(part_of(arrays, "new"))
+
+
+def _known_filter(mask: BoolArray, first: int) -> Prepared:
+    return Prepared(np.ascontiguousarray(mask[:first]))
+
+
+def known_histories(query: Query, first: int, mixtures: Mixtures) -> Query:
+    """The query whose histories hold known items alone: for a new one that which weighs most in it, if there is one."""
+    histories = query.histories
+    new = histories.items >= first
+    if not new.any():
+        return query
+    items = histories.items.copy()
+    items[new] = mixtures.heaviest()[items[new] - first]
+    return replace(query, histories=kept_items(ItemLists.unchecked(histories.indptr, items), items >= 0))
+
+
+def kept_items(lists: ItemLists, kept_E: BoolArray) -> ItemLists:
+    """The lists with those of their entries that are kept."""
+    counts = np.bincount(lists.rows[kept_E], minlength=len(lists))
+    return ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), lists.items[kept_E])

@@ -1,0 +1,151 @@
+"""A tree with new items on its empty leaves, and beside it where none is free.
+
+Shape legend: B rows, L history length, M new items, N known items, O new items beside the tree, k results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import ArtefactError, InputError
+from beamwood.kernels.mixtures import Mixtures
+from beamwood.retrieval.beside import Beside
+from beamwood.retrieval.extended import NOWHERE, export_extended, kept_items, restore_extended
+from beamwood.retrieval.extra_leaves import ExtraLeaves
+from beamwood.retrieval.slots import slots_of
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, SearchOptions
+
+__all__ = ["MOST_BESIDE", "ExtendedTree"]
+
+MOST_BESIDE = 2000
+"""New items at most that no leaf is free for: each is scored for every query."""
+
+
+class ExtendedTree(TreeSearcher):
+    """A fitted tree with M new items N, N + 1, .., each a mixture of known ones.
+
+    One stands on an empty leaf near the parent that holds most of its weight, and that leaf's vectors are the mixture;
+    the nodes above are left as they are. Where no leaf is free it is scored beside the search. So is, while there is
+    room, each item of a scorer that finds items by what other leaves list. It shares the arrays of the fitted tree.
+    Errors: `InputError` on more new items than leaves and `MOST_BESIDE` have room for.
+    """
+
+    kind: ClassVar[str] = "extended-tree"
+
+    def __init__(self, fitted: TreeSearcher, mixtures: Mixtures) -> None:
+        self.__dict__.update(fitted.__dict__)
+        mixtures.check(fitted.num_items)
+        self.fitted, self.mixtures = fitted, mixtures
+        slots, leaves = slots_of(fitted), self._leaves_of_new()
+        self.weights, self._search, self.tree = slots.weights, slots.search(), fitted.tree.with_items(leaves)
+        rows_O = np.flatnonzero(leaves < 0).astype(np.int32)
+        self._beside = Beside(fitted.num_items, len(mixtures), rows_O)
+        some_O = mixtures.lists.lengths[rows_O] > 0
+        self._placed_O, scored = np.flatnonzero(some_O), rows_O[some_O]
+        self._extra: ExtraLeaves | None = None
+        # Where an item stands as part of a history: its leaf, an extra one, or none.
+        self._standing = self.tree.leaf_of_item
+        if len(scored):
+            of_leaves = mixtures.take(scored).moved(fitted.tree.leaf_of_item)
+            self._extra = ExtraLeaves(self.weights, self._search, of_leaves)
+            self._standing = self.tree.leaf_of_item.copy()
+            self._standing[fitted.num_items + scored] = self.tree.shape.capacity + np.arange(len(scored))
+            self._heaviest = of_leaves.heaviest()
+
+    def _leaves_of_new(self) -> NDArray[np.int32]:
+        """int32[M], the leaf of each new item; -1 beside the tree."""
+        slots, mixtures = slots_of(self.fitted), self.mixtures
+        late = np.zeros(len(mixtures), bool)
+        late[MOST_BESIDE:] = True
+        first = any(part.term.by_others for part in self.weights.terms.values())
+        leaves = slots.placed(self, mixtures, late if first else np.ones_like(late), np.zeros_like(late))
+        if np.count_nonzero(leaves < 0) > MOST_BESIDE:
+            late = np.zeros_like(late)
+            late[np.flatnonzero(leaves < 0)[MOST_BESIDE:]] = True
+            leaves = slots.placed(self, mixtures, leaves >= 0, late)
+        missing = np.count_nonzero(leaves < 0) - MOST_BESIDE
+        if missing > 0:
+            raise InputError(
+                f"{missing} of {len(mixtures)} new items have neither an empty leaf nor a place among the "
+                f"{MOST_BESIDE} that are scored beside the tree; fit anew, with a higher tree.spare"
+            )
+        return leaves
+
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best of what is found in the tree and of the items beside it."""
+        return self._with_beside(super().search(query, k, options), query, k, options)
+
+    def beam(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """`search` without the history's items as candidates."""
+        return self._with_beside(super().beam(query, k, options), query, k, options)
+
+    def exact(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best of all items, each scored."""
+        return self._with_beside(super().exact(query, k, options), query, k, options)
+
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
+        """float32[B, M], the score of each given item; -inf where the item index is -1."""
+        scores, places = super().score(query, items_BM), self._beside.places(items_BM)
+        rows, columns = np.nonzero(places >= 0)
+        if len(rows):
+            scores[rows, columns] = self._beside_scores(query)[rows, places[rows, columns]]
+        return scores
+
+    def _with_beside(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
+        if len(self._beside.rows_O) == 0:
+            return hits
+        return self._beside.joined(hits, self._beside_scores(query), k, options)
+
+    def _beside_scores(self, query: Query) -> NDArray[np.float32]:
+        """float32[B, O], the scores of the items beside the tree."""
+        return query.once(self._beside, lambda: self._scores_of(query.histories))
+
+    def _scores_of(self, histories: ItemLists) -> NDArray[np.float32]:
+        scores = np.full((len(histories), len(self._beside.rows_O)), NOWHERE, np.float32)
+        if self._extra is not None:
+            scores[:, self._placed_O] = self._extra.score(self._standing_of(histories))
+        return scores
+
+    def _standing_of(self, histories: ItemLists) -> NDArray[np.int32]:
+        """int32[B, L], where the latest items stand; -1 for none."""
+        items_BL = histories.padded(self.weights.history_length)
+        return np.where(items_BL < 0, np.int32(-1), self._standing[items_BL])
+
+    def _leaves_of(self, histories: ItemLists) -> NDArray[np.int32]:
+        leaves_BL = super()._leaves_of(histories)
+        if self._extra is None:
+            return leaves_BL
+        # In the tree an item beside it counts as the leaf that weighs most in it.
+        standing_BL, capacity = self._standing_of(histories), self.tree.shape.capacity
+        extra = standing_BL >= capacity
+        leaves_BL[extra] = self._heaviest[standing_BL[extra] - capacity]
+        return leaves_BL
+
+    def _live_below(self, allowed: BoolArray) -> tuple[NDArray[np.int32], ...]:
+        mask, leaves = np.zeros(self.tree.shape.capacity, bool), self.tree.leaf_of_item[allowed]
+        mask[leaves[leaves >= 0]] = True
+        return self.tree.counts_below(mask)
+
+    def _excluded(self, options: SearchOptions) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
+        if options.excluded is None:
+            return None
+        in_tree = self.tree.leaf_of_item[options.excluded.items] >= 0
+        if not in_tree.all():
+            options = replace(options, excluded=kept_items(options.excluded, in_tree))
+        return super()._excluded(options)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return export_extended(self.fitted, self.mixtures)
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> ExtendedTree:
+        """See `types.Searcher`."""
+        fitted, mixtures = restore_extended(config, arrays, threads=threads)
+        if not isinstance(fitted, TreeSearcher):
+            raise ArtefactError(f"new items stand on the leaves of a '{fitted.kind}', which is no tree")
+        return ExtendedTree(fitted, mixtures)

@@ -1,0 +1,82 @@
+"""New items without a leaf: scored by a tree's scorer, one by one, beside its search.
+
+Shape legend: B rows, L history length, O extra leaves, U leaves of the histories, C leaves of the tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from beamwood.kernels.din import DinWeights
+from beamwood.kernels.lists import as_lists, from_lists
+from beamwood.kernels.mixtures import Mixtures
+from beamwood.kernels.reference import log_sigmoid
+from beamwood.kernels.search import DinSearch
+from beamwood.kernels.terms import TermArrays
+from beamwood.retrieval.slots import mixed_leaves
+from beamwood.tree.tree import Shape
+
+__all__ = ["ExtraLeaves"]
+
+Float32 = NDArray[np.float32]
+
+
+class ExtraLeaves:
+    """O leaves C, C + 1, .. beside a tree of C, each a `mixture` of leaves; none is empty.
+
+    They are scored as leaves of a tree of one level, of which the histories' leaves are the others: what the levels
+    above say of a leaf is no part of its score. Where it is (a score by path), the path is that of the heaviest.
+    """
+
+    def __init__(self, weights: DinWeights, core: DinSearch, mixtures: Mixtures) -> None:
+        self._weights = replace(weights, light=None)
+        self._core, self._shape = core, core.shape
+        self._mixtures, self._heaviest = mixtures, mixtures.heaviest()
+        self._first = self._shape.level_offset(self._shape.depth)
+        self._own = mixed_leaves(self._weights, mixtures, self._shape)
+        self._mix_CO = mixtures.matrix(self._shape.capacity).T.tocsr()
+
+    def score(self, leaves_BL: NDArray[np.int32]) -> Float32:
+        """float32[B, O] for histories of leaves, which may be extra ones."""
+        capacity, count = self._shape.capacity, len(self._mixtures)
+        known_U = np.unique(np.concatenate([leaves_BL[leaves_BL < capacity], self._heaviest]))
+        known_U = known_U[known_U >= 0]
+        flat_BL = np.where(leaves_BL >= capacity, leaves_BL - capacity, count + np.searchsorted(known_U, leaves_BL))
+        flat_BL = np.where(leaves_BL < 0, np.int32(-1), flat_BL).astype(np.int32)
+        flat = Shape(count + len(known_U), 2, 1)
+        search = DinSearch(self._flat_weights(known_U), flat, table_nodes=0)
+        asked = np.arange(count, dtype=np.int32)
+        scores = search.score(flat_BL, np.tile(asked, (len(flat_BL), 1)))
+        if not self._core.by_path:
+            return scores
+        heaviest = np.tile(count + np.searchsorted(known_U, self._heaviest).astype(np.int32), (len(flat_BL), 1))
+        nearest = leaves_BL.copy()
+        nearest[leaves_BL >= capacity] = self._heaviest[leaves_BL[leaves_BL >= capacity] - capacity]
+        path = self._core.score(nearest, np.tile(self._heaviest, (len(flat_BL), 1)))
+        return path - log_sigmoid(search.score(flat_BL, heaviest)) + log_sigmoid(scores)
+
+    def _flat_weights(self, known_U: NDArray[np.int32]) -> DinWeights:
+        """The scorer of the extra leaves and, behind them, of known ones."""
+        rows = known_U + self._first
+
+        def joined(name: str, array: NDArray[Any]) -> NDArray[Any]:
+            return np.concatenate([self._own[name], array[rows]])
+
+        terms = {}
+        for name, part in self._weights.terms.items():
+            by_node = {each: joined(f"{name}.{each}", part.arrays[each]) for each in part.term.by_node}
+            if part.term.by_others:
+                by_node = self._lists(by_node["nodes"], by_node["lifts"])
+            terms[name] = TermArrays(part.term, part.arrays | by_node)
+        return replace(self._weights, nodes=joined("nodes", self._weights.nodes), terms=terms)
+
+    def _lists(self, nodes: NDArray[np.int32], lifts: Float32) -> dict[str, NDArray[Any]]:
+        """What the lists of leaves say of the extra ones: of each the mixture of what they say of its parts."""
+        said = sparse.csr_matrix(from_lists(nodes, lifts, self._shape.capacity) @ self._mix_CO)
+        near, lift = as_lists(said, max(1, int(np.diff(said.indptr).max(initial=1))))
+        return {"nodes": near, "lifts": lift}

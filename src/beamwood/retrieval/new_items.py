@@ -1,0 +1,50 @@
+"""New items behind those of a fitted searcher, without training: each is a mixture of known ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from beamwood.kernels.mixtures import Mixtures
+from beamwood.retrieval.blend import Blend
+from beamwood.retrieval.extended import Extended
+from beamwood.retrieval.extended_tree import ExtendedTree
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.types import Searcher
+
+__all__ = ["mixtures_of", "num_known", "with_items"]
+
+
+def with_items(fitted: Searcher, mixtures: Mixtures) -> Searcher:
+    """The searcher with items N, N + 1, .. behind its N, in the stead of new ones that it had.
+
+    Trees put them on empty leaves, a blend gives them to each of its parts, of all others a new item's score is the
+    mixture of the known scores. Nothing that is large is copied, and the given searcher goes on answering as it did.
+    Errors: `InputError` on a mixture of unknown items, or more than a tree has room for.
+    """
+    if isinstance(fitted, Blend):
+        parts = [replace(part, searcher=with_items(part.searcher, mixtures)) for part in fitted.parts]
+        other = fitted.fallback
+        return Blend(
+            parts,
+            seen_weight=fitted.seen_weight,
+            num_candidates=fitted.num_candidates,
+            fallback=None if other is None else with_items(other, mixtures),
+        )
+    if isinstance(fitted, ExtendedTree | Extended):
+        return with_items(fitted.fitted, mixtures)
+    if isinstance(fitted, TreeSearcher):
+        return ExtendedTree(fitted, mixtures)
+    return Extended(fitted, mixtures)
+
+
+def mixtures_of(searcher: Searcher) -> Mixtures | None:
+    """What its new items are mixtures of, None where it has none."""
+    if isinstance(searcher, Blend):
+        return mixtures_of(searcher.first)
+    return searcher.mixtures if isinstance(searcher, ExtendedTree | Extended) else None
+
+
+def num_known(searcher: Searcher) -> int:
+    """N, the items that it was fitted with."""
+    mixtures = mixtures_of(searcher)
+    return searcher.num_items - (0 if mixtures is None else len(mixtures))

@@ -1,0 +1,148 @@
+"""Empty leaves of a fitted tree as room for new items: which is free, and what is written there.
+
+Shape legend: M new items.
+
+The searchers of one fitted tree share its arrays. A leaf is written only while no searcher that is still in use has an
+item on it, so that no search ever reads what changes. Of a mapped file only the pages that are written are copied.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.kernels.din import DinWeights
+from beamwood.kernels.mixtures import Mixtures
+from beamwood.kernels.search import DinSearch
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.tree.tree import Shape
+from beamwood.types import BoolArray, IndexArray
+
+__all__ = ["Slots", "mixed_leaves", "slots_of"]
+
+# A new item goes to a leaf below the same node as its heaviest parent, so many levels above it, or beside the search.
+_NEAR = 1
+_LOCK = threading.Lock()
+
+
+class Slots:
+    """The leaves of `fitted` that held no item, what was written to them, and by whom they are used."""
+
+    def __init__(self, fitted: TreeSearcher) -> None:
+        self._tree, self._lock = fitted.tree, threading.Lock()
+        self._empty = fitted.tree.item_of_leaf < 0
+        self._written: dict[bytes, list[int]] = {}
+        self._held: dict[int, bytes] = {}
+        self._users: WeakKeyDictionary[object, BoolArray] = WeakKeyDictionary()
+        self.weights = _writable(fitted.weights)
+        self._search = fitted.core if self.weights is fitted.weights else fitted.core.of(self.weights)
+
+    def placed(self, user: object, mixtures: Mixtures, near: BoolArray, far: BoolArray) -> NDArray[np.int32]:
+        """int32[M], the leaf of each mixture of items, written for `user`; -1 where none is free or none is wanted.
+
+        `near` bool[M] want one near their parents, `far` bool[M] any, the nearest first.
+        """
+        with self._lock:
+            leaves, taken = np.full(len(mixtures), -1, np.int32), np.zeros(len(self._empty), bool)
+            keys = mixtures.keys()
+            for row in np.flatnonzero(near | far).tolist():
+                same = next((leaf for leaf in self._written.get(keys[row], ()) if not taken[leaf]), None)
+                if same is not None:
+                    leaves[row], taken[same] = same, True
+            free = self._empty & ~taken
+            for used in self._users.values():
+                free &= ~used
+            wanted = (near | far) & (leaves < 0) & (mixtures.lists.lengths > 0)
+            self._choose(leaves, mixtures, free, np.flatnonzero(wanted), far)
+            new = np.flatnonzero((leaves >= 0) & ~taken[leaves])
+            self._write(mixtures, new, leaves[new], keys)
+            taken[leaves[leaves >= 0]] = True
+            self._users[user] = taken
+            return leaves
+
+    def search(self) -> DinSearch:
+        """The search of what is written."""
+        return self._search.after_writing()
+
+    def _choose(
+        self, leaves: NDArray[np.int32], mixtures: Mixtures, free: BoolArray, wanted: IndexArray, far: BoolArray
+    ) -> None:
+        """Set the `wanted` to free leaves, of each the nearest to the parent that holds most of its weight."""
+        shape = self._tree.shape
+        counts = [count.astype(np.int64) for count in self._tree.counts_below(free)]
+        of_leaves = mixtures.moved(self._tree.leaf_of_item)
+        for row in wanted.tolist():
+            own = slice(of_leaves.lists.indptr[row], of_leaves.lists.indptr[row + 1])
+            at, weights = of_leaves.lists.items[own], of_leaves.weights[own]
+            _, place = np.unique(shape.ancestors(at, shape.depth - 1), return_inverse=True)
+            best = int(np.bincount(place, weights).argmax())
+            near = at[place == best][weights[place == best].argmax()]
+            leaf = _nearest(shape, counts, int(near), levels=shape.depth if far[row] else _NEAR)
+            leaves[row] = leaf
+            for level in range(shape.depth + 1) if leaf >= 0 else ():
+                counts[level][leaf // shape.leaves_below(level)] -= 1
+
+    def _write(self, mixtures: Mixtures, rows: NDArray[np.int64], leaves: NDArray[np.int32], keys: list[bytes]) -> None:
+        """Let the leaves hold the mixtures of these rows."""
+        first = self._tree.shape.level_offset(self._tree.shape.depth)
+        mixed = mixed_leaves(self.weights, mixtures.take(rows).moved(self._tree.leaf_of_item), self._tree.shape)
+        arrays = self.weights.arrays()
+        for name, values in mixed.items():
+            arrays[name][first + leaves] = values
+        for row, leaf in zip(rows.tolist(), leaves.tolist(), strict=True):
+            before = self._held.pop(leaf, None)
+            if before is not None:
+                self._written[before].remove(leaf)
+            self._held[leaf] = keys[row]
+            self._written.setdefault(keys[row], []).append(leaf)
+
+
+_KNOWN: WeakKeyDictionary[TreeSearcher, Slots] = WeakKeyDictionary()
+
+
+def slots_of(fitted: TreeSearcher) -> Slots:
+    """The one record of a fitted tree's empty leaves."""
+    with _LOCK:
+        if fitted not in _KNOWN:
+            _KNOWN[fitted] = Slots(fitted)
+        return _KNOWN[fitted]
+
+
+def mixed_leaves(weights: DinWeights, leaves: Mixtures, shape: Shape) -> dict[str, NDArray[Any]]:
+    """By name as in `DinWeights.arrays`, [M, ..]: what leaves hold that are mixtures of others."""
+    first = shape.level_offset(shape.depth)
+    rows: dict[str, NDArray[Any]] = {"nodes": leaves.mixed(weights.nodes, first)}
+    for term, part in weights.terms.items():
+        rows |= {f"{term}.{name}": values for name, values in part.term.mixed(part.arrays, leaves, shape).items()}
+    if weights.light is not None:
+        rows |= {f"light.{name}": values for name, values in weights.light.mixed(leaves, first).items()}
+    return rows
+
+
+def _nearest(shape: Shape, counts: list[NDArray[np.int64]], leaf: int, *, levels: int) -> int:
+    """The free leaf nearest to `leaf`, at most so many levels above its parent's; -1 where there is none."""
+    for level in range(shape.depth - 1, max(-1, shape.depth - 2 - levels), -1):
+        node = leaf // shape.leaves_below(level)
+        if counts[level][node] == 0:
+            continue
+        for below in range(level + 1, shape.depth + 1):
+            fanout = shape.root_fanout if below == 1 else shape.branching
+            children = node * fanout + np.flatnonzero(counts[below][node * fanout : (node + 1) * fanout])
+            node = int(children[np.abs(children - leaf // shape.leaves_below(below)).argmin()])
+        return node
+    return -1
+
+
+def _writable(weights: DinWeights) -> DinWeights:
+    """The weights whose arrays may be written in this process: themselves, or a copy where memory is read-only."""
+    try:
+        for array in weights.arrays().values():
+            array.setflags(write=True)
+    except ValueError:
+        copied = {name: array.copy() for name, array in weights.arrays().items()}
+        return DinWeights.from_arrays(copied, {name: part.term for name, part in weights.terms.items()})
+    return weights

@@ -1,0 +1,244 @@
+"""New items as mixtures of known ones: a mixture of one is its twin, whatever finds it, and nothing else changes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from beamwood.errors import InputError
+from beamwood.kernels.links import LINKS
+from beamwood.kernels.mixtures import Mixtures
+from beamwood.retrieval import extended_tree
+from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.extended_tree import ExtendedTree
+from beamwood.retrieval.load import restore_searcher
+from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.new_items import with_items
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.ways import Way, Ways
+from beamwood.tree import Shape, Tree
+from beamwood.types import ItemLists, Query, SearchOptions
+from din_cases import random_light, random_weights
+from retrieval_cases import vector_searcher
+
+N = 300
+TWINS = {3: 1.0}, {250: 1.0}, {77: 1.0}
+
+
+def tree_searcher(shape=Shape(5, 4, 4), *, beam_width=320, link="softmax", light=False, neighbours=0, seed=0):
+    """A tree of 300 items on 320 leaves."""
+    rng = np.random.default_rng(seed)
+    tree = Tree.of_order(rng.permutation(N), shape)
+    weights = random_weights(rng, shape.num_nodes, similarity=6, neighbours=neighbours)
+    if neighbours:
+        for level in range(1, shape.depth + 1):
+            first, size = shape.level_offset(level), shape.level_size(level)
+            listed = weights.terms["neighbours"].arrays["nodes"][first : first + size]
+            listed[listed >= 0] %= size
+    if light:
+        weights = replace(weights, light=random_light(rng, shape.num_nodes, weights.history_length))
+    return TreeSearcher(weights, tree, beam_width=beam_width, link=LINKS[link])
+
+
+def full_tree(**options):
+    return tree_searcher(Shape(N, 2, 1), **options)
+
+
+def counting(seed=0):
+    rng = np.random.default_rng(seed)
+    matrix = sparse.random(N, N, 0.2, "csr", dtype=np.float32, random_state=rng)
+    return NeighbourSearcher(matrix, rng.integers(0, 9, N), decay=0.9)
+
+
+def blend():
+    parts = Part(tree_searcher()), Part(vector_searcher(N), 0.3), Part(counting(), 0.5)
+    return Blend(parts, seen_weight=0.5, num_candidates=400, fallback=PopularitySearcher(np.arange(N)))
+
+
+SEARCHERS = {
+    "tree": tree_searcher,
+    "path": lambda: tree_searcher(link="path"),
+    "lists": lambda: tree_searcher(neighbours=8),
+    "full": full_tree,
+    "full lists": lambda: full_tree(neighbours=8),
+    "full path": lambda: full_tree(link="path"),
+    "vectors": lambda: vector_searcher(N),
+    "neighbours": counting,
+    "popularity": lambda: PopularitySearcher(np.random.default_rng(0).integers(0, 99, N)),
+    "blend": blend,
+}
+
+
+def queries(num_items=N, seed=1):
+    """None holds an item that has a twin: what was seen has a weight of its own."""
+    rng = np.random.default_rng(seed)
+    others = np.setdiff1d(np.arange(num_items), [3, 77, 250])
+    return Query.of(ItemLists.from_lists([rng.choice(others, size) for size in (1, 3, 9, 30, 2, 12)]))
+
+
+# By path the score of a leaf is that of the way to it, and a new item's leaf lies on another way.
+@pytest.mark.parametrize("name", [name for name in SEARCHERS if name != "path"])
+def test_a_mixture_of_one_is_found_beside_it_with_its_score(name):
+    fitted = SEARCHERS[name]()
+    extended, query = with_items(fitted, Mixtures.of(TWINS)), queries()
+    assert extended.num_items == N + 3
+    hits = extended.search(query, N + 3)
+    for row in range(len(query)):
+        place = {item: at for at, item in enumerate(hits.items[row].tolist())}
+        assert len(place) == N + 3
+        for new, twin in zip(range(N, N + 3), (3, 250, 77), strict=True):
+            assert np.isclose(hits.scores[row, place[new]], hits.scores[row, place[twin]], rtol=1e-5, atol=1e-6)
+    asked = np.tile(np.array([3, N, 250, N + 1, 77, N + 2, -1]), (len(query), 1))
+    scores = extended.score(query, asked)
+    np.testing.assert_allclose(scores[:, 0:6:2], scores[:, 1:6:2], rtol=1e-5, atol=1e-6)
+    assert np.isneginf(scores[:, 6]).all()
+
+
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_what_was_known_is_found_and_scored_as_before(name):
+    fitted, query, known = SEARCHERS[name](), queries(), np.arange(N + 3) < N
+    before, extended = fitted.search(query, 12), with_items(fitted, Mixtures.of(TWINS))
+    after, again = extended.search(query, 12, SearchOptions(allowed=known)), fitted.search(query, 12)
+    for hits in (after, again):
+        assert np.array_equal(hits.items, before.items)
+        np.testing.assert_allclose(hits.scores, before.scores, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in SEARCHERS if name not in ("popularity", "path")])
+def test_a_twin_in_a_history_says_what_its_item_says(name):
+    fitted = SEARCHERS[name]()
+    extended, known = with_items(fitted, Mixtures.of(TWINS)), np.arange(N + 3) < N
+    with_item = Query.of(ItemLists.from_lists([[7, 250, 4], [77]]))
+    with_twin = Query.of(ItemLists.from_lists([[7, N + 1, 4], [N + 2]]))
+    others = known.copy()
+    others[[4, 7, 77, 250]] = False
+    ours, theirs = (extended.search(query, 9, SearchOptions(allowed=others)) for query in (with_twin, with_item))
+    assert np.array_equal(ours.items, theirs.items)
+    np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_filters_and_exclusions_hold_for_new_items(name):
+    extended, query = with_items(SEARCHERS[name](), Mixtures.of(TWINS)), queries()
+    only = np.zeros(N + 3, bool)
+    only[[5, N, N + 2]] = True
+    hits = extended.search(query, 4, SearchOptions(allowed=only))
+    assert (np.sort(hits.items, axis=1) == [-1, 5, N, N + 2]).all()
+    excluded = ItemLists.from_lists([[5, N]] * len(query))
+    hits = extended.search(query, 4, SearchOptions(excluded, only))
+    assert (np.sort(hits.items, axis=1) == [-1, -1, -1, N + 2]).all()
+    hits = extended.search(query, N + 3, SearchOptions(excluded))
+    assert not np.isin(hits.items, [5, N]).any()
+    assert (hits.items >= 0).sum(axis=1).tolist() == [N + 1] * len(query)
+
+
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_a_mixture_of_nothing_comes_last_and_is_found_alone(name):
+    extended, query = with_items(SEARCHERS[name](), Mixtures.of([{}, {3: 1.0}])), queries()
+    assert (extended.search(query, N + 2).items[:, -1] == N).all()
+    alone = np.arange(N + 2) == N
+    assert (extended.search(query, 1, SearchOptions(allowed=alone)).items == N).all()
+
+
+@pytest.mark.parametrize("kind", ["steer", "cascade"])
+@pytest.mark.parametrize("shape", [Shape(5, 4, 4), Shape(5, 4, 5)])
+def test_a_light_head_leads_to_what_stands_on_empty_leaves(kind, shape):
+    fitted = tree_searcher(shape, light=True)
+    fitted.ways = Ways((Way(kind, 40, 40), Way("beam", 320)), 0)
+    extended, query = with_items(fitted, Mixtures.of(TWINS)), queries()
+    assert isinstance(extended, ExtendedTree)
+    assert (extended.tree.leaf_of_item[N:] >= 0).all()
+    head, first = extended.weights.light, shape.level_offset(shape.depth)
+    for new, twin in zip(range(N, N + 3), (3, 250, 77), strict=True):
+        rows = first + extended.tree.leaf_of_item[[new, twin]]
+        assert (head.nodes[rows[0]] == head.nodes[rows[1]]).all()
+        assert head.biases[rows[0]] == head.biases[rows[1]]
+    hits = extended.search(query, 40)
+    assert np.isin(range(N, N + 3), hits.items).any(), (
+        "none of the new items is among the best of any query: the case shows nothing"
+    )
+
+
+def test_a_mixture_of_two_scores_as_their_mean_vector():
+    fitted, query = tree_searcher(), queries()
+    extended = with_items(fitted, Mixtures.of([{3: 3.0, 9: 1.0}]))
+    tree, first = extended.tree, extended.tree.shape.level_offset(4)
+    nodes = fitted.weights.nodes
+    mean = 0.75 * nodes[first + tree.leaf_of_item[3]] + 0.25 * nodes[first + tree.leaf_of_item[9]]
+    np.testing.assert_allclose(nodes[first + tree.leaf_of_item[N]], mean, rtol=1e-6)
+    beside = with_items(full_tree(), Mixtures.of([{3: 3.0, 9: 1.0}]))
+    item = np.full((len(query), 1), N)
+    full = full_tree()
+    full.weights.nodes[7] = 0.75 * full.weights.nodes[full.tree.leaf_of_item[3]]
+    full.weights.nodes[7] += 0.25 * full.weights.nodes[full.tree.leaf_of_item[9]]
+    vectors = full.weights.terms["similarity"].arrays["vectors"]
+    vectors[7] = 0.75 * vectors[full.tree.leaf_of_item[3]] + 0.25 * vectors[full.tree.leaf_of_item[9]]
+    full = TreeSearcher(full.weights, full.tree, beam_width=320)
+    asked = np.full((len(query), 1), full.tree.item_of_leaf[7])
+    without = Query.of(ItemLists.from_lists([row[row != asked[0, 0]] for row in query.histories]))
+    np.testing.assert_allclose(beside.score(without, item), full.score(without, asked), rtol=1e-4, atol=1e-5)
+
+
+def test_items_stand_near_the_parent_that_holds_most_of_them():
+    fitted = tree_searcher()
+    extended = with_items(fitted, Mixtures.of([{3: 0.2, 250: 0.8}]))
+    shape, leaves = extended.tree.shape, extended.tree.leaf_of_item
+    assert len(np.unique(shape.ancestors(leaves[[N, 250]], 2))) == 1
+    empty = np.flatnonzero(fitted.tree.item_of_leaf < 0)
+    under = empty[shape.ancestors(empty, 3) == shape.ancestors(leaves[250], 3)]
+    assert len(under) == 0 or leaves[N] in under
+
+
+def test_leaves_of_searchers_in_use_are_not_written():
+    """What is published next leaves what answers now as it is; what nobody uses is room again."""
+    fitted, query = tree_searcher(), queries()
+    first = with_items(fitted, Mixtures.of(TWINS))
+    before, room = first.search(query, 20), np.count_nonzero(fitted.tree.item_of_leaf < 0)
+    second = with_items(first, Mixtures.of([{3: 1.0}, {8: 1.0}]))
+    assert second.num_items == N + 2
+    kept, new = second.tree.leaf_of_item[N:]
+    assert kept == first.tree.leaf_of_item[N], "a mixture that is there already is not written again"
+    assert new not in first.tree.leaf_of_item[N:]
+    after = first.search(query, 20)
+    assert np.array_equal(before.items, after.items)
+    assert np.array_equal(before.scores, after.scores)
+    del first, after
+    third = with_items(fitted, Mixtures.of([{item: 1.0} for item in range(100, 100 + room)]))
+    assert np.count_nonzero(third.tree.leaf_of_item[N:] >= 0) <= room - 2
+    del second, third
+    # A leaf may be far from where it is wanted; as far items take any, all room is used.
+    fourth = with_items(fitted, Mixtures.of([{item: 1.0} for item in range(100, 100 + room)]))
+    assert np.count_nonzero(fourth.tree.leaf_of_item[N:] >= 0) > room / 2
+
+
+def test_more_items_than_there_is_room_for_are_refused(monkeypatch):
+    monkeypatch.setattr(extended_tree, "MOST_BESIDE", 5)
+    room = 20
+    fitted, query = tree_searcher(), queries()
+    assert np.count_nonzero(fitted.tree.item_of_leaf < 0) == room
+    extended = with_items(fitted, Mixtures.of([{item: 1.0} for item in range(room + 5)]))
+    leaves = extended.tree.leaf_of_item[N:]
+    assert len(set(leaves[leaves >= 0].tolist())) == room
+    assert np.count_nonzero(leaves < 0) == 5
+    assert len(set(extended.search(query, N + 25).items[0].tolist())) == N + 25
+    with pytest.raises(InputError, match=r"1 of 26 new items .* tree.spare"):
+        with_items(fitted, Mixtures.of([{item: 1.0} for item in range(room + 6)]))
+    with pytest.raises(InputError, match="a mixture holds index 300"):
+        with_items(fitted, Mixtures.of([{N: 1.0}]))
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, np.nan, np.inf])
+def test_weights_are_positive_numbers(weight):
+    with pytest.raises(InputError, match="one positive number"):
+        Mixtures.of([{3: weight}])
+
+
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_a_searcher_is_restored_with_its_new_items(name):
+    extended, query = with_items(SEARCHERS[name](), Mixtures.of([*TWINS, {5: 1.0, 6: 2.0}, {}])), queries()
+    again = restore_searcher(extended.kind, *extended.export())
+    ours, theirs = extended.search(query, 20), again.search(query, 20)
+    assert np.array_equal(ours.items, theirs.items)
+    assert np.array_equal(ours.scores, theirs.scores)
