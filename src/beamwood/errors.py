@@ -23,6 +23,10 @@ __all__ = [
 ]
 
 
+# So many known names are listed.
+_SHOWN = 60
+
+
 class InputError(ValueError):
     """The user's input is wrong: a file, a column, an argument. The command line exits 2 on it."""
 
@@ -67,8 +71,14 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)), None)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The phrase `; did you mean 'x'?` for the known name closest to `name`, or the list of known names."""
+def nearest(name: str, known: Iterable[str], *, quoted: bool = False) -> str:
+    """The phrase `; did you mean 'x'?` for the known name closest to `name`, or the list of known names.
+
+    `quoted`: names that may hold blanks or commas, as they are in the data.
+    """
     names = sorted(known)
     close = closest(name, names)
-    return f"; known: {', '.join(names)}" if close is None else f"; did you mean '{close}'?"
+    if close is not None:
+        return f"; did you mean '{close}'?"
+    shown = ", ".join(repr(each) if quoted else each for each in names[:_SHOWN])
+    return f"; known: {shown}" + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")

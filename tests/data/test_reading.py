@@ -217,7 +217,7 @@ def test_only_rows_of_the_least_weight_are_kept(tmp_path):
     for source in (FRAME, tmp_path / "log.csv"):
         log = read_log(source, min_weight=2.5)
         assert log.frame.rows() == ROWS[1:]
-        assert (log.report.rows, log.report.below_min_weight) == (4, 1)
+        assert (log.report.rows, log.report.left_out) == (4, 1)
         assert "weight: 'rating' of at least 2.5: 3 rows kept, 1 left out; each row counts once" in log.report.lines()
     for dtype in (pl.Float32, pl.Float64, pl.String):
         tenths = FRAME.with_columns(rating=pl.Series([0.1, 0.7, 0.6, 0.7]).cast(dtype))

@@ -182,7 +182,10 @@ def test_ids_in_any_kind_of_list(retriever, listed):
         (lambda r: r.recommend([[]], 3, allowed=[True, "i01"]), "id True is not of type String"),
         (lambda r: r.recommend([[]], 3, allowed=7), "allowed=7 is no list"),
         (lambda r: r.recommend([[]], 3, allowed={"category": 5}), r"category=5 is no list; write \[5\]"),
-        (lambda r: r.recommend([[]], 3, allowed={"category": [5]}), "category 5 is unknown; known: even, odd, prime"),
+        (
+            lambda r: r.recommend([[]], 3, allowed={"category": [5]}),
+            "category 5 is unknown; known: 'even', 'odd', 'prime'",
+        ),
         (lambda r: r.score([], []), "at least one history"),
         (lambda r: r.score([[]], ["i01"]), "items holds 'i01', which is no list"),
     ],

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from beamwood.cli.native_words import held_back
 from beamwood.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Source:
     context: tuple[str, ...] = ()
     min_weight: float | None = None
     keep_columns: tuple[str, ...] = ()
+    missing: str = "error"
+    drop_duplicates: bool = False
 
     @classmethod
     def of(
@@ -81,6 +84,8 @@ class Source:
             context,
             reading.min_weight,
             tuple(name.strip() for name in (keep_columns or "").split(",") if name.strip()),
+            reading.missing,
+            reading.drop_duplicates,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -122,19 +127,30 @@ def load_data(source: Source) -> Dataset:
             f"--unlisted-items {source.unlisted!r} is unknown{nearest(source.unlisted, ['error', 'keep'])}"
         )
     columns = ColumnNames(source.user, source.item, source.time, source.weight, source.boundary, tuple(source.context))
-    log = read_log(source.log, columns=columns, min_weight=source.min_weight)
+    missing: Any = source.missing
+    with held_back():
+        log = read_log(
+            source.log,
+            columns=columns,
+            min_weight=source.min_weight,
+            missing=missing,
+            drop_duplicates=source.drop_duplicates,
+        )
     for line in log.report.lines():
         note(line)
     unlisted: Any = source.unlisted
-    dataset = Dataset.from_log(
-        log,
-        source.items,
-        item_column=source.items_column,
-        unlisted=unlisted,
-        user_table=source.user_table,
-        keep_columns=tuple(source.keep_columns),
-    )
+    with held_back():
+        dataset = Dataset.from_log(
+            log,
+            source.items,
+            item_column=source.items_column,
+            unlisted=unlisted,
+            user_table=source.user_table,
+            keep_columns=tuple(source.keep_columns),
+        )
     note(f"{len(dataset.users):,} users, {len(dataset.items):,} items")
+    for line in dataset.report["notes"]:
+        note(line)
     for role in ("item", "user"):
         strange = dataset.report.get(f"{role}s_of_another_type")
         if strange:

@@ -10,6 +10,7 @@ import typer
 __all__ = [
     "Boundary",
     "Count",
+    "DropDuplicates",
     "ItemColumn",
     "Items",
     "ItemsColumn",
@@ -18,6 +19,7 @@ __all__ = [
     "LogPath",
     "MethodFile",
     "MinWeight",
+    "Missing",
     "MovedItems",
     "MovedLog",
     "Number",
@@ -89,6 +91,13 @@ Boundary = Annotated[
         help="Column that says 'history' or 'future' ('train' or 'test') of each row.",
     ),
 ]
+Missing = Annotated[
+    str,
+    typer.Option("--missing", metavar="WORD", help="Rows without a user, an item or a time: error or drop."),
+]
+DropDuplicates = Annotated[
+    bool, typer.Option("--drop-duplicates", help="Leave out rows that repeat another one in all that is read.")
+]
 ItemsColumn = Annotated[
     Text, typer.Option("--items-column", metavar="NAME", hidden=True, help="Column of item ids in the item table.")
 ]
@@ -157,3 +166,5 @@ class ReadOptions:
     boundary_column: Boundary = None
     items_column: ItemsColumn = None
     unlisted_items: Unlisted = "error"
+    missing: Missing = "error"
+    drop_duplicates: DropDuplicates = False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from beamwood.errors import InputError, nearest
 
-__all__ = ["ALIASES", "ColumnNames", "find_column", "header_hint"]
+__all__ = ["ALIASES", "ColumnNames", "find_column", "header_hint", "plain_name"]
 
 # Preferred names first; a name of a later group counts only where the earlier groups have none.
 ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -93,7 +93,7 @@ def find_column(
             raise InputError(f"{source} has no column '{given}' for the {role}; it has: {', '.join(there)}")
         return given
     for group in (*ALIASES.get(role, ()), also):
-        found = [name for name in there if re.sub(r"[\s.-]+", "_", name.strip().lower()) in group]
+        found = [name for name in there if plain_name(name) in group]
         if len(found) > 1 and not refuse_several:
             return None
         if len(found) > 1:
@@ -104,6 +104,11 @@ def find_column(
         if found:
             return found[0]
     return None
+
+
+def plain_name(name: str) -> str:
+    """A column's name as aliases are written: "User ID" is "user_id"."""
+    return re.sub(r"[\s.-]+", "_", name.strip().lower())
 
 
 def header_hint(names: Sequence[str]) -> str:

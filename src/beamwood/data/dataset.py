@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.data.columns import find_column
 from beamwood.data.digest import column_digest, frame_digest, text_bytes
-from beamwood.data.labels import SEPARATOR, as_lists, inner_type, label_lists
-from beamwood.data.log import CONTEXT, Log, id_expression
-from beamwood.data.source import open_source, reading
+from beamwood.data.ids import likenesses
+from beamwood.data.log import CONTEXT, Log
+from beamwood.data.order import by_user_and_time
+from beamwood.data.tables import ItemTable, aligned, aligned_users, check_kept, kept_columns, read_table
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
 from beamwood.types import BoolArray, ItemLists
@@ -26,55 +26,8 @@ _UNLISTED = ("error", "keep")
 
 
 @dataclass(frozen=True)
-class ItemTable:
-    """Columns of items, aligned with the item index.
-
-    `category_labels`: each item's categories joined with "|" (null for none), or None without such a column.
-    `categories` int32[N]: the number of the first category, -1 for none.
-    """
-
-    frame: pl.DataFrame
-    categories: NDArray[np.int32]
-    category_labels: pl.Series | None
-    kept: tuple[str, ...] = ()
-
-    def filtered_by(self) -> pl.DataFrame:
-        """The columns that filters of a fitted retriever may ask for: those that are `kept`, and the categories."""
-        labels = [] if self.category_labels is None else [self.category_labels.alias("category")]
-        names = [name for name in dict.fromkeys(self.kept) if name != "category"]
-        return self.frame.select(names).with_columns(labels) if names else pl.DataFrame(labels)
-
-    def vectors(self, column: str) -> NDArray[np.float32]:
-        """float32[N, F], a column of lists of numbers of one length; zeros where an item has none."""
-        if column not in self.frame.columns:
-            known = ", ".join(self.frame.columns)
-            raise InputError(f"item_column='{column}' is not in the item table; it has: {known}")
-        cells = as_lists(self.frame[column])
-        given, there = cells.drop_nulls(), np.flatnonzero(cells.is_not_null().to_numpy())
-        inner = inner_type(cells)
-        if inner is None or not inner.is_numeric() or len(given) == 0 or given.list.len().max() == 0:
-            raise InputError(f"item column '{column}' of type {cells.dtype} holds no lists of numbers of one length")
-        lengths = given.list.len().to_numpy()
-        width = int(lengths[0])
-        self._refuse(column, there[lengths != width], f"a vector of another length than {width}, the first one's")
-        values = given.list.explode().cast(pl.Float32, strict=False).fill_null(np.nan).to_numpy().reshape(-1, width)
-        self._refuse(column, there[~np.isfinite(values).all(axis=1)], "null, NaN or infinity in its vector")
-        result = np.zeros((len(cells), width), np.float32)
-        result[there] = values
-        return result
-
-    def _refuse(self, column: str, items: NDArray[np.int64], what: str) -> None:
-        if len(items):
-            first = self.frame["item"][int(items[0])]
-            raise InputError(
-                f"item column '{column}': {len(items)} items have {what}, such as item {first!r}; mend them, or leave "
-                "such cells empty (zeros)"
-            )
-
-
-@dataclass(frozen=True)
 class Dataset:
-    """Users' histories, oldest first; ties in time keep the log's order.
+    """Users' histories, oldest first; what orders ties in time, `by_user_and_time` says.
 
     `histories` one row a user index; beside its entries `times` int64, `in_history` bool (the boundary column) and
     `context`, the log's columns of the context.
@@ -118,28 +71,24 @@ class Dataset:
         users = Vocabulary.of(frame["user"])
         if len(users) < 2:
             raise InputError(f"{log.report.source} has {len(users)} user; splits and comparisons need at least two")
-        table = None if items is None else _read_table(items, item_column, log, "item")
-        _check_kept(keep_columns, items)
+        table = None if items is None else read_table(items, item_column, log, "item")
+        check_kept(keep_columns, items)
         ids = frame["item"].unique()
         catalogue = Vocabulary.of(ids if table is None else pl.concat([ids, table.frame["item"]]))
         report: dict[str, Any] = {"log": log.report.as_dict(), "users": len(users), "items": len(catalogue)}
+        report["notes"] = [*likenesses(users.ids, "user"), *likenesses(catalogue.ids, "item")]
         item_table, people = None, None
         if table is not None:
-            aligned, report["items_not_in_table"] = _align(table, catalogue, frame["item"], unlisted)
-            item_table = replace(aligned, kept=_kept(aligned, keep_columns))
-            report["items_without_interactions"] = len(catalogue) - len(ids)
-            report["items_of_another_type"] = len(table.strange)
+            item_table = aligned(table, catalogue, frame["item"], unlisted, report)
+            item_table = replace(item_table, kept=kept_columns(item_table, keep_columns))
         if user_table is not None:
-            listed = _read_table(user_table, None, log, "user")
-            people = pl.DataFrame({"user": users.ids}).join(listed.frame, on="user", how="left", maintain_order="left")
-            report["users_not_in_table"] = int((~users.ids.is_in(listed.frame["user"].implode())).sum())
-            report["users_of_another_type"] = len(listed.strange)
+            people = aligned_users(read_table(user_table, None, log, "user"), users, report)
         codes = {"user": users.encode(frame["user"]), "item": catalogue.encode(frame["item"])}
         context = [name for name in frame.columns if name.startswith(CONTEXT)]
         coded = pl.DataFrame(codes).hstack([frame[n] for n in frame.columns if n in ("time", "history", *context)])
-        # Two stable sorts of one key take a quarter of the time of one sort of two keys.
-        for key in ("time", "user"):
-            coded = coded.sort(key, maintain_order=True) if key in coded.columns else coded
+        coded, report["ties"], by = by_user_and_time(coded)
+        if report["ties"]:
+            report["notes"].append(_of_ties(report["ties"], len(coded), by))
         counts = np.bincount(coded["user"].to_numpy(), minlength=len(users))
         return cls(
             users=users,
@@ -202,20 +151,8 @@ class Dataset:
         )
 
 
-def _check_kept(columns: Sequence[str], items: Any) -> None:
-    if columns and items is None:
-        raise InputError("keep_columns are of the item table; give one with items (--items), or leave them out")
-
-
-def _kept(table: ItemTable, columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns that are to be kept. Errors: one that the item table lacks, or whose name a condition cannot have."""
-    known = [name for name in table.frame.columns if name != "item"]
-    for name in columns:
-        if name not in known:
-            raise InputError(f"the item table has no column '{name}' to keep{nearest(name, known)}")
-        if name in ("all", "any", "not"):
-            raise InputError(f"the column '{name}' cannot be kept: conditions have a word of that name; rename it")
-    return tuple(columns)
+def _of_ties(ties: int, rows: int, by: str) -> str:
+    return f"{ties:,} of {rows:,} rows share their time with another row of their user; among these counts {by}"
 
 
 def _plain(name: str) -> str:
@@ -227,81 +164,3 @@ def _id_bytes(ids: pl.Series) -> bytes:
     if ids.dtype.is_integer():
         return ids.to_numpy().tobytes()
     return text_bytes(ids)
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A table with its ids as the column named by the role, and the ids that are of another type than the log's."""
-
-    frame: pl.DataFrame
-    strange: pl.Series
-
-
-def _read_table(source: Any, id_column: str | None, log: Log, role: Literal["item", "user"]) -> _Table:
-    """A table of items or users, the rows whose ids cannot be the log's left out.
-
-    Where no column is named, the one that is called as the log's counts before other usual names.
-    """
-    table, dtype, own = open_source(source), log.frame[role].dtype, log.report.columns[role]
-    present, name = table.column_names, table.name
-    id_column = own if id_column is None and own in present else id_column
-    settled = "choose one with --items-column" if role == "item" else "keep one of them"
-    column = find_column(role, id_column, present, name, also=("id",), fix=settled)
-    if column is None:
-        fix = "Name it with --items-column" if role == "item" else "Call it user_id"
-        raise InputError(f"{name} has no {role} column; it has: {', '.join(present)}. {fix}")
-    ids_as_given = id_expression(table, column, role)
-    others = [table.column(other) for other in present if other not in (column, role)]
-    with reading(name):
-        frame = table.frame.select(ids_as_given, *others).collect(engine="streaming")
-    ids = _as_type(frame[role], dtype)
-    strange = frame[role].filter(ids.is_null())
-    if len(ids) and len(strange) == len(ids):
-        raise InputError(
-            f"{name}: its {role} ids, such as {strange.head(3).to_list()}, are not of type {dtype}, which the log's "
-            "ids have; write them as the log does"
-        )
-    frame = frame.with_columns(ids).filter(ids.is_not_null())
-    repeated = frame[role].filter(frame[role].is_duplicated()).unique()
-    if len(repeated):
-        raise InputError(
-            f"{name} lists {len(frame) - frame[role].n_unique()} {role}s twice, such as {repeated.head(3).to_list()}; "
-            "keep one row each"
-        )
-    return _Table(frame, strange)
-
-
-def _as_type(ids: pl.Series, dtype: Any) -> pl.Series:
-    """The ids as the log's type, null where one is of another; "007" is another id than 7."""
-    try:
-        cast = ids.cast(dtype, strict=False)
-    except pl.exceptions.PolarsError:
-        return pl.Series(ids.name, [None] * len(ids), dtype=dtype)
-    return cast.set(cast.cast(pl.String) != ids, None) if ids.dtype == pl.String and dtype.is_integer() else cast
-
-
-def _align(table: _Table, catalogue: Vocabulary, logged: pl.Series, unlisted: str) -> tuple[ItemTable, int]:
-    known = logged.is_in(table.frame["item"].implode())
-    absent = logged.filter(~known).unique().sort()
-    if len(absent) and unlisted == "error":
-        other = (
-            f" (it has ids of another type, such as {table.strange.head(3).to_list()})" if len(table.strange) else ""
-        )
-        raise InputError(
-            f"{len(absent)} items of the log ({int((~known).sum())} rows) are not in the item table, such as "
-            f"{absent.head(3).to_list()}{other}; add them, or keep them without columns with --unlisted-items keep"
-        )
-    frame = pl.DataFrame({"item": catalogue.ids}).join(table.frame, on="item", how="left", maintain_order="left")
-    categories = np.full(len(catalogue), -1, np.int32)
-    labels = None
-    if "category" in frame.columns:
-        lists = label_lists(frame["category"])
-        labels = lists.list.join(SEPARATOR, ignore_nulls=True)
-        first = lists.list.drop_nulls().list.first()
-        first = first.set(first == "", None)
-        names = first.drop_nulls().unique().sort()
-        if len(names):
-            categories = np.full(len(first), -1, np.int32)
-            present = np.flatnonzero(first.is_not_null().to_numpy())
-            categories[present] = Vocabulary(names).encode(first.drop_nulls())
-    return ItemTable(frame, categories, labels), len(absent)

@@ -15,7 +15,9 @@ _LABELS = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Datetime,
 
 
 def label_lists(series: pl.Series) -> pl.Series:
-    """Each cell's labels as a list of text, null where there is none, `unnamed`.
+    """Each cell's labels as a list of text without blanks around, null where there is none, `unnamed`.
+
+    Text without a character is no label: "a|" has one.
 
     Errors: a column whose type holds no labels.
     """
@@ -30,8 +32,11 @@ def label_lists(series: pl.Series) -> pl.Series:
         return pl.Series([None] * len(series), dtype=pl.List(pl.String))
     if isinstance(dtype, pl.List | pl.Array):
         lists = as_lists(series).cast(pl.List(pl.String))
-        return pl.select(pl.when(lists.list.len() > 0).then(lists)).to_series()
-    return unnamed(series).cast(pl.String).str.split(SEPARATOR)
+    else:
+        lists = unnamed(series).cast(pl.String).str.split(SEPARATOR)
+    label = pl.element().str.strip_chars()
+    lists = lists.list.eval(label.filter(label.str.len_bytes() > 0))
+    return pl.select(pl.when(lists.list.len() > 0).then(lists)).to_series()
 
 
 def as_lists(series: pl.Series) -> pl.Series:

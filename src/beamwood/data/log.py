@@ -13,22 +13,21 @@ from __future__ import annotations
 import math
 import reprlib
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
 from beamwood.data.columns import ColumnNames
+from beamwood.data.ids import count_of, missing_cells, read_ids, refuse
 from beamwood.data.source import Source, open_source, reading
 from beamwood.data.times import time_expression
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 
-__all__ = ["CONTEXT", "ColumnNames", "Log", "ReadReport", "id_expression", "read_log"]
+__all__ = ["CONTEXT", "MISSING", "ColumnNames", "Log", "ReadReport", "read_log"]
 
-# The one way to write a whole number: "007" and "+7" are other ids than 7.
-_WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
-_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
-_TEXTS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
+MISSING = ("error", "drop")
+
 CONTEXT = "context."
 _HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false", "0"]
 
@@ -37,8 +36,8 @@ _HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false
 class ReadReport:
     """What was read: rows of the source, and which column served as what.
 
-    `duplicates` repeat another row and are kept; `time` says what orders a history, `weight` what the weights did.
-    `below_min_weight` rows had too small a weight and are left out; `notes`: what else to look at.
+    `duplicates` repeat another row; `time` says what orders a history, `weight` what the weights did. `left_out` rows
+    had too small a weight, lacked something or, where that was asked for, repeated another. `notes`: what to look at.
     """
 
     source: str
@@ -47,8 +46,9 @@ class ReadReport:
     duplicates: int
     time: str
     weight: str = "none; each row counts once"
-    below_min_weight: int = 0
+    left_out: int = 0
     notes: tuple[str, ...] = ()
+    dropped_duplicates: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The report for machines."""
@@ -61,7 +61,8 @@ class ReadReport:
         if "weight" in self.columns:
             lines.append(f"weight: {self.weight}")
         if self.duplicates:
-            lines.append(f"{self.duplicates:,} rows repeat another one exactly; kept")
+            done = "left out" if self.dropped_duplicates else "kept (--drop-duplicates leaves them out)"
+            lines.append(f"{self.duplicates:,} rows repeat another one exactly; {done}")
         return lines + list(self.notes)
 
 
@@ -76,85 +77,94 @@ class Log:
     report: ReadReport = field(repr=False)
 
 
-def read_log(source: Any, *, columns: ColumnNames | None = None, min_weight: float | None = None) -> Log:
+def read_log(
+    source: Any,
+    *,
+    columns: ColumnNames | None = None,
+    min_weight: float | None = None,
+    missing: Literal["error", "drop"] = "error",
+    drop_duplicates: bool = False,
+) -> Log:
     """Read a log from a file, a pandas or Polars frame, or an Arrow table; see `open_source`.
 
     `columns.boundary` names a column that says which rows are a user's history (true, 1, "history", "train"). The
     others are the future to be predicted (false, 0, "future", "test"). `min_weight` keeps the rows of at least that
-    weight, such as ratings from 4; without it weights are not read and each row counts once. Errors: `InputError`
-    naming the file, the column, how many rows and the fix: columns that are missing or ambiguous, no rows, null ids,
-    times, weights or boundaries that cannot be read.
+    weight, such as ratings from 4; without it weights are not read and each row counts once. `missing="drop"` leaves
+    out rows without a user, an item or a time, or with a word for nothing there, such as nan or null.
+    `drop_duplicates` leaves out rows that repeat another one in every column read. Errors: `InputError` naming the
+    file, the column, how many rows and the fix: columns that are missing or ambiguous, no rows, null ids, times,
+    weights or boundaries that cannot be read.
     """
     table, columns = open_source(source), ColumnNames() if columns is None else columns
     if not isinstance(columns, ColumnNames):
         raise InputError(f"columns={reprlib.repr(columns)} is no ColumnNames; write ColumnNames(user=..., item=...)")
+    if missing not in MISSING:
+        raise InputError(f"missing={missing!r} is unknown{nearest(str(missing), MISSING)}")
     chosen = columns.resolve(table.column_names, table.name, weighed=min_weight is not None)
-    with reading(table.name):
-        rows = int(table.frame.select(pl.len()).collect(engine="streaming").item())
+    rows = count_of(table, pl.len())
     if rows == 0:
         raise InputError(f"{table.name} has no rows; give a log with at least two users")
-    used: list[pl.Expr | None] = [id_expression(table, chosen[role], role) for role in ("user", "item")]
-    time_kind = "none; the order of a user's rows is their order"
-    if "time" in chosen:
-        time, time_kind = time_expression(table, chosen["time"])
-        used.append(time)
-    if "boundary" in chosen:
-        used.append(_boundary_expression(table, chosen["boundary"]))
-    used += [table.column(name).alias(f"{CONTEXT}{name}") for name in dict.fromkeys(columns.context)]
+    whole, notes = table, list[str]()
+    if missing == "drop":
+        table, said = _without_missing(table, chosen)
+        notes += said
+    used, time_kind, looked_at = _used(table, chosen, columns)
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
     with reading(table.name):
-        frame = kept.select(e for e in used if e is not None).collect(engine="streaming")
-    left_out = rows - len(frame)
-    duplicates, notes = _count_duplicates(frame), _swallowed(table, chosen)
-    report = ReadReport(table.name, rows, chosen, duplicates, time_kind, weight_kind, left_out, notes)
+        frame = kept.select(used).collect(engine="streaming")
+    duplicates = _count_duplicates(frame)
+    if drop_duplicates and duplicates:
+        frame = frame.unique(maintain_order=True)
+    report = ReadReport(
+        table.name,
+        rows,
+        chosen,
+        duplicates,
+        time_kind,
+        weight=weight_kind,
+        left_out=rows - len(frame),
+        notes=(*notes, *looked_at, *_swallowed(whole, chosen)),
+        dropped_duplicates=drop_duplicates,
+    )
     return Log(frame, report)
 
 
-def id_expression(table: Source, name: str, role: str) -> pl.Expr:
-    """Ids as they are, as the column `role`; whole numbers where the source is text and nothing is lost by it.
-
-    Bytes are read as text. Errors: null, empty or not finite ids; numbers with fractions or beyond 64 bits; bytes that
-    are no UTF-8; text with a line break in a text file; times finer than a microsecond; types that are no ids.
-    """
-    dtype, column = table.schema[name], table.column(name)
-    if dtype in _TEXTS:
-        return _text_ids(table, name, role).alias(role)
-    missing = column.is_null()
-    if dtype.is_float():
-        missing = missing | ~column.is_finite()
-    _refuse(table, name, missing, f"rows with no {role} id", "remove or fill them")
-    # pandas makes floats of whole numbers once one is missing, a database makes decimals of them.
-    if (dtype.is_float() or dtype.is_decimal()) and not _all(table, column == column.floor()):
-        raise InputError(f"{table.name}: column '{name}' holds {role} ids that are not whole numbers; write them so")
-    if dtype.is_float() or dtype.is_decimal() or dtype == pl.Int128:
-        narrow = column.cast(pl.Int64, strict=False)
-        _refuse(table, name, narrow.is_null(), f"{role} ids beyond 64 bits", "write them as text")
-        return narrow.alias(role)
-    if dtype == pl.Time or (isinstance(dtype, pl.Datetime) and dtype.time_unit == "ns"):
-        finer = column.dt.nanosecond() % 1000 != 0
-        _refuse(table, name, finer, f"{role} ids finer than a microsecond", "write them as text or whole numbers")
-    if dtype in _INTEGERS or dtype in (pl.Date, pl.Time, pl.Datetime):
-        return column.alias(role)
-    raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no {role} ids; use numbers or strings")
+def _used(table: Source, chosen: dict[str, str], columns: ColumnNames) -> tuple[list[pl.Expr], str, list[str]]:
+    """What is read of each row, what the times are, in words, and what to look at."""
+    used, notes = list[pl.Expr](), list[str]()
+    for role in ("user", "item"):
+        ids, said = read_ids(table, chosen[role], role)
+        used.append(ids)
+        notes += said
+    time_kind = "none; the order of a user's rows is their order"
+    if "time" in chosen:
+        time, time_kind = time_expression(table, chosen["time"])
+        used += [] if time is None else [time]
+    if "boundary" in chosen:
+        used.append(_boundary_expression(table, chosen["boundary"]))
+    used += [table.column(name).alias(f"{CONTEXT}{name}") for name in dict.fromkeys(columns.context)]
+    return used, time_kind, notes
 
 
-def _text_ids(table: Source, name: str, role: str) -> pl.Expr:
-    dtype, column = table.schema[name], table.column(name).cast(pl.String)
-    if dtype == pl.Binary:
-        try:
-            table.frame.select(column.str.len_bytes().sum()).collect(engine="streaming")
-        except pl.exceptions.PolarsError as error:
-            raise InputError(
-                f"{table.name}: column '{name}' holds {role} ids of bytes that are no UTF-8; write them as text"
-            ) from error
-    missing = column.is_null() | (column.str.strip_chars().str.len_bytes() == 0)
-    _refuse(table, name, missing, f"rows with no {role} id", "remove or fill them")
-    if table.is_text:
-        broken, fix = column.str.contains("\n", literal=True), "a quote without its pair swallows lines; mend it"
-        _refuse(table, name, broken, f"{role} ids with a line break", fix)
-    if dtype in (pl.Categorical, pl.Enum):
-        return column
-    return column.cast(pl.Int64) if _all(table, column.str.contains(_WHOLE_NUMBER)) else column
+def _without_missing(table: Source, chosen: dict[str, str]) -> tuple[Source, list[str]]:
+    """The rows with a user, an item and a time, and how many others there were."""
+    cells = {
+        role: missing_cells(table, chosen[role], words=True) for role in ("user", "item", "time") if role in chosen
+    }
+    with reading(table.name):
+        asked = [cell.sum().alias(role) for role, cell in cells.items()]
+        counts = table.frame.select(*asked, pl.len().alias("rows")).collect(engine="streaming").row(0, named=True)
+    rows = counts.pop("rows")
+    # A column of times without any is as none.
+    cells = {role: cell for role, cell in cells.items() if role != "time" or counts[role] < rows}
+    said = [f"{counts[role]:,} without a {role} ('{chosen[role]}')" for role in cells if counts[role]]
+    if not said:
+        return table, []
+    kept = table.keeping(~pl.any_horizontal(cells.values()))
+    left = count_of(kept, pl.len())
+    if left == 0:
+        raise InputError(f"{table.name}: each of its {rows} rows lacks something: {', '.join(said)}; mend the log")
+    return kept, [f"{rows - left:,} rows are left out: {', '.join(said)}"]
 
 
 def _swallowed(table: Source, chosen: dict[str, str]) -> tuple[str, ...]:
@@ -207,7 +217,7 @@ def _weight_expression(table: Source, name: str) -> pl.Expr:
     # A single-precision 0.7 is below the double-precision one, so it stays as it is.
     weight = column if dtype == pl.Float32 else column.cast(pl.Float64, strict=False)
     bad = ~weight.is_finite().fill_null(False)
-    _refuse(table, name, bad, "weights that are not finite", "mend them or name another with --weight-column")
+    refuse(table, name, bad, "weights that are not finite", "mend them or name another with --weight-column")
     return weight
 
 
@@ -215,7 +225,7 @@ def _boundary_expression(table: Source, name: str) -> pl.Expr:
     value = table.column(name).cast(pl.String).str.to_lowercase()
     history = value.is_in(_HISTORY)
     bad = ~(history | value.is_in(_FUTURE)).fill_null(False)
-    _refuse(
+    refuse(
         table,
         name,
         bad,
@@ -223,24 +233,6 @@ def _boundary_expression(table: Source, name: str) -> pl.Expr:
         "mend them or name another",
     )
     return history.alias("history")
-
-
-def _all(table: Source, condition: pl.Expr) -> bool:
-    with reading(table.name):
-        return bool(table.frame.select(condition.all()).collect(engine="streaming").item())
-
-
-def _refuse(table: Source, name: str, bad: pl.Expr, what: str, fix: str) -> None:
-    """Raise when any cell is `bad`, with the count and the first one."""
-    with reading(table.name):
-        count, rows = table.frame.select(bad.sum().alias("bad"), pl.len()).collect(engine="streaming").row(0)
-    if not count:
-        return
-    row, value = table.first(name, bad)
-    first = reprlib.repr(value) if isinstance(value, str | bytes) else repr(value)
-    raise InputError(
-        f"{table.name}: column '{name}' has {count} of {rows} {what}, the first {first} in row {row}; {fix}"
-    )
 
 
 def _count_duplicates(frame: pl.DataFrame) -> int:

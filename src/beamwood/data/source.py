@@ -21,11 +21,17 @@ _ARROW_FILE = b"ARROW1"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A table not yet read: its `name` in messages, the `frame`, and whether every cell is still text (CSV)."""
+    """A table not yet read: its `name` in messages, the `frame`, and whether every cell is still text (CSV).
+
+    Where only some rows are kept, `whole` is the frame before that and `kept` says which, so that errors name rows as
+    the file counts them.
+    """
 
     name: str
     frame: pl.LazyFrame
     is_text: bool
+    whole: pl.LazyFrame | None = None
+    kept: pl.Expr | None = None
 
     @property
     def column_names(self) -> list[str]:
@@ -40,11 +46,17 @@ class Source:
         """The column of exactly that name, found by its place: `pl.col` takes "*" and "^u.*$" as patterns."""
         return pl.nth(self.column_names.index(name))
 
+    def keeping(self, kept: pl.Expr) -> Source:
+        """The table of the rows that are `kept`."""
+        return Source(self.name, self.frame.filter(kept), self.is_text, self.frame, kept)
+
     def first(self, name: str, chosen: pl.Expr) -> tuple[int, Any]:
         """The first row, from 1, that is `chosen`, and its cell in a column."""
+        chosen = chosen if self.kept is None else chosen & self.kept
         row, cell = chosen.arg_true().first() + 1, self.column(name).filter(chosen).first()
         with reading(self.name):
-            return self.frame.select(row.alias("row"), cell.alias("cell")).collect().row(0)
+            frame = self.frame if self.whole is None else self.whole
+            return frame.select(row.alias("row"), cell.alias("cell")).collect().row(0)
 
 
 def open_source(source: Any) -> Source:
@@ -66,7 +78,7 @@ def open_source(source: Any) -> Source:
     name = {"pandas": "the pandas frame", "pyarrow": "the Arrow table"}.get(module, f"the {type(source).__name__}")
     try:
         frame = pl.from_pandas(source) if module == "pandas" else pl.DataFrame(source)
-    except Exception as error:  # every frame library raises its own
+    except (Exception, pl.exceptions.PanicException) as error:  # every frame library raises its own
         raise InputError(
             f"{name} cannot be read as a table ({_first_line(error)}); give a path, a pandas or Polars frame or an "
             "Arrow table, with ids as whole numbers or strings"
@@ -79,15 +91,16 @@ def reading(name: str) -> Iterator[None]:
     """Turn what Polars and the file system raise into one line that names the source."""
     try:
         yield
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = _first_line(error)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError) as error:
+        broken = isinstance(error, pl.exceptions.PanicException)
+        reason = "its parts do not fit together" if broken else _first_line(error)
         written = any(name.lower().endswith(known) for known, (_, is_text) in SUFFIXES.items() if not is_text)
         not_text = "utf-8" in reason.lower() and not written
         fix = "save it as UTF-8" if not_text else "is the file whole and of that format?"
         raise InputError(f"{name} cannot be read: {reason}; {fix}") from error
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

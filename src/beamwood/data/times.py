@@ -138,5 +138,5 @@ def _check(table: Source, name: str, time: pl.Expr, rows: int, nulls: int) -> No
         )
     raise InputError(
         f"{table.name}: column '{name}' has {nulls} of {rows} times that are missing, the first in row {row}; fill "
-        "them, drop these rows, or drop the column so that the order of rows counts"
+        "them, leave these rows out with --missing drop, or drop the column so that the order of rows counts"
     )

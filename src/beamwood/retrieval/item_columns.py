@@ -97,7 +97,7 @@ class LabelColumn:
             known = set() if len(self.labels) > _MANY else set(self.names)
             plain = [isinstance(each, str) and each in self for each in wanted]
             wrong = wanted[plain.index(False)]
-            raise InputError(f"{name} {wrong!r} is unknown{nearest(str(wrong), known) if known else ''}")
+            raise InputError(f"{name} {wrong!r} is unknown{nearest(str(wrong), known, quoted=True) if known else ''}")
         return found
 
     def __contains__(self, label: str) -> bool:

@@ -1,0 +1,204 @@
+"""Ids exactly as they are written: which cells are ids, which are refused, and what about them needs a look."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+import polars as pl
+
+from beamwood.data.source import Source, reading
+from beamwood.errors import InputError
+
+__all__ = ["count_of", "likenesses", "missing_cells", "read_ids", "refuse", "same_but_for_looks", "words_for_nothing"]
+
+# The ways to write a whole number, as a spreadsheet or a frame with gaps does too: "007" and "+7" are other ids than 7.
+_WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})(\.0+)?$"
+_POINT_ZERO = r"\.0+$"
+# What is left of a long number that was once a float; "12e4", which may be hexadecimal, is text as any other.
+_EXPONENT = r"^\s*[+-]?(\d+(\.\d+)?[eE]\+\d+|\d+\.\d+[eE]\d+)\s*$"
+_NOTHING = r"(?i)^\s*(nan|null|\(null\)|none|nil|nat|undefined|n/a|#n/a|<na>|\\n)\s*$"
+_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
+_TEXTS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
+# From here on a float may stand for several whole numbers.
+_INEXACT: dict[Any, int] = {pl.Float32: 24, pl.Float64: 53}
+_BLANKS = r"[\s\u{200b}-\u{200d}\u{feff}]+"
+
+
+def read_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, ...]]:
+    """Ids as they are, as the column `role`, and what about them to look at.
+
+    They are whole numbers where the source is text and nothing is lost by it. Bytes are read as text. Errors: null,
+    empty or not finite ids; floats that are not exact, with fractions or beyond 64 bits; text with an exponent; bytes
+    that are no UTF-8; text with a line break in a text file; times finer than a microsecond; types that are no ids.
+    """
+    dtype, column = table.schema[name], table.column(name)
+    if dtype in _TEXTS:
+        return _text_ids(table, name, role)
+    refuse(table, name, missing_cells(table, name), f"rows with no {role} id", "fill them, or --missing drop")
+    notes: tuple[str, ...] = ()
+    # pandas makes floats of whole numbers once one is missing, a database makes decimals of them.
+    if dtype.is_float() or dtype.is_decimal():
+        if count_of(table, (column != column.floor()).sum()):
+            raise InputError(
+                f"{table.name}: column '{name}' holds {role} ids that are not whole numbers; write them so"
+            )
+        if dtype.is_float():
+            _refuse_inexact(table, name, role)
+    if dtype.is_float() or dtype.is_decimal() or dtype == pl.Int128:
+        narrow = column.cast(pl.Int64, strict=False)
+        refuse(table, name, narrow.is_null(), f"{role} ids beyond 64 bits", "write them as text")
+        return narrow.alias(role), notes
+    if dtype == pl.Time or (isinstance(dtype, pl.Datetime) and dtype.time_unit == "ns"):
+        finer = column.dt.nanosecond() % 1000 != 0
+        refuse(table, name, finer, f"{role} ids finer than a microsecond", "write them as text or whole numbers")
+    if dtype in _INTEGERS or dtype in (pl.Date, pl.Time, pl.Datetime):
+        return column.alias(role), notes
+    raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no {role} ids; use numbers or strings")
+
+
+def missing_cells(table: Source, name: str, *, words: bool = False) -> pl.Expr:
+    """Whether a cell is missing: null, NaN or infinite, blank text, and where asked a word for nothing."""
+    dtype, column = table.schema[name], table.column(name)
+    missing = column.is_null()
+    if dtype.is_float():
+        return missing | ~column.is_finite()
+    if dtype in _TEXTS:
+        text = column.cast(pl.String)
+        missing = missing | (text.str.strip_chars().str.len_bytes() == 0)
+        return missing | text.str.contains(_NOTHING) if words else missing
+    return missing
+
+
+def words_for_nothing(texts: pl.Series) -> pl.DataFrame:
+    """The words among texts that stand for nothing, such as nan and null, and how often each is there."""
+    found = texts.alias("word").filter(texts.str.contains(_NOTHING).fill_null(False))
+    return found.value_counts(sort=True)
+
+
+def _refuse_inexact(table: Source, name: str, role: str) -> None:
+    bits = _INEXACT.get(type(table.schema[name]), 11)
+    column = table.column(name)
+    refuse(
+        table,
+        name,
+        column.abs().cast(pl.Float64) >= 2.0**bits,
+        f"{role} ids from 2^{bits} on as floats, which are not exact there: different ids may have become one",
+        "read them from their source again as whole numbers or text",
+    )
+
+
+def _text_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, ...]]:
+    dtype, column = table.schema[name], table.column(name).cast(pl.String)
+    _refuse_bytes(table, name, role)
+    missing, exponent = missing_cells(table, name), column.str.contains(_EXPONENT)
+    broken = column.str.contains("\n", literal=True) & table.is_text
+    checks = {
+        "missing": missing,
+        "broken": broken,
+        "exponent": exponent,
+        "other": ~column.str.contains(_WHOLE_NUMBER),
+        "dotted": column.str.contains(_POINT_ZERO),
+        "nothing": column.str.contains(_NOTHING),
+    }
+    asked = [check.sum().alias(key) for key, check in checks.items()]
+    with reading(table.name):
+        found = table.frame.select(asked).collect(engine="streaming").row(0, named=True)
+    if found["missing"]:
+        refuse(table, name, missing, f"rows with no {role} id", "fill them, or --missing drop")
+    if found["broken"]:
+        fix = "a quote without its pair swallows lines; mend it"
+        refuse(table, name, broken, f"{role} ids with a line break", fix)
+    if found["exponent"]:
+        fix = "their last digits are lost; export the column as text or whole numbers"
+        refuse(table, name, exponent, f"{role} ids written with an exponent", fix)
+    notes = [_note_of_nothing(table, name, role)] if found["nothing"] else []
+    if found["other"] or dtype in (pl.Categorical, pl.Enum):
+        return column.alias(role), tuple(notes)
+    if found["dotted"]:
+        notes.append(f"'{name}': {found['dotted']:,} {role} ids are written as 7.0 and read as the whole number 7")
+        column = column.str.replace(_POINT_ZERO, "")
+    return column.cast(pl.Int64).alias(role), tuple(notes)
+
+
+def _refuse_bytes(table: Source, name: str, role: str) -> None:
+    if table.schema[name] != pl.Binary:
+        return
+    try:
+        table.frame.select(table.column(name).cast(pl.String).str.len_bytes().sum()).collect(engine="streaming")
+    except pl.exceptions.PolarsError as error:
+        raise InputError(
+            f"{table.name}: column '{name}' holds {role} ids of bytes that are no UTF-8; write them as text"
+        ) from error
+
+
+def _note_of_nothing(table: Source, name: str, role: str) -> str:
+    text = table.column(name).cast(pl.String).alias("word")
+    with reading(table.name):
+        texts = table.frame.select(text).filter(pl.col("word").str.contains(_NOTHING)).collect(engine="streaming")
+    words = words_for_nothing(texts["word"])
+    said = ", ".join(f"{word!r} {count:,}" for word, count in words.head(4).iter_rows())
+    return (
+        f"'{name}': {len(texts):,} rows have a word for nothing as their {role} ({said}); each word counts as one "
+        f"{role}. If they have none, --missing drop leaves these rows out"
+    )
+
+
+def count_of(table: Source, number: pl.Expr) -> int:
+    """A number over all rows."""
+    with reading(table.name):
+        return int(table.frame.select(number).collect(engine="streaming").item() or 0)
+
+
+def refuse(table: Source, name: str, bad: pl.Expr, what: str, fix: str) -> None:
+    """Raise when any cell is `bad`, with the count and the first one."""
+    with reading(table.name):
+        count, rows = table.frame.select(bad.sum().alias("bad"), pl.len()).collect(engine="streaming").row(0)
+    if not count:
+        return
+    row, value = table.first(name, bad)
+    first = reprlib.repr(value) if isinstance(value, str | bytes) else repr(value)
+    raise InputError(
+        f"{table.name}: column '{name}' has {count} of {rows} {what}, the first {first} in row {row}; {fix}"
+    )
+
+
+# What two ids may differ by and look the same, and the text in which they do not.
+_LOOKS: dict[str, Any] = {
+    "blanks": lambda text: text.str.replace_all(_BLANKS, " ").str.strip_chars(),
+    "upper and lower case": lambda text: text.str.to_lowercase(),
+    "Unicode form": lambda text: text.str.normalize("NFKC"),
+    "a '.0' at the end": lambda text: text.str.replace(_POINT_ZERO, ""),
+}
+
+
+def _plainest(text: Any) -> Any:
+    """Text without all that looks may differ by."""
+    for plain in (_LOOKS["Unicode form"], *_LOOKS.values()):
+        text = plain(text)
+    return text
+
+
+def likenesses(ids: pl.Series, role: str) -> tuple[str, ...]:
+    """What to look at among distinct ids of text: those that differ from another one only by their looks."""
+    if ids.dtype != pl.String or _plainest(ids).n_unique() == len(ids):
+        return ()
+    ids, notes = ids.alias("id"), []
+    for what, plain in _LOOKS.items():
+        keys = plain(ids).alias("key")
+        surplus = len(ids) - keys.n_unique()
+        if surplus:
+            pair = pl.DataFrame([keys, ids]).group_by("key").agg("id").filter(pl.col("id").list.len() > 1)
+            first, second = sorted(pair.sort("key")["id"][0].to_list())[:2]
+            notes.append(
+                f"{surplus:,} of {len(ids):,} {role}s differ from another one only by {what}, such as {first!a} and "
+                f"{second!a}; they stay apart. If they are the same, write them alike in the log"
+            )
+    return tuple(notes)
+
+
+def same_but_for_looks(ids: pl.Series, others: pl.Series) -> int:
+    """How many ids of text are among others but for blanks, case, Unicode form and a ".0" at the end."""
+    if ids.dtype != pl.String or others.dtype != pl.String:
+        return 0
+    return int(_plainest(ids).is_in(_plainest(others).implode()).sum())

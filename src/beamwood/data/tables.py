@@ -1,0 +1,190 @@
+"""Tables of items and users beside a log: their ids as the log writes them, aligned with an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from beamwood.data.columns import find_column, plain_name
+from beamwood.data.ids import read_ids, same_but_for_looks, words_for_nothing
+from beamwood.data.labels import SEPARATOR, as_lists, inner_type, label_lists
+from beamwood.data.log import Log
+from beamwood.data.source import open_source, reading
+from beamwood.data.vocabulary import Vocabulary
+from beamwood.errors import InputError, nearest
+
+__all__ = ["ItemTable", "Table", "aligned", "aligned_users", "check_kept", "kept_columns", "read_table"]
+
+
+@dataclass(frozen=True)
+class ItemTable:
+    """Columns of items, aligned with the item index.
+
+    `category_labels`: each item's categories joined with "|" (null for none), or None without such a column.
+    `categories` int32[N]: the number of the first category, -1 for none.
+    """
+
+    frame: pl.DataFrame
+    categories: NDArray[np.int32]
+    category_labels: pl.Series | None
+    kept: tuple[str, ...] = ()
+
+    def filtered_by(self) -> pl.DataFrame:
+        """The columns that filters of a fitted retriever may ask for: those that are `kept`, and the categories."""
+        labels = [] if self.category_labels is None else [self.category_labels.alias("category")]
+        names = [name for name in dict.fromkeys(self.kept) if name != "category"]
+        return self.frame.select(names).with_columns(labels) if names else pl.DataFrame(labels)
+
+    def vectors(self, column: str) -> NDArray[np.float32]:
+        """float32[N, F], a column of lists of numbers of one length; zeros where an item has none."""
+        if column not in self.frame.columns:
+            known = ", ".join(self.frame.columns)
+            raise InputError(f"item_column='{column}' is not in the item table; it has: {known}")
+        cells = as_lists(self.frame[column])
+        given, there = cells.drop_nulls(), np.flatnonzero(cells.is_not_null().to_numpy())
+        inner = inner_type(cells)
+        if inner is None or not inner.is_numeric() or len(given) == 0 or given.list.len().max() == 0:
+            raise InputError(f"item column '{column}' of type {cells.dtype} holds no lists of numbers of one length")
+        lengths = given.list.len().to_numpy()
+        width = int(lengths[0])
+        self._refuse(column, there[lengths != width], f"a vector of another length than {width}, the first one's")
+        values = given.list.explode().cast(pl.Float32, strict=False).fill_null(np.nan).to_numpy().reshape(-1, width)
+        self._refuse(column, there[~np.isfinite(values).all(axis=1)], "null, NaN or infinity in its vector")
+        result = np.zeros((len(cells), width), np.float32)
+        result[there] = values
+        return result
+
+    def _refuse(self, column: str, items: NDArray[np.int64], what: str) -> None:
+        if len(items):
+            first = self.frame["item"][int(items[0])]
+            raise InputError(
+                f"item column '{column}': {len(items)} items have {what}, such as item {first!r}; mend them, or leave "
+                "such cells empty (zeros)"
+            )
+
+
+def check_kept(columns: Sequence[str], items: Any) -> None:
+    """Errors: columns that are to be kept of no table."""
+    if columns and items is None:
+        raise InputError("keep_columns are of the item table; give one with items (--items), or leave them out")
+
+
+def kept_columns(table: ItemTable, columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that are to be kept. Errors: one that the item table lacks, or whose name a condition cannot have."""
+    known = [name for name in table.frame.columns if name != "item"]
+    for name in columns:
+        if name not in known:
+            raise InputError(f"the item table has no column '{name}' to keep{nearest(name, known)}")
+        if name in ("all", "any", "not"):
+            raise InputError(f"the column '{name}' cannot be kept: conditions have a word of that name; rename it")
+    return tuple(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with its ids as the column named by the role, and the ids that are of another type than the log's."""
+
+    frame: pl.DataFrame
+    strange: pl.Series
+
+
+def read_table(source: Any, id_column: str | None, log: Log, role: Literal["item", "user"]) -> Table:
+    """A table of items or users, the rows whose ids cannot be the log's left out.
+
+    Where no column is named, the one that is called as the log's counts before other usual names.
+    """
+    table, dtype, own = open_source(source), log.frame[role].dtype, plain_name(log.report.columns[role])
+    present, name = table.column_names, table.name
+    alike = [each for each in present if plain_name(each) == own]
+    id_column = alike[0] if id_column is None and len(alike) == 1 else id_column
+    settled = "choose one with --items-column" if role == "item" else "keep one of them"
+    column = find_column(role, id_column, present, name, also=("id",), fix=settled)
+    if column is None:
+        fix = "Name it with --items-column" if role == "item" else "Call it user_id"
+        raise InputError(f"{name} has no {role} column; it has: {', '.join(present)}. {fix}")
+    ids_as_given, _ = read_ids(table, column, role)
+    others = [table.column(other) for other in present if other not in (column, role)]
+    with reading(name):
+        frame = table.frame.select(ids_as_given, *others).collect(engine="streaming")
+    ids = _as_type(frame[role], dtype)
+    strange = frame[role].filter(ids.is_null())
+    if len(ids) and len(strange) == len(ids):
+        raise InputError(
+            f"{name}: its {role} ids, such as {strange.head(3).to_list()}, are not of type {dtype}, which the log's "
+            "ids have; write them as the log does"
+        )
+    frame = frame.with_columns(ids).filter(ids.is_not_null())
+    repeated = frame[role].filter(frame[role].is_duplicated()).unique()
+    if len(repeated):
+        raise InputError(
+            f"{name} lists {len(frame) - frame[role].n_unique()} {role}s twice, such as {repeated.head(3).to_list()}; "
+            "keep one row each"
+        )
+    return Table(frame, strange)
+
+
+def _as_type(ids: pl.Series, dtype: Any) -> pl.Series:
+    """The ids as the log's type, null where one is of another; "007" is another id than 7, "7.0" is not."""
+    if ids.dtype == pl.String and dtype.is_integer():
+        ids = ids.str.replace(r"\.0+$", "")
+    try:
+        cast = ids.cast(dtype, strict=False)
+    except pl.exceptions.PolarsError:
+        return pl.Series(ids.name, [None] * len(ids), dtype=dtype)
+    return cast.set(cast.cast(pl.String) != ids, None) if ids.dtype == pl.String and dtype.is_integer() else cast
+
+
+def _words_in_categories(labels: pl.Series | None) -> list[str]:
+    """What to look at among the categories: words that stand for nothing."""
+    if labels is None:
+        return []
+    words = words_for_nothing(labels.str.split(SEPARATOR).explode())
+    said = ", ".join(f"{word!r} of {count:,} items" for word, count in words.head(4).iter_rows())
+    fix = "if such items have none, leave their cells empty"
+    return [f"the item table has words for nothing as categories ({said}); {fix}"] if said else []
+
+
+def aligned(table: Table, catalogue: Vocabulary, logged: pl.Series, unlisted: str, report: dict[str, Any]) -> ItemTable:
+    """The table by item index; `report` gets what it lacks, and what to look at. Errors: an item that is not listed."""
+    known = logged.is_in(table.frame["item"].implode())
+    absent = logged.filter(~known).unique().sort()
+    if len(absent) and unlisted == "error":
+        other = (
+            f" (it has ids of another type, such as {table.strange.head(3).to_list()})" if len(table.strange) else ""
+        )
+        alike = same_but_for_looks(absent, table.frame["item"])
+        looks = f" ({alike} of them are, but for blanks, case or Unicode form; write them alike)" if alike else ""
+        raise InputError(
+            f"{len(absent)} items of the log ({int((~known).sum())} rows) are not in the item table, such as "
+            f"{absent.head(3).to_list()}{other}{looks}; add them, or keep them without columns with "
+            "--unlisted-items keep"
+        )
+    frame = pl.DataFrame({"item": catalogue.ids}).join(table.frame, on="item", how="left", maintain_order="left")
+    categories = np.full(len(catalogue), -1, np.int32)
+    labels = None
+    if "category" in frame.columns:
+        lists = label_lists(frame["category"])
+        labels = lists.list.join(SEPARATOR)
+        first = lists.list.first()
+        names = first.drop_nulls().unique().sort()
+        if len(names):
+            categories = np.full(len(first), -1, np.int32)
+            present = np.flatnonzero(first.is_not_null().to_numpy())
+            categories[present] = Vocabulary(names).encode(first.drop_nulls())
+    report["items_not_in_table"] = len(absent)
+    report["items_without_interactions"] = len(catalogue) - logged.n_unique()
+    report["items_of_another_type"] = len(table.strange)
+    report["notes"] += _words_in_categories(labels)
+    return ItemTable(frame, categories, labels)
+
+
+def aligned_users(table: Table, users: Vocabulary, report: dict[str, Any]) -> pl.DataFrame:
+    """The table by user index, null for users that it lacks, whom `report` counts."""
+    report["users_not_in_table"] = int((~users.ids.is_in(table.frame["user"].implode())).sum())
+    report["users_of_another_type"] = len(table.strange)
+    return pl.DataFrame({"user": users.ids}).join(table.frame, on="user", how="left", maintain_order="left")

@@ -1,0 +1,84 @@
+"""A damaged log ends in one line with exit code 2, or is read as far as nobody could tell."""
+
+import gzip
+import random
+import subprocess
+import sys
+from contextlib import suppress
+
+import polars as pl
+import pytest
+
+from beamwood.data import read_log
+from beamwood.errors import InputError
+
+
+@pytest.fixture
+def small():
+    return pl.DataFrame(
+        {"user_id": [10**18 + user // 4 for user in range(80)], "item_id": [f"i{n % 9}" for n in range(80)]}
+    )
+
+
+WRITERS = {
+    "log.parquet": pl.DataFrame.write_parquet,
+    "log.arrow": pl.DataFrame.write_ipc,
+    "log.feather": pl.DataFrame.write_ipc_stream,
+    "log.csv.gz": lambda frame, path: path.write_bytes(gzip.compress(frame.write_csv().encode())),
+    "log.csv.zst": lambda frame, path: frame.write_csv(path, compression="zstd"),
+    "log.jsonl": pl.DataFrame.write_ndjson,
+}
+
+
+def attempt(path):
+    """Whether the file was read. Anything but an `InputError` fails the test."""
+    with suppress(InputError):
+        read_log(path)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_flipped_bytes_are_an_error_or_another_log(name, small, tmp_path):
+    path, chance = tmp_path / name, random.Random(name)
+    WRITERS[name](small, path)
+    whole = path.read_bytes()
+    assert attempt(path)
+    for place in chance.sample(range(len(whole)), min(60, len(whole))):
+        cut = bytearray(whole)
+        cut[place] ^= chance.randrange(1, 256)
+        path.write_bytes(cut)
+        attempt(path)
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "log.jsonl"])
+def test_a_file_that_ends_early_is_refused(name, small, tmp_path):
+    path, chance = tmp_path / name, random.Random(name)
+    WRITERS[name](small, path)
+    whole = path.read_bytes()
+    # Of an Arrow stream the mark of the end may be missing.
+    last = len(whole) - 9 if name == "log.feather" else len(whole)
+    for length in chance.sample(range(last), 40):
+        path.write_bytes(whole[:length])
+        assert not attempt(path), length
+
+
+def test_the_command_says_one_line_whatever_the_library_writes():
+    """Damage may make threads of the library panic, which they say by themselves."""
+    code = """
+import os, sys, polars as pl
+from beamwood.cli.native_words import held_back
+from beamwood.data.source import reading
+try:
+    with held_back(), reading("log.parquet"):
+        os.write(2, b"thread panicked")
+        raise pl.exceptions.PanicException("unwrap")
+except Exception as error:
+    print(error, file=sys.stderr)
+with held_back():
+    os.write(2, b"kept")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = ended.stderr.splitlines()
+    assert first == "log.parquet cannot be read: its parts do not fit together; is the file whole and of that format?"
+    assert second == "kept"

@@ -1,0 +1,144 @@
+"""Ids that are not what they seem are refused or said, each with what to do."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.data import Dataset, read_log
+from beamwood.errors import InputError
+
+
+def items_of(values, dtype=None):
+    return read_log(pl.DataFrame({"user": [1] * len(values), "item": pl.Series(values, dtype=dtype)}))
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(pl.Float32, 24), (pl.Float64, 53)])
+def test_floats_are_ids_only_where_they_are_exact(dtype, bits):
+    assert items_of([2.0**bits - 1, -3.0], dtype).frame["item"].to_list() == [2**bits - 1, -3]
+    for wrong in (2.0**bits, -(2.0 ** (bits + 3))):
+        with pytest.raises(InputError, match=rf"1 of 2 item ids from 2\^{bits} on as floats, .* in row 2; read them"):
+            items_of([1.0, wrong], dtype)
+
+
+def test_snowflakes_as_floats_end_the_command(frame, tmp_path, say):
+    large = frame.with_columns(user_id=(pl.col("user_id").cast(pl.Float64) + 9e17))
+    large.write_parquet(tmp_path / "log.parquet")
+    assert "different ids may have become one" in say("fit", tmp_path / "log.parquet", code=2)
+
+
+@pytest.mark.parametrize("wrong", ["1.7E+18", "13e+5", "2.5e10", "-1.0E+3"])
+def test_an_exponent_is_refused(wrong):
+    with pytest.raises(InputError, match=r"1 of 3 item ids written with an exponent, .* row 2; their last digits"):
+        items_of(["5", wrong, "7"])
+
+
+def test_hexadecimal_words_are_text():
+    assert items_of(["12e4", "7f", "1e10"]).frame["item"].to_list() == ["12e4", "7f", "1e10"]
+
+
+def test_a_point_and_zeros_change_no_whole_number(write, planted, say):
+    path = write([(f"{user}.0" if user % 2 else user, f"{item}.00", *rest) for user, item, *rest in planted])
+    log = read_log(path)
+    assert log.frame["user"].to_list() == [row[0] for row in planted]
+    assert log.frame["item"].to_list() == [row[1] for row in planted]
+    said = "'item_id': 320 item ids are written as 7.0 and read as the whole number 7"
+    assert said in log.report.notes
+    table = write([(f"{item}.0", "a") for item in range(30)], "items.csv", header="item_id,category")
+    assert "30 items" in say("fit", path, "--items", table)
+    mixed = Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2, 2], "item": ["3", "3.0", "x"]})))
+    assert "1 of 3 items differ from another one only by a '.0' at the end" in mixed.report["notes"][0]
+
+
+WORDS = ["NaN", "null", "None", "undefined", "N/A", " nat ", "<NA>", "\\N"]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_words_for_nothing_are_counted_and_left_out_where_asked(word, write, planted):
+    path = write([(word if user == 5 else user, *rest) for user, *rest in planted])
+    log = read_log(path)
+    assert any(f"8 rows have a word for nothing as their user ({word!r} 8)" in note for note in log.report.notes)
+    assert log.frame["user"].n_unique() == 40
+    kept = read_log(path, missing="drop")
+    assert kept.frame["user"].to_list() == [row[0] for row in planted if row[0] != 5]
+    assert kept.report.left_out == 8
+    assert kept.report.notes == ("8 rows are left out: 8 without a user ('user_id')",)
+
+
+@pytest.mark.parametrize("role", ["user_id", "item_id", "timestamp"])
+def test_rows_that_lack_something_are_refused_or_left_out(role, frame):
+    there = pl.int_range(pl.len()) % 50 != 7
+    lacking = frame.with_columns(pl.when(there).then(pl.col(role)).alias(role))
+    with pytest.raises(InputError, match=r"7 of 320 .*--missing drop"):
+        read_log(lacking)
+    assert len(read_log(lacking, missing="drop").frame) == 313
+    with pytest.raises(InputError, match="missing='dorp' is unknown; did you mean 'drop'"):
+        read_log(lacking, missing="dorp")
+
+
+def test_rows_of_errors_are_those_of_the_file(frame):
+    wrong = frame.cast(pl.String).with_columns(
+        item_id=pl.when(pl.int_range(pl.len()) == 3).then(None).otherwise(pl.col("item_id")),
+        timestamp=pl.when(pl.int_range(pl.len()) == 9).then(pl.lit("soon")).otherwise(pl.col("timestamp")),
+    )
+    with pytest.raises(InputError, match="the first 'soon' in row 10"):
+        read_log(wrong, missing="drop")
+
+
+def test_nothing_but_holes_is_refused():
+    with pytest.raises(InputError, match=r"each of its 2 rows lacks something: 1 without a user .*, 1 without a item"):
+        read_log(pl.DataFrame({"user": [None, 2], "item": ["a", "nan"]}), missing="drop")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda item, odd: f"SKU{item} " if odd else f"SKU{item}", "blanks"),
+        (lambda item, odd: f"\u200bSKU {item}" if odd else f"SKU\u00a0{item}", "blanks"),
+        (lambda item, odd: f"sku{item}" if odd else f"Sku{item}", "upper and lower case"),
+        (lambda item, odd: f"u\u0308{item}" if odd else f"\u00fc{item}", "Unicode form"),
+        (lambda item, odd: f"\uff21{item}" if odd else f"A{item}", "Unicode form"),
+    ],
+)
+def test_ids_that_look_alike_are_told(change, what, write, planted, say):
+    path = write([(user, change(item, user % 2), *rest) for user, item, *rest in planted])
+    assert f"30 of 60 items differ from another one only by {what}, such as" in say("fit", path)
+
+
+def test_ids_that_differ_are_not_told(write, planted, say):
+    path = write([(user, f"SKU {item}", *rest) for user, item, *rest in planted])
+    assert "differ from another" not in say("fit", path)
+
+
+def test_items_that_look_like_those_of_the_table(write, planted, say):
+    path = write([(user, f"Sku{item}", *rest) for user, item, *rest in planted])
+    table = write([(f"SKU{item} ", "a") for item in range(25)], "items.csv", header="item_id,category")
+    assert "(25 of them are, but for blanks, case or Unicode form" in say("fit", path, "--items", table, code=2)
+
+
+@pytest.mark.parametrize("header", ["Item ID,asin,category", "asin,item.id,category"])
+def test_a_table_of_two_names_takes_that_of_the_log(header, write, planted, say):
+    path = write(planted)
+    places = [name in ("Item ID", "item.id") for name in header.split(",")]
+    cells = [(item if places[0] else f"B{item}", item if places[1] else f"B{item}", "a") for item in range(30)]
+    assert "40 users, 30 items" in say("fit", path, "--items", write(cells, "items.csv", header=header))
+
+
+def test_categories_are_stripped_quoted_and_words_told(write, planted, say):
+    path = write(planted)
+    names = [" a", "a ", "b| c", "b|", "", "None", "  ", "NaN"]
+    table = write([(item, names[item % 8]) for item in range(30)], "items.csv", header="item_id,category")
+    said = say("fit", path, "--items", table)
+    assert "words for nothing as categories ('None' of 4 items, 'NaN' of 3 items)" in said
+    out = path.parent / "out"
+    assert "known: 'NaN', 'None', 'a', 'b', 'c'" in say("recommend", out, "--user", 1, "--category", "zz", code=2)
+    data = Dataset.from_log(read_log(path), table)
+    assert data.item_table.category_labels.to_list()[:7] == ["a", "a", "b|c", "b", None, "None", None]
+    assert np.flatnonzero(data.item_table.categories < 0).tolist() == [4, 6, 12, 14, 20, 22, 28]
+
+
+def test_repeated_rows_are_left_out_where_asked(write, planted, say):
+    path = write([row for row in planted for _ in range(3)])
+    assert "640 rows repeat another one exactly; kept (--drop-duplicates leaves them out)" in say("fit", path)
+    assert "640 rows repeat another one exactly; left out" in say("fit", path, "--drop-duplicates")
+    assert read_log(path, drop_duplicates=True).frame.equals(read_log(write(planted, "once.csv")).frame)
+    assert "ndcg" in say("evaluate", path.parent / "out")
