@@ -116,8 +116,9 @@ def folders_of(folders: list[str] | None, more: list[str] | None, fitting: dict[
 
 def check_reading(reading: o.ReadOptions) -> None:
     """Errors: an option of how the log is read, which each folder knows."""
+    usual = asdict(o.ReadOptions())
     for name, value in asdict(replace(reading, items=None)).items():
-        if value not in (None, "error"):
+        if value != usual[name]:
             raise InputError(
                 f"--{name.replace('_', '-')} is known to each of the --folders, which read the log as they were "
                 "fitted; leave it out"

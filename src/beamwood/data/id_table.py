@@ -114,8 +114,9 @@ class NumberIds:
 
     def arrays(self) -> Arrays:
         """What `restore_ids` takes."""
-        more = {"order": self.order, "near": self.near}
-        return {"values": self.values} | {name: array for name, array in more.items() if array is not None}
+        if self.near is not None:
+            return {"values": self.values, "near": self.near}
+        return {"values": self.values, "order": np.empty(0, np.int64) if self.order is None else self.order}
 
     def check(self) -> None:
         """Errors: ids that are there twice, an order or a table that is none."""
@@ -242,14 +243,7 @@ def id_table(ids: pl.Series) -> IdTable | None:
 def restore_ids(arrays: Mapping[str, NDArray[Any]]) -> IdTable:
     """The table of what `arrays` gave. Errors: arrays that do not fit together; their content is left to `check`."""
     if "values" in arrays:
-        values, order, near = arrays["values"], arrays.get("order"), arrays.get("near")
-        if values.ndim != 1 or values.dtype.kind not in "iu":
-            raise InputError(f"the ids are {values.dtype} of shape {values.shape}; expected a row of integers")
-        if order is not None and (order.shape != values.shape or order.dtype != np.int64):
-            raise InputError(f"the order of {len(values)} ids is {order.dtype} of shape {order.shape}")
-        if near is not None and (near.ndim != 1 or near.dtype != np.int32 or order is not None):
-            raise InputError(f"the table of {len(values)} ids is {near.dtype} of shape {near.shape}")
-        return NumberIds(values, order, near)
+        return _restored_numbers(arrays["values"], arrays)
     parts = {"text": np.uint8, "stops": np.int64, "starts": np.int64, "members": np.int32}
     for name, dtype in parts.items():
         if arrays[name].ndim != 1 or arrays[name].dtype != dtype:
@@ -272,3 +266,17 @@ def _check_rising(name: str, stops: NDArray[np.int64], size: int) -> None:
     _check_ends(name, stops, size)
     if (stops[1:] < stops[:-1]).any():
         raise InputError(f"the ids' {name} fall; they must rise")
+
+
+def _restored_numbers(values: NDArray[Any], arrays: Mapping[str, NDArray[Any]]) -> NumberIds:
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise InputError(f"the ids are {values.dtype} of shape {values.shape}; expected a row of integers")
+    if "near" in arrays:
+        near = arrays["near"]
+        if near.ndim != 1 or near.dtype != np.int32 or not (len(near) and 0 <= near[0] < len(values)):
+            raise InputError(f"the table of {len(values)} ids is {near.dtype} of shape {near.shape}; it finds none")
+        return NumberIds(values, near=near)
+    order = arrays["order"]
+    if order.shape not in ((0,), values.shape) or order.dtype != np.int64:
+        raise InputError(f"the order of {len(values)} ids is {order.dtype} of shape {order.shape}")
+    return NumberIds(values, order if len(order) else None)

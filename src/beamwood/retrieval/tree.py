@@ -149,9 +149,6 @@ class TreeSearcher:
 
     def exact(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best of all allowed items by brute force over the leaves: what the beam approximates."""
-        return self._exact(query, k, options)
-
-    def _exact(self, query: Query, k: int, options: SearchOptions) -> Hits:
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         return self._exact(query, k, options)
 
@@ -198,14 +195,13 @@ class TreeSearcher:
         return query.once(self, lambda: self._leaves_of(query.histories))
 
     def _leaves_of(self, histories: ItemLists) -> NDArray[np.int32]:
-        latest = histories.last(self._length)
+        items_BL = histories.padded(self._length)
         try:
-            leaves = self.tree.leaf_of_item[latest.items]
+            leaves_BL = self.tree.leaf_of_item[items_BL]
         except IndexError:
-            raise InputError(
-                f"a history holds item index {int(latest.items.max())} of {self.num_items} items"
-            ) from None
-        return ItemLists.unchecked(latest.indptr, leaves).padded(self._length)
+            raise InputError(f"a history holds item index {int(items_BL.max())} of {self.num_items} items") from None
+        leaves_BL[items_BL < 0] = -1
+        return leaves_BL
 
     def _live(self, options: SearchOptions) -> tuple[NDArray[np.int32], ...]:
         return self.tree.live_counts if options.allowed is None else options.of_filter(self, self._live_below)
