@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test test-long check lint types imports report format docs native sanitize dist aarch64 browser emulators clean
+.PHONY: demo test test-long check lint types imports report format docs native sanitize dist aarch64 browser servers emulators clean
 
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
@@ -20,11 +20,11 @@ demo: $(STAMP)
 	$(BIN)/beamwood demo --out runs/demo --overwrite
 
 # A short form of every test.
-test: $(STAMP) browser
+test: $(STAMP) browser servers
 	$(PYTEST) -m "not slow and not real_data"
 
 # The rest: long trainings, wheels, other processors, and real logs where they are.
-test-long: $(STAMP) browser emulators
+test-long: $(STAMP) browser servers emulators
 	-$(MAKE) aarch64
 	$(PYTEST) -m "slow or real_data"
 
@@ -61,6 +61,11 @@ $(STAMP): pyproject.toml constraints.txt $(shell find native -type f 2>/dev/null
 
 browser:
 	$(if $(shell command -v chromium),,$(call debian,chromium))
+
+servers:
+	$(if $(shell command -v redis-server),,$(call debian,redis-server))
+	$(if $(wildcard /usr/lib/postgresql/*/bin/postgres),,$(call debian,postgresql))
+	$(if $(shell command -v haproxy),,$(call debian,haproxy))
 
 emulators:
 	$(if $(shell command -v qemu-aarch64),,$(call debian,qemu-user))

@@ -32,6 +32,17 @@ EXTRAS = {
     "docs": Extra(
         {"furo": "furo", "myst_parser": "myst-parser", "sphinx": "sphinx"}, "make docs: the documentation site"
     ),
+    "serve": Extra(
+        {
+            "msgspec": "msgspec",
+            "prometheus_client": "prometheus-client",
+            "starlette": "starlette",
+            "uvicorn": "uvicorn",
+        },
+        "beamwood serve: answers over HTTP",
+    ),
+    "redis": Extra({"redis": "redis"}, "serve --store redis://..: histories that several servers share"),
+    "postgres": Extra({"psycopg": "psycopg"}, "serve --store postgresql://..: histories that several servers share"),
     "testing": Extra({"pytest": "pytest"}, "beamwood.testing: contract tests for parts of your own"),
 }
 

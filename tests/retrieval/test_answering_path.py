@@ -83,7 +83,7 @@ def test_python_does_not_grow_with_the_catalogue(kind, tmp_path):
 
 def test_a_filter_is_prepared_once_and_room_is_made(tmp_path):
     retriever = retriever_of(tree_searcher(400))
-    filters = retriever._names.filters
+    filters = retriever.names.filters
     history = retriever.items.decode(np.arange(3))
     for _ in range(2):
         retriever.recommend([history], 5, where={"price": {"lte": 30}})

@@ -28,10 +28,14 @@ def test_recommend_asks_by_a_request(retriever, seen):
     assert retriever.answer(asked) == answer
 
 
+def test_histories_stand_in_for_those_that_are_kept(retriever):
+    answer = retriever.answer(Request([[]], 2, users=["u"]))
+    assert answer == retriever.answer(Request([[]], 2)) != retriever.answer(Request(users=["u"], k=2))
+
+
 def test_what_fits_no_retriever():
-    for wrong in ({}, {"histories": [[]], "users": ["u"]}):
-        with pytest.raises(InputError, match="give either histories or users"):
-            Request(**wrong)
+    with pytest.raises(InputError, match="give histories or users"):
+        Request()
     with pytest.raises(InputError, match="seen='keeps' is unknown; did you mean 'keep'"):
         Request([[]], seen="keeps")
 

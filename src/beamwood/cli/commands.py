@@ -8,11 +8,12 @@ from beamwood.cli.fit import fit
 from beamwood.cli.inspect import inspect
 from beamwood.cli.items import export, score, similar
 from beamwood.cli.recommend import recommend
+from beamwood.cli.serve import serve
 from beamwood.cli.settings import settings
 
 __all__ = ["COMMANDS", "EXAMPLES"]
 
-COMMANDS = (demo, fit, evaluate, recommend, similar, score, export, compare, inspect, settings, doctor)
+COMMANDS = (demo, fit, evaluate, recommend, similar, score, export, serve, compare, inspect, settings, doctor)
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("beamwood demo --overwrite",),
@@ -32,6 +33,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "similar": ("beamwood similar runs/mine --item 318 --by vectors",),
     "score": ("beamwood score runs/mine --user 42 --items candidates.txt",),
     "export": ("beamwood export runs/mine --vectors items.parquet",),
+    "serve": (
+        "beamwood serve runs/mine",
+        "beamwood serve runs/mine --items items.csv --check",
+    ),
     "compare": (
         "beamwood compare log.csv --time-limit 10m",
         "beamwood compare log.csv --methods ease,sasrec --split leave-one-out",

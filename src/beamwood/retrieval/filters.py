@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,12 +31,20 @@ class Filters:
     items: Vocabulary
     columns: ItemColumns
     max_bytes: int = FILTER_BYTES
+    counts: Counter[str] = field(default_factory=Counter, repr=False)
+    """How many filters were at hand ("kept") and how many had to be made ("made")."""
     _kept: OrderedDict[Any, Prepared] = field(default_factory=OrderedDict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process prepares its own."""
         return Filters, (self.items, self.columns, self.max_bytes)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of what is kept."""
+        with self._lock:
+            return sum(each.nbytes for each in self._kept.values())
 
     def prepared(self, allowed: Allowed | None, where: Any, *, on_unknown: str = "error") -> Prepared | None:
         """The filter of a request, None where everything is allowed. Errors: what is no filter, and unknown names."""
@@ -61,7 +69,9 @@ class Filters:
             kept = self._kept.get(key)
             if kept is not None:
                 self._kept.move_to_end(key)
+                self.counts["kept"] += 1
                 return kept
+            self.counts["made"] += 1
         made = Prepared(make())
         if key is None:
             return made

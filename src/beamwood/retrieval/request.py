@@ -23,11 +23,12 @@ Seen = Literal["remove", "keep"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """The k best items for each history (item ids, oldest first) or each known user: one of the two.
+    """The k best items for each history (item ids, oldest first) or each known user.
 
-    Ids come as lists, arrays or series. `allowed`: item ids, {"category": name or names}, or N truth values by item
-    index; `where`: conditions on the item columns that the fit kept, such as {"price": {"lte": 20}}; both act inside
-    the search. `context`: by column a value a row, where the retriever looks at it; what is left out counts as missing.
+    With both, the histories stand in for those that are kept of the users. Ids come as lists, arrays or series.
+    `allowed`: item ids, {"category": name or names}, or N truth values by item index; `where`: conditions on the item
+    columns that the fit kept, such as {"price": {"lte": 20}}; both act inside the search. `context`: by column a value
+    a row, where the retriever looks at it; what is left out counts as missing.
     `seen`: "remove" leaves the history's own items out, "keep" may answer with them.
     `on_unknown`: "error" refuses unknown ids, "ignore" drops unknown items and answers unknown users as if they had no
     history. `exclude`: ids that no row shows. `max_per_category`: so many items of a category at most, or by name, as
@@ -53,8 +54,8 @@ class Request:
     beam_width: int | None = None
 
     def __post_init__(self) -> None:
-        if (self.histories is None) == (self.users is None):
-            raise InputError("give either histories or users")
+        if self.histories is None and self.users is None:
+            raise InputError("give histories or users")
         if self.seen not in get_args(Seen):
             raise InputError(f"seen={self.seen!r} is unknown{nearest(str(self.seen), get_args(Seen))}")
         _check_effort(self.effort, self.beam_width)

@@ -34,7 +34,7 @@ class Names:
 
         Errors: whatever of the request does not fit the retriever.
         """
-        if needs.users and request.histories is not None:
+        if needs.users and request.users is None:
             raise InputError(
                 "this retriever knows users, not histories alone (by a vector or columns of each); give users, with "
                 "on_unknown='ignore' also unknown ones"

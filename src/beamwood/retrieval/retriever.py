@@ -58,7 +58,8 @@ class Retriever:
             raise InputError("give users and histories together, or neither")
 
     @cached_property
-    def _names(self) -> Names:
+    def names(self) -> Names:
+        """What ids and filters mean."""
         columns = ItemColumns(len(self.items)) if self.columns is None else self.columns
         return Names(self.items, Filters(self.items, columns), self.users, self.histories)
 
@@ -97,8 +98,8 @@ class Retriever:
         for name, value in (("effort", request.effort), ("beam_width", request.beam_width)):
             if value is not None and part_with(self.searcher, TreeSearcher) is None:
                 raise InputError(f"{name}={value} is for trees; '{self.searcher.kind}' has none, so leave {name} out")
-        query, k, options = self._names.resolve(request, self.searcher.needs)
-        rules = rules_of(request, k, self._names.filters)
+        query, k, options = self.names.resolve(request, self.searcher.needs)
+        rules = rules_of(request, k, self.names.filters)
         promotions: list[list[str | None]] = []
         if rules is None:
             hits = self.searcher.search(query, k, options)
@@ -133,9 +134,9 @@ class Retriever:
         indices = self.items.encode(listed("items", items))
         if len(indices) == 0:
             raise InputError("items is empty; give at least one item")
-        filtered = self._names.filters.prepared(allowed, where)
+        filtered = self.names.filters.prepared(allowed, where)
         options = SearchOptions(allowed=None if filtered is None else filtered.mask, prepared=filtered)
-        return self._by_id(similar_items(self.searcher, indices, self._names.checked_k(k), options, by=by), [])
+        return self._by_id(similar_items(self.searcher, indices, self.names.checked_k(k), options, by=by), [])
 
     def score(
         self, histories: ItemLists | Sequence[Ids] | None, items: Sequence[Ids], *, users: Ids | None = None
@@ -145,7 +146,7 @@ class Retriever:
             raise InputError("give either histories or users")
         if self.searcher.needs.users and users is None:
             raise InputError("this retriever knows users, not histories alone; ask with users")
-        known = self._names.known(histories, users)
+        known = self.names.known(histories, users)
         if len(known) == 0:
             raise InputError("score needs at least one history, and a row of items for it")
         rows = rows_of_ids("items", items)
@@ -153,7 +154,7 @@ class Retriever:
         if len(rows) != len(known) or len(widths) > 1:
             raise InputError(f"items must be {len(known)} rows of equal length; got {len(rows)} of lengths {widths}")
         flat = self.items.encode([item for row in rows for item in row])
-        query = self._names.resolve(Request(histories, 1, users), self.searcher.needs)[0]
+        query = self.names.resolve(Request(histories, 1, users), self.searcher.needs)[0]
         scores = self.searcher.score(query, np.asarray(flat).reshape(len(rows), -1))
         if not np.isfinite(scores).all():
             raise unsound_score()
@@ -161,7 +162,7 @@ class Retriever:
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the artefact, whole or not at all; an artefact already there needs `overwrite`."""
-        write_retriever(path, self.searcher, self._names, self.metadata, overwrite=overwrite)
+        write_retriever(path, self.searcher, self.names, self.metadata, overwrite=overwrite)
 
     @classmethod
     def load(

@@ -1,0 +1,146 @@
+"""`beamwood serve`: answers over HTTP from a saved retriever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from beamwood.cli import options as o
+from beamwood.cli.expand import expanded
+from beamwood.cli.inputs import print_json
+from beamwood.errors import InputError
+from beamwood.extras import asking_for
+
+__all__ = ["serve"]
+
+_Host = Annotated[
+    str, typer.Option("--host", metavar="ADDRESS", help="Where to listen; others than this machine need --tokens.")
+]
+_Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any free one.")]
+_Threads = Annotated[str, typer.Option("--threads", metavar="N", help="Searches at once; auto: one a core.")]
+_Items = Annotated[
+    o.Text, typer.Option("--items", metavar="FILE", help="A table of items: fields of answers and filters.")
+]
+_Timeout = Annotated[str, typer.Option("--timeout", metavar="TIME", help="An answer later than this is given up.")]
+_MaxWait = Annotated[str, typer.Option("--max-wait", metavar="TIME", help="Who would wait longer is refused at once.")]
+_MinBeam = Annotated[int, typer.Option("--min-beam", metavar="N", min=1, help="Under load beams narrow down to this.")]
+_FilterCache = Annotated[str, typer.Option("--filter-cache", metavar="SIZE", help="Room for prepared filters.")]
+_Tokens = Annotated[o.Text, typer.Option("--tokens", metavar="FILE", help="Lines 'name scope,scope sha256' of tokens.")]
+_Insecure = Annotated[bool, typer.Option("--insecure", help="Let others ask without tokens.")]
+_Rate = Annotated[float, typer.Option("--rate", metavar="N", min=0, help="Requests a second of each token; 0: any.")]
+_Cors = Annotated[
+    o.Texts, typer.Option("--cors", metavar="ORIGIN", help="Pages of this origin may ask; may be given again.")
+]
+_Forwarded = Annotated[
+    o.Text, typer.Option("--forwarded-allow", metavar="IPS", help="Proxies whose headers are believed.")
+]
+_Models = Annotated[o.Text, typer.Option("--models-dir", metavar="FOLDER", help="Below it other models may be loaded.")]
+_Watch = Annotated[bool, typer.Option("--watch", help="Load a newer model of --models-dir, or of FOLDER as a link.")]
+_Drain = Annotated[str, typer.Option("--drain", metavar="TIME", help="After SIGTERM requests are still taken so long.")]
+_Grace = Annotated[str, typer.Option("--grace", metavar="TIME", help="And what runs is finished within this.")]
+_Log = Annotated[str, typer.Option("--log", metavar="WORD", help="A line a request, as json or text; none: no lines.")]
+_LogUsers = Annotated[bool, typer.Option("--log-users", help="User ids in the log as they are, not hashed.")]
+_Page = Annotated[bool, typer.Option("--page/--no-page", help="The page at /.")]
+_Check = Annotated[bool, typer.Option("--check", help="Load, verify, answer once, and exit 0 or 2.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where it listens, and who may ask."""
+
+    host: _Host = "127.0.0.1"
+    port: _Port = 8000
+    tokens: _Tokens = None
+    insecure: _Insecure = False
+    rate: _Rate = 0.0
+    cors: _Cors = None
+    forwarded_allow: _Forwarded = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much it does at once."""
+
+    threads: _Threads = "auto"
+    timeout: _Timeout = "500ms"
+    max_wait: _MaxWait = "100ms"
+    min_beam: _MinBeam = 50
+    filter_cache: _FilterCache = "256MB"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Which models answer, and how it ends."""
+
+    models_dir: _Models = None
+    watch: _Watch = False
+    drain: _Drain = "5s"
+    grace: _Grace = "30s"
+    log: _Log = "json"
+    log_users: _LogUsers = False
+
+
+@expanded
+def serve(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
+    *,
+    where: Where,
+    items: _Items = None,
+    load: Load,
+    running: Running,
+    page: _Page = True,
+    check: _Check = False,
+    json: o.Json = False,
+) -> None:
+    """Answer over HTTP until it is told to stop."""
+    with asking_for("beamwood serve"):
+        from beamwood.serve import check as checking
+        from beamwood.serve.server import serve as run
+        from beamwood.serve.settings import ServeSettings, of_bytes, of_seconds
+    if running.log not in ("json", "text", "none"):
+        raise InputError(f"--log={running.log!r} is unknown; known: json, none, text")
+    if load.threads != "auto" and not (load.threads.isdecimal() and 1 <= int(load.threads) <= 1024):
+        raise InputError(f"--threads={load.threads!r} is no number of 1..1024; write auto for one a core")
+    settings = ServeSettings(
+        host=where.host,
+        port=where.port,
+        threads=0 if load.threads == "auto" else int(load.threads),
+        tokens=_path(where.tokens),
+        insecure=where.insecure,
+        items=_path(items),
+        timeout=of_seconds("--timeout", load.timeout),
+        max_wait=of_seconds("--max-wait", load.max_wait),
+        min_beam=load.min_beam,
+        filter_cache=of_bytes("--filter-cache", load.filter_cache),
+        watch=running.watch,
+        models_dir=_path(running.models_dir),
+        log=running.log,
+        log_users=running.log_users,
+        page=page,
+        drain=of_seconds("--drain", running.drain),
+        grace=of_seconds("--grace", running.grace),
+        forwarded_allow=where.forwarded_allow,
+        cors=tuple(where.cors or ()),
+        rate=where.rate,
+    )
+    if settings.models_dir is not None and not settings.models_dir.is_dir():
+        raise InputError(f"--models-dir {settings.models_dir} is no folder")
+    if settings.watch and settings.models_dir is None and not Path(folder).is_symlink():
+        raise InputError("--watch needs --models-dir, or a FOLDER that is a link to the current model")
+    if check:
+        found = checking.check(folder, settings)
+        if json:
+            print_json(found)
+        else:
+            print("ok: " + ", ".join(f"{name} {value}" for name, value in found.items()))
+        return
+    code = run(folder, settings)
+    if code:
+        raise typer.Exit(code)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

@@ -1,0 +1,117 @@
+"""Why a tree recommends an item: its path from the root, what the score is made of, what of the history was looked at.
+
+The model is the index, so this is no approximation of it: these are the scores by which the search decides.
+
+Shape legend: L history length, M nodes, A attention hidden width, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.kernels.din import DinWeights
+from beamwood.kernels.reference import best_first, dense, log_sigmoid, score_level, score_nodes
+from beamwood.kernels.terms import TermQuery
+from beamwood.retrieval.tree import TreeSearcher
+
+__all__ = ["Step", "Why", "reasons"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A node of the path: its score, and its place among the `of` nodes of the level that the full beam looks at.
+
+    `reached`: whether the beam opens its parent; the item of an unreached node was found by another way.
+    """
+
+    level: int
+    node: int
+    score: float
+    rank: int
+    of: int
+    reached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """`path` from level 1 to the leaf; `parts`: by name what the leaf's score is the sum of; `attention`: the history's
+    places, latest last, with their weights at the leaf."""
+
+    path: tuple[Step, ...]
+    parts: dict[str, float]
+    attention: tuple[tuple[int, float], ...]
+
+
+def reasons(
+    searcher: TreeSearcher, history: NDArray[np.int32], items: Sequence[int], *, beam_width: int | None = None
+) -> list[Why]:
+    """One for each item; `history` by item index, oldest first, `attention` counts in its places."""
+    weights, shape = searcher.weights, searcher.tree.shape
+    recent = history[-weights.history_length :]
+    leaves_L = np.full(weights.history_length, -1, np.int64)
+    leaves_L[len(leaves_L) - len(recent) :] = searcher.tree.leaf_of_item[recent]
+    leaves = searcher.tree.leaf_of_item[np.asarray(items, np.int64)].astype(np.int64)
+    steps = _steps(searcher, leaves_L, leaves, beam_width or searcher.beam_width)
+    offset, depth = shape.level_offset(shape.depth), shape.depth
+    network = score_nodes(weights, offset, leaves_L, leaves)
+    query = TermQuery(shape, depth, leaves_L[None], leaves[None])
+    added = {name: part.score(query)[0] for name, part in weights.terms.items()}
+    attention_ML = attention_of(weights, offset, leaves_L, leaves)
+    first, start = len(leaves_L) - len(recent), len(history) - len(recent)
+    return [
+        Why(
+            tuple(level[at] for level in steps),
+            {"network": float(network[at])} | {name: float(values[at]) for name, values in added.items()},
+            tuple((start + place, float(attention_ML[at, first + place])) for place in range(len(recent))),
+        )
+        for at in range(len(leaves))
+    ]
+
+
+def _steps(
+    searcher: TreeSearcher, leaves_L: NDArray[np.int64], leaves: NDArray[np.int64], beam_width: int
+) -> list[list[Step]]:
+    """By level, a step for each leaf."""
+    shape, live, by_path = searcher.tree.shape, searcher.tree.live_counts, searcher.link.along_path
+    beam, sums, own_sums = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(len(leaves), np.float32)
+    steps = []
+    for level in range(1, shape.depth + 1):
+        fanout = shape.root_fanout if level == 1 else shape.branching
+        children = (beam[:, None] * fanout + np.arange(fanout)).ravel()
+        children = children[live[level][children] > 0]
+        path = shape.ancestors(leaves, level)
+        scores = score_level(searcher.weights, shape, level, leaves_L, children)
+        own = score_level(searcher.weights, shape, level, leaves_L, path)
+        if by_path:
+            scores = sums[np.searchsorted(beam, children // fanout)] + log_sigmoid(scores)
+            own = own_sums = own_sums + log_sigmoid(own)
+        reached = np.isin(path, children)
+        ranks = 1 + (scores[None] > own[:, None]).sum(axis=1)
+        steps.append(
+            [
+                Step(level, int(node), float(score), int(rank), len(children), bool(there))
+                for node, score, rank, there in zip(path, own, ranks, reached, strict=True)
+            ]
+        )
+        best = np.sort(best_first(scores, children, min(beam_width, len(children))))
+        beam, sums = children[best], scores[best]
+    return steps
+
+
+def attention_of(
+    weights: DinWeights, offset: int, leaves_L: NDArray[np.int64], nodes_M: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """float32[M, L], the weight of each entry of a history for each leaf; 0 where none is. See `kernels.din`."""
+    present = np.flatnonzero(leaves_L >= 0)
+    weights_ML = np.zeros((len(nodes_M), len(leaves_L)), np.float32)
+    if len(present) == 0:
+        return weights_ML
+    a_LD, w_MD = weights.nodes[offset + leaves_L[present]], weights.nodes[offset + nodes_M]
+    a, w = np.broadcast_arrays(a_LD[None], w_MD[:, None])
+    hidden_MLA = dense(weights.attention_in, np.concatenate([a, a * w, w], axis=-1))
+    weights_ML[:, present] = dense(weights.attention_out, hidden_MLA)[..., 0]
+    return weights_ML

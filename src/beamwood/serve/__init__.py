@@ -1,0 +1,1 @@
+"""Answers over HTTP: from a fitted folder to a service. Nothing here knows torch, training or the reading of logs."""

@@ -1,0 +1,230 @@
+"""One recommendation, on a search thread: from a body to a `Request` of the package, and from hits to an answer.
+
+Shape legend: N items, k results.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import ArtefactError, InputError, unsound_score
+from beamwood.retrieval.blend import GATES, Blend
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.request import Request
+from beamwood.retrieval.rules import arranged, rules_of
+from beamwood.serve.asking import Kept, Known, known_of
+from beamwood.serve.explaining import explained
+from beamwood.serve.filter_form import allowed_and_where
+from beamwood.serve.messages import Answer, Item, Recommend, Took
+from beamwood.serve.problems import Problem, of_input
+from beamwood.serve.rungs import Rung, rung_at
+from beamwood.serve.settings import Limits
+from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.types import Hits, ItemLists, Query, SearchOptions
+
+__all__ = ["Found", "items_of", "recommended"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Items by index with scores and where each comes from, of as many as were looked for; pages cut them."""
+
+    items: list[int]
+    scores: list[float]
+    sources: list[str]
+    promotions: list[str | None]
+    scored: int = 0
+
+
+def recommended(
+    snapshot: Snapshot, body: Recommend, kept: Kept, limits: Limits, *, request_id: str, pressure: float = 0.0
+) -> tuple[Answer, Found]:
+    """The answer to a body, and all that was found. Errors: `Problem` on what does not fit this snapshot."""
+    began = time.perf_counter()
+    try:
+        return _recommended(snapshot, body, kept, limits, request_id, pressure, began)
+    except ArtefactError as error:
+        raise Problem("internal", str(error)) from None
+    except InputError as error:
+        raise of_input(error) from None
+    except (RecursionError, OverflowError) as error:
+        message = f"the filter cannot be read ({error}); nest less, and give smaller numbers"
+        raise Problem("invalid_request", message, field="filter") from None
+
+
+def _recommended(
+    snapshot: Snapshot, body: Recommend, kept: Kept, limits: Limits, request_id: str, pressure: float, began: float
+) -> tuple[Answer, Found]:
+    known = known_of(snapshot, body, kept)
+    rung = _rung(snapshot, body, pressure)
+    wanted = min(max(body.k, limits.pages_k) if body.pages else body.k, snapshot.num_items)
+    request = _request(snapshot, body, known, wanted, rung, limits)
+    query, k, options = snapshot.names.resolve(request, snapshot.searcher.needs)
+    if body.explain != "none":
+        options = replace(options, explain=True)
+    hits, found, source = None, Found([], [], [], []), "model"
+    if not body.dry_run:
+        hits, found, source = _search(snapshot, request, query, k, options)
+    searched = time.perf_counter() - began
+    items = items_of(snapshot, found, body.k, body.fields)
+    whole = None
+    if body.explain != "none" and hits is not None:
+        whole = explained(snapshot, query, hits, options, items, found.items[: body.k], full=body.explain == "full")
+    length = snapshot.history_length
+    answer = Answer(
+        request_id=request_id,
+        model=snapshot.model,
+        snapshot=snapshot.number,
+        source=source,  # type: ignore[arg-type]
+        history_used=len(known.history) if length is None else min(length, len(known.history)),
+        history_seq=known.seq,
+        stale_history=known.stale,
+        unknown_user=known.unknown_user,
+        beam_width=rung.beam_width,
+        degraded=rung is not snapshot.rungs[0] and body.beam_width is None and body.effort is None,
+        allowed=None if options.allowed is None else options.of_filter(_count, _count),
+        took_ms=Took(search=round(1000 * searched, 3), rank=_ranked_ms(hits)),
+        items=items,
+        unknown_items=known.unknown_items,
+        explain=whole,
+    )
+    return answer, found
+
+
+def _rung(snapshot: Snapshot, body: Recommend, pressure: float) -> Rung:
+    """How to search: as the body says, else as far narrowed as the pressure asks."""
+    if body.beam_width is None and body.effort is None:
+        return rung_at(snapshot.rungs, pressure)
+    if body.beam_width is not None and body.effort is not None:
+        raise Problem("invalid_request", "give beam_width or effort, not both", field="effort")
+    tree = snapshot.tree
+    if tree is None:
+        field = "effort" if body.beam_width is None else "beam_width"
+        raise Problem("invalid_request", f"this model has no tree; leave {field} out", field=field)
+    if body.effort is not None:
+        return Rung(tree.ways.of(body.effort).beam_width, effort=body.effort)
+    assert body.beam_width is not None
+    width = min(body.beam_width, snapshot.num_items)
+    return Rung(width, width=width)
+
+
+def _request(snapshot: Snapshot, body: Recommend, known: Known, k: int, rung: Rung, limits: Limits) -> Request:
+    allowed, where = allowed_and_where(body.filter, snapshot, most_ids=limits.filter_ids)
+    snapshot.fields.checked(body.fields)
+    exclude = None
+    if body.exclude:
+        places = indices_of(snapshot.names.items, body.exclude).tolist()
+        exclude = [each for each, at in zip(body.exclude, places, strict=True) if at >= 0]
+    promote = [
+        {"where": _condition(snapshot, each.filter, limits), "share": each.share, "name": each.name}
+        for each in body.promote
+    ]
+    needs = snapshot.searcher.needs
+    asked = [known.user] if needs.users and (known.user is not None or body.user is not None) else None
+    context = None if body.context is None else {name: [value] for name, value in body.context.items()}
+    history = ItemLists.unchecked(np.array([0, len(known.history)], np.int64), known.history)
+    return Request(
+        histories=history,
+        k=k,
+        users=asked,
+        allowed=allowed,
+        context=context,
+        seen="remove" if body.exclude_seen else "keep",
+        on_unknown="ignore",
+        where=where,
+        exclude=exclude,
+        max_per_category=body.max_per_category,
+        diversity=body.diversity,
+        promote=promote,
+        effort=rung.effort,
+        beam_width=rung.width,
+    )
+
+
+def _condition(snapshot: Snapshot, given: Any, limits: Limits) -> dict[str, Any]:
+    allowed, where = allowed_and_where(given, snapshot, most_ids=limits.filter_ids)
+    if allowed is not None or where is None:
+        message = "a promotion's filter says category, all_of, none_of or where"
+        raise Problem("invalid_request", message, field="promote")
+    return where
+
+
+def _search(
+    snapshot: Snapshot, request: Request, query: Query, k: int, options: SearchOptions
+) -> tuple[Hits, Found, str]:
+    rules = rules_of(request, k, snapshot.names.filters)
+    if rules is None:
+        hits, named = snapshot.searcher.search(query, k, options), None
+    else:
+        hits, promotions = arranged(snapshot.searcher, query, k, options, rules)
+        named = promotions[0] if promotions else None
+    there = hits.items[0] >= 0
+    if not np.isfinite(hits.scores[0][there]).all():
+        raise unsound_score()
+    items, scores = hits.items[0][there].tolist(), hits.scores[0][there].tolist()
+    source = "popular" if _is_popular(snapshot, query) else "model"
+    sources = [source] * len(items) if named is None else [source if name is None else "promoted" for name in named]
+    found = Found(items, scores, sources, named or [None] * len(items), int(hits.scored[0]))
+    if len(items) < k and rules is None and source == "model" and snapshot.popular is not None:
+        more = _filled(snapshot.popular, query, k, options, hits.items[0][there])
+        if more is not None:
+            found.items.extend(more.items)
+            found.scores.extend(more.scores)
+            found.sources.extend(more.sources)
+            found.promotions.extend(more.promotions)
+            source = "mixed" if items else "popular"
+    return hits, found, source
+
+
+def _filled(
+    popular: PopularitySearcher, query: Query, k: int, options: SearchOptions, found: NDArray[np.int32]
+) -> Found | None:
+    """The most popular of the allowed items that the model did not find, up to k in all; None where none are left."""
+    own = ItemLists.from_lists([found]).distinct()
+    excluded = own if options.excluded is None else options.excluded.union(own)
+    hits = popular.search(query, k - len(found), SearchOptions(excluded, options.allowed))
+    there = hits.items[0] >= 0
+    items = hits.items[0][there].tolist()
+    count = len(items)
+    return Found(items, [0.0] * count, ["popular"] * count, [None] * count) if items else None
+
+
+def _is_popular(snapshot: Snapshot, query: Query) -> bool:
+    """Does the fallback answer, as the model says nothing of such a query?"""
+    searcher = snapshot.searcher
+    if isinstance(searcher, PopularitySearcher):
+        return True
+    return (
+        isinstance(searcher, Blend)
+        and searcher.fallback is not None
+        and not bool(GATES[searcher.parts[0].gate](query)[0])
+    )
+
+
+def items_of(snapshot: Snapshot, found: Found, count: int, wanted: list[str], *, shown: int = 0) -> list[Item]:
+    """The first `count` of what was found, with the wanted fields; `shown`: how many stood on earlier pages."""
+    places = np.array(found.items[:count], np.int64)
+    ids = snapshot.names.items.decode(places)
+    rows = zip(ids, found.scores[:count], found.sources[:count], found.promotions[:count], strict=True)
+    items = [
+        Item(item, score, rank, source, promotion)  # type: ignore[arg-type]
+        for rank, (item, score, source, promotion) in enumerate(rows, start=shown + 1)
+    ]
+    if wanted:
+        for item, fields in zip(items, snapshot.fields.of(places, wanted), strict=True):
+            item.fields = fields
+    return items
+
+
+def _ranked_ms(hits: Hits | None) -> float:
+    """What the parts behind the first took, where the search says so."""
+    return 0.0 if hits is None else round(1000 * sum(part.seconds for part in hits.parts[1:]), 3)
+
+
+def _count(allowed: NDArray[np.bool_]) -> int:
+    return int(np.count_nonzero(allowed))

@@ -1,0 +1,82 @@
+"""The application: every endpoint as a Starlette route."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+
+from beamwood.serve.endpoint import Endpoint
+from beamwood.serve.loading import Loader
+from beamwood.serve.problems import Failures, Problem
+from beamwood.serve.route import Route
+from beamwood.serve.routes import document, figures, health, lists, models, recommend
+from beamwood.serve.service import Service
+from beamwood.serve.upkeep import upkeep
+
+__all__ = ["build_app", "routes_of"]
+
+ROUTES: tuple[Callable[[Service], list[Route]], ...] = (
+    recommend.routes,
+    lists.routes,
+    models.routes,
+    health.routes,
+    figures.routes,
+    document.routes,
+)
+"""Who brings endpoints."""
+
+
+def routes_of(service: Service) -> list[Route]:
+    """Every endpoint of a service."""
+    return [route for routes in ROUTES for route in routes(service)]
+
+
+def build_app(service: Service) -> Starlette:
+    """The ASGI application of a service, which closes the service when it ends."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> Any:  # noqa: ARG001
+        async with upkeep(service):
+            yield
+        service.close()
+
+    service.routes, service.loader = routes_of(service), Loader(service)
+    routes = [StarletteRoute(route.path, Endpoint(service, route), methods=[route.method]) for route in service.routes]
+    named = service.settings.cors
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=list(named),
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["authorization", "content-type", "x-request-id"],
+    )
+    return Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[cors] if named else [],
+        exception_handlers={404: _no_such_path, 405: _wrong_method},
+    )
+
+
+async def _no_such_path(request: Any, error: Exception) -> Response:  # noqa: ARG001
+    return _failed(Problem("not_found", f"there is no {request.url.path}; /openapi.json lists what there is"))
+
+
+async def _wrong_method(request: Any, error: Any) -> Response:
+    allowed = error.headers.get("Allow", "") if error.headers else ""
+    return _failed(Problem("method_not_allowed", f"{request.url.path} takes {allowed}"), {"Allow": allowed})
+
+
+def _failed(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    request_id = os.urandom(8).hex()
+    content = msgspec.json.encode(Failures(problem.failure(request_id)))
+    own = {"X-Request-Id": request_id, **(headers or {})}
+    return Response(content, problem.status, own, "application/json")

@@ -1,0 +1,95 @@
+"""Who asks: the history that a body stands for, by index; what the model keeps, what came later, what it brings itself.
+
+Shape legend: L history length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.serve.problems import Problem
+from beamwood.serve.settings import Limits
+from beamwood.serve.snapshot import Snapshot, indices_of
+
+__all__ = ["Asking", "Kept", "Known", "check_asking", "known_of"]
+
+
+class Asking(Protocol):
+    """The fields of a body that say who asks."""
+
+    @property
+    def user(self) -> int | str | None: ...
+    @property
+    def history(self) -> list[int | str] | None: ...
+    @property
+    def session(self) -> str | None: ...
+    @property
+    def events(self) -> list[int | str] | None: ...
+    @property
+    def on_unknown(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a store keeps of a user after the model's log ended: item ids, oldest first; `seq`: of the last event.
+
+    `stale`: the store could not be read. `erased`: the user was erased, so that the artefact's history does not count.
+    """
+
+    items: Sequence[Any] = ()
+    seq: int | None = None
+    stale: bool = False
+    erased: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A history by item index, oldest first, and what of it is unknown; `user`: the id, where it is known."""
+
+    history: NDArray[np.int32]
+    unknown_items: list[Any]
+    user: Any = None
+    unknown_user: bool = False
+    seq: int | None = None
+    stale: bool = False
+
+
+def check_asking(body: Asking, limits: Limits, *, required: bool = True) -> None:
+    """Errors: `Problem` unless exactly one of user, history and session is given, or on too long a history."""
+    given = (body.user is not None) + (body.history is not None) + (body.session is not None)
+    if given > 1 or (required and given == 0):
+        said = "none is given" if given == 0 else f"{given} are given"
+        raise Problem("invalid_request", f"give one of user, history and session; {said}", field="user")
+    for name, ids in (("history", body.history), ("events", body.events)):
+        if ids is not None and len(ids) > limits.history:
+            message = f"{name} has {len(ids)} ids; give the latest {limits.history} at most"
+            raise Problem("invalid_request", message, field=name)
+
+
+def known_of(snapshot: Snapshot, body: Asking, kept: Kept) -> Known:
+    """The history that a body stands for. Errors: `Problem` on unknown ids, where the body says so."""
+    names = snapshot.names
+    given = [*kept.items, *(body.history or ()), *(body.events or ())]
+    history = indices_of(names.items, given) if given else np.empty(0, np.int32)
+    unknown: list[Any] = []
+    if len(history) and int(history.min()) < 0:
+        unknown = list(dict.fromkeys(each for each, at in zip(given, history.tolist(), strict=True) if at < 0))
+        history = history[history >= 0]
+        if body.on_unknown == "error":
+            message = f"{len(unknown)} items are unknown, such as {unknown[0]!r}; leave them out"
+            raise Problem("unknown_item", message, field="history" if body.history else "events")
+    if body.user is None:
+        return Known(history, unknown, None, False, kept.seq, kept.stale)
+    row = -1 if names.users is None or kept.erased else int(indices_of(names.users, [body.user])[0])
+    if row >= 0 and names.histories is not None:
+        own = names.histories[row]
+        history = own if len(history) == 0 else np.concatenate([own, history])
+    nobody = row < 0 and not kept.items
+    if nobody and body.on_unknown == "error":
+        raise Problem("unknown_user", f"the user {body.user!r} is unknown; give a history instead", field="user")
+    return Known(history, unknown, body.user if row >= 0 else None, nobody, kept.seq, kept.stale)

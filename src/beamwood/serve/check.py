@@ -1,0 +1,42 @@
+"""`beamwood serve --check`: is all there, sound, and does it answer?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from beamwood.errors import InputError
+from beamwood.serve.answering import recommended
+from beamwood.serve.asking import Kept
+from beamwood.serve.messages import Recommend
+from beamwood.serve.problems import Problem
+from beamwood.serve.server import check_binding
+from beamwood.serve.service import Service
+from beamwood.serve.settings import ServeSettings
+
+__all__ = ["check"]
+
+
+def check(folder: str, settings: ServeSettings) -> dict[str, Any]:
+    """What was found of a folder whose files were all read and verified. Errors: `InputError` naming what is wrong."""
+    check_binding(settings)
+    service = Service.open(folder, settings, verify=True)
+    try:
+        snapshot = service.current()
+        histories = snapshot.names.histories
+        history = [] if not histories else snapshot.names.items.decode(histories[0][-100:])
+        body = Recommend(history=history)
+        answer, _ = recommended(snapshot, body, Kept(), settings.limits, request_id="check")
+        if not answer.items:
+            raise InputError(f"{folder} answers with no item; fit and save it again")
+        return {
+            "model": snapshot.model,
+            "items": snapshot.num_items,
+            "users": 0 if snapshot.names.users is None else len(snapshot.names.users),
+            "answered": len(answer.items),
+            "ms": answer.took_ms.search,
+            "threads": settings.search_threads,
+        }
+    except Problem as problem:
+        raise InputError(problem.message) from None
+    finally:
+        service.close()

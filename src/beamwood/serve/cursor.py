@@ -1,0 +1,123 @@
+"""The next pages of an answer as one signed text: what was found and not shown yet, so that no page repeats an item."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from beamwood.serve.answering import Found, items_of
+from beamwood.serve.messages import Answer, Recommend, Took
+from beamwood.serve.problems import Problem
+from beamwood.serve.snapshot import Snapshot
+
+__all__ = ["Rest", "cursor_of", "next_page", "rest_of", "with_cursor"]
+
+_SIGNED = 16
+_BESIDE = ("cursor", "k", "fields", "pages", "deadline_ms")
+_EMPTY = Recommend()
+_SOURCES = ("model", "popular", "new_item", "promoted")
+
+
+class Rest(Struct, array_like=True):
+    """What is left of an answer; `key` is the model's, `shown` how many stood on earlier pages."""
+
+    key: str
+    shown: int
+    items: bytes
+    scores: bytes
+    sources: bytes
+    promotions: list[str | None] | None
+    source: str
+    history_used: int
+    seq: int | None
+    beam_width: int | None
+
+    def found(self) -> Found:
+        """As a search gives it."""
+        items = np.frombuffer(self.items, np.int32).tolist()
+        return Found(
+            items,
+            np.frombuffer(self.scores, np.float32).tolist(),
+            [_SOURCES[code] for code in self.sources],
+            self.promotions or [None] * len(items),
+        )
+
+
+def with_cursor(
+    answer: Answer, found: Found, snapshot: Snapshot, secret: bytes, *, count: int, shown: int = 0
+) -> Answer:
+    """The answer, with the cursor of what was found behind its `count` items, if there is any."""
+    if len(found.items) > count:
+        promotions = found.promotions[count:]
+        rest = Rest(
+            snapshot.key,
+            shown + count,
+            np.array(found.items[count:], np.int32).tobytes(),
+            np.array(found.scores[count:], np.float32).tobytes(),
+            bytes(_SOURCES.index(each) for each in found.sources[count:]),
+            promotions if any(promotions) else None,
+            answer.source,
+            answer.history_used,
+            answer.history_seq,
+            answer.beam_width,
+        )
+        answer.cursor = cursor_of(rest, secret)
+    return answer
+
+
+def next_page(snapshot: Snapshot, body: Recommend, secret: bytes, request_id: str) -> Answer:
+    """The page that a body's cursor stands for. Errors: `Problem` on a foreign cursor, and on one of another model."""
+    for name in Recommend.__struct_fields__:
+        if name not in _BESIDE and getattr(body, name) != getattr(_EMPTY, name):
+            message = f"a cursor stands for the whole request; leave {name} out"
+            raise Problem("invalid_request", message, field=name)
+    assert body.cursor is not None
+    rest = rest_of(body.cursor, secret)
+    if rest.key != snapshot.key:
+        raise Problem("gone", "the cursor's model answers no more; ask for the first page again", field="cursor")
+    snapshot.fields.checked(body.fields)
+    found = rest.found()
+    answer = Answer(
+        request_id=request_id,
+        model=snapshot.model,
+        snapshot=snapshot.number,
+        source=rest.source,  # type: ignore[arg-type]
+        history_used=rest.history_used,
+        history_seq=rest.seq,
+        beam_width=rest.beam_width,
+        degraded=False,
+        took_ms=Took(),
+        items=items_of(snapshot, found, body.k, body.fields, shown=rest.shown),
+        unknown_items=[],
+    )
+    return with_cursor(answer, found, snapshot, secret, count=body.k, shown=rest.shown)
+
+
+def cursor_of(rest: Rest, secret: bytes) -> str:
+    """The text of a rest."""
+    content = msgspec.msgpack.encode(rest)
+    return base64.urlsafe_b64encode(_signature(content, secret) + content).decode().rstrip("=")
+
+
+def rest_of(cursor: str, secret: bytes) -> Rest:
+    """The inverse. Errors: `Problem` on a text that this service did not sign."""
+    wrong = Problem(
+        "invalid_request", "the cursor is none of this service; ask for the first page again", field="cursor"
+    )
+    try:
+        content = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise wrong from None
+    if not hmac.compare_digest(content[:_SIGNED], _signature(content[_SIGNED:], secret)):
+        raise wrong
+    return msgspec.msgpack.decode(content[_SIGNED:], type=Rest)
+
+
+def _signature(content: bytes, secret: bytes) -> bytes:
+    return hmac.digest(secret, content, hashlib.sha256)[:_SIGNED]

@@ -1,0 +1,183 @@
+"""One route as an ASGI application: tokens, limits, errors, log and figures around what the route does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from beamwood.serve.problems import Failures, Problem
+from beamwood.serve.route import Call, Plain, Route
+from beamwood.serve.service import Service
+
+__all__ = ["PAGE_POLICY", "Endpoint"]
+
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""What a page may load: its own files alone."""
+
+_JSON = b"application/json"
+_ENCODER = msgspec.json.Encoder()
+_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
+_MOST_ID = 128
+_ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+_OF_DATA = [*_ALWAYS, (b"content-type", _JSON), (b"content-security-policy", b"default-src 'none'")]
+
+
+class Endpoint:
+    """Answers the requests of one route."""
+
+    def __init__(self, service: Service, route: Route) -> None:
+        self.service, self.route = service, route
+        if route.body is not None:
+            # Made once, before the first request.
+            _ = route.decoder
+        self.body_bytes = route.body_bytes or service.settings.limits.body_bytes
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        service, headers = self.service, dict(scope["headers"])
+        call = Call(service, self.route, _request_id(headers.get(b"x-request-id")), receive=receive)
+        service.in_flight += 1
+        status = 200
+        try:
+            answer = await self._answer(call, scope, headers, receive)
+        except Problem as problem:
+            answer, status = Failures(problem.failure(call.request_id)), problem.status
+        except asyncio.CancelledError:
+            if not call.has_left:
+                raise
+            self._finished(call, 499, "client_gone")
+            return
+        except Exception as error:
+            print(f"{call.request_id}: {''.join(traceback.format_exception(error))}", file=sys.stderr, flush=True)
+            fault = Problem("internal", "a fault of the service, not yours; tell its operator the request_id")
+            answer, status = Failures(fault.failure(call.request_id)), fault.status
+        finally:
+            service.in_flight -= 1
+            if call.watcher is not None:
+                call.watcher.cancel()
+        encoding = time.monotonic()
+        message, content = _response(call, answer, status)
+        call.stages["encode"] = time.monotonic() - encoding
+        await send(message)
+        await send({"type": "http.response.body", "body": content})
+        self._finished(call, message["status"], answer.error.code if isinstance(answer, Failures) else None)
+
+    async def _answer(self, call: Call, scope: Any, headers: Mapping[bytes, bytes], receive: Any) -> Any:
+        route = self.route
+        call.token = self.service.tokens.check(headers, route.scope)
+        call.path = scope["path_params"]
+        if scope["query_string"]:
+            call.query = _parameters(scope["query_string"], route.query)
+        if route.body is not None:
+            if not headers.get(b"content-type", b"").startswith(_JSON):
+                message = "the body must be JSON; send it with 'Content-Type: application/json'"
+                raise Problem("unsupported_media_type", message)
+            call.body = route.decoded(await self._body(receive, headers))
+        return await route.handle(call)
+
+    async def _body(self, receive: Any, headers: Mapping[bytes, bytes]) -> bytes:
+        """The whole body. Errors: `Problem` on too long or too slow a one."""
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self.body_bytes:
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(self.service.settings.limits.body_seconds):
+                message = await receive()
+                content: bytes = message.get("body", b"")
+                if message.get("more_body", False):
+                    content = await self._rest(receive, [content])
+        except TimeoutError:
+            raise Problem("slow_body", "the body came too slowly; send it at once") from None
+        if len(content) > self.body_bytes:
+            raise self._too_large()
+        return content
+
+    async def _rest(self, receive: Any, parts: list[bytes]) -> bytes:
+        size, more = len(parts[0]), True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Problem("client_gone", "the client left")
+            parts.append(message.get("body", b""))
+            size, more = size + len(parts[-1]), message.get("more_body", False)
+            if size > self.body_bytes:
+                raise self._too_large()
+        return b"".join(parts)
+
+    def _too_large(self) -> Problem:
+        return Problem("too_large", f"the body is above {self.body_bytes:,} bytes; send less at once")
+
+    def _finished(self, call: Call, status: int, code: str | None) -> None:
+        """Count and log a request."""
+        metrics, path = self.service.metrics, self.route.path
+        metrics.answered(path, status, call.noted.get("arm", ""))
+        if code is not None:
+            metrics.rejected.labels(code).inc()
+        total = time.monotonic() - call.began
+        for stage, seconds in call.stages.items():
+            metrics.observe(path, stage, seconds)
+        metrics.observe(path, "total", total)
+        if self.route.quiet and code is None:
+            return
+        self.service.log.write(
+            {
+                "time": round(time.time(), 3),
+                "id": call.request_id,
+                "route": path,
+                "code": status,
+                "ms": round(1000 * total, 3),
+                **{f"{stage}_ms": round(1000 * seconds, 3) for stage, seconds in call.stages.items()},
+                **call.noted,
+                **({} if call.token is None else {"token": call.token}),
+                **({} if code is None else {"error": code}),
+            }
+        )
+
+
+def _response(call: Call, answer: Any, status: int) -> tuple[dict[str, Any], bytes]:
+    """The message that starts a response, and the body."""
+    if isinstance(answer, Plain):
+        content, status = answer.content, answer.status
+        headers = [*_ALWAYS, (b"content-type", answer.media_type.encode())]
+        if answer.media_type.startswith("text/html"):
+            headers.append((b"content-security-policy", PAGE_POLICY.encode()))
+        headers += [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    else:
+        content, headers = _ENCODER.encode(answer), [*_OF_DATA]
+    if isinstance(answer, Failures):
+        if answer.error.retry_after_ms is not None:
+            headers.append((b"retry-after", str(-(-answer.error.retry_after_ms // 1000)).encode()))
+        if status == 401:
+            # Browsers ask for the token where a page needs one.
+            kind = b'Basic realm="beamwood"' if call.route.hidden else b"Bearer"
+            headers.append((b"www-authenticate", kind))
+    headers += [(b"x-request-id", call.request_id.encode()), (b"content-length", str(len(content)).encode())]
+    return {"type": "http.response.start", "status": status, "headers": headers}, content
+
+
+def _request_id(given: bytes | None) -> str:
+    """That of the client where it is plain, else a new one."""
+    if given is not None:
+        text = given.decode("latin-1")
+        if 0 < len(text) <= _MOST_ID and _ID_CHARACTERS.issuperset(text):
+            return text
+    return os.urandom(8).hex()
+
+
+def _parameters(text: bytes, known: Iterable[str]) -> dict[str, str]:
+    given = dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True))
+    for name in given:
+        if name not in known:
+            raise Problem("invalid_request", f"there is no parameter '{name}' here", field=name)
+    return given

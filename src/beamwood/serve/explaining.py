@@ -1,0 +1,111 @@
+"""How an answer came about: what each part of the model gave, in what order, and with `full` the path through the tree.
+
+Shape legend: k results.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from beamwood.retrieval.blend import Blend
+from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.why import Step, Why, reasons
+from beamwood.serve.messages import Item
+from beamwood.serve.snapshot import Snapshot
+from beamwood.types import Hits, PartHits, Query, SearchOptions
+
+__all__ = ["explained"]
+
+_MOST_LOOKED_AT, _MOST_COMMON = 5, 3
+# Items below a node whose categories are counted at most; of more, the first.
+_BELOW = 20_000
+
+
+def explained(
+    snapshot: Snapshot,
+    query: Query,
+    hits: Hits,
+    options: SearchOptions,
+    items: Sequence[Item],
+    indices: Sequence[int],
+    *,
+    full: bool,
+) -> dict[str, Any]:
+    """What goes for the whole answer; each item's own is put into it.
+
+    `parts` of an item: by the kind of each part its own score, and its place among what that part ordered. With `full`
+    and a tree also `path`, `tree_parts` and `attention`: see `retrieval.why`.
+    """
+    searcher, tree = snapshot.searcher, snapshot.tree
+    weights = [part.weight for part in searcher.parts] if isinstance(searcher, Blend) else []
+    for item, index in zip(items, indices, strict=True):
+        item.explain = {"parts": [_of_part(part, index) for part in hits.parts]}
+    about: dict[str, Any] = {
+        "kind": searcher.kind,
+        "scored": int(hits.scored[0]),
+        "parts": [
+            {"kind": part.kind, "weight": weight, "ms": round(1000 * part.seconds, 3)}
+            for part, weight in zip(hits.parts, weights, strict=True)
+        ],
+    }
+    if isinstance(searcher, Blend):
+        about["seen_weight"] = searcher.seen_weight
+    if tree is not None:
+        way = tree.ways.of(options.effort)
+        about["way"] = {"kind": way.kind, "beam_width": way.beam_width, "judged": way.judged}
+        if options.beam_width is not None:
+            about["way"] = {"kind": "beam", "beam_width": options.beam_width, "judged": 0}
+    if full and tree is not None and items:
+        history = query.histories[0]
+        for item, why in zip(items, reasons(tree, history, indices), strict=True):
+            assert item.explain is not None
+            item.explain |= _of_tree(snapshot, tree, why, snapshot.names.items.decode(history))
+    return about
+
+
+def _of_part(part: PartHits, index: int) -> dict[str, Any]:
+    """The score that a part gave an item, and the item's place by it, None where the part did not bring it."""
+    row, scores = part.hits.items[0], part.hits.scores[0]
+    at = np.flatnonzero(row == index)
+    if len(at) == 0:
+        return {"kind": part.kind, "score": None, "rank": None}
+    score = scores[at[0]]
+    return {"kind": part.kind, "score": float(score), "rank": 1 + int(np.count_nonzero(scores > score))}
+
+
+def _of_tree(snapshot: Snapshot, tree: TreeSearcher, why: Why, history_ids: Sequence[Any]) -> dict[str, Any]:
+    """The path from the root, and what of the history was looked at most."""
+    most = sorted(why.attention, key=lambda pair: (-abs(pair[1]), pair[0]))[:_MOST_LOOKED_AT]
+    return {
+        "path": [_of_step(snapshot, tree, step) for step in why.path],
+        "tree_parts": why.parts,
+        "attention": [{"item": history_ids[place], "place": place, "weight": weight} for place, weight in most],
+    }
+
+
+def _of_step(snapshot: Snapshot, tree: TreeSearcher, step: Step) -> dict[str, Any]:
+    """A node with how many items stand below it, and the most frequent of their categories."""
+    about: dict[str, Any] = {
+        "level": step.level,
+        "node": step.node,
+        "score": step.score,
+        "rank": step.rank,
+        "of": step.of,
+        "reached": step.reached,
+        "items": int(tree.tree.live_counts[step.level][step.node]),
+    }
+    column = snapshot.names.filters.columns.columns.get(CATEGORY)
+    if isinstance(column, LabelColumn):
+        size = tree.tree.shape.leaves_below(step.level)
+        below = tree.tree.item_of_leaf[step.node * size : (step.node + 1) * size]
+        below = below[below >= 0][:_BELOW]
+        found = Counter(code for item in below.tolist() for code in column.of_item(item))
+        about["categories"] = [
+            {"category": column.names[code], "items": count} for code, count in found.most_common(_MOST_COMMON)
+        ]
+    return about

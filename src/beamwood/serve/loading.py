@@ -1,0 +1,177 @@
+"""A new model while the old one answers: verify, map, carry over, try, compare; then one reference is swapped."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, structs
+
+from beamwood.artefact import read_manifest
+from beamwood.errors import InputError
+from beamwood.serve.answering import recommended
+from beamwood.serve.asking import Kept
+from beamwood.serve.engine import Priority
+from beamwood.serve.messages import Recommend
+from beamwood.serve.problems import Problem
+from beamwood.serve.service import Service
+from beamwood.serve.snapshot import Snapshot
+
+__all__ = ["Loaded", "Loader"]
+
+_TRIED_K = 20
+_TRIED_SECONDS = 30.0
+
+
+class Loaded(Struct):
+    """How a load went: `tried` requests were answered by the new model, `overlap` of their items also by the old."""
+
+    model: str
+    snapshot: int
+    path: str
+    tried: int
+    failed: int
+    overlap: float | None
+    seconds: float
+
+
+class Loader:
+    """Loads models for a service, one at a time."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._turn = asyncio.Lock()
+
+    def resolved(self, given: str) -> Path:
+        """A path below --models-dir, links followed. Errors: `Problem` on any other, and without --models-dir."""
+        root = self.service.settings.models_dir
+        if root is None:
+            raise Problem("forbidden", "models are loaded below --models-dir alone; start the service with it")
+        base = root.resolve()
+        try:
+            path = (base / given).resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise Problem("invalid_request", f"the path cannot be read ({error})", field="path") from None
+        if base not in path.parents:
+            raise Problem("forbidden", "the path leaves --models-dir; name a folder below it", field="path")
+        return path
+
+    async def load(self, path: Path) -> Loaded:
+        """Load a folder and let it answer. Errors: `Problem`, which says why; the old model goes on answering."""
+        if self._turn.locked():
+            raise Problem("conflict", "another model is being loaded; wait for it", retry_after_ms=1000)
+        async with self._turn:
+            service, began = self.service, time.monotonic()
+            try:
+                loaded = await self._load(path, began)
+            except (InputError, Problem, OSError) as error:
+                service.metrics.swaps.labels("refused").inc()
+                service.log.said("model_refused", path=str(path), reason=str(error))
+                if isinstance(error, Problem):
+                    raise
+                raise Problem("invalid_request", str(error), field="path") from None
+            service.metrics.swaps.labels("loaded").inc()
+            service.log.said("model_loaded", model=loaded.model, snapshot=loaded.snapshot, overlap=loaded.overlap)
+            return loaded
+
+    async def _load(self, path: Path, began: float) -> Loaded:
+        service, old = self.service, self.service.snapshot
+        fresh = await asyncio.to_thread(service.opened, path, verify=old is not None)
+        if old is not None and service.carried is not None:
+            fresh = await asyncio.to_thread(service.carried, old, fresh)
+        tried, failed, overlap = (0, 0, None) if old is None else await self._tried(old, fresh)
+        if failed * 2 > tried:
+            message = f"{failed} of {tried} requests had no answer from the new model; the old one goes on answering"
+            raise Problem("invalid_request", message, field="path")
+        service.snapshot = fresh
+        if old is not None and old.folder != fresh.folder:
+            service.earlier.append(old.folder)
+        return Loaded(
+            fresh.model, fresh.number, str(fresh.folder), tried, failed, overlap, round(time.monotonic() - began, 3)
+        )
+
+    async def _tried(self, old: Snapshot, fresh: Snapshot) -> tuple[int, int, float | None]:
+        """How many requests were tried, how many of them failed, and the mean overlap of the rest."""
+        requests = list(self.service.recorded) or _of_users(old)
+        failed, shares = 0, []
+        for body, kept in requests:
+            plain = structs.replace(
+                body, k=min(_TRIED_K, body.k), pages=False, cursor=None, explain="none", fields=[], deadline_ms=None
+            )
+            found = [await self._items(snapshot, plain, kept) for snapshot in (old, fresh)]
+            if not found[0]:
+                continue
+            if not found[1]:
+                failed += 1
+            else:
+                shares.append(len(found[0] & found[1]) / max(len(found[0]), 1))
+        return failed + len(shares), failed, round(math.fsum(shares) / len(shares), 4) if shares else None
+
+    async def _items(self, snapshot: Snapshot, body: Recommend, kept: Kept) -> set[Any]:
+        def work(pressure: float) -> set[Any]:  # noqa: ARG001
+            answer, _ = recommended(snapshot, body, kept, self.service.settings.limits, request_id="")
+            return {item.item for item in answer.items} if all(map(_is_finite, answer.items)) else set()
+
+        try:
+            deadline = time.monotonic() + _TRIED_SECONDS
+            ran = await self.service.engine.run(work, deadline=deadline, priority=Priority.WARM_UP)
+        except Problem:
+            return set()
+        return ran.value
+
+    async def rollback(self) -> Loaded:
+        """Load what answered before. Errors: `Problem` where nothing did."""
+        if not self.service.earlier:
+            raise Problem("conflict", "no other model has answered; load one")
+        folder = self.service.earlier[-1]
+        loaded = await self.load(folder)
+        # The way back leads to where it came from, not to the model that was left.
+        self.service.earlier[-2:] = []
+        return loaded
+
+    def changed(self, folder: Path) -> Path | None:
+        """The folder that should answer, where it is not the one that does: a link led elsewhere, or a newer model.
+
+        A newer one is looked for below --models-dir, by the time in its manifest, if `folder` is no link.
+        """
+        snapshot = self.service.snapshot
+        if snapshot is None:
+            return None
+        if folder.is_symlink() or self.service.settings.models_dir is None:
+            target = folder.resolve()
+            return target if target != snapshot.folder or _checksum(target) not in (None, snapshot.key) else None
+        newest, when = None, str(_manifest(snapshot.folder).get("created", ""))
+        for path in sorted(self.service.settings.models_dir.resolve().iterdir()):
+            created = str(_manifest(path).get("created", ""))
+            if created > when:
+                newest, when = path, created
+        return newest
+
+
+def _is_finite(item: Any) -> bool:
+    return math.isfinite(item.score)
+
+
+def _of_users(snapshot: Snapshot) -> list[tuple[Recommend, Kept]]:
+    """Requests of histories that the model knows, drawn evenly."""
+    histories, names = snapshot.names.histories, snapshot.names
+    if histories is None or len(histories) == 0:
+        return [(Recommend(history=[]), Kept())]
+    rows = np.unique(np.linspace(0, len(histories) - 1, _TRIED_K).round().astype(int))
+    return [(Recommend(history=names.items.decode(histories[int(row)][-100:])), Kept()) for row in rows]
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        return read_manifest(path)
+    except InputError:
+        return {}
+
+
+def _checksum(path: Path) -> str | None:
+    found = _manifest(path).get("checksum")
+    return None if found is None else str(found)

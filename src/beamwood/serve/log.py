@@ -1,0 +1,70 @@
+"""One line a request, without histories; written aside, so that a slow reader never holds up an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+import threading
+import time
+from typing import Any, BinaryIO
+
+import msgspec
+
+__all__ = ["RequestLog"]
+
+_MOST_LINES = 100_000
+_ENCODER = msgspec.json.Encoder(enc_hook=str)
+
+
+class RequestLog:
+    """Lines as "json", "text", or "none"; `users`: user ids as they are, else hashed with a key of this process."""
+
+    def __init__(self, kind: str, *, users: bool, secret: bytes, stream: BinaryIO | None = None) -> None:
+        self.kind, self.users, self.lost = kind, users, 0
+        self._secret, self._stream = secret, stream
+        self._lines: list[bytes] = []
+        self._lock = threading.Lock()
+
+    def write(self, about: dict[str, Any]) -> None:
+        """Keep a line for the next writing; when nobody reads, the newest are lost and counted."""
+        if self.kind == "none":
+            return
+        if len(self._lines) >= _MOST_LINES:
+            self.lost += 1
+            return
+        if self.kind == "json":
+            self._lines.append(_ENCODER.encode(about) + b"\n")
+        else:
+            words = " ".join(f"{name}={value}" for name, value in about.items())
+            self._lines.append(words.encode("utf-8", "backslashreplace") + b"\n")
+
+    def said(self, event: str, **more: Any) -> None:
+        """A line about the service itself."""
+        self.write({"time": round(time.time(), 3), "event": event, **more})
+
+    def user(self, user: Any) -> str:
+        """What a line says of a user."""
+        if self.users:
+            return str(user)
+        content = repr(user).encode("utf-8", "backslashreplace")
+        return hashlib.blake2b(content, key=self._secret, digest_size=6).hexdigest()
+
+    def flush(self) -> None:
+        """Write what is kept."""
+        with self._lock:
+            lines, self._lines = self._lines, []
+            if lines:
+                stream = self._stream or sys.stdout.buffer
+                try:
+                    stream.write(b"".join(lines))
+                    stream.flush()
+                except (OSError, ValueError):
+                    self.lost += len(lines)
+
+    async def keep_writing(self, every: float = 0.2) -> None:
+        """Write now and then, on another thread."""
+        while True:
+            await asyncio.sleep(every)
+            if self._lines:
+                await asyncio.to_thread(self.flush)

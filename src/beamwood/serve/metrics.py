@@ -1,0 +1,106 @@
+"""Figures of a running service, as Prometheus reads them; none is by user or item."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from beamwood.serve.engine import Priority
+
+if TYPE_CHECKING:
+    from beamwood.serve.service import Service
+
+__all__ = ["CONTENT_TYPE", "Metrics"]
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_SECONDS = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0, 2.0)
+_WIDTHS = (10, 25, 50, 75, 100, 150, 200, 300, 500, 1000, 2000)
+
+
+class Metrics:
+    """Counters that endpoints raise, and gauges that are read when they are asked for."""
+
+    def __init__(self, service: Service) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        own: dict[str, Any] = {"namespace": "beamwood", "registry": self.registry}
+        self.requests = Counter("requests", "Answers by endpoint and status", ["route", "code", "arm"], **own)
+        self.seconds = Histogram("seconds", "Time by endpoint and stage", ["route", "stage"], buckets=_SECONDS, **own)
+        self.rejected = Counter("rejected", "Requests that were not answered, by code", ["reason"], **own)
+        self.degraded = Counter("degraded", "Searches that were narrowed as many waited", **own)
+        self.beam_width = Histogram("beam_width", "Beam widths of searches", buckets=_WIDTHS, **own)
+        self.scored = Counter("nodes_scored", "Nodes or items that were scored", **own)
+        self.short = Counter("results_short", "Answers with fewer items than were asked for", **own)
+        self.sources = Counter("answers", "Answers by what they come from", ["source"], **own)
+        self.unknown = Counter("unknown_items", "Items of requests that the catalogue lacks", **own)
+        self.lag = Histogram("loop_lag_seconds", "How late the event loop is", buckets=_SECONDS, **own)
+        self.swaps = Counter("swaps", "Models that were loaded or refused", ["outcome"], **own)
+        self._children: dict[tuple[str, str], Any] = {}
+        self._gauges(service, own)
+        ProcessCollector(registry=self.registry)
+
+    def _gauges(self, service: Service, own: dict[str, Any]) -> None:
+        engine = service.engine
+        waiting = Gauge("queue", "Searches that wait", ["priority"], **own)
+        for priority in Priority:
+            waiting.labels(priority.name.lower()).set_function(partial(engine.waiting, priority))
+        told: Iterable[tuple[str, str, Callable[[], float]]] = (
+            ("in_flight", "Requests that are being answered", lambda: service.in_flight),
+            ("search_seconds", "Mean time of a search lately", lambda: engine.seconds),
+            ("searches_running", "Searches that run", lambda: engine.running),
+            ("searches_left", "Searches that nobody awaited any more", lambda: engine.expired),
+            ("snapshot_version", "The version that answers", lambda: _of(service, "number")),
+            ("snapshot_age_seconds", "Seconds since it was opened", lambda: time.time() - _of(service, "opened")),
+            ("filter_cache_bytes", "Bytes of prepared filters", lambda: _filters(service, "bytes")),
+            ("filter_cache_hits", "Filters that were at hand", lambda: _filters(service, "kept")),
+            ("filter_cache_misses", "Filters that had to be prepared", lambda: _filters(service, "made")),
+        )
+        for name, text, read in told:
+            Gauge(name, text, **own).set_function(read)
+
+    def observe(self, route: str, stage: str, seconds: float) -> None:
+        """Count a time; the labelled histogram is looked up once."""
+        child = self._children.get((route, stage))
+        if child is None:
+            child = self._children[route, stage] = self.seconds.labels(route, stage)
+        child.observe(seconds)
+
+    def answered(self, route: str, code: int, arm: str) -> None:
+        """Count an answer."""
+        key = (f"{route} {arm}", str(code))
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = self.requests.labels(route, str(code), arm)
+        child.inc()
+
+    def text(self) -> bytes:
+        """All of it."""
+        return generate_latest(self.registry)
+
+
+def _of(service: Service, name: str) -> float:
+    snapshot = service.snapshot
+    if snapshot is None:
+        return 0.0
+    return float(snapshot.number if name == "number" else snapshot.opened)
+
+
+def _filters(service: Service, name: str) -> float:
+    snapshot = service.snapshot
+    if snapshot is None:
+        return 0.0
+    filters = snapshot.names.filters
+    return float(filters.nbytes if name == "bytes" else filters.counts[name])

@@ -1,0 +1,103 @@
+"""What goes wrong with a request: a code, the status of HTTP that it has, and one sentence that says how to mend it."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct, ValidationError
+
+from beamwood.errors import InputError, nearest
+
+__all__ = ["STATUS", "Failure", "Failures", "Problem", "of_fields", "of_input"]
+
+STATUS = {
+    "invalid_json": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "unknown_item": 404,
+    "unknown_user": 404,
+    "method_not_allowed": 405,
+    "slow_body": 408,
+    "key_reused": 409,
+    "conflict": 409,
+    "gone": 410,
+    "too_large": 413,
+    "unsupported_media_type": 415,
+    "invalid_request": 422,
+    "overloaded": 429,
+    "rate_limited": 429,
+    "client_gone": 499,
+    "internal": 500,
+    "not_ready": 503,
+    "store_unavailable": 503,
+    "deadline": 504,
+}
+"""The status of each code."""
+
+# How the core's messages begin where they speak of a field, and what the field is called in a body.
+_FIELDS = {"where": "filter.where", "category": "filter.category", "allowed": "filter.items"}
+_OWN = ("k", "context", "max_per_category", "diversity", "promote", "exclude", "effort", "beam_width", "by")
+_FIRST_WORD = re.compile(r"(?:the )?([a-z_]+)\b")
+_AT = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
+
+
+class Failure(Struct, omit_defaults=True):
+    """What `error` of an answer holds."""
+
+    code: str
+    message: str
+    field: str | None = None
+    request_id: str | None = None
+    retry_after_ms: int | None = None
+
+
+class Failures(Struct):
+    """An answer that is none."""
+
+    error: Failure
+
+
+class Problem(Exception):
+    """Ends a request with a code of `STATUS`; `field`: the path of what is wrong in the body."""
+
+    def __init__(self, code: str, message: str, *, field: str | None = None, retry_after_ms: int | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.field, self.retry_after_ms = code, message, field, retry_after_ms
+
+    @property
+    def status(self) -> int:
+        """That of HTTP."""
+        return STATUS[self.code]
+
+    def failure(self, request_id: str | None = None) -> Failure:
+        """As an answer has it."""
+        return Failure(self.code, self.message, self.field, request_id, self.retry_after_ms)
+
+
+def of_input(error: InputError) -> Problem:
+    """What the core refuses, as it says it, with the field that it names."""
+    message = str(error).replace("on_unknown='ignore'", '"on_unknown": "ignore"')
+    found = _FIRST_WORD.match(message)
+    word = found[1] if found else ""
+    named = word if word in _OWN else "context" if "context" in message else None
+    return Problem("invalid_request", message, field=_FIELDS.get(word, named))
+
+
+def of_fields(error: ValidationError, known: tuple[str, ...]) -> Problem:
+    """What a body has that the request's fields do not allow; `known`: the names of the outermost ones."""
+    text = str(error)
+    place = _AT.search(text)
+    path, text = (place[1], text[: place.start()]) if place else ("", text)
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL)
+    if unknown is not None:
+        field = f"{path}.{unknown[1]}" if path else unknown[1]
+        meant = "; see /openapi.json for those that there are" if path else nearest(unknown[1], known)
+        return Problem("invalid_request", f"there is no field '{field}'{meant}", field=field)
+    missing = re.fullmatch(r"Object missing required field `(.*)`", text)
+    if missing is not None:
+        field = f"{path}.{missing[1]}" if path else missing[1]
+        return Problem("invalid_request", f"the field '{field}' is missing; add it", field=field)
+    wanted = re.fullmatch(r"Expected (.*), got (.*)", text)
+    said = f"must be {wanted[1]}, not {wanted[2]}" if wanted else f"is wrong: {text[:1].lower()}{text[1:]}"
+    return Problem("invalid_request", f"{path or 'the body'} {said}".replace("`", ""), field=path or None)

@@ -1,0 +1,121 @@
+"""An endpoint as data: path, method, scope, body and answer; the app, OpenAPI, limits and tests are made of these."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from beamwood.serve.problems import Problem, of_fields
+
+if TYPE_CHECKING:
+    from beamwood.serve.engine import Priority, Ran
+    from beamwood.serve.service import Service
+    from beamwood.serve.snapshot import Snapshot
+
+__all__ = ["Call", "Plain", "Route", "Scope"]
+
+Scope = Literal["recommend", "events", "items", "admin", "metrics"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """An answer that is no JSON of a struct: a page, figures, a document."""
+
+    content: bytes
+    media_type: str = "text/plain; charset=utf-8"
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Route:
+    """An endpoint.
+
+    `handle(call)` gives a struct, which is sent as JSON, or a `Plain`. `scope`: what a token must have, None where
+    none is needed; `body`: the struct that is posted, None where nothing is; `query`: parameters of the address that
+    there may be, with what they are for.
+    """
+
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+    path: str
+    handle: Callable[[Call], Awaitable[Any]]
+    scope: Scope | None
+    summary: str
+    answer: Any = None
+    body: type[msgspec.Struct] | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    body_bytes: int | None = None
+    """None: that of the settings."""
+    hidden: bool = False
+    """Not in OpenAPI: pages."""
+    quiet: bool = False
+    """Probes, whose good answers are not logged."""
+
+    @cached_property
+    def decoder(self) -> msgspec.json.Decoder[Any]:
+        """Of the body."""
+        return msgspec.json.Decoder(self.body)
+
+    def decoded(self, content: bytes) -> Any:
+        """The body as a struct. Errors: `Problem` on what is no JSON, or not of these fields."""
+        assert self.body is not None
+        try:
+            return self.decoder.decode(content)
+        except msgspec.ValidationError as error:
+            raise of_fields(error, self.body.__struct_fields__) from None
+        except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
+            said = str(error).partition("\n")[0]
+            raise Problem("invalid_json", f"the body is no JSON ({said}); send one JSON object in UTF-8") from None
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A request on its way: what came, who asks, and what is noted of it for log and metrics."""
+
+    service: Service
+    route: Route
+    request_id: str
+    body: Any = None
+    path: Mapping[str, Any] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    token: str | None = None
+    began: float = field(default_factory=time.monotonic)
+    noted: dict[str, Any] = field(default_factory=dict)
+    stages: dict[str, float] = field(default_factory=dict)
+    receive: Any = None
+    watcher: asyncio.Task[None] | None = None
+    has_left: bool = False
+    """The client is gone."""
+
+    def deadline(self, milliseconds: int | None, rows: int = 1) -> float:
+        """By `time.monotonic`: that of the body, else of the settings."""
+        seconds = self.service.settings.timeout * rows if milliseconds is None else milliseconds / 1000
+        return self.began + seconds
+
+    async def run(self, work: Callable[[float], Any], *, deadline: float, priority: Priority) -> Ran[Any]:
+        """See `Engine.run`; where the work has to wait, it is left when the client goes."""
+        engine = self.service.engine
+        if engine.is_busy and self.watcher is None and self.receive is not None:
+            self.watcher = asyncio.create_task(self._watch(asyncio.current_task()))
+        ran = await engine.run(work, deadline=deadline, priority=priority)
+        self.stages["queue"] = self.stages.get("queue", 0.0) + ran.queued
+        self.stages["search"] = self.stages.get("search", 0.0) + ran.seconds
+        return ran
+
+    async def _watch(self, task: asyncio.Task[Any] | None) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+        if task is not None and not task.done():
+            self.has_left = True
+            task.cancel()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What answers this call. Errors: `Problem` where nothing is loaded yet."""
+        return self.service.current()

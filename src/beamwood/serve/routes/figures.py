@@ -1,0 +1,18 @@
+"""`/metrics`."""
+
+from __future__ import annotations
+
+from beamwood.serve.metrics import CONTENT_TYPE
+from beamwood.serve.route import Call, Plain, Route
+from beamwood.serve.service import Service
+
+__all__ = ["routes"]
+
+
+def routes(service: Service) -> list[Route]:  # noqa: ARG001
+    """What Prometheus reads."""
+    return [Route("GET", "/metrics", _metrics, "metrics", "Figures, as Prometheus reads them", quiet=True)]
+
+
+async def _metrics(call: Call) -> Plain:
+    return Plain(call.service.metrics.text(), CONTENT_TYPE)

@@ -1,0 +1,128 @@
+"""`/v1/similar` and `/v1/score`: items like given ones, and given ones in order."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.retrieval.request import Request
+from beamwood.retrieval.similar import similar_items
+from beamwood.serve.asking import Kept, check_asking, known_of
+from beamwood.serve.engine import Priority
+from beamwood.serve.filter_form import allowed_and_where
+from beamwood.serve.messages import Item, ListAnswer, Score, Similar
+from beamwood.serve.problems import Problem, of_input
+from beamwood.serve.route import Call, Route
+from beamwood.serve.service import Service
+from beamwood.serve.settings import Limits
+from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.types import ItemLists, SearchOptions
+
+__all__ = ["routes"]
+
+Found = tuple[NDArray[np.int32], NDArray[np.float32], list[Any]]
+
+
+def routes(service: Service) -> list[Route]:  # noqa: ARG001
+    """The endpoints that order items."""
+    return [
+        Route("POST", "/v1/similar", _similar, "recommend", "Items like given ones", ListAnswer, Similar),
+        Route("POST", "/v1/score", _score, "recommend", "Given items in order, best first", ListAnswer, Score),
+    ]
+
+
+async def _similar(call: Call) -> ListAnswer:
+    body, limits = call.body, call.service.settings.limits
+    if (body.item is None) == (body.items is None):
+        raise Problem("invalid_request", "give one of item and items", field="item")
+    if body.k > limits.k:
+        raise Problem("invalid_request", f"k={body.k} is above {limits.k}; ask for fewer", field="k")
+    asked = [body.item] if body.items is None else body.items
+    _check_length("items", asked, limits)
+    return await _answer(call, functools.partial(_like, call.snapshot, body, asked, limits))
+
+
+async def _score(call: Call) -> ListAnswer:
+    body, limits = call.body, call.service.settings.limits
+    check_asking(body, limits)
+    _check_length("items", body.items, limits)
+    kept = await call.service.kept_of(call.snapshot, body)
+    return await _answer(call, functools.partial(_ordered, call.snapshot, body, kept))
+
+
+def _check_length(name: str, ids: Sequence[Any], limits: Limits) -> None:
+    if not 1 <= len(ids) <= limits.k:
+        raise Problem("invalid_request", f"{name} has {len(ids)} ids; give 1 to {limits.k}", field=name)
+
+
+async def _answer(call: Call, work: functools.partial[Found]) -> ListAnswer:
+    snapshot, body = work.args[0], call.body
+    snapshot.fields.checked(body.fields)
+
+    def run(pressure: float) -> ListAnswer:  # noqa: ARG001
+        try:
+            indices, scores, unknown = work()
+        except InputError as error:
+            raise of_input(error) from None
+        except (RecursionError, OverflowError) as error:
+            raise Problem("invalid_request", f"the filter cannot be read ({error})", field="filter") from None
+        items = [
+            Item(item, score, rank, "model")
+            for rank, (item, score) in enumerate(
+                zip(snapshot.names.items.decode(indices), scores.tolist(), strict=True), start=1
+            )
+        ]
+        if body.fields:
+            for item, fields in zip(items, snapshot.fields.of(indices, body.fields), strict=True):
+                item.fields = fields
+        return ListAnswer(
+            request_id=call.request_id,
+            model=snapshot.model,
+            snapshot=snapshot.number,
+            items=items,
+            unknown_items=unknown,
+        )
+
+    ran = await call.run(run, deadline=call.deadline(body.deadline_ms), priority=Priority.CALLER)
+    answer: ListAnswer = ran.value
+    return answer
+
+
+def _like(snapshot: Snapshot, body: Similar, asked: Sequence[Any], limits: Limits) -> Found:
+    places = indices_of(snapshot.names.items, asked)
+    unknown, known = _unknown(asked, places), places[places >= 0]
+    if len(known) == 0:
+        raise Problem("unknown_item", f"the item {asked[0]!r} is unknown; give one of the catalogue", field="item")
+    allowed, where = allowed_and_where(body.filter, snapshot, most_ids=limits.filter_ids)
+    prepared = snapshot.names.filters.prepared(allowed, where)
+    options = SearchOptions(allowed=None if prepared is None else prepared.mask, prepared=prepared)
+    hits = similar_items(snapshot.searcher, known, min(body.k, snapshot.num_items), options, by=body.by)
+    there = hits.items[0] >= 0
+    return hits.items[0][there], hits.scores[0][there], unknown
+
+
+def _ordered(snapshot: Snapshot, body: Score, kept: Kept) -> Found:
+    known = known_of(snapshot, body, kept)
+    places = indices_of(snapshot.names.items, body.items)
+    unknown, own = _unknown(body.items, places), np.unique(places[places >= 0])
+    needs = snapshot.searcher.needs
+    request = Request(
+        histories=ItemLists.unchecked(np.array([0, len(known.history)], np.int64), known.history),
+        k=1,
+        users=[known.user] if needs.users and body.user is not None else None,
+        context=None if body.context is None else {name: [value] for name, value in body.context.items()},
+        on_unknown="ignore",
+    )
+    query = snapshot.names.resolve(request, needs)[0]
+    scores = snapshot.searcher.score(query, own[None])[0] if len(own) else np.empty(0, np.float32)
+    order = np.lexsort((own, -scores))
+    return own[order], scores[order], unknown + [each for each in known.unknown_items if each not in unknown]
+
+
+def _unknown(ids: Sequence[Any], places: NDArray[np.int32]) -> list[Any]:
+    return list(dict.fromkeys(each for each, at in zip(ids, places.tolist(), strict=True) if at < 0))

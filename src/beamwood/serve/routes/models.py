@@ -1,0 +1,78 @@
+"""`/v1/models`: which model answers, another in its place, and back."""
+
+from __future__ import annotations
+
+import time
+
+from msgspec import Struct
+
+from beamwood.serve.loading import Loaded, Loader
+from beamwood.serve.messages import Body
+from beamwood.serve.route import Call, Route
+from beamwood.serve.service import Service
+
+__all__ = ["Load", "Models", "routes"]
+
+
+class Load(Body):
+    """`path`: of a folder below --models-dir."""
+
+    path: str
+
+
+class Models(Struct):
+    """What answers, and what answered before, the latest last."""
+
+    model: str
+    snapshot: int
+    path: str
+    age_seconds: float
+    items: int
+    users: int
+    method: str
+    searched_by: str
+    earlier: list[str]
+    available: list[str]
+
+
+def routes(service: Service) -> list[Route]:  # noqa: ARG001
+    """The endpoints of models."""
+    return [
+        Route("GET", "/v1/models", _models, "admin", "The model that answers", Models),
+        Route("POST", "/v1/models/load", _load, "admin", "Let another model answer", Loaded, Load),
+        Route("POST", "/v1/models/rollback", _rollback, "admin", "Let the model before answer again", Loaded),
+    ]
+
+
+async def _models(call: Call) -> Models:
+    service, snapshot = call.service, call.snapshot
+    root = service.settings.models_dir
+    folders = [] if root is None else sorted(each for each in root.iterdir() if (each / "manifest.json").is_file())
+    tree = snapshot.tree
+    return Models(
+        snapshot.model,
+        snapshot.number,
+        str(snapshot.folder),
+        round(time.time() - snapshot.opened, 3),
+        snapshot.num_items,
+        0 if snapshot.names.users is None else len(snapshot.names.users),
+        str(snapshot.retriever.metadata.get("method", snapshot.searcher.kind)),
+        "numpy" if tree is None else tree.searched_by,
+        [str(path) for path in service.earlier],
+        [path.name for path in folders],
+    )
+
+
+async def _load(call: Call) -> Loaded:
+    loader = loader_of(call)
+    return await loader.load(loader.resolved(call.body.path))
+
+
+async def _rollback(call: Call) -> Loaded:
+    return await loader_of(call).rollback()
+
+
+def loader_of(call: Call) -> Loader:
+    """That of the service."""
+    assert call.service.loader is not None
+    return call.service.loader

@@ -1,0 +1,125 @@
+"""`/v1/recommend` and `/v1/recommend/batch`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import time
+
+import msgspec
+
+from beamwood.serve.answering import Found, recommended
+from beamwood.serve.asking import Kept, check_asking
+from beamwood.serve.cursor import next_page, with_cursor
+from beamwood.serve.engine import Priority
+from beamwood.serve.messages import Answer, Batch, BatchAnswer, Recommend, Row
+from beamwood.serve.problems import Problem
+from beamwood.serve.route import Call, Route
+from beamwood.serve.service import Service
+from beamwood.serve.settings import Limits
+from beamwood.serve.snapshot import Snapshot
+
+__all__ = ["answer_one", "note", "routes"]
+
+
+def routes(service: Service) -> list[Route]:
+    """The endpoints that recommend."""
+    limits = service.settings.limits
+    return [
+        Route("POST", "/v1/recommend", _recommend, "recommend", "The k best items for a user", Answer, Recommend),
+        Route(
+            "POST",
+            "/v1/recommend/batch",
+            _batch,
+            "recommend",
+            f"At most {limits.batch_rows} requests at once, behind those of /v1/recommend",
+            BatchAnswer,
+            Batch,
+            body_bytes=limits.body_bytes * 16,
+        ),
+    ]
+
+
+async def _recommend(call: Call) -> Answer:
+    answer = await answer_one(
+        call, call.body, call.request_id, Priority.CALLER, call.deadline(call.body.deadline_ms), began=call.began
+    )
+    note(call, call.body, answer)
+    return answer
+
+
+async def answer_one(
+    call: Call, body: Recommend, request_id: str, priority: Priority, deadline: float, *, began: float
+) -> Answer:
+    """The answer to one request, with its times. Errors: `Problem`."""
+    service, limits = call.service, call.service.settings.limits
+    snapshot = call.snapshot
+    _check(body, limits)
+    if body.cursor is not None:
+        return next_page(snapshot, body, service.secret, request_id)
+    check_asking(body, limits)
+    asked = time.monotonic()
+    kept = await service.kept_of(snapshot, body)
+    stored = time.monotonic() - asked
+    work = functools.partial(_work, snapshot, body, kept, limits, request_id)
+    ran = await call.run(work, deadline=deadline, priority=priority)
+    answer: Answer = ran.value[0]
+    found: Found = ran.value[1]
+    service.counted(body, kept, answer, found)
+    if body.pages:
+        with_cursor(answer, found, snapshot, service.secret, count=body.k)
+    took, call.stages["store"] = answer.took_ms, stored
+    took.queue, took.store = round(1000 * ran.queued, 3), round(1000 * stored, 3)
+    took.total = round(1000 * (time.monotonic() - began), 3)
+    return answer
+
+
+def note(call: Call, body: Recommend, answer: Answer) -> None:
+    """What the log says of a request."""
+    noted = call.noted
+    noted["k"], noted["history"], noted["count"] = body.k, answer.history_used, len(answer.items)
+    noted["source"], noted["snapshot"] = answer.source, answer.snapshot
+    if body.user is not None:
+        noted["user"] = call.service.log.user(body.user)
+    if body.filter is not None:
+        noted["filter"] = hashlib.blake2b(msgspec.json.encode(body.filter), digest_size=6).hexdigest()
+    if answer.degraded:
+        noted["degraded"] = True
+    if answer.arm is not None:
+        noted["arm"] = answer.arm
+
+
+def _work(
+    snapshot: Snapshot, body: Recommend, kept: Kept, limits: Limits, request_id: str, pressure: float
+) -> tuple[Answer, Found]:
+    return recommended(snapshot, body, kept, limits, request_id=request_id, pressure=pressure)
+
+
+def _check(body: Recommend, limits: Limits) -> None:
+    """Errors: `Problem` on more than there may be."""
+    if body.k > limits.k:
+        raise Problem("invalid_request", f"k={body.k} is above {limits.k}; ask for fewer, or for pages", field="k")
+    if len(body.exclude) > limits.filter_ids:
+        message = f"exclude has {len(body.exclude)} ids; give {limits.filter_ids} at most"
+        raise Problem("invalid_request", message, field="exclude")
+
+
+async def _batch(call: Call) -> BatchAnswer:
+    requests, most = call.body.requests, call.service.settings.limits.batch_rows
+    if not 1 <= len(requests) <= most:
+        message = f"requests has {len(requests)} rows; give 1 to {most}"
+        raise Problem("invalid_request", message, field="requests")
+    rows = await asyncio.gather(*(_row(call, body, number) for number, body in enumerate(requests)))
+    call.noted["rows"] = len(rows)
+    return BatchAnswer(call.request_id, list(rows))
+
+
+async def _row(call: Call, body: Recommend, number: int) -> Row:
+    request_id = f"{call.request_id}.{number}"
+    try:
+        deadline = call.deadline(body.deadline_ms, len(call.body.requests))
+        began = time.monotonic()
+        return Row(ok=await answer_one(call, body, request_id, Priority.BATCH, deadline, began=began))
+    except Problem as problem:
+        return Row(error=problem.failure(request_id))

@@ -1,0 +1,216 @@
+"""The process: a socket, uvicorn, signals, and the order in which all of it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from beamwood.errors import InputError
+from beamwood.serve.app import build_app
+from beamwood.serve.problems import Problem
+from beamwood.serve.service import Service
+from beamwood.serve.settings import Limits, ServeSettings
+from beamwood.serve.upkeep import follow
+
+__all__ = ["check_binding", "serve"]
+
+# A search thread that holds the interpreter makes the loop wait no longer than this.
+_SWITCH_SECONDS = 0.001
+
+
+def check_binding(settings: ServeSettings) -> None:
+    """Errors: others could reach the service, and need no token."""
+    if not settings.is_local and settings.tokens is None and not settings.insecure:
+        raise InputError(
+            f"--host {settings.host} lets others ask, and no --tokens say who may; write a file of tokens, or say "
+            "--insecure where the network is trusted"
+        )
+
+
+def serve(folder: str, settings: ServeSettings, *, prepare: Callable[[Service], None] | None = None) -> int:
+    """Serve a folder until a signal ends it; the exit code: 0, or 2 where it cannot be served.
+
+    `prepare` puts in what the command line opens beside, such as a store. SIGTERM and SIGINT: readiness ends, requests
+    are taken for `drain` seconds more and finished within `grace`; a second signal ends at once. SIGHUP reads tokens
+    again, and the folder where it changed. Errors: `InputError` on what cannot be served.
+    """
+    check_binding(settings)
+    service = Service(settings)
+    try:
+        if prepare is not None:
+            prepare(service)
+        bound = _bound(settings)
+    except BaseException:
+        service.close()
+        raise
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    running = _Running(service, Path(folder), bound)
+    with asyncio.Runner(loop_factory=running.server.config.get_loop_factory()) as runner:
+        return runner.run(running.run())
+
+
+def _bound(settings: ServeSettings) -> socket.socket:
+    """A socket that listens. Errors: `InputError` where the address cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((settings.host, settings.port))
+    except OSError as error:
+        bound.close()
+        raise InputError(
+            f"--host {settings.host} --port {settings.port} cannot be had ({error.strerror}); choose another, 0 for any"
+        ) from None
+    return bound
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Running:
+    """A service while it runs."""
+
+    def __init__(self, service: Service, folder: Path, bound: socket.socket) -> None:
+        self.service, self.folder, self.bound = service, folder, bound
+        self.error: InputError | None = None
+        self.signals = 0
+        self.tasks: set[asyncio.Task[Any]] = set()
+        settings = service.settings
+        self.server = _Server(
+            uvicorn.Config(
+                build_app(service),
+                http=_protocol(settings.limits),
+                lifespan="on",
+                access_log=False,
+                log_level="warning",
+                server_header=False,
+                proxy_headers=settings.forwarded_allow is not None,
+                forwarded_allow_ips=settings.forwarded_allow or "",
+                timeout_keep_alive=int(settings.limits.idle_seconds),
+                timeout_graceful_shutdown=max(1, int(settings.grace)),
+            )
+        )
+
+    async def run(self) -> int:
+        """Until it ends."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        self._start(self._load())
+        await self.server.serve(sockets=[self.bound])
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        if self.error is not None:
+            raise self.error
+        return 0
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _load(self) -> None:
+        """The first model; what it lacks ends the process."""
+        service = self.service
+        try:
+            service.snapshot = await asyncio.to_thread(service.opened, self.folder)
+        except InputError as error:
+            self.error, self.server.should_exit = error, True
+            return
+        # What was loaded stays; the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        host, port = self.bound.getsockname()[:2]
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        service.log.said("ready", address=address, model=service.snapshot.model, pid=os.getpid())
+        print(f"beamwood: {service.snapshot.model} answers at {address}", file=sys.stderr, flush=True)
+        if service.settings.watch:
+            self._start(follow(service, self.folder))
+
+    def _stop(self) -> None:
+        self.signals += 1
+        if self.signals > 1:
+            self.server.force_exit = self.server.should_exit = True
+            return
+        self.service.draining = True
+        self.service.log.said("draining", seconds=self.service.settings.drain)
+        asyncio.get_running_loop().call_later(self.service.settings.drain, self._leave)
+
+    def _leave(self) -> None:
+        self.server.should_exit = True
+
+    def _reload(self) -> None:
+        self._start(self._reloaded())
+
+    async def _reloaded(self) -> None:
+        service = self.service
+        try:
+            service.tokens.reload()
+            service.log.said("tokens_read", tokens=len(service.tokens.known))
+        except InputError as error:
+            service.log.said("tokens_refused", reason=str(error))
+        assert service.loader is not None
+        path = await asyncio.to_thread(service.loader.changed, self.folder)
+        if path is not None:
+            with suppress(Problem):
+                await service.loader.load(path)
+
+
+def _protocol(limits: Limits) -> type[HttpToolsProtocol]:
+    """HTTP with a time by which headers must have come, and so many connections at most."""
+
+    class Timely(HttpToolsProtocol):
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            if len(self.connections) > limits.connections:
+                transport.abort()
+            else:
+                self._expect()
+
+        def data_received(self, data: bytes) -> None:
+            if self._timer is None and (self.cycle is None or self.cycle.response_complete):
+                self._expect()
+            super().data_received(data)
+
+        def on_headers_complete(self) -> None:
+            self._settle()
+            super().on_headers_complete()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            self._settle()
+            super().connection_lost(error)
+
+        def _expect(self) -> None:
+            self._timer = self.loop.call_later(limits.header_seconds, self._too_slow)
+
+        def _settle(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _too_slow(self) -> None:
+            self._timer = None
+            if not self.transport.is_closing():
+                self.transport.close()
+
+    return Timely

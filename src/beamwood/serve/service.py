@@ -1,0 +1,140 @@
+"""A running service: the one current snapshot, the threads that search, the store of histories, settings, figures."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from beamwood.serve.answering import Found
+from beamwood.serve.asking import Asking, Kept
+from beamwood.serve.engine import Engine
+from beamwood.serve.log import RequestLog
+from beamwood.serve.messages import Answer, Recommend
+from beamwood.serve.metrics import Metrics
+from beamwood.serve.problems import Problem
+from beamwood.serve.route import Route
+from beamwood.serve.settings import ServeSettings
+from beamwood.serve.snapshot import Snapshot, open_snapshot
+from beamwood.serve.tokens import Tokens
+
+if TYPE_CHECKING:
+    from beamwood.serve.loading import Loader
+
+__all__ = ["Service"]
+
+# Requests that a new model is tried with.
+_RECORDED = 100
+
+
+class Service:
+    """Holds what endpoints share. `snapshot` is replaced as a whole; whoever answers reads it once.
+
+    `kept` gives what a store keeps of who asks, `carried` puts into a new snapshot what the old one had learned while
+    it served, `reasons`: why no requests should be sent here, each a call that gives text or None.
+    """
+
+    def __init__(self, settings: ServeSettings, snapshot: Snapshot | None = None) -> None:
+        self.settings, self.snapshot = settings, snapshot
+        self.engine = Engine(
+            settings.search_threads, max_wait=settings.max_wait, queued_rows=settings.limits.queued_rows
+        )
+        self.tokens = Tokens.read(settings.tokens, settings.rate)
+        self.secret = _secret(settings.tokens)
+        self.log = RequestLog(settings.log, users=settings.log_users, secret=self.secret)
+        self.metrics = Metrics(self)
+        self.routes: list[Route] = []
+        self.recorded: deque[tuple[Recommend, Kept]] = deque(maxlen=_RECORDED)
+        self.earlier: list[Path] = []
+        """The folders that answered before, for a rollback; the latest last."""
+        self.loader: Loader | None = None
+        """What loads other models, once the application is built."""
+        self.in_flight = 0
+        self.started = time.time()
+        self.draining = False
+        self.numbers = 0 if snapshot is None else snapshot.number
+        self.kept: Callable[[Snapshot, Asking], Awaitable[Kept]] | None = None
+        self.carried: Callable[[Snapshot, Snapshot], Snapshot] | None = None
+        self.reasons: list[Callable[[], str | None]] = []
+        self.closing: list[Callable[[], None]] = []
+        """What is closed with the service, last first."""
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], settings: ServeSettings, **options: Any) -> Service:
+        """The service of a folder. Errors: `ArtefactError` naming the file."""
+        service = cls(settings)
+        try:
+            service.snapshot = service.opened(folder, **options)
+        except BaseException:
+            service.close()
+            raise
+        return service
+
+    def opened(self, folder: str | os.PathLike[str], **options: Any) -> Snapshot:
+        """A new snapshot of a folder, as the settings ask for it; it does not answer yet."""
+        settings = self.settings
+        self.numbers += 1
+        return open_snapshot(
+            folder,
+            number=self.numbers,
+            threads=settings.search_threads,
+            items=settings.items,
+            min_beam=settings.min_beam,
+            filter_bytes=settings.filter_cache,
+            **options,
+        )
+
+    def current(self) -> Snapshot:
+        """What answers now. Errors: `Problem` while nothing is loaded."""
+        if self.snapshot is None:
+            raise Problem("not_ready", "the model is being loaded; ask again soon", retry_after_ms=1000)
+        return self.snapshot
+
+    def unready(self) -> str | None:
+        """Why no requests should be sent here, None where they may be."""
+        if self.draining:
+            return "the service is being shut down; ask another one"
+        if self.snapshot is None:
+            return "the model is being loaded; ask again soon"
+        return next((said for said in (reason() for reason in self.reasons) if said is not None), None)
+
+    async def kept_of(self, snapshot: Snapshot, body: Asking) -> Kept:
+        """What the store keeps of who asks, nothing without a store."""
+        if self.kept is None or (body.user is None and body.session is None):
+            return Kept()
+        return await self.kept(snapshot, body)
+
+    def counted(self, body: Recommend, kept: Kept, answer: Answer, found: Found) -> None:
+        """Keep figures of an answer, and the request for the trial of the next model."""
+        metrics = self.metrics
+        metrics.sources.labels(answer.source).inc()
+        metrics.scored.inc(found.scored)
+        if answer.degraded:
+            metrics.degraded.inc()
+        if answer.beam_width is not None:
+            metrics.beam_width.observe(answer.beam_width)
+        if answer.unknown_items:
+            metrics.unknown.inc(len(answer.unknown_items))
+        if len(answer.items) < body.k and not body.dry_run:
+            metrics.short.inc()
+        if not body.dry_run:
+            self.recorded.append((body, kept))
+
+    def close(self) -> None:
+        """Let the threads end, and close what was opened."""
+        self.engine.close()
+        while self.closing:
+            self.closing.pop()()
+        self.log.flush()
+
+
+def _secret(tokens: Path | None) -> bytes:
+    """The key of cursors: of the tokens' file, so that replicas read each other's; else of this process alone."""
+    if tokens is None:
+        return secrets.token_bytes(32)
+    return hashlib.sha256(b"beamwood cursors" + tokens.read_bytes()).digest()

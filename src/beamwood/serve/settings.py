@@ -1,0 +1,91 @@
+"""How a service runs: what `beamwood serve` is told, as one frozen record."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from beamwood.errors import InputError
+
+__all__ = ["Limits", "ServeSettings", "of_bytes", "of_seconds"]
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_BYTES = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one request may ask for; beyond it is refused."""
+
+    body_bytes: int = 256 * 2**10
+    k: int = 1000
+    history: int = 2000
+    filter_ids: int = 10_000
+    batch_rows: int = 256
+    events: int = 1000
+    connections: int = 1024
+    header_seconds: float = 10.0
+    body_seconds: float = 10.0
+    idle_seconds: float = 75.0
+    queued_rows: int = 4096
+    """Rows of batches that wait at a time, of all callers together."""
+    pages_k: int = 200
+    """So many items are looked for where pages are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """See `beamwood serve --help`; durations in seconds. `threads` 0: as many as there are cores."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    threads: int = 0
+    store: str | None = None
+    tokens: Path | None = None
+    insecure: bool = False
+    items: Path | None = None
+    timeout: float = 0.5
+    max_wait: float = 0.1
+    min_beam: int = 50
+    filter_cache: int = 256 * 2**20
+    watch: bool = False
+    models_dir: Path | None = None
+    log: str = "json"
+    log_users: bool = False
+    otlp: str | None = None
+    page: bool = True
+    drain: float = 5.0
+    grace: float = 30.0
+    forwarded_allow: str | None = None
+    cors: tuple[str, ...] = ()
+    rate: float = 0.0
+    """Requests a second of one token; 0: any number."""
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def search_threads(self) -> int:
+        """T."""
+        return self.threads or len(os.sched_getaffinity(0))
+
+    @property
+    def is_local(self) -> bool:
+        """Does it listen on this machine alone?"""
+        return self.host in ("127.0.0.1", "::1", "localhost")
+
+
+def of_seconds(option: str, text: str) -> float:
+    """The seconds of "500ms", "5s" or "1m". Errors: what is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text.strip())
+    if found is None:
+        raise InputError(f"{option}={text!r} is no duration; write 500ms, 5s or 1m")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def of_bytes(option: str, text: str) -> int:
+    """The bytes of "256MB". Errors: what is none."""
+    found = re.fullmatch(r"(\d+)(KB|MB|GB|)", text.strip().upper())
+    if found is None:
+        raise InputError(f"{option}={text!r} is no size; write 256MB or 1GB")
+    return int(found[1]) * _BYTES[found[2]]

@@ -1,0 +1,139 @@
+"""What answers: an immutable whole of retriever, names, fields of items and version, opened from a folder.
+
+Shape legend: N items.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.artefact import read_manifest
+from beamwood.data.vocabulary import Vocabulary
+from beamwood.retrieval.blend import Blend
+from beamwood.retrieval.filters import FILTER_BYTES, Filters
+from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.item_vectors import part_with
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.resolve import Names
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.serve.item_fields import ItemFields
+from beamwood.serve.rungs import Rung, rungs_of
+from beamwood.types import Searcher
+
+__all__ = ["Snapshot", "indices_of", "open_snapshot"]
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """One version of all that answers; a service holds a reference to one, and swaps it as a whole.
+
+    `number` counts the versions of this process; `key` is the checksum of the folder; `rungs`: how searches are
+    narrowed under load, the first one not at all; `popular`: what answers where the model says nothing, None where no
+    counts are known; `end`: the time of the log's last event, None where the folder does not say.
+    """
+
+    number: int
+    folder: Path
+    key: str
+    model: str
+    retriever: Retriever
+    names: Names
+    rungs: tuple[Rung, ...]
+    fields: ItemFields
+    popular: PopularitySearcher | None = None
+    end: float | None = None
+    opened: float = field(default_factory=time.time)
+
+    @property
+    def searcher(self) -> Searcher:
+        """What searches."""
+        return self.retriever.searcher
+
+    @property
+    def num_items(self) -> int:
+        """N."""
+        return len(self.names.items)
+
+    @property
+    def tree(self) -> TreeSearcher | None:
+        """The tree that it searches, None of other methods."""
+        found = part_with(self.searcher, TreeSearcher)
+        return found if isinstance(found, TreeSearcher) else None
+
+    @property
+    def history_length(self) -> int | None:
+        """So many of the latest items are looked at, None where that is not known."""
+        tree = self.tree
+        return None if tree is None else tree.weights.history_length
+
+
+def open_snapshot(
+    folder: str | os.PathLike[str],
+    *,
+    number: int = 1,
+    threads: int = 1,
+    items: Path | None = None,
+    min_beam: int = 50,
+    filter_bytes: int = FILTER_BYTES,
+    verify: bool = False,
+    searchers: Mapping[str, type[Any]] | None = None,
+) -> Snapshot:
+    """The folder, opened. Errors: `ArtefactError` naming the file; an item table that does not fit."""
+    path = Path(os.path.realpath(folder))
+    retriever = Retriever.load(path, threads=threads, verify=verify, searchers=searchers or {})
+    manifest = read_manifest(path)
+    names = retriever.names
+    own = ItemFields.read(items, names.items) if items is not None else ItemFields()
+    columns = ItemColumns(len(names.items), {**names.filters.columns.columns, **own.columns()})
+    names = Names(names.items, Filters(names.items, columns, filter_bytes), names.users, names.histories)
+    data = manifest.get("data")
+    end = data.get("end") if isinstance(data, Mapping) else None
+    return Snapshot(
+        number=number,
+        folder=path,
+        key=str(manifest["checksum"]),
+        model=f"{manifest.get('method', manifest['searcher'])}@{str(manifest['checksum'])[:6]}",
+        retriever=retriever,
+        names=names,
+        rungs=rungs_of(retriever.searcher, min_beam),
+        fields=own,
+        popular=_popular(retriever),
+        end=float(end) if isinstance(end, int | float) else None,
+    )
+
+
+def _popular(retriever: Retriever) -> PopularitySearcher | None:
+    """The counts of a fallback that was fitted, or of the kept histories."""
+    searcher = retriever.searcher
+    if isinstance(searcher, PopularitySearcher):
+        return searcher
+    if isinstance(searcher, Blend) and isinstance(searcher.fallback, PopularitySearcher):
+        return searcher.fallback
+    if retriever.histories is None:
+        return None
+    return PopularitySearcher(np.bincount(retriever.histories.items, minlength=len(retriever.items)))
+
+
+def indices_of(vocabulary: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
+    """int32, the index of each id of a body, -1 for one that there is not, whatever its type.
+
+    Ids are integers or text as JSON has them; ids of another type, such as dates, are looked up by their text.
+    """
+    if vocabulary.table is None:
+        texts = vocabulary.parse_all([str(each) for each in ids], on_unknown="ignore")
+        return vocabulary.encode(texts, on_unknown="ignore")
+    found = vocabulary.table.find(ids)
+    if found is not None:
+        return found
+    # Of several types, or beyond the table's own: one by one.
+    each = [vocabulary.table.find([value]) for value in ids]
+    return np.array([-1 if one is None else one[0] for one in each], np.int32)

@@ -1,0 +1,116 @@
+"""Other models take over while requests come, and one that is not sound never does."""
+
+import threading
+import time
+
+import pytest
+
+from served import post, saved, serving
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    for seed in range(2):
+        saved(root / f"m{seed}", seed)
+    saved(root / "broken", 2)
+    weights = root / "broken" / "weights.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1000:] = bytes(1000)
+    weights.write_bytes(content)
+    return root
+
+
+def model(client):
+    return post(client, "/v1/recommend", {"user": 11})["model"]
+
+
+def load(client, path, status=200):
+    return post(client, "/v1/models/load", {"path": path}, status)
+
+
+def test_a_model_takes_over_and_back(models):
+    with serving(models / "m0", models_dir=models) as client:
+        first = model(client)
+        loaded = load(client, "m1")
+        assert loaded["snapshot"] == 2
+        assert loaded["tried"] == 1
+        assert 0 <= loaded["overlap"] < 1
+        assert model(client) == loaded["model"] != first
+        about = client.get("/v1/models").json()
+        assert about["available"] == ["broken", "m0", "m1"]
+        assert about["earlier"] == [str(models / "m0")]
+        assert post(client, "/v1/models/rollback", {})["model"] == first == model(client)
+        assert post(client, "/v1/models/rollback", {}, 409)["error"]["code"] == "conflict"
+
+
+def test_what_is_not_sound_never_answers(models, tmp_path):
+    saved(tmp_path / "outside")
+    (models / "link").symlink_to(tmp_path / "outside")
+    with serving(models / "m0", models_dir=models) as client:
+        first = model(client)
+        for path, status, said in (
+            ("broken", 422, "is damaged"),
+            ("none", 422, "does not exist"),
+            ("link", 403, "leaves --models-dir"),
+            ("../outside", 403, "leaves"),
+            (str(tmp_path / "outside"), 403, "leaves"),
+            ("", 403, "leaves"),
+            ("m0\0", 422, "path"),
+        ):
+            assert said in load(client, path, status)["error"]["message"]
+        assert model(client) == first
+        assert 'beamwood_swaps_total{outcome="refused"} 2.0' in client.get("/metrics").text
+    (models / "link").unlink()
+    with serving(models / "m0") as client:
+        assert load(client, "m1", 403)["error"]["code"] == "forbidden"
+
+
+def test_a_cursor_of_another_model_is_gone(models):
+    with serving(models / "m0", models_dir=models) as client:
+        cursor = post(client, "/v1/recommend", {"user": 11, "k": 5, "pages": True})["cursor"]
+        load(client, "m1")
+        assert post(client, "/v1/recommend", {"cursor": cursor}, 410)["error"]["code"] == "gone"
+
+
+def test_twenty_swaps_fail_no_request(models):
+    with serving(models / "m0", models_dir=models) as client:
+        answers, over = [], threading.Event()
+
+        def ask():
+            while not over.is_set():
+                answers.append(client.post("/v1/recommend", json={"user": 11, "k": 3}))
+                time.sleep(0.01)
+
+        asking = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in asking:
+            thread.start()
+        names = {load(client, f"m{number % 2}")["model"] for number in range(1, 21)}
+        over.set()
+        for thread in asking:
+            thread.join()
+        assert len(answers) > 20
+        assert {answer.status_code for answer in answers} == {200}
+        assert len(names) == 2
+        assert {answer.json()["model"] for answer in answers} == names
+        by_model = {}
+        for answer in (each.json() for each in answers):
+            by_model.setdefault(answer["model"], set()).add(tuple(item["item"] for item in answer["items"]))
+        assert all(len(lists) == 1 for lists in by_model.values()), "an answer is of one model alone"
+
+
+def test_what_a_folder_comes_to_mean(models, tmp_path):
+    current = tmp_path / "current"
+    current.symlink_to(models / "m0")
+    with serving(current) as client:
+        loader = client.service.loader
+        assert loader.changed(current) is None
+        current.unlink()
+        current.symlink_to(models / "m1")
+        assert loader.changed(current) == models / "m1"
+    with serving(models / "m0", models_dir=models) as client:
+        manifest = (models / "m1" / "manifest.json").read_text()
+        assert client.service.loader.changed(models / "m0") in (None, models / "m1", models / "broken")
+        (models / "m1" / "manifest.json").write_text(manifest[:-20])
+        assert client.service.loader.changed(models / "m0") != models / "m1"
+        (models / "m1" / "manifest.json").write_text(manifest)

@@ -1,0 +1,44 @@
+"""The document of all endpoints holds together, and what it shows is what is taken."""
+
+import json
+import re
+
+import pytest
+
+from beamwood.serve.app import routes_of
+from beamwood.serve.problems import STATUS
+from served import saved, serving
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    with serving(saved(tmp_path_factory.mktemp("serve") / "model")[0]) as client:
+        yield client
+
+
+def test_the_document(client):
+    document = client.get("/openapi.json").json()
+    told = [route for route in routes_of(client.service) if not route.hidden]
+    assert {(path, method) for path, own in document["paths"].items() for method in own} == {
+        (route.path, route.method.lower()) for route in told
+    }
+    schemas = document["components"]["schemas"]
+    for name in re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)):
+        assert name in schemas
+    body = schemas["Recommend"]
+    assert body["additionalProperties"] is False
+    assert "beam_width" in body["properties"]
+    names = [operation["operationId"] for own in document["paths"].values() for operation in own.values()]
+    assert len(set(names)) == len(names)
+    operation = document["paths"]["/v1/recommend"]["post"]
+    assert {"200", "400", "401", "413", "422", "429", "504"} <= set(operation["responses"])
+    assert operation["security"] == [{"token": ["recommend"]}]
+    assert all(code in document["info"]["description"] for code in STATUS)
+
+
+def test_answers_may_load_nothing(client):
+    answer = client.get("/openapi.json")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    data = client.get("/v1/models")
+    assert data.headers["content-security-policy"] == "default-src 'none'"

@@ -1,0 +1,171 @@
+"""`beamwood serve` as a process: what it loads, how it starts, what signals do, and connections that are slow."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from beamwood.cli.main import main
+from served import Server, item_table, saved, wait_until
+
+FORBIDDEN = (
+    "torch",
+    "pandas",
+    "beamwood.training",
+    "beamwood.fitting",
+    "beamwood.methods",
+    "beamwood.models.terms_torch",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("serve") / "model")
+
+
+def test_nothing_of_training_is_loaded(folder):
+    program = (
+        "import sys, json\nfrom starlette.testclient import TestClient\nfrom beamwood.serve.server import serve\n"
+        "from beamwood.serve.app import build_app\nfrom beamwood.serve.service import Service\n"
+        "from beamwood.serve.settings import ServeSettings\n"
+        f"service = Service.open({str(folder[0])!r}, ServeSettings(timeout=60, log='none'))\n"
+        "with TestClient(build_app(service)) as client:\n"
+        "    assert client.post('/v1/recommend', json={'user': 11, 'explain': 'full'}).status_code == 200\n"
+        "print(json.dumps(sorted(sys.modules)))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    loaded = json.loads(run.stdout)
+    assert "beamwood.serve.app" in loaded
+    wrong = [name for name in loaded if name in FORBIDDEN or name.startswith(tuple(f"{each}." for each in FORBIDDEN))]
+    assert not wrong
+
+
+def test_check(folder, tmp_path, capsys):
+    table = item_table(tmp_path / "items.parquet", folder[1])
+
+    def said(*arguments):
+        code = main(["serve", *map(str, arguments)])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return code, captured.out if code == 0 else captured.err
+
+    code, out = said(folder[0], "--check", "--items", table, "--json")
+    assert code == 0
+    assert json.loads(out)["answered"] == 20
+    for arguments, words in (
+        ((tmp_path / "none", "--check"), "does not exist"),
+        ((folder[0], "--check", "--host", "0.0.0.0"), "--tokens"),
+        ((folder[0], "--check", "--items", tmp_path / "none.parquet"), "cannot be read"),
+        ((folder[0], "--check", "--items", tmp_path), "must end in"),
+        ((folder[0], "--timeout", "5"), "write 500ms"),
+        ((folder[0], "--filter-cache", "much"), "write 256MB"),
+        ((folder[0], "--threads", "none"), "auto"),
+        ((folder[0], "--log", "xml"), "json, none, text"),
+        ((folder[0], "--watch"), "--models-dir"),
+        ((folder[0], "--models-dir", table), "no folder"),
+    ):
+        code, err = said(*arguments)
+        assert (code, words in err) == (2, True), err
+
+
+def test_what_cannot_be_served(tmp_path):
+    program = [sys.executable, "-m", "beamwood", "serve", str(tmp_path / "none"), "--port", "0"]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 2
+    assert "does not exist" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_life(folder, tmp_path):
+    """It answers, logs without histories, takes new tokens, finishes what runs, and ends well."""
+    tokens, log = tmp_path / "tokens", tmp_path / "log"
+    tokens.write_text(f"first recommend {hashlib.sha256(b'one').hexdigest()}\n")
+    with Server(folder[0], "--tokens", str(tokens), "--drain", "300ms", "--timeout", "60s", log=log) as server:
+        secret = folder[1].items.decode(folder[1].histories[11])
+        asked = {"history": secret, "user": None, "k": 3}
+        assert server.ask("/v1/recommend", asked)[0] == 401
+        status, answer = server.ask("/v1/recommend", asked, {"authorization": "Bearer one"})
+        assert status == 200
+        assert len(answer["items"]) == 3
+        assert server.ask("/v1/recommend", {"user": 11}, {"authorization": "Bearer one"})[0] == 200
+        tokens.write_text(f"second recommend {hashlib.sha256(b'two').hexdigest()}\n")
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: server.ask("/v1/recommend", asked, {"authorization": "Bearer two"})[0] == 200)
+        assert server.ask("/v1/recommend", asked, {"authorization": "Bearer one"})[0] == 401
+        assert server.ask("/readyz")[0] == 200
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: server.ask("/readyz")[0] == 503)
+        assert server.ask("/v1/recommend", asked, {"authorization": "Bearer two"})[0] == 200
+        assert server.ended() == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    events = [line["event"] for line in lines if "event" in line]
+    assert events == ["ready", "tokens_read", "draining"]
+    answered = [line for line in lines if line.get("code") == 200]
+    assert {"first", "second"} == {line["token"] for line in answered}
+    assert answered[0]["history"] == 4
+    assert answered[0]["count"] == 3
+    assert "search_ms" in answered[0]
+    assert "one" not in log.read_text().split()
+    assert all(line.get("user") != "11" for line in lines)
+    assert str(secret) not in log.read_text()
+
+
+def test_a_link_that_leads_elsewhere_is_followed(folder, tmp_path):
+    other, _ = saved(tmp_path / "other", 1)
+    current = tmp_path / "current"
+    current.symlink_to(folder[0])
+    with Server(current, "--watch", "--timeout", "60s") as server:
+        first = server.ask("/v1/recommend", {"user": 11})[1]["model"]
+        (tmp_path / "next").symlink_to(other)
+        os.replace(tmp_path / "next", current)
+        wait_until(lambda: server.ask("/v1/recommend", {"user": 11})[1]["model"] != first)
+
+
+def test_half_open_connections_hold_up_nobody_and_a_second_signal_ends_at_once(folder):
+    with Server(folder[0], "--timeout", "60s", "--drain", "1h") as server:
+        open_ones = [server.socket() for _ in range(200)]
+        for each in open_ones[::2]:
+            each.sendall(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n")
+        for each in open_ones[1::4]:
+            each.sendall(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        assert server.ask("/v1/recommend", {"user": 11})[0] == 200
+        garbage = server.socket()
+        garbage.sendall(b"\x16\x03\x01\x00nonsense\r\n\r\n")
+        assert b"400" in garbage.recv(100)
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: server.ask("/readyz")[0] == 503)
+        server.signal(signal.SIGTERM)
+        assert server.ended() == 0
+        for each in [*open_ones, garbage]:
+            each.close()
+
+
+def test_under_fire(folder):
+    """Twice what it can do: who is refused hears so at once, nobody gets a fault, and it recovers."""
+    with Server(folder[0], "--threads", "1", "--max-wait", "4ms", "--timeout", "10s", "--min-beam", "1") as server:
+        seen, slowest = [], []
+
+        def ask():
+            for _ in range(25):
+                began = time.monotonic()
+                status, answer = server.ask("/v1/recommend", {"user": 11, "k": 1, "beam_width": 90})
+                seen.append(status)
+                if status == 429:
+                    slowest.append(time.monotonic() - began)
+                    assert answer["error"]["code"] == "overloaded"
+                    assert answer["error"]["retry_after_ms"] >= 1
+
+        threads = [threading.Thread(target=ask) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert set(seen) <= {200, 429}
+        assert 200 in seen
+        assert server.ask("/v1/recommend", {"user": 11})[0] == 200

@@ -1,0 +1,284 @@
+"""Answers over HTTP are those of the package, and what is wrong with a request is said in one sentence."""
+
+import numpy as np
+import pytest
+
+from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.popularity import PopularitySearcher
+from retrieval_cases import retriever_of, tree_searcher
+from served import NUM_ITEMS, item_table, post, saved, serving
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("serve") / "model")
+
+
+@pytest.fixture(scope="module")
+def client(folder, tmp_path_factory):
+    table = item_table(tmp_path_factory.mktemp("items") / "items.parquet", folder[1])
+    with serving(folder[0], items=table) as client:
+        yield client
+
+
+def ids(answer):
+    return [item["item"] for item in answer["items"]]
+
+
+def recommend(client, body, status=200):
+    return post(client, "/v1/recommend", body, status)
+
+
+def problem(client, body, status=422):
+    error = recommend(client, body, status)["error"]
+    assert set(error) <= {"code", "message", "field", "request_id", "retry_after_ms"}
+    return error
+
+
+def some(retriever, *places):
+    return [retriever.items.decode(np.array([place]))[0] for place in places]
+
+
+def cases(retriever):
+    history = some(retriever, 3, 14, 15, 9)
+    return [
+        ({"history": history}, {"histories": [history]}),
+        ({"history": history, "k": 7, "exclude_seen": False}, {"histories": [history], "k": 7, "seen": "keep"}),
+        ({"user": 11}, {"users": [11]}),
+        (
+            {"history": history, "exclude": some(retriever, 1, 2)},
+            {"histories": [history], "exclude": some(retriever, 1, 2)},
+        ),
+        (
+            {"history": history, "filter": {"category": ["c1", "c2"]}},
+            {"histories": [history], "allowed": {"category": ["c1", "c2"]}},
+        ),
+        (
+            {"history": history, "filter": {"all_of": ["c1", "c2"]}},
+            {"histories": [history], "where": {"category": {"all_of": ["c1", "c2"]}}},
+        ),
+        (
+            {"history": history, "filter": {"none_of": ["c1"], "where": {"price": {"lte": 20}}}},
+            {"histories": [history], "where": {"all": [{"not": {"category": "c1"}}, {"price": {"lte": 20}}]}},
+        ),
+        (
+            {"history": history, "filter": {"items": some(retriever, *range(30)), "where": {"stock": True}}},
+            {"histories": [history], "allowed": some(retriever, *range(30)), "where": {"stock": True}},
+        ),
+        (
+            {"history": history, "max_per_category": {"default": 2, "c3": 1}, "diversity": 0.3},
+            {"histories": [history], "max_per_category": {"default": 2, "c3": 1}, "diversity": 0.3},
+        ),
+        (
+            {"history": history, "promote": [{"filter": {"where": {"stock": True}}, "share": 0.2, "name": "sale"}]},
+            {"histories": [history], "promote": [{"where": {"stock": True}, "share": 0.2, "name": "sale"}]},
+        ),
+    ]
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_answers_are_those_of_the_package(client, folder, number):
+    retriever = folder[1]
+    body, asked = cases(retriever)[number]
+    answer, expected = recommend(client, body), retriever.recommend(**{"k": 20, **asked})
+    assert ids(answer) == expected.item_ids[0]
+    assert np.allclose([item["score"] for item in answer["items"]], expected.scores[0], rtol=1e-6)
+    assert [item["rank"] for item in answer["items"]] == list(range(1, len(answer["items"]) + 1))
+    assert answer["source"] == "model"
+    assert answer["model"].startswith("tree-din@")
+    assert answer["snapshot"] == 1
+    if "filter" in body:
+        assert answer["allowed"] >= len(answer["items"])
+    if "promote" in body:
+        assert [item.get("promotion") for item in answer["items"]] == expected.promotions[0]
+        assert {item["source"] for item in answer["items"]} == {"model", "promoted"}
+
+
+def test_events_come_on_top_of_a_user(client, folder):
+    retriever = folder[1]
+    own = retriever.items.decode(retriever.histories[11])
+    more = some(retriever, 40, 41)
+    answer = recommend(client, {"user": 11, "events": more, "k": 5})
+    assert ids(answer) == retriever.recommend([[*own, *more]], 5).item_ids[0]
+    assert answer["history_used"] == 4
+
+
+def test_unknown_ids_are_listed_or_refused(client, folder):
+    known = some(folder[1], 5)
+    odd = ["no such", 10**30, -5, "5"]
+    answer = recommend(client, {"history": [*odd, *known], "k": 3})
+    assert answer["unknown_items"] == odd
+    assert ids(answer) == folder[1].recommend([known], 3).item_ids[0]
+    error = problem(client, {"history": [*odd, *known], "on_unknown": "error"}, 404)
+    assert error["code"] == "unknown_item"
+    assert "'no such'" in error["message"]
+    nobody = recommend(client, {"user": "nobody", "k": 3})
+    assert nobody["unknown_user"]
+    assert ids(nobody) == folder[1].recommend([[]], 3).item_ids[0]
+    assert problem(client, {"user": "nobody", "on_unknown": "error"}, 404)["code"] == "unknown_user"
+
+
+def test_k_beyond_the_catalogue_gives_all(client):
+    assert len(recommend(client, {"history": [], "k": 1000})["items"]) == NUM_ITEMS
+
+
+def test_fields_come_from_the_table(client, folder):
+    answer = recommend(client, {"history": [], "k": 4, "fields": ["title", "price", "since"]})
+    frame = {row["title"]: row for row in client.service.snapshot.fields.frame.iter_rows(named=True)}
+    for item in answer["items"]:
+        assert item["fields"]["title"] == f"Title of {item['item']}"
+        assert item["fields"]["price"] == frame[item["fields"]["title"]]["price"]
+        assert item["fields"]["since"].startswith("2026-")
+    error = problem(client, {"history": [], "fields": ["titel"]})
+    assert error["field"] == "fields"
+    assert "did you mean 'title'" in error["message"]
+
+
+def test_effort_and_beam_width(client, folder):
+    history = some(folder[1], 3, 14)
+    wide = recommend(client, {"history": history, "beam_width": 60, "k": 5})
+    assert wide["beam_width"] == 60
+    assert not wide["degraded"]
+    assert ids(recommend(client, {"history": history, "effort": 1, "k": 5})) == ids(
+        recommend(client, {"history": history, "k": 5})
+    )
+    assert problem(client, {"history": history, "effort": 1, "beam_width": 9})["field"] == "effort"
+
+
+def test_the_reasons_add_up(client, folder):
+    answer = recommend(client, {"user": 11, "k": 6, "explain": "full"})
+    depth = folder[1].searcher.tree.shape.depth
+    assert answer["explain"]["way"]["kind"] == "beam"
+    for item in answer["items"]:
+        why = item["explain"]
+        assert [step["level"] for step in why["path"]] == list(range(1, depth + 1))
+        leaf = why["path"][-1]
+        assert leaf["score"] == pytest.approx(item["score"], rel=1e-4)
+        assert sum(why["tree_parts"].values()) == pytest.approx(item["score"], rel=1e-4)
+        assert leaf["items"] == 1
+        assert 1 <= leaf["rank"] <= leaf["of"]
+        assert why["path"][0]["items"] >= leaf["items"]
+        assert why["path"][0]["categories"]
+        assert {each["item"] for each in why["attention"]} <= set(folder[1].items.decode(folder[1].histories[11]))
+
+
+def test_reasons_of_two_stages(tmp_path):
+    rng = np.random.default_rng(0)
+    first, popular = tree_searcher(NUM_ITEMS), PopularitySearcher(rng.random(NUM_ITEMS))
+    blend = Blend([Part(first, gate="history"), Part(popular, 0.5)], num_candidates=20, fallback=popular)
+    retriever = retriever_of(blend, text=False)
+    retriever.save(tmp_path / "model")
+    with serving(tmp_path / "model") as client:
+        answer = recommend(client, {"user": 11, "k": 5, "explain": "scores"})
+        weights = [part["weight"] for part in answer["explain"]["parts"]]
+        for item in answer["items"]:
+            own = [part["score"] for part in item["explain"]["parts"]]
+            assert item["score"] == pytest.approx(np.dot(weights, own), rel=1e-5)
+        nobody = recommend(client, {"history": [], "k": 5})
+        assert nobody["source"] == "popular"
+        assert {item["source"] for item in nobody["items"]} == {"popular"}
+        assert ids(nobody) == retriever.items.decode(np.argsort(-popular.counts)[:5])
+
+
+def test_pages_never_repeat(client, folder):
+    history = some(folder[1], 3, 14, 15)
+    first = recommend(client, {"history": history, "k": 20, "pages": True, "filter": {"where": {"stock": True}}})
+    whole = recommend(client, {"history": history, "k": 200, "filter": {"where": {"stock": True}}})
+    shown, page = ids(first), first
+    while "cursor" in page:
+        page = recommend(client, {"cursor": page["cursor"], "k": 15, "fields": ["title"]})
+        assert page["items"][0]["rank"] == len(shown) + 1
+        shown += ids(page)
+    assert shown == ids(whole)
+    assert len(set(shown)) == len(shown) > 20
+    wrong = first["cursor"][:-3] + ("AAA" if not first["cursor"].endswith("AAA") else "BBB")
+    for cursor in (wrong, "", "é", "A" * 10):
+        assert problem(client, {"cursor": cursor})["field"] == "cursor"
+    assert problem(client, {"cursor": first["cursor"], "user": 3})["field"] == "user"
+
+
+def test_a_dry_run_checks_and_searches_nothing(client):
+    answer = recommend(client, {"user": 11, "filter": {"category": ["c1"]}, "dry_run": True})
+    assert answer["items"] == []
+    assert answer["allowed"] > 0
+    assert answer["history_used"] == 4
+    assert problem(client, {"user": 11, "filter": {"category": ["c9"]}, "dry_run": True})["field"] == "filter.category"
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "said"),
+    [
+        ({}, "user", "none is given"),
+        ({"user": 1, "history": []}, "user", "2 are given"),
+        ({"usr": 1}, "usr", "did you mean 'user'"),
+        ({"user": 1, "k": 0}, "k", ">= 1"),
+        ({"user": 1, "k": "5"}, "k", "must be int, not str"),
+        ({"user": 1, "k": 1001}, "k", "above 1000"),
+        ({"user": 1, "filter": {"categories": ["a"]}}, "filter.categories", "openapi"),
+        ({"user": 1, "filter": {"category": ["c9"]}}, "filter.category", "category 'c9' is unknown"),
+        ({"user": 1, "filter": {"where": {"prize": 3}}}, "filter.where", "did you mean 'price'"),
+        ({"user": 1, "filter": {"where": {"price": {"lt": "x"}}}}, "filter.where", "numbers"),
+        ({"user": 1, "filter": {"items": [1] * 10_001}}, "filter.items", "10000 at most"),
+        ({"user": 1, "max_per_category": {"c9": 1}}, "max_per_category", "unknown"),
+        ({"user": 1, "promote": [{"share": 0.2}]}, "promote[0].filter", "missing"),
+        ({"user": 1, "promote": [{"filter": {}, "share": 0.2}]}, "promote", "filter"),
+        ({"user": 1, "diversity": 2}, "diversity", "<= 1"),
+        ({"user": 1, "context": {"device": "tv"}}, "context", "context"),
+        ({"history": [1] * 2001}, "history", "latest 2000"),
+        ({"user": True}, "user", "bool"),
+    ],
+)
+def test_what_is_wrong_is_said(client, body, field, said):
+    error = problem(client, body)
+    assert error["code"] == "invalid_request"
+    assert (error["field"], said in error["message"]) == (field, True), error
+
+
+def test_bodies_that_are_none(client):
+    def status(content, kind="application/json"):
+        answer = client.post("/v1/recommend", content=content, headers={"content-type": kind})
+        return answer.status_code, answer.json()["error"]["code"]
+
+    assert status(b"{") == status(b"\xff\xfe") == status(b'{"user": NaN}') == (400, "invalid_json")
+    assert status(b'{"session": "\\ud800"}') == (400, "invalid_json")
+    assert status(b'{"context": ' + b'{"a":' * 20_000) == (400, "invalid_json")
+    assert status(b"[1]") == (422, "invalid_request")
+    assert status(b"{}", "text/plain") == (415, "unsupported_media_type")
+    assert status(b'{"user": 1, "session": "' + b"x" * 300_000 + b'"}') == (413, "too_large")
+    nested = b'{"user": 1, "filter": {"where": ' + b'{"not": ' * 900 + b"{}" + b"}" * 900 + b"}}"
+    assert status(nested)[0] in (400, 422)
+
+
+def test_requests_are_named(client):
+    named = client.post("/v1/recommend", json={"user": 1}, headers={"x-request-id": "a-1"})
+    assert named.headers["x-request-id"] == named.json()["request_id"] == "a-1"
+    odd = client.post("/v1/recommend", json={"user": 1}, headers={"x-request-id": 'a b"<'})
+    assert odd.headers["x-request-id"] == odd.json()["request_id"] != 'a b"<'
+
+
+def test_addresses_that_are_none(client):
+    assert client.get("/v2/recommend").json()["error"]["code"] == "not_found"
+    wrong = client.get("/v1/recommend")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+    assert client.get("/livez?x=1").status_code == 422
+    assert client.get("/readyz").json() == {"status": "ready"}
+
+
+def test_batches(client, folder):
+    history = some(folder[1], 3, 14)
+    rows = post(client, "/v1/recommend/batch", {"requests": [{"history": history}, {"k": 3}, {"user": 11, "k": 3}]})
+    rows = rows["rows"]
+    assert ids(rows[0]["ok"]) == ids(recommend(client, {"history": history}))
+    assert rows[1]["error"]["code"] == "invalid_request"
+    assert rows[1]["error"]["request_id"].endswith(".1")
+    assert ids(rows[2]["ok"]) == ids(recommend(client, {"user": 11, "k": 3}))
+    for wrong in ([], [{"user": 1}] * 257):
+        assert post(client, "/v1/recommend/batch", {"requests": wrong}, 422)["error"]["field"] == "requests"
+
+
+def test_text_ids(tmp_path):
+    folder, retriever = saved(tmp_path / "model", text=True)
+    history = some(retriever, 3, 14)
+    with serving(folder) as client:
+        assert ids(recommend(client, {"history": history})) == retriever.recommend([history]).item_ids[0]
+        assert recommend(client, {"history": [7, *history]})["unknown_items"] == [7]

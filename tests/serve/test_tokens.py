@@ -1,0 +1,116 @@
+"""Who may ask what: every endpoint with every scope, and files of tokens that are wrong."""
+
+import base64
+import hashlib
+
+import pytest
+
+from beamwood.errors import InputError
+from beamwood.serve.app import routes_of
+from beamwood.serve.server import check_binding
+from beamwood.serve.settings import ServeSettings
+from beamwood.serve.tokens import SCOPES, Tokens
+from served import saved, serving
+
+
+def line(name, scopes, token=None):
+    return f"{name} {scopes} {hashlib.sha256((token or name).encode()).hexdigest()}\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("serve") / "model")[0]
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    path = tmp_path / "tokens"
+    path.write_text("# who may ask\n\n" + "".join(line(f"t-{scope}", scope) for scope in SCOPES))
+    return path
+
+
+def bearer(token):
+    return {"authorization": f"Bearer {token}"}
+
+
+def test_every_endpoint_with_every_scope(folder, tokens):
+    with serving(folder, tokens=tokens) as client:
+        routes = routes_of(client.service)
+        assert len(routes) >= 10
+        assert {route.scope for route in routes} <= {None, *SCOPES}
+        for route in routes:
+            path = route.path.replace("{", "").replace("}", "")
+
+            def status(headers, method=route.method, path=path):
+                answer = client.request(method, path, headers=headers)
+                assert "traceback" not in answer.text.lower()
+                return answer.status_code
+
+            if route.scope is None:
+                assert status({}) == 200
+                continue
+            assert status({}) == status(bearer("wrong")) == status({"authorization": "Bearer"}) == 401
+            assert status({"authorization": "Basic %%%"}) == 401
+            for scope in SCOPES:
+                assert (status(bearer(f"t-{scope}")) in (401, 403)) == (scope != route.scope), (route.path, scope)
+
+
+def test_a_browser_sends_the_token_as_a_password(folder, tokens):
+    with serving(folder, tokens=tokens) as client:
+        basic = base64.b64encode(b"me:t-metrics").decode()
+        assert client.get("/metrics", headers={"authorization": f"Basic {basic}"}).status_code == 200
+        refused = client.get("/metrics")
+        assert refused.headers["www-authenticate"] == "Bearer"
+        assert refused.json()["error"]["code"] == "unauthorized"
+
+
+def test_tokens_are_read_again(folder, tokens):
+    with serving(folder, tokens=tokens) as client:
+        known = client.service.tokens
+        tokens.write_text(line("new", "metrics,admin"))
+        assert client.get("/metrics", headers=bearer("new")).status_code == 401
+        known.reload()
+        assert client.get("/metrics", headers=bearer("new")).status_code == 200
+        assert client.get("/metrics", headers=bearer("t-metrics")).status_code == 401
+        tokens.write_text("nonsense")
+        with pytest.raises(InputError, match="line 1"):
+            known.reload()
+        assert client.get("/metrics", headers=bearer("new")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "holds no token"),
+        ("a recommend", "line 1: write 'name scope"),
+        ("a recommend " + "g" * 64, "hexadecimal"),
+        (line("a", "recomend"), "did you mean 'recommend'"),
+        (line("a", "admin") + line("a", "events"), "a name twice"),
+    ],
+)
+def test_files_that_are_wrong(tmp_path, content, said):
+    path = tmp_path / "tokens"
+    path.write_text(content)
+    with pytest.raises(InputError, match=said):
+        Tokens.read(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        Tokens.read(tmp_path / "none")
+
+
+def test_a_token_has_its_rate(folder, tokens):
+    with serving(folder, tokens=tokens, rate=0.5) as client:
+        assert client.get("/metrics", headers=bearer("t-metrics")).status_code == 200
+        refused = client.get("/metrics", headers=bearer("t-metrics"))
+        assert refused.status_code == 429
+        assert refused.json()["error"]["code"] == "rate_limited"
+        assert int(refused.headers["retry-after"]) == 2
+        assert client.get("/v1/models", headers=bearer("t-admin")).status_code == 200
+
+
+def test_others_need_tokens(tokens):
+    for host in ("0.0.0.0", "::", "192.168.0.1"):
+        with pytest.raises(InputError, match="--tokens"):
+            check_binding(ServeSettings(host=host))
+        check_binding(ServeSettings(host=host, insecure=True))
+        check_binding(ServeSettings(host=host, tokens=tokens))
+    check_binding(ServeSettings(host="localhost"))

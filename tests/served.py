@@ -1,0 +1,110 @@
+"""A service over a small saved tree: asked within the process, or as a process of its own."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+from starlette.testclient import TestClient
+
+from beamwood.serve.app import build_app
+from beamwood.serve.service import Service
+from beamwood.serve.settings import ServeSettings
+from retrieval_cases import item_frame, retriever_of, tree_searcher
+
+NUM_ITEMS = 90
+PATIENT = {"timeout": 60.0, "max_wait": 60.0, "threads": 2, "log": "none"}
+
+
+def small_retriever(seed=0, *, text=False, num_items=NUM_ITEMS):
+    return retriever_of(tree_searcher(num_items, seed), text=text, seed=seed)
+
+
+def saved(folder, seed=0, *, text=False, num_items=NUM_ITEMS):
+    """The folder of a small tree; its items have the columns of `item_frame`."""
+    retriever = small_retriever(seed, text=text, num_items=num_items)
+    retriever.save(folder)
+    return Path(folder), retriever
+
+
+def item_table(path, retriever, seed=0):
+    """A file of the items with titles, in another order than the catalogue's."""
+    frame = item_frame(len(retriever.items), seed).with_columns(item_id=retriever.items.ids)
+    frame = frame.with_columns(title=pl.format("Title of {}", "item_id")).drop("category")
+    frame.sample(fraction=1, shuffle=True, seed=1).write_parquet(path)
+    return Path(path)
+
+
+@contextmanager
+def serving(folder, **settings):
+    """A client of a new service of a folder; `client.service` is the service."""
+    service = Service.open(folder, ServeSettings(**(PATIENT | settings)))
+    with TestClient(build_app(service), raise_server_exceptions=True) as client:
+        client.service = service
+        yield client
+
+
+def post(client, path, body, status=200, **more):
+    """The JSON that is answered."""
+    answer = client.post(path, json=body, **more)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def wait_until(holds, seconds=30):
+    """Ask again and again, until it holds."""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.01)
+
+
+class Server:
+    """`beamwood serve` in a process of its own on a free port. Use it as a context; `ask(path, body)` gives status and
+    JSON."""
+
+    def __init__(self, folder, *arguments, log=None):
+        self.program = [sys.executable, "-m", "beamwood", "serve", str(folder), "--port", "0", *arguments]
+        self.log = log
+
+    def __enter__(self):
+        # A log that nobody reads would fill a pipe.
+        out = subprocess.DEVNULL if self.log is None else open(self.log, "wb")
+        self.process = subprocess.Popen(self.program, stdout=out, stderr=subprocess.PIPE, text=True)
+        line = self.process.stderr.readline()
+        assert " answers at http://" in line, line + self.process.stderr.read()
+        self.address = line.split()[-1]
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(timeout=30)
+        self.process.stderr.close()
+
+    def ask(self, path, body=None, headers=None, timeout=60):
+        request = urllib.request.Request(self.address + path, headers=headers or {})
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("content-type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def socket(self):
+        host, port = self.address.removeprefix("http://").split(":")
+        return socket.create_connection((host, int(port)), timeout=30)
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def ended(self, seconds=30):
+        return self.process.wait(timeout=seconds)
