@@ -1,0 +1,119 @@
+"""An event as it is kept: who took what and when, with the key that makes a repeated send harmless."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from beamwood.errors import InputError
+
+__all__ = ["AHEAD_SECONDS", "Event", "Id", "Owner", "Session", "owner_text", "read_id", "read_owner", "written"]
+
+Id = int | str
+# How far a client's clock may be ahead.
+AHEAD_SECONDS = 24 * 3600.0
+_LONGEST = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Somebody who has no user id yet; `HistoryStore.merge` makes a user of it."""
+
+    name: str
+
+
+Owner = int | str | Session
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`time` is in seconds, UTC. `key` names the event: sent again, it counts once.
+
+    Without a key, events of equal user, item, time and type are one. `timed` is False where the client gave no time, so
+    that a repeated send may arrive at another one. Errors: `InputError` on what no store can keep.
+    """
+
+    user: Owner
+    item: Id
+    time: float
+    type: str = "view"
+    weight: float = 1.0
+    key: str | None = None
+    request_id: str | None = None
+    timed: bool = True
+
+    def __post_init__(self) -> None:
+        _check_id("session" if isinstance(self.user, Session) else "user", _bare(self.user))
+        _check_id("item", self.item)
+        _check_text("type", self.type)
+        for name, value in (("key", self.key), ("request_id", self.request_id)):
+            if value is not None:
+                _check_text(name, value)
+        for name, number in (("time", self.time), ("weight", self.weight)):
+            if not math.isfinite(number):
+                raise InputError(f"{name}={number} is no finite number; give one")
+
+    @property
+    def identity(self) -> bytes:
+        """16 bytes, equal for two sends of one event."""
+        return _digest("derived", *self._what) if self.key is None else _digest("key", self.key)
+
+    @property
+    def content(self) -> bytes:
+        """16 bytes that differ where one key comes with another body."""
+        if self.key is None:
+            return self.identity
+        time = repr(self.time) if self.timed else ""
+        return _digest(*self._what[:2], time, self.type, repr(self.weight), self.request_id or "")
+
+    @property
+    def _what(self) -> tuple[str, str, str, str]:
+        return owner_text(self.user), written(self.item), repr(self.time), self.type
+
+
+def written(name: Id) -> str:
+    """An id as text that keeps its type: 42 and "42" differ."""
+    return f"n{name}" if isinstance(name, int) else f"t{name}"
+
+
+def read_id(text: str) -> Id:
+    """The id that `written` wrote."""
+    return int(text[1:]) if text[0] == "n" else text[1:]
+
+
+def owner_text(owner: Owner) -> str:
+    """A user or a session as text; no session is like a user."""
+    return f"s{owner.name}" if isinstance(owner, Session) else written(owner)
+
+
+def read_owner(text: str) -> Owner:
+    """The user or session that `owner_text` wrote."""
+    return Session(text[1:]) if text[0] == "s" else read_id(text)
+
+
+def _bare(owner: Owner) -> Id:
+    return owner.name if isinstance(owner, Session) else owner
+
+
+def _check_id(name: str, value: Any) -> None:
+    if isinstance(value, str):
+        _check_text(name, value)
+    elif isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise InputError(f"{name}={value!r} is no id; give text or a whole number of 64 bits")
+
+
+def _check_text(name: str, value: str) -> None:
+    if not 0 < len(value) <= _LONGEST:
+        raise InputError(f"{name} has {len(value)} characters; give 1 to {_LONGEST}")
+    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+        raise InputError(f"{name}={value!a} holds a character that is no text; leave it out")
+
+
+def _digest(*parts: str) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        encoded = part.encode()
+        found.update(len(encoded).to_bytes(4, "big") + encoded)
+    return found.digest()

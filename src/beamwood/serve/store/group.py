@@ -1,0 +1,128 @@
+"""Group commit: appends that come at the same time share one commit, on a thread of its own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar, cast
+
+from beamwood.serve.store.event import Event
+from beamwood.serve.store.protocol import Appended, KeyReused, StoreUnavailable
+
+__all__ = ["Batch", "Commit", "GroupWriter", "checked_keys"]
+
+Batch = Sequence[Event]
+# For each batch what became of it, once all that was kept is committed.
+Commit = Callable[[list[Batch]], list[Appended | KeyReused]]
+_Result = TypeVar("_Result")
+_EVENTS, _SECONDS = 500, 0.010
+
+
+class GroupWriter:
+    """Runs every write of a store on one thread, in order; nothing else may write.
+
+    Appends within 10 ms, or up to 500 events, are one commit. A group waits only while others come: a single append is
+    committed at once, and those that arrive during its commit are the next group.
+    """
+
+    def __init__(self, name: str, commit: Commit) -> None:
+        self._commit, self._queue = commit, queue.SimpleQueue[tuple[Any, Future[Any]] | None]()
+        self._closed = threading.Lock()
+        self._open = True
+        self._thread = threading.Thread(target=self._run, name=f"{name}-writer", daemon=True)
+        self._thread.start()
+
+    def append(self, batch: Batch) -> Future[Appended]:
+        """Done once the batch is committed."""
+        return cast("Future[Appended]", self._put(list(batch)))
+
+    def call(self, work: Callable[[], _Result]) -> _Result:
+        """What `work` returns on the writer's thread, behind all appends so far."""
+        return cast("Future[_Result]", self._put(work)).result()
+
+    def close(self) -> None:
+        """Finish what is queued; later writes fail."""
+        with self._closed:
+            if self._open:
+                self._open = False
+                self._queue.put(None)
+        self._thread.join()
+
+    def _put(self, work: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        with self._closed:
+            if self._open:
+                self._queue.put((work, future))
+                return future
+        future.set_exception(StoreUnavailable("the store is closed"))
+        return future
+
+    def _run(self) -> None:
+        waiting = self._queue.get()
+        while waiting is not None:
+            work, future = waiting
+            if callable(work):
+                _finish(future, work)
+                waiting = self._queue.get()
+                continue
+            group, waiting = self._gather(work, future)
+            self._write(group)
+            waiting = waiting or self._queue.get()
+
+    def _gather(self, batch: Batch, future: Future[Any]) -> tuple[list[tuple[Batch, Future[Any]]], Any]:
+        """The group that begins with this batch, and what came that is no part of it."""
+        group, size, end = [(batch, future)], len(batch), time.monotonic() + _SECONDS
+        while size < _EVENTS and time.monotonic() < end:
+            try:
+                following = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if following is None:
+                self._queue.put(None)
+                break
+            if callable(following[0]):
+                return group, following
+            group.append(following)
+            size += len(following[0])
+        return group, None
+
+    def _write(self, group: list[tuple[Batch, Future[Any]]]) -> None:
+        try:
+            results = self._commit([batch for batch, _ in group])
+        except BaseException as error:
+            for _, future in group:
+                future.set_exception(error)
+            return
+        for (_, future), result in zip(group, results, strict=True):
+            if isinstance(result, KeyReused):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+
+def checked_keys(batch: Batch, known: dict[bytes, bytes]) -> list[Event] | KeyReused:
+    """The events of a batch that are new, each once; `known`: content by identity of what is kept.
+
+    What is new is put into `known`, unless a key of the batch came with another body.
+    """
+    fresh: dict[bytes, Event] = {}
+    contents: dict[bytes, bytes] = {}
+    for event in batch:
+        identity, content = event.identity, event.content
+        before = known.get(identity, contents.get(identity))
+        if before is not None and before != content:
+            return KeyReused(f"key={event.key!r} was used for another event; give each event a key of its own")
+        if before is None:
+            fresh[identity], contents[identity] = event, content
+    known |= contents
+    return list(fresh.values())
+
+
+def _finish(future: Future[Any], work: Callable[[], Any]) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as error:
+        future.set_exception(error)

@@ -1,0 +1,146 @@
+"""Histories in memory, for trials and tests: gone when the process ends."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+
+from beamwood.serve.store.event import Event, Id, Owner, Session
+from beamwood.serve.store.group import checked_keys
+from beamwood.serve.store.protocol import Appended, KeyReused, Record, Retention, Stored, StoreUnavailable
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore:
+    """The twin of the other stores in plain Python: one lock, a list of records by owner in the order of histories."""
+
+    kind, durable = "memory", False
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._records: dict[Owner, list[Record]] = {}
+        self._known: dict[bytes, bytes] = {}
+        # By seq what a repeated send is known by.
+        self._identities: dict[int, bytes] = {}
+        self._erased: dict[Owner, float] = {}
+        self._documents: dict[str, str] = {}
+        self._seq, self._turn, self._open = 0, 0, True
+
+    def append(self, events: Sequence[Event]) -> Future[Appended]:
+        done: Future[Appended] = Future()
+        try:
+            with self._lock:
+                self._check()
+                done.set_result(self._append(list(events)))
+        except (KeyReused, StoreUnavailable) as error:
+            done.set_exception(error)
+        return done
+
+    def _append(self, events: list[Event]) -> Appended:
+        fresh = checked_keys(events, self._known)
+        if isinstance(fresh, KeyReused):
+            raise fresh
+        for event in fresh:
+            self._insert(replace(event, key=None, timed=True), event.identity)
+        return Appended(len(fresh), len(events) - len(fresh), self._seq)
+
+    def _insert(self, event: Event, identity: bytes) -> None:
+        self._seq += 1
+        self._identities[self._seq] = identity
+        kept = self._records.setdefault(event.user, [])
+        bisect.insort(kept, Record(self._seq, event), key=_place)
+
+    def history(
+        self, owner: Owner, *, after: float = -math.inf, last: int | None = None, until: int | None = None
+    ) -> Stored:
+        with self._lock:
+            self._check()
+            kept = self._records.get(owner, [])
+            found = [r for r in kept if r.event.time > after and (until is None or r.seq <= until)]
+            seq = max((r.seq for r in kept), default=0)
+            found = found if last is None else found[max(len(found) - last, 0) :]
+            items, times = tuple(r.event.item for r in found), tuple(r.event.time for r in found)
+            return Stored(items, times, seq if until is None else min(seq, until), self._erased.get(owner))
+
+    def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:
+        with self._lock:
+            self._check()
+            kept = sorted(self._records.get(owner, []), key=lambda r: r.seq)
+            return [r for r in kept if r.seq > after][:limit]
+
+    def erase(self, owner: Owner, now: float) -> int:
+        with self._lock:
+            self._check()
+            gone = self._records.pop(owner, [])
+            self._forget(gone)
+            self._erased[owner] = now
+            return len(gone)
+
+    def _forget(self, records: list[Record]) -> None:
+        for record in records:
+            del self._known[self._identities.pop(record.seq)]
+
+    def erased(self) -> Mapping[Owner, float]:
+        with self._lock:
+            self._check()
+            return dict(self._erased)
+
+    def merge(self, session: Session, user: Id) -> int:
+        with self._lock:
+            self._check()
+            moved = self._records.pop(session, [])
+            for record in sorted(moved, key=lambda r: r.seq):
+                self._insert(replace(record.event, user=user), self._identities.pop(record.seq))
+            return len(moved)
+
+    def records(self) -> Iterator[Record]:
+        with self._lock:
+            self._check()
+            every = [record for kept in self._records.values() for record in kept]
+        return iter(every)
+
+    def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
+        with self._lock:
+            self._check()
+            names = list(self._records)[self._turn : self._turn + owners]
+            self._turn = self._turn + owners if len(names) == owners else 0
+            return sum(self._trim(name, retention, retention.oldest(now)) for name in names)
+
+    def _trim(self, owner: Owner, retention: Retention, oldest: float) -> int:
+        kept = self._records[owner]
+        first = bisect.bisect_left(kept, oldest, key=lambda r: r.event.time)
+        if retention.keep_events is not None:
+            first = max(first, len(kept) - retention.keep_events)
+        self._forget(kept[:first])
+        if first == len(kept):
+            del self._records[owner]
+        else:
+            self._records[owner] = kept[first:]
+        return first
+
+    def put(self, name: str, value: str) -> None:
+        with self._lock:
+            self._check()
+            self._documents[name] = value
+
+    def get(self, name: str) -> str | None:
+        with self._lock:
+            self._check()
+            return self._documents.get(name)
+
+    def close(self) -> None:
+        with self._lock:
+            self._open = False
+
+    def _check(self) -> None:
+        if not self._open:
+            raise StoreUnavailable("the store is closed")
+
+
+def _place(record: Record) -> tuple[float, int]:
+    return record.event.time, record.seq

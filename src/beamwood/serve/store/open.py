@@ -1,0 +1,37 @@
+"""Which store an address names."""
+
+from __future__ import annotations
+
+from beamwood.errors import InputError, nearest
+from beamwood.extras import asking_for
+from beamwood.serve.store.protocol import HistoryStore
+
+__all__ = ["open_store"]
+
+_KINDS = ("memory", "sqlite:", "redis://", "rediss://", "unix://", "valkey://", "postgresql://", "postgres://")
+
+
+def open_store(address: str, *, read_only: bool = False) -> HistoryStore:
+    """The store of `memory`, `sqlite:PATH`, `redis://...` (or valkey) or `postgresql://...`.
+
+    `read_only`: beside the server that has a SQLite file. Errors: `InputError` on another address or a missing extra,
+    `StoreUnavailable` where its server is down.
+    """
+    with asking_for(f"the store {address.split(':')[0]}"):
+        if address == "memory":
+            from beamwood.serve.store.memory import MemoryStore
+
+            return MemoryStore()
+        if address.startswith("sqlite:") and len(address) > len("sqlite:"):
+            from beamwood.serve.store.sqlite import SqliteStore
+
+            return SqliteStore(address.removeprefix("sqlite:"), read_only=read_only)
+        if address.startswith(("redis://", "rediss://", "unix://", "valkey://")):
+            from beamwood.serve.store.redis import RedisStore
+
+            return RedisStore(address.replace("valkey://", "redis://", 1))
+        if address.startswith(("postgresql://", "postgres://")):
+            from beamwood.serve.store.postgres import PostgresStore
+
+            return PostgresStore(address)
+    raise InputError(f"the store {address!r} is unknown{nearest(address, _KINDS)}")

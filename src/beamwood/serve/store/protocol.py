@@ -1,0 +1,130 @@
+"""What every history store promises, and what it answers with.
+
+An answered append is committed. The order of a history is (time, seq), so that late events sort in. A read after an
+answered append sees it, from any process on the same store.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from beamwood.errors import InputError
+from beamwood.serve.store.event import Event, Id, Owner, Session
+
+__all__ = ["Appended", "HistoryStore", "KeyReused", "Record", "Retention", "StoreUnavailable", "Stored"]
+
+
+class StoreUnavailable(Exception):
+    """The store cannot be reached, or did not keep what it was given; nothing of it was acknowledged."""
+
+
+class KeyReused(InputError):
+    """An idempotency key came again with another body; nothing of the append was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """How many events of an append are new, how many were there; `seq` is the store's last number after it."""
+
+    accepted: int
+    duplicates: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A kept event, without its key, under its number, which grows in the order of commits."""
+
+    seq: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The items of a history, oldest first, with their times.
+
+    `seq` is the owner's last number, 0 without events; `erased` the time of the owner's tombstone, None without one.
+    """
+
+    items: tuple[Id, ...] = ()
+    times: tuple[float, ...] = ()
+    seq: int = 0
+    erased: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What `compact` keeps: so many events of each owner, none older than so many days. None keeps all."""
+
+    keep_events: int | None = None
+    keep_days: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("keep_events", self.keep_events), ("keep_days", self.keep_days)):
+            if value is not None and not value > 0:
+                raise InputError(f"{name}={value} is not above 0; leave it out to keep everything")
+
+    def oldest(self, now: float) -> float:
+        """The time in seconds before which nothing is kept."""
+        return -math.inf if self.keep_days is None else now - self.keep_days * 86400
+
+
+class HistoryStore(Protocol):
+    """An append-only log of events. Every method may be called from any thread.
+
+    `kind` is "memory", "sqlite", "redis" or "postgres"; `durable` says whether an answered append outlives a power
+    cut. Errors: `StoreUnavailable` from every method where the store is down.
+    """
+
+    kind: str
+    durable: bool
+
+    def append(self, events: Sequence[Event]) -> Future[Appended]:
+        """Keep all of the events or none; done once they are committed. Fails with `KeyReused`."""
+        ...
+
+    def history(
+        self, owner: Owner, *, after: float = -math.inf, last: int | None = None, until: int | None = None
+    ) -> Stored:
+        """The owner's `last` events whose time is above `after`; `until` leaves out those of a higher seq."""
+        ...
+
+    def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:
+        """The owner's next events of a seq above `after`, by seq."""
+        ...
+
+    def erase(self, owner: Owner, now: float) -> int:
+        """Delete all of the owner and leave a tombstone of that time; how many events there were."""
+        ...
+
+    def erased(self) -> Mapping[Owner, float]:
+        """The tombstones: when each owner was erased last."""
+        ...
+
+    def merge(self, session: Session, user: Id) -> int:
+        """Make the session's events the user's, under new numbers; how many there were."""
+        ...
+
+    def records(self) -> Iterator[Record]:
+        """Every event once, in no stated order."""
+        ...
+
+    def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
+        """Apply the retention to the next so many owners, in turn over the calls; how many events went."""
+        ...
+
+    def put(self, name: str, value: str) -> None:
+        """Keep a small document, such as the experiments, for every process on the store."""
+        ...
+
+    def get(self, name: str) -> str | None:
+        """The document of that name, None where there is none."""
+        ...
+
+    def close(self) -> None:
+        """Finish what was appended and let go of the store; may be called again."""
+        ...

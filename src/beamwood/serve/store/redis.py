@@ -1,0 +1,194 @@
+"""Histories in Redis or Valkey: one script a write, so that a key and its event are kept together or not at all.
+
+A history is a sorted set: score time, members that begin with the number, so that equal times stand by number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar, cast
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from beamwood.errors import InputError
+from beamwood.serve.store.event import Event, Id, Owner, Session, owner_text, read_id, read_owner, written
+from beamwood.serve.store.group import Batch, GroupWriter
+from beamwood.serve.store.protocol import Appended, KeyReused, Record, Retention, Stored, StoreUnavailable
+from beamwood.serve.store.scripts import APPEND, ERASE, MERGE, TRIM
+
+__all__ = ["RedisStore"]
+
+_Result = TypeVar("_Result")
+_PREFIX = "beamwood:"
+_OWNERS, _LAST, _ERASED, _DOCUMENTS = (f"{_PREFIX}{name}" for name in ("owners", "last", "erased", "documents"))
+_SEQ_DIGITS, _IDENTITY = 16, 16
+
+
+class RedisStore:
+    """The fast store of a fleet. `durable` only with `appendfsync always`: everysec may lose the last second.
+
+    Errors: `InputError` on an address that cannot be read; a server that is down is `StoreUnavailable`, at the opening
+    too.
+    """
+
+    kind = "redis"
+
+    def __init__(self, url: str, *, seconds: float = 2.0) -> None:
+        try:
+            self._client = redis.Redis.from_url(
+                url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 1)
+            )
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{url} is no address of Redis ({error}); write redis://HOST:PORT/DATABASE") from error
+        names = {"append": APPEND, "erase": ERASE, "merge": MERGE, "trim": TRIM}
+        self._scripts = {name: self._client.register_script(text) for name, text in names.items()}
+        self._cursor = 0
+        self._asked(self._client.ping)
+        self.durable = self._syncs()
+        self._writer = GroupWriter("redis", self._commit)
+
+    def _syncs(self) -> bool:
+        try:
+            found = cast("dict[Any, Any]", self._client.config_get("append*"))
+        except redis.RedisError:
+            # Hosted servers hide their settings, so nothing is promised.
+            return False
+        plain = {_text(name): _text(value) for name, value in found.items()}
+        return plain.get("appendonly") == "yes" and plain.get("appendfsync") == "always"
+
+    def _asked(self, work: Callable[[], _Result]) -> _Result:
+        try:
+            return work()
+        except redis.RedisError as error:
+            raise StoreUnavailable(f"Redis does not answer: {error}") from error
+
+    def _run(self, name: str, *arguments: Any, client: Any = None) -> Any:
+        return self._scripts[name](keys=[_PREFIX], args=arguments, client=client)
+
+    def append(self, events: Sequence[Event]) -> Future[Appended]:
+        return self._writer.append(events)
+
+    def _commit(self, batches: list[Batch]) -> list[Appended | KeyReused]:
+        def work() -> list[Any]:
+            with self._client.pipeline(transaction=False) as pipe:
+                for batch in batches:
+                    self._run("append", *(part for event in batch for part in _parts(event)), client=pipe)
+                return list(pipe.execute())
+
+        return [_appended(batch, answer) for batch, answer in zip(batches, self._asked(work), strict=True)]
+
+    def history(
+        self, owner: Owner, *, after: float = -math.inf, last: int | None = None, until: int | None = None
+    ) -> Stored:
+        name = owner_text(owner)
+        num = None if last is None or until is not None else last
+        start = None if num is None else 0
+
+        def work() -> list[Any]:
+            with self._client.pipeline(transaction=True) as pipe:
+                pipe.zrevrangebyscore(_events(name), "+inf", f"({after!r}", start, num, withscores=True)
+                pipe.hget(_LAST, name)
+                pipe.hget(_ERASED, name)
+                return list(pipe.execute())
+
+        members, seq, erased = self._asked(work)
+        found = [_record(name, member, time) for member, time in reversed(members)]
+        highest = int(seq or 0)
+        if until is not None:
+            found = [record for record in found if record.seq <= until]
+            found = found if last is None else found[max(len(found) - last, 0) :]
+            highest = min(highest, until)
+        items, times = tuple(r.event.item for r in found), tuple(r.event.time for r in found)
+        return Stored(items, times, highest, None if erased is None else float(erased))
+
+    def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:
+        found = sorted(self._of(owner_text(owner)), key=lambda record: record.seq)
+        return [record for record in found if record.seq > after][:limit]
+
+    def _of(self, name: str) -> list[Record]:
+        members = self._asked(lambda: self._client.zrange(_events(name), 0, -1, withscores=True))
+        return [_record(name, member, time) for member, time in cast("list[Any]", members)]
+
+    def erase(self, owner: Owner, now: float) -> int:
+        return self._write(lambda: int(self._run("erase", owner_text(owner), repr(now))))
+
+    def _write(self, work: Callable[[], _Result]) -> _Result:
+        return self._writer.call(lambda: self._asked(work))
+
+    def erased(self) -> Mapping[Owner, float]:
+        found = cast("dict[bytes, bytes]", self._asked(lambda: self._client.hgetall(_ERASED)))
+        return {read_owner(name.decode()): float(time) for name, time in found.items()}
+
+    def merge(self, session: Session, user: Id) -> int:
+        return self._write(lambda: int(self._run("merge", owner_text(session), owner_text(user))))
+
+    def records(self) -> Iterator[Record]:
+        cursor, known = 0, set[str]()
+        while True:
+            cursor, names = self._owners(cursor, 500)
+            for name in names:
+                # A scan may name an owner twice.
+                if name not in known:
+                    yield from self._of(name)
+            known.update(names)
+            if cursor == 0:
+                return
+
+    def _owners(self, cursor: int, count: int) -> tuple[int, list[str]]:
+        found = self._asked(lambda: self._client.sscan(_OWNERS, cursor, count=count))
+        following, names = cast("tuple[int, list[bytes]]", found)
+        return following, [name.decode() for name in names]
+
+    def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
+        self._cursor, names = self._owners(self._cursor, owners)
+        oldest, keep = repr(retention.oldest(now)), retention.keep_events or 0
+
+        def work() -> int:
+            with self._client.pipeline(transaction=False) as pipe:
+                for name in names:
+                    self._run("trim", name, oldest, keep, client=pipe)
+                return sum(pipe.execute())
+
+        return self._write(work) if names else 0
+
+    def put(self, name: str, value: str) -> None:
+        self._write(lambda: self._client.hset(_DOCUMENTS, name, value))
+
+    def get(self, name: str) -> str | None:
+        found = cast("bytes | None", self._asked(lambda: self._client.hget(_DOCUMENTS, name)))
+        return None if found is None else found.decode()
+
+    def close(self) -> None:
+        self._writer.close()
+        self._client.close()
+
+
+def _events(owner: str) -> str:
+    return f"{_PREFIX}events:{owner}"
+
+
+def _parts(event: Event) -> tuple[Any, ...]:
+    body = json.dumps([written(event.item), event.type, event.weight, event.request_id])
+    return event.identity, event.content, owner_text(event.user), repr(float(event.time)), body
+
+
+def _record(owner: str, member: bytes, time: float) -> Record:
+    item, kind, weight, request_id = json.loads(member[_SEQ_DIGITS + _IDENTITY :])
+    seq = int(member[:_SEQ_DIGITS])
+    return Record(seq, Event(read_owner(owner), read_id(item), float(time), kind, weight, None, request_id))
+
+
+def _appended(batch: Batch, answer: Sequence[int]) -> Appended | KeyReused:
+    accepted, duplicates, seq = answer
+    if accepted < 0:
+        return KeyReused(f"key={batch[duplicates].key!r} was used for another event; give each event a key of its own")
+    return Appended(accepted, duplicates, seq)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,99 @@
+"""The scripts that Redis runs whole; each takes the prefix of all keys, and owners as `owner_text` writes them.
+
+Keys: `seq`, the last number; `key:` and identity, its content; `events:` and owner, the history; `owners`, `last`
+(owner to last number), `erased` (owner to time). A member is number (16 digits), identity (16 bytes), body.
+"""
+
+__all__ = ["APPEND", "ERASE", "MERGE", "TRIM"]
+
+_ADD = """
+local prefix = KEYS[1]
+local function add(owner, time, rest)
+  local seq = redis.call('incr', prefix .. 'seq')
+  redis.call('zadd', prefix .. 'events:' .. owner, time, string.format('%016d', seq) .. rest)
+  redis.call('sadd', prefix .. 'owners', owner)
+  redis.call('hset', prefix .. 'last', owner, seq)
+end
+local function forget(member)
+  redis.call('del', prefix .. 'key:' .. string.sub(member, 17, 32))
+end
+local function drop(owner)
+  redis.call('del', prefix .. 'events:' .. owner)
+  redis.call('srem', prefix .. 'owners', owner)
+  redis.call('hdel', prefix .. 'last', owner)
+end
+"""
+
+# Arguments: identity, content, owner, time, body of each event. Accepted, duplicates and seq, or -1 and the place of
+# the event whose key had another body.
+APPEND = (
+    _ADD
+    + """
+local fresh, seen = {}, {}
+for i = 1, #ARGV, 5 do
+  local known = redis.call('get', prefix .. 'key:' .. ARGV[i]) or seen[ARGV[i]]
+  if not known then
+    seen[ARGV[i]] = ARGV[i + 1]
+    fresh[#fresh + 1] = i
+  elseif known ~= ARGV[i + 1] then
+    return {-1, (i - 1) / 5, 0}
+  end
+end
+for _, i in ipairs(fresh) do
+  if redis.call('set', prefix .. 'key:' .. ARGV[i], ARGV[i + 1], 'NX') then
+    add(ARGV[i + 2], ARGV[i + 3], ARGV[i] .. ARGV[i + 4])
+  end
+end
+return {#fresh, #ARGV / 5 - #fresh, tonumber(redis.call('get', prefix .. 'seq') or 0)}
+"""
+)
+
+# Arguments: owner, time of the tombstone. How many events there were.
+ERASE = (
+    _ADD
+    + """
+local members = redis.call('zrange', prefix .. 'events:' .. ARGV[1], 0, -1)
+for _, member in ipairs(members) do forget(member) end
+drop(ARGV[1])
+redis.call('hset', prefix .. 'erased', ARGV[1], ARGV[2])
+return #members
+"""
+)
+
+# Arguments: session, user. How many events moved, in the order of their numbers.
+MERGE = (
+    _ADD
+    + """
+local found, moved = redis.call('zrange', prefix .. 'events:' .. ARGV[1], 0, -1, 'withscores'), {}
+for i = 1, #found, 2 do moved[#moved + 1] = {found[i], found[i + 1]} end
+table.sort(moved, function(a, b) return a[1] < b[1] end)
+for _, each in ipairs(moved) do add(ARGV[2], each[2], string.sub(each[1], 17)) end
+drop(ARGV[1])
+return #moved
+"""
+)
+
+# Arguments: owner, oldest time, events to keep (0: all). How many events went.
+TRIM = (
+    _ADD
+    + """
+local name = prefix .. 'events:' .. ARGV[1]
+local gone = redis.call('zrangebyscore', name, '-inf', '(' .. ARGV[2])
+local beyond = redis.call('zcard', name) - tonumber(ARGV[3])
+if tonumber(ARGV[3]) > 0 and beyond > #gone then gone = redis.call('zrange', name, 0, beyond - 1) end
+if #gone == 0 then return 0 end
+for _, member in ipairs(gone) do
+  forget(member)
+  redis.call('zrem', name, member)
+end
+local left = redis.call('zrange', name, 0, -1)
+if #left == 0 then
+  drop(ARGV[1])
+else
+  local last = 0
+  for _, member in ipairs(left) do last = math.max(last, tonumber(string.sub(member, 1, 16))) end
+  redis.call('hset', prefix .. 'last', ARGV[1], last)
+end
+return #gone
+"""
+)

@@ -1,0 +1,173 @@
+"""What the stores on SQL have in common: the statements, in the words that SQLite and PostgreSQL share."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
+
+from beamwood.serve.store.event import Event, Id, Owner, Session, owner_text, read_id, read_owner, written
+from beamwood.serve.store.group import Batch, GroupWriter, checked_keys
+from beamwood.serve.store.protocol import Appended, KeyReused, Record, Retention, Stored
+
+__all__ = ["Cursor", "SqlStore"]
+
+_Result = TypeVar("_Result")
+_ALL = 2**31 - 1
+_COLUMNS = "owner, time, item, type, weight, request_id, identity, content"
+_INSERT = f"insert into beamwood_events ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?)"
+_HISTORY = """
+select 0, item, time, seq from (
+  select item, time, seq from beamwood_events where owner = ? and time > ? and seq <= ?
+  order by time desc, seq desc limit ?) as latest
+union all select 1, null, null, max(seq) from beamwood_events where owner = ? and seq <= ?
+union all select 2, null, time, null from beamwood_erased where owner = ?
+"""
+_RECORD = "select seq, owner, time, item, type, weight, request_id from beamwood_events"
+_TRIM = """
+delete from beamwood_events where owner = ? and (time < ? or seq in (
+  select seq from beamwood_events where owner = ? order by time desc, seq desc limit ? offset ?))
+"""
+
+
+class Cursor(Protocol):
+    """What statements run on."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def execute(self, statement: str, arguments: Sequence[Any] = (), /) -> Any: ...
+    def executemany(self, statement: str, arguments: Sequence[Sequence[Any]], /) -> Any: ...
+    def fetchall(self) -> list[tuple[Any, ...]]: ...
+
+
+class SqlStore(ABC):
+    """A history store whose subclass says how statements are read and written; placeholders are `?`.
+
+    `last_seq` is the statement for the last number that was given.
+    """
+
+    last_seq: str
+
+    def __init__(self, name: str) -> None:
+        self._writer = GroupWriter(name, self._commit)
+        self._turn = ""
+
+    @abstractmethod
+    def _read(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of one statement, on any thread."""
+
+    @abstractmethod
+    def _transaction(self, work: Callable[[Cursor], _Result]) -> _Result:
+        """What `work` returns, once all that it wrote is committed; on the writer's thread alone."""
+
+    @abstractmethod
+    def _contents(self, cursor: Cursor, identities: list[bytes]) -> dict[bytes, bytes]:
+        """The content of those identities that are kept."""
+
+    def append(self, events: Sequence[Event]) -> Future[Appended]:
+        return self._writer.append(events)
+
+    def _commit(self, batches: list[Batch]) -> list[Appended | KeyReused]:
+        def work(cursor: Cursor) -> list[Appended | KeyReused]:
+            known = self._contents(cursor, list({event.identity for batch in batches for event in batch}))
+            return [self._insert(cursor, batch, known) for batch in batches]
+
+        return self._transaction(work)
+
+    def _insert(self, cursor: Cursor, batch: Batch, known: dict[bytes, bytes]) -> Appended | KeyReused:
+        fresh = checked_keys(batch, known)
+        if isinstance(fresh, KeyReused):
+            return fresh
+        if fresh:
+            cursor.executemany(_INSERT, [_row(event) for event in fresh])
+        return Appended(len(fresh), len(batch) - len(fresh), _only(cursor, self.last_seq) or 0)
+
+    def history(
+        self, owner: Owner, *, after: float = -math.inf, last: int | None = None, until: int | None = None
+    ) -> Stored:
+        name, highest = owner_text(owner), 2**62 if until is None else until
+        limit = _ALL if last is None else last
+        rows = self._read(_HISTORY, (name, after, highest, limit, name, highest, name))
+        found = sorted((time, seq, item) for kind, item, time, seq in rows if kind == 0)
+        seq = next((seq for kind, _, _, seq in rows if kind == 1), None)
+        erased = next((time for kind, _, time, _ in rows if kind == 2), None)
+        items, times = tuple(read_id(item) for _, _, item in found), tuple(time for time, _, _ in found)
+        return Stored(items, times, seq or 0, erased)
+
+    def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:
+        where = f"{_RECORD} where owner = ? and seq > ? order by seq limit ?"
+        return [_record(row) for row in self._read(where, (owner_text(owner), after, limit))]
+
+    def erase(self, owner: Owner, now: float) -> int:
+        def work(cursor: Cursor) -> int:
+            cursor.execute("delete from beamwood_events where owner = ?", (owner_text(owner),))
+            gone = cursor.rowcount
+            stone = "insert into beamwood_erased values (?, ?) on conflict (owner) do update set time = ?"
+            cursor.execute(stone, (owner_text(owner), now, now))
+            return gone
+
+        return self._writer.call(lambda: self._transaction(work))
+
+    def erased(self) -> Mapping[Owner, float]:
+        return {read_owner(name): time for name, time in self._read("select owner, time from beamwood_erased")}
+
+    def merge(self, session: Session, user: Id) -> int:
+        def work(cursor: Cursor) -> int:
+            name = owner_text(session)
+            cursor.execute(f"select {_COLUMNS} from beamwood_events where owner = ? order by seq", (name,))
+            moved = cursor.fetchall()
+            cursor.execute("delete from beamwood_events where owner = ?", (name,))
+            if moved:
+                cursor.executemany(_INSERT, [(owner_text(user), *row[1:]) for row in moved])
+            return len(moved)
+
+        return self._writer.call(lambda: self._transaction(work))
+
+    def records(self) -> Iterator[Record]:
+        seq = 0
+        while rows := self._read(f"{_RECORD} where seq > ? order by seq limit 10000", (seq,)):
+            yield from map(_record, rows)
+            seq = rows[-1][0]
+
+    def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
+        oldest, keep = retention.oldest(now), _ALL if retention.keep_events is None else retention.keep_events
+        some = "select distinct owner from beamwood_events where owner > ? order by owner limit ?"
+        names = [name for (name,) in self._read(some, (self._turn, owners))]
+        self._turn = names[-1] if len(names) == owners else ""
+
+        def work(cursor: Cursor) -> int:
+            gone = 0
+            for name in names:
+                cursor.execute(_TRIM, (name, oldest, name, _ALL, keep))
+                gone += cursor.rowcount
+            return gone
+
+        return self._writer.call(lambda: self._transaction(work)) if names else 0
+
+    def put(self, name: str, value: str) -> None:
+        statement = (
+            "insert into beamwood_documents values (?, ?) on conflict (name) do update set value = excluded.value"
+        )
+        self._writer.call(lambda: self._transaction(lambda cursor: cursor.execute(statement, (name, value))))
+
+    def get(self, name: str) -> str | None:
+        rows = self._read("select value from beamwood_documents where name = ?", (name,))
+        return rows[0][0] if rows else None
+
+
+def _row(event: Event) -> tuple[Any, ...]:
+    who, what = owner_text(event.user), written(event.item)
+    return who, event.time, what, event.type, event.weight, event.request_id, event.identity, event.content
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    seq, owner, time, item, kind, weight, request_id = row
+    return Record(seq, Event(read_owner(owner), read_id(item), time, kind, weight, None, request_id))
+
+
+def _only(cursor: Cursor, statement: str) -> Any:
+    cursor.execute(statement)
+    rows = cursor.fetchall()
+    return rows[0][0] if rows else None

@@ -1,0 +1,158 @@
+"""Histories in one SQLite file: write-ahead log, synchronous=FULL, group commit; one process at a time writes it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from beamwood.errors import InputError
+from beamwood.serve.store.protocol import Retention, StoreUnavailable
+from beamwood.serve.store.sql import Cursor, SqlStore
+
+__all__ = ["SqliteStore"]
+
+_Result = TypeVar("_Result")
+_SCHEMA = """
+create table if not exists beamwood_events (
+  seq integer primary key autoincrement, owner text not null, time real not null, item text not null,
+  type text not null, weight real not null, request_id text, identity blob not null, content blob not null);
+create unique index if not exists beamwood_events_identity on beamwood_events (identity);
+create index if not exists beamwood_events_owner on beamwood_events (owner, time, seq);
+create table if not exists beamwood_erased (owner text primary key, time real not null);
+create table if not exists beamwood_documents (name text primary key, value text not null);
+"""
+_MOST_PARAMETERS = 500
+
+
+class SqliteStore(SqlStore):
+    """The store of a single server: no service to run, and durable.
+
+    `read_only` opens it beside a running server, as the export does. Errors: `InputError` where another process writes
+    the file (the message has its process id), where its folder is missing, or where it is no SQLite database.
+    """
+
+    kind, durable = "sqlite", True
+    last_seq = "select seq from sqlite_sequence where name = 'beamwood_events'"
+
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+        self._path, self._lock_file = Path(path).absolute(), -1
+        if read_only and not self._path.exists():
+            raise InputError(f"{path} does not exist; give the file of a server's store")
+        if not self._path.parent.is_dir():
+            raise InputError(f"the folder of {path} does not exist; make it, or name another file")
+        self._local, self._readers, self._guard = _Local(), list[sqlite3.Connection](), threading.Lock()
+        self._open = True
+        if not read_only:
+            self._lock_file = _locked(self._path)
+        try:
+            self._connection = self._connected("ro" if read_only else "rwc")
+            if not read_only:
+                self._prepare()
+        except sqlite3.DatabaseError as error:
+            self._unlock()
+            raise InputError(f"{path} cannot be opened as a store ({error}); name another file") from error
+        super().__init__("sqlite")
+
+    def _connected(self, mode: str) -> sqlite3.Connection:
+        made = sqlite3.connect(
+            f"{self._path.as_uri()}?mode={mode}", uri=True, timeout=5.0, isolation_level=None, check_same_thread=False
+        )
+        made.execute("pragma query_only = on" if mode == "ro" else "pragma synchronous = full")
+        return made
+
+    def _prepare(self) -> None:
+        self._connection.execute("pragma auto_vacuum = incremental")
+        self._connection.execute("pragma journal_mode = wal")
+        self._connection.executescript(_SCHEMA)
+
+    def _read(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self._reader().execute(statement, arguments).fetchall()
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path.name} cannot be read: {error}") from error
+
+    def _reader(self) -> sqlite3.Connection:
+        if not self._open:
+            raise StoreUnavailable("the store is closed")
+        own = self._local.connection
+        if own is None:
+            own = self._local.connection = self._connected("ro")
+            with self._guard:
+                self._readers.append(own)
+        return own
+
+    def _transaction(self, work: Callable[[Cursor], _Result]) -> _Result:
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute("begin immediate")
+            try:
+                result = work(cursor)
+                cursor.execute("commit")
+            except BaseException:
+                if self._connection.in_transaction:
+                    cursor.execute("rollback")
+                raise
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path.name} cannot be written: {error}") from error
+        return result
+
+    def _contents(self, cursor: Cursor, identities: list[bytes]) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        for start in range(0, len(identities), _MOST_PARAMETERS):
+            some = identities[start : start + _MOST_PARAMETERS]
+            marks = ", ".join("?" * len(some))
+            cursor.execute(f"select identity, content from beamwood_events where identity in ({marks})", some)
+            found |= dict(cursor.fetchall())
+        return found
+
+    def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
+        gone = super().compact(retention, now, owners)
+        if gone:
+            self._writer.call(lambda: self._connection.execute("pragma incremental_vacuum(200)").fetchall())
+        return gone
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._writer.close()
+        self._open = False
+        with self._guard:
+            for connection in (self._connection, *self._readers):
+                connection.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
+
+
+class _Local(threading.local):
+    """The connection of each thread that reads."""
+
+    connection: sqlite3.Connection | None = None
+
+
+def _locked(path: Path) -> int:
+    """The lock beside the file, held until it is closed, by whatever end of the process; it names who holds it."""
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise InputError(f"{lock} cannot be written ({error.strerror}); give a folder that can be") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+        os.close(descriptor)
+        raise InputError(
+            f"{path} is in use by process {holder}; stop it, give another file, or share Redis or PostgreSQL"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor

@@ -1,0 +1,227 @@
+"""Processes that are killed at random: every acknowledged event is there, and once."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from beamwood.serve.store.event import Event
+from beamwood.serve.store.open import open_store
+from beamwood.serve.store.protocol import HistoryStore, StoreUnavailable
+from store_servers import free_port, postgres_server, redis_server, stop
+
+NOW = 1.7e9
+# Sends events from a number on, a few at a time, and says which were acknowledged.
+_WRITER = """
+import sys
+from beamwood.serve.store.event import Event
+from beamwood.serve.store.open import open_store
+
+store, number = open_store(sys.argv[1]), int(sys.argv[2])
+while True:
+    waiting = []
+    for size in (1, 3, 7):
+        numbers = range(number, number + size)
+        events = [Event(each % 5, each, 1.7e9 + each, key=str(each)) for each in numbers]
+        waiting.append((numbers, store.append(events)))
+        number += size
+    for numbers, done in waiting:
+        done.result(30)
+        print(*numbers, flush=True)
+"""
+
+
+def _writing(address: str, first: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _WRITER, address, str(first)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _killed(process: subprocess.Popen[str], draw: random.Random) -> list[int]:
+    """What a writer had acknowledged when it was killed, at a random time after its first acknowledgement."""
+    assert process.stdout is not None
+    said = process.stdout.readline()
+    time.sleep(draw.uniform(0, 0.15))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    # The last line may be cut: what it says was acknowledged, so far as it goes, but for its last number.
+    whole = (said + process.stdout.read()).rpartition("\n")[0]
+    return [int(word) for word in whole.split()]
+
+
+def _check_writer(address: str, kills: int) -> None:
+    draw, acknowledged = random.Random(kills), set[int]()
+    for _ in range(kills):
+        # Some of what was sent is sent again, as clients do that got no answer.
+        first = max(acknowledged, default=-1) + 1
+        acknowledged.update(_killed(_writing(address, max(first - 5, 0)), draw))
+    store = open_store(address)
+    try:
+        counts = Counter(record.event.item for record in store.records())
+        assert acknowledged
+        assert acknowledged <= set(counts)
+        assert set(counts.values()) == {1}
+        for user in range(5):
+            items = store.history(user).items
+            assert list(items) == sorted(items)
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_killed_writer_of_sqlite_loses_nothing_that_it_acknowledged(kills: int, tmp_path: Path) -> None:
+    _check_writer(f"sqlite:{tmp_path / 'events.db'}", kills)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
+def test_a_killed_writer_of_a_shared_store_loses_nothing(kind: str, request: pytest.FixtureRequest) -> None:
+    _check_writer(request.getfixturevalue(f"{kind}_address"), 30)
+
+
+def _sent(store: HistoryStore, numbers: range) -> set[int]:
+    """Those that were acknowledged."""
+    waiting = {each: store.append([Event(each % 5, each, NOW + each, key=str(each))]) for each in numbers}
+    done = set()
+    for each, future in waiting.items():
+        error = future.exception(30)
+        assert error is None or isinstance(error, StoreUnavailable)
+        if error is None:
+            done.add(each)
+    return done
+
+
+_LONG = [pytest.param(kind, 20, marks=pytest.mark.slow) for kind in ("redis", "postgres")]
+
+
+@pytest.mark.parametrize(("kind", "kills"), [("redis", 2), *_LONG])
+def test_a_killed_server_loses_nothing_that_was_acknowledged(kind: str, kills: int) -> None:
+    folder, port, draw = Path(tempfile.mkdtemp(prefix="beamwood-")), free_port(), random.Random(0)
+    server = {"redis": redis_server, "postgres": postgres_server}[kind]
+    acknowledged, store, number = set[int](), None, 0
+    try:
+        for _ in range(kills):
+            with server(folder, port=port) as (address, process):
+                store = store or open_store(address)
+                acknowledged |= _sent(store, range(number, number + 20))
+                number += 20
+                killer = subprocess.Popen(["sh", "-c", f"sleep {draw.uniform(0, 0.05)}; kill -9 {process.pid}"])
+                acknowledged |= _sent(store, range(number, number + 100))
+                killer.wait()
+                stop(process, signal.SIGKILL)
+                with pytest.raises(StoreUnavailable):
+                    store.history(1)
+                with pytest.raises(StoreUnavailable):
+                    store.append([Event(1, 1, NOW)]).result(30)
+            # Another process of PostgreSQL may still be ending.
+            (folder / "data" / "postmaster.pid").unlink(missing_ok=True)
+        with server(folder, port=port):
+            assert store is not None
+            for each in range(number + 100):
+                acknowledged |= _sent(store, range(each, each + 1)) if each % 7 == 0 else set()
+            counts = Counter(record.event.item for record in store.records())
+            assert set(counts.values()) == {1}
+            assert acknowledged <= set(counts)
+            store.close()
+    finally:
+        if store is not None:
+            store.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_second_process_is_told_who_has_the_file(tmp_path: Path) -> None:
+    address = f"sqlite:{tmp_path / 'events.db'}"
+    process = _writing(address, 0)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(ValueError, match=f"in use by process {process.pid}; stop it"):
+            open_store(address)
+        beside = open_store(address, read_only=True)
+        assert beside.history(0).items[0] == 0
+        with pytest.raises(StoreUnavailable):
+            beside.append([Event(1, 1, NOW)]).result(10)
+        beside.close()
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close() if process.stdout else None
+    open_store(address).close()
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("sqlite:{folder}/no/events.db", "does not exist; make it"),
+        ("sqlite:{folder}/text.db", "cannot be opened as a store"),
+        ("sqlite", "did you mean 'sqlite:'"),
+        ("mysql://x", "is unknown"),
+        ("postgresql://a b c", "cannot be read"),
+        ("redis://h:port/0", "no address of Redis"),
+    ],
+)
+def test_addresses_that_are_wrong(address: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("this is no database, but it is long enough to be looked at" * 9)
+    with pytest.raises(ValueError, match=said):
+        open_store(address.format(folder=tmp_path))
+
+
+@pytest.mark.parametrize("address", ["redis://127.0.0.1:{port}/0", "postgresql://x@127.0.0.1:{port}/x"])
+def test_a_server_that_is_not_there(address: str) -> None:
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        open_store(address.format(port=free_port()))
+
+
+def test_redis_that_syncs_each_second_promises_nothing(tmp_path: Path) -> None:
+    with redis_server(tmp_path, sync="everysec") as (address, _):
+        store = open_store(address)
+        assert store.append([Event(1, 1, NOW)]).result(10).accepted == 1
+        assert not store.durable
+        store.close()
+
+
+def test_a_full_disk_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own limit of pages stands for the disk's."""
+    store = open_store(f"sqlite:{tmp_path / 'events.db'}")
+    try:
+        store.append([Event(1, 1, NOW)]).result(10)
+        store._connection.execute("pragma max_page_count = 12")
+        outcomes = [store.append([Event(1, item, NOW + step) for step in range(10)]) for item in range(2, 99)]
+        errors = [each.exception(10) for each in outcomes]
+        refused = [each for each in errors if each is not None]
+        assert refused
+        assert all(isinstance(each, StoreUnavailable) and "full" in str(each) for each in refused)
+        assert len(store.history(1).items) == 1 + 10 * errors.count(None)
+        store._connection.execute("pragma max_page_count = 10000")
+        assert store.append([Event(1, 0, NOW)]).result(10).accepted == 1
+    finally:
+        store.close()
+
+
+def test_space_is_used_again(tmp_path: Path) -> None:
+    from beamwood.serve.store.protocol import Retention
+
+    path = tmp_path / "events.db"
+    store = open_store(f"sqlite:{path}")
+    try:
+        sizes = []
+        for turn in range(6):
+            store.append(
+                [Event(user, turn * 100 + item, NOW + turn) for user in range(20) for item in range(40)]
+            ).result(10)
+            while store.compact(Retention(keep_events=40), NOW):
+                pass
+            sizes.append(os.path.getsize(path))
+        assert len(list(store.records())) == 800
+        assert sizes[-1] <= 1.5 * sizes[1]
+    finally:
+        store.close()

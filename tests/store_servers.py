@@ -1,0 +1,127 @@
+"""Servers of Redis and PostgreSQL for tests: on free ports of the loopback, each in its own folder."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+Running = Iterator[tuple[str, subprocess.Popen[bytes]]]
+
+__all__ = ["free_port", "postgres_server", "redis_server", "stop", "wait_for_port"]
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 20.0) -> None:
+    """Until something listens there. Errors: the process ended, or too long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert process.poll() is None, f"{process.args} ended with {process.returncode}"
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    raise AssertionError(f"{process.args} does not listen on {port}")
+
+
+def stop(process: subprocess.Popen[bytes], how: int = signal.SIGTERM) -> None:
+    """End a process that a test started, by its id."""
+    if process.poll() is None:
+        process.send_signal(how)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def redis_server(folder: Path, *, port: int | None = None, sync: str = "always") -> Running:
+    """Its address and its process; started again in the same folder, it has what it kept."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("redis-server is not installed: apt-get install redis-server")
+    port = port or free_port()
+    settings = ["--appendonly", "yes", "--appendfsync", sync, "--save", "", "--bind", "127.0.0.1"]
+    command = [program, "--port", str(port), "--dir", str(folder), *settings]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for_port(port, process)
+        yield f"redis://127.0.0.1:{port}/0", process
+    finally:
+        stop(process)
+
+
+@contextmanager
+def postgres_server(folder: Path, *, port: int | None = None) -> Running:
+    """Its address and its process; the folder is filled where it is empty, and has to be one that others may enter."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not programs:
+        pytest.skip("postgresql is not installed: apt-get install postgresql-15")
+    as_user = _unprivileged(folder)
+    data, port = folder / "data", port or free_port()
+    if not data.exists():
+        made = [str(programs[-1].with_name("initdb")), "-D", str(data), "-U", "beamwood", "-A", "trust", "-N"]
+        subprocess.run([*as_user, *made, "-E", "UTF8"], check=True, stdout=subprocess.DEVNULL, cwd=folder)
+    settings = [
+        "-c",
+        "listen_addresses=127.0.0.1",
+        "-c",
+        f"unix_socket_directories={folder}",
+        "-c",
+        "shared_buffers=16MB",
+    ]
+    command = [*as_user, str(programs[-1]), "-D", str(data), "-p", str(port), *settings]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+    try:
+        wait_for_port(port, process)
+        address = f"postgresql://beamwood@127.0.0.1:{port}/postgres"
+        _wait_until_it_answers(address)
+        yield address, process
+    finally:
+        # At once: nothing of it is needed again but what is committed.
+        stop(process, signal.SIGQUIT)
+
+
+def _wait_until_it_answers(address: str, seconds: float = 20.0) -> None:
+    import psycopg
+
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            psycopg.connect(address).close()
+            return
+        except psycopg.OperationalError:
+            # It listens while it still recovers what it kept.
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+def _unprivileged(folder: Path) -> list[str]:
+    """What makes a command run as another user where this is the superuser, whom PostgreSQL refuses."""
+    if os.getuid() != 0:
+        return []
+    try:
+        other = pwd.getpwnam("postgres")
+    except KeyError:
+        pytest.skip("there is no user postgres to run PostgreSQL as")
+    program = shutil.which("setpriv")
+    if program is None:
+        pytest.skip("setpriv is not installed, which runs PostgreSQL as another user")
+    os.chown(folder, other.pw_uid, other.pw_gid)
+    return [program, f"--reuid={other.pw_uid}", f"--regid={other.pw_gid}", "--clear-groups"]
