@@ -51,6 +51,7 @@ class Source:
     keep_columns: tuple[str, ...] = ()
     missing: str = "error"
     drop_duplicates: bool = False
+    time_format: str | None = None
 
     @classmethod
     def of(
@@ -86,6 +87,7 @@ class Source:
             tuple(name.strip() for name in (keep_columns or "").split(",") if name.strip()),
             reading.missing,
             reading.drop_duplicates,
+            reading.time_format,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -135,6 +137,7 @@ def load_data(source: Source) -> Dataset:
             min_weight=source.min_weight,
             missing=missing,
             drop_duplicates=source.drop_duplicates,
+            time_format=source.time_format,
         )
     for line in log.report.lines():
         note(line)

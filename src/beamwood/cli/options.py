@@ -30,6 +30,7 @@ __all__ = [
     "Seed",
     "SplitName",
     "TimeColumn",
+    "TimeFormat",
     "Tail",
     "TailOf",
     "Text",
@@ -74,7 +75,13 @@ UserColumn = Annotated[
     Text, typer.Option("--user-column", metavar="NAME", help="Column of users, if it has an unusual name.")
 ]
 ItemColumn = Annotated[Text, typer.Option("--item-column", metavar="NAME", help="Column of items.")]
-TimeColumn = Annotated[Text, typer.Option("--time-column", metavar="NAME", help="Column of times.")]
+TimeColumn = Annotated[
+    Text, typer.Option("--time-column", metavar="NAME", help="Column of times; none: the order of rows counts.")
+]
+TimeFormat = Annotated[
+    Text,
+    typer.Option("--time-format", metavar="TEXT", hidden=True, help="How times are written, as '%d.%m.%Y %H:%M'."),
+]
 WeightColumn = Annotated[
     Text, typer.Option("--weight-column", metavar="NAME", hidden=True, help="Column of weights, for --min-weight.")
 ]
@@ -93,10 +100,13 @@ Boundary = Annotated[
 ]
 Missing = Annotated[
     str,
-    typer.Option("--missing", metavar="WORD", help="Rows without a user, an item or a time: error or drop."),
+    typer.Option(
+        "--missing", metavar="WORD", hidden=True, help="Rows without a user, an item or a time: error or drop."
+    ),
 ]
 DropDuplicates = Annotated[
-    bool, typer.Option("--drop-duplicates", help="Leave out rows that repeat another one in all that is read.")
+    bool,
+    typer.Option("--drop-duplicates", hidden=True, help="Leave out rows that repeat another one in all that is read."),
 ]
 ItemsColumn = Annotated[
     Text, typer.Option("--items-column", metavar="NAME", hidden=True, help="Column of item ids in the item table.")
@@ -168,3 +178,4 @@ class ReadOptions:
     unlisted_items: Unlisted = "error"
     missing: Missing = "error"
     drop_duplicates: DropDuplicates = False
+    time_format: TimeFormat = None

@@ -22,6 +22,15 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "time": (
         ("timestamp", "datetime", "time", "ts", "event_time", "created_at", "click_timestamp", "unix_time"),
+        (
+            *("unixreviewtime", "unix_review_time", "unix_timestamp", "unixtime", "epoch", "time_stamp", "date_time"),
+            *("timestamp_ms", "timestamp_s", "ts_ms", "event_timestamp", "event_ts", "eventtime", "event_datetime"),
+            *("t_dat", "createdat", "created", "created_on", "click_time", "rating_timestamp", "rated_at", "viewed_at"),
+        ),
+        (
+            *("reviewtime", "review_time", "review_date", "purchase_date", "purchased_at", "order_date", "ordered_at"),
+            *("invoicedate", "invoice_date", "transaction_date", "event_date", "interaction_time", "occurred_at"),
+        ),
         ("date", "day"),
     ),
     "weight": (("rating", "weight", "score", "event_weight"),),
@@ -32,6 +41,7 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
 class ColumnNames:
     """The columns to read; for None an alias is looked for, and there is no time or weight where none is found.
 
+    `time="none"` has the order of rows count, whatever columns there are, unless one is called so.
     `context`: columns that say in which context an item was taken, such as the device; read as they are.
     """
 
@@ -50,6 +60,8 @@ class ColumnNames:
         found = {}
         roles = {"user": self.user, "item": self.item, "time": self.time}
         for role, named in (roles | {"weight": self.weight, "boundary": self.boundary}).items():
+            if role == "time" and named == "none" and "none" not in there:
+                continue
             needed = weighed or role != "weight"
             name = find_column(role, named, there, source, refuse_several=needed)
             if name is not None:

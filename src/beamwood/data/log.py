@@ -21,7 +21,7 @@ import polars as pl
 from beamwood.data.columns import ColumnNames
 from beamwood.data.ids import count_of, missing_cells, read_ids, refuse
 from beamwood.data.source import Source, open_source, reading
-from beamwood.data.times import time_expression
+from beamwood.data.times import seems_time, time_expression
 from beamwood.errors import InputError, nearest
 
 __all__ = ["CONTEXT", "MISSING", "ColumnNames", "Log", "ReadReport", "read_log"]
@@ -84,6 +84,7 @@ def read_log(
     min_weight: float | None = None,
     missing: Literal["error", "drop"] = "error",
     drop_duplicates: bool = False,
+    time_format: str | None = None,
 ) -> Log:
     """Read a log from a file, a pandas or Polars frame, or an Arrow table; see `open_source`.
 
@@ -91,7 +92,8 @@ def read_log(
     others are the future to be predicted (false, 0, "future", "test"). `min_weight` keeps the rows of at least that
     weight, such as ratings from 4; without it weights are not read and each row counts once. `missing="drop"` leaves
     out rows without a user, an item or a time, or with a word for nothing there, such as nan or null.
-    `drop_duplicates` leaves out rows that repeat another one in every column read. Errors: `InputError` naming the
+    `drop_duplicates` leaves out rows that repeat another one in every column read. `time_format`: how times are
+    written, such as "%d/%m/%Y %H:%M", where they are text that says no order by itself. Errors: `InputError` naming the
     file, the column, how many rows and the fix: columns that are missing or ambiguous, no rows, null ids, times,
     weights or boundaries that cannot be read.
     """
@@ -101,6 +103,7 @@ def read_log(
     if missing not in MISSING:
         raise InputError(f"missing={missing!r} is unknown{nearest(str(missing), MISSING)}")
     chosen = columns.resolve(table.column_names, table.name, weighed=min_weight is not None)
+    _refuse_forgotten_times(table, columns, chosen, time_format)
     rows = count_of(table, pl.len())
     if rows == 0:
         raise InputError(f"{table.name} has no rows; give a log with at least two users")
@@ -108,7 +111,7 @@ def read_log(
     if missing == "drop":
         table, said = _without_missing(table, chosen)
         notes += said
-    used, time_kind, looked_at = _used(table, chosen, columns)
+    used, time_kind, looked_at = _used(table, chosen, columns, time_format)
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
     with reading(table.name):
         frame = kept.select(used).collect(engine="streaming")
@@ -129,7 +132,27 @@ def read_log(
     return Log(frame, report)
 
 
-def _used(table: Source, chosen: dict[str, str], columns: ColumnNames) -> tuple[list[pl.Expr], str, list[str]]:
+def _refuse_forgotten_times(
+    table: Source, columns: ColumnNames, chosen: dict[str, str], time_format: str | None
+) -> None:
+    """Errors: no column of times, though one seems to hold some; a format for none."""
+    if "time" in chosen:
+        return
+    if time_format is not None:
+        raise InputError(f"--time-format {time_format!r} is for a column of times; name it with --time-column")
+    if columns.time is None:
+        others = [name for name in table.column_names if name not in (*chosen.values(), *columns.context)]
+        found = seems_time(table, others)
+        if found is not None:
+            raise InputError(
+                f"{table.name} has no column of times by a usual name, but '{found[0]}' seems to hold some, such as "
+                f"{found[1]!s}; say --time-column '{found[0]}', or --time-column none if the order of rows counts"
+            )
+
+
+def _used(
+    table: Source, chosen: dict[str, str], columns: ColumnNames, time_format: str | None
+) -> tuple[list[pl.Expr], str, list[str]]:
     """What is read of each row, what the times are, in words, and what to look at."""
     used, notes = list[pl.Expr](), list[str]()
     for role in ("user", "item"):
@@ -138,7 +161,7 @@ def _used(table: Source, chosen: dict[str, str], columns: ColumnNames) -> tuple[
         notes += said
     time_kind = "none; the order of a user's rows is their order"
     if "time" in chosen:
-        time, time_kind = time_expression(table, chosen["time"])
+        time, time_kind = time_expression(table, chosen["time"], time_format)
         used += [] if time is None else [time]
     if "boundary" in chosen:
         used.append(_boundary_expression(table, chosen["boundary"]))

@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Any
+
 import polars as pl
 
+from beamwood.data.columns import plain_name
 from beamwood.data.source import Source, reading
+from beamwood.data.time_text import by_format, by_shape, looks_like_time, numeric_date
 from beamwood.errors import InputError
 
-__all__ = ["time_expression"]
+__all__ = ["seems_time", "time_expression"]
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _WHOLE = r"^\s*[+-]?\d{1,19}(\.0*)?\s*$"
 _EXPONENT = r"[\d.][eE][+-]?\d"
-_BASIC = r"^(\d{4})(\d{2})(\d{2}) (\d{2})(\d{2})"  # 20240131 1030, the hyphens and colons left out
-_ISO_FORMATS = ("%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%d %H:%M%#z", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M")
+# Units that a whole number from 1970 may count, and what it is from 1979 to 2286.
+_UNITS = {
+    "seconds": (3e8, 1e10),
+    "milliseconds": (3e11, 1e13),
+    "microseconds": (3e14, 1e16),
+    "nanoseconds": (3e17, 1e19),
+}
+_NAMED = re.compile(r"time|date|stamp|created|(^|_)(at|ts|dat|datum|epoch|when)$")
+_SAMPLE, _MOST_TEXTS = 1000, 100_000
 _LARGEST = 2.0**62
 _EXACT = 2.0**53  # a float above it may stand for several whole numbers
 
 
-def time_expression(table: Source, name: str) -> tuple[pl.Expr | None, str]:
+def time_expression(table: Source, name: str, time_format: str | None = None) -> tuple[pl.Expr | None, str]:
     """The expression for the column `time` (Int64), None where the order is unknown, and its kind in words.
 
     Whole numbers stay; numbers with fractions are scaled by a power of ten; dates, times with a zone (or taken as UTC)
-    and ISO 8601 text become microseconds, nanoseconds where the column has them. Decimals, and text that says one, are
-    read without floats. A column that is null throughout means that the order is unknown. Errors: null in part; values
-    that do not parse, with their count and the first one; floats, and text with an exponent, above 2^53.
+    and text with the year first or the month by name become microseconds, nanoseconds where the column has them. Other
+    text needs a `time_format`, such as "%d.%m.%Y %H:%M". Decimals, and text that says one, are read without floats. A
+    column that is null throughout means that the order is unknown. Errors: null in part; values that do not parse, with
+    their count and the first one; numbers in two units; floats, and text with an exponent, above 2^53.
     """
     with reading(table.name):
         rows, nulls = table.frame.select(pl.len(), table.column(name).is_null().sum().alias("n")).collect().row(0)
     if nulls == rows:
         return None, f"'{name}' is empty; the order of a user's rows is their order"
-    time, kind = _by_type(table, name)
-    _check(table, name, time, rows, nulls)
+    if time_format is not None:
+        time, kind = by_format(table, name, time_format)
+    else:
+        time, kind = _by_type(table, name)
+    _check(table, name, time, rows, nulls, time_format)
+    if kind.startswith(("whole numbers", "numbers")):
+        _refuse_two_units(table, name)
     return time.alias("time"), f"'{name}', {kind}"
 
 
@@ -112,18 +131,10 @@ def _from_text(table: Source, name: str, column: pl.Expr) -> tuple[pl.Expr, str]
         return _from_floats(table, name, text.cast(pl.Float64, strict=False))
     if number:
         return _scaled(text, _digits(largest or 0)), "numbers"
-    # One spelling before parsing: a blank between date and time, an offset in place of Z, a time behind a bare date.
-    text = text.str.replace(r"[Tt]", " ").str.replace(r"\s*[Zz]$", "+00:00")
-    text = text.str.replace(_BASIC, "${1}-${2}-${3} ${4}:${5}").str.replace(r"^(.{10} \d{2}:\d{2})(\d{2})", "${1}:${2}")
-    text = text.str.replace(r"^(\d{4}-\d{2}-\d{2})$", "${1} 00:00")
-    times = (
-        text.str.to_datetime(pattern, time_unit="us", strict=False, time_zone="UTC" if "%#z" in pattern else None)
-        for pattern in _ISO_FORMATS
-    )
-    return pl.coalesce(time.dt.timestamp("us") for time in times), "ISO 8601 text"
+    return by_shape(table, name)
 
 
-def _check(table: Source, name: str, time: pl.Expr, rows: int, nulls: int) -> None:
+def _check(table: Source, name: str, time: pl.Expr, rows: int, nulls: int, time_format: str | None) -> None:
     column = table.column(name)
     unparsed = time.is_null() & column.is_not_null()
     with reading(table.name):
@@ -134,9 +145,69 @@ def _check(table: Source, name: str, time: pl.Expr, rows: int, nulls: int) -> No
     if bad:
         raise InputError(
             f"{table.name}: column '{name}' has {bad} of {rows} times that cannot be read, the first {value!r} in row "
-            f"{row}; give numbers or ISO 8601 dates, or name another with --time-column"
+            f"{row}; {_advice(table, name, time_format)}"
         )
     raise InputError(
         f"{table.name}: column '{name}' has {nulls} of {rows} times that are missing, the first in row {row}; fill "
-        "them, leave these rows out with --missing drop, or drop the column so that the order of rows counts"
+        "them, leave these rows out with --missing drop, or say --time-column none so that the order of rows counts"
     )
+
+
+def _advice(table: Source, name: str, time_format: str | None) -> str:
+    """What to do about times that cannot be read; a format is tried on them before it is named."""
+    if time_format is not None:
+        return f"mend them or --time-format {time_format!r}"
+    otherwise = "give numbers or ISO 8601 dates, or name another with --time-column"
+    if table.schema[name] not in (pl.String, pl.Categorical, pl.Enum):
+        return otherwise
+    text = table.column(name).cast(pl.String).alias("text")
+    with reading(table.name):
+        texts = table.frame.select(text).drop_nulls().unique().head(_MOST_TEXTS).collect(engine="streaming")["text"]
+    order, formats = numeric_date(texts)
+    if not order:
+        return f"{otherwise}, or say how they are written with --time-format, such as '%d.%m.%Y %H:%M'"
+    known = " or ".join(f"--time-format {each!r}" for each in formats)
+    return f"they are dates {order}" + (f": say {known}" if known else "; write them in one")
+
+
+def _refuse_two_units(table: Source, name: str) -> None:
+    """Errors: times of which some count seconds and some milliseconds, or the like."""
+    number = table.column(name).cast(pl.Float64, strict=False)
+    within = {unit: (number >= least) & (number < most) for unit, (least, most) in _UNITS.items()}
+    neither = (number >= 3e8) & ~pl.any_horizontal(within.values())
+    with reading(table.name):
+        asked = [there.sum().alias(unit) for unit, there in within.items()]
+        counts = table.frame.select(*asked, neither.sum().alias("neither")).collect(engine="streaming")
+    found = [unit for unit in _UNITS if counts[unit][0]]
+    # Counters pass through what is between two units; times from 1970 do not.
+    if len(found) < 2 or counts["neither"][0]:
+        return
+    examples = []
+    for unit in found:
+        row, value = table.first(name, within[unit])
+        examples.append(f"{counts[unit][0]} of {unit}, such as {value} in row {row}")
+    raise InputError(
+        f"{table.name}: column '{name}' mixes units of time: {', '.join(examples)}; bring them to one unit, or "
+        "histories are in a wrong order"
+    )
+
+
+def seems_time(table: Source, others: Sequence[str]) -> tuple[str, Any] | None:
+    """The first of the columns that seems to hold times, and an example; None where none does."""
+    for name in others:
+        dtype, named = table.schema[name], _NAMED.search(plain_name(name)) is not None
+        if not (dtype.is_temporal() or dtype == pl.String or (named and dtype.is_numeric())) or dtype == pl.Duration:
+            continue
+        with reading(table.name):
+            cells = table.frame.select(table.column(name).alias("cell")).head(_SAMPLE).collect()["cell"].drop_nulls()
+        if len(cells) and (isinstance(dtype, pl.Date | pl.Datetime) or _are_times(cells, named=named)):
+            return name, cells[0]
+    return None
+
+
+def _are_times(cells: pl.Series, *, named: bool) -> bool:
+    """Whether sampled cells are text of times or, of a column with such a name, numbers from 1970 on in some unit."""
+    numbers = cells.cast(pl.Float64, strict=False) if cells.dtype != pl.Time else pl.Series([None], dtype=pl.Float64)
+    if numbers.null_count() == 0:
+        return named and any(((numbers >= least) & (numbers < most)).all() for least, most in _UNITS.values())
+    return cells.dtype == pl.String and looks_like_time(cells)

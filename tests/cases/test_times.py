@@ -1,0 +1,195 @@
+"""Times are read, or refused with the words that settle them; nobody's order is guessed."""
+
+import datetime as dt
+import random
+
+import polars as pl
+import pytest
+
+from beamwood.data import ColumnNames, Dataset, leave_one_out, read_log
+from beamwood.errors import InputError
+
+MOMENTS = [1_583_020_799, 1_650_000_000, 1_650_003_605, 1_709_209_000]
+
+
+def at(moment, hours=0):
+    return dt.datetime.fromtimestamp(moment, dt.timezone(dt.timedelta(hours=hours)))
+
+
+def times_of(texts, **options):
+    frame = pl.DataFrame({"user": [1] * len(texts), "item": range(len(texts)), "time": texts})
+    return read_log(frame, **options).frame["time"].to_list()
+
+
+SECONDS = {
+    "rfc 2822": lambda t: at(t, -7).strftime("%a, %d %b %Y %H:%M:%S %z"),
+    "rfc 2822 by name": lambda t: at(t, -7).strftime("%a, %d %b %Y %H:%M:%S PDT"),
+    "without a weekday": lambda t: at(t).strftime("%d %b %Y %H:%M:%S GMT"),
+    "with a comment": lambda t: at(t, 2).strftime("%a, %d %b %Y %H:%M:%S %z (CEST)"),
+    "C": lambda t: at(t).strftime("%a %b %d %H:%M:%S %Y"),
+    "a browser": lambda t: at(t, 1).strftime("%a %b %d %Y %H:%M:%S GMT%z (Central European Time)"),
+    "a web server": lambda t: at(t, 2).strftime("%d/%b/%Y:%H:%M:%S %z"),
+    "UTC": lambda t: at(t).strftime("%Y-%m-%d %H:%M:%S UTC"),
+    "gmt": lambda t: at(t).strftime("%Y-%m-%dT%H:%M:%S gmt"),
+    "slashes": lambda t: at(t).strftime("%Y/%m/%d %H:%M:%S"),
+    "half days": lambda t: at(t).strftime("%Y-%m-%d %I:%M:%S %p"),
+    "a long month": lambda t: at(t).strftime("%B %d, %Y %I:%M:%S %p"),
+    "java": lambda t: at(t, 9).strftime("%Y-%m-%dT%H:%M:%S+09:00[Asia/Tokyo]"),
+    "a place": lambda t: at(t, 9).strftime("%Y-%m-%d %H:%M:%S Asia/Tokyo"),
+}
+
+
+@pytest.mark.parametrize("shape", SECONDS)
+def test_shapes_that_say_their_order_are_read(shape):
+    assert times_of([SECONDS[shape](moment) for moment in MOMENTS]) == [moment * 1_000_000 for moment in MOMENTS]
+
+
+def test_several_zones_and_shapes_in_one_column():
+    texts = ["2024-07-01 12:00 Europe/Berlin", "2024-01-01 12:00 Europe/Berlin", "1 Jul 2024 12:00 EST", "2024-07-01"]
+    hours = [10, 11, 17, 0]
+    days = [dt.date(2024, 7, 1), dt.date(2024, 1, 1), dt.date(2024, 7, 1), dt.date(2024, 7, 1)]
+    expected = [dt.datetime.combine(day, dt.time(hour), dt.UTC) for day, hour in zip(days, hours, strict=True)]
+    assert times_of(texts) == [int(moment.timestamp()) * 1_000_000 for moment in expected]
+
+
+def test_a_shape_that_comes_late_is_read_too():
+    texts = ["2024-01-01 10:00:00"] * 1500 + ["Mon, 01 Jan 2024 10:00:00 GMT"]
+    assert len(set(times_of(texts))) == 1
+
+
+def test_a_zone_that_nobody_knows_is_refused():
+    with pytest.raises(
+        InputError, match=r"1 of 2 times that cannot be read, the first '2024-01-01 10:00 XYZ' in row 2"
+    ):
+        times_of(["2024-01-01 10:00 UTC", "2024-01-01 10:00 XYZ"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ("%m/%d/%Y %I:%M %p", "with the month first: say --time-format '%m/%d/%Y %I:%M %p'"),
+        ("%d.%m.%Y", "with the day first: say --time-format '%d.%m.%Y'"),
+        ("%d-%m-%y %H:%M:%S", "with the day first: say --time-format '%d-%m-%y %H:%M:%S'"),
+        ("%m %d, %Y", "with the month first: say --time-format '%m %d, %Y'"),
+        ("%d/%m/%Y %I:%M:%S%p", "with the day first: say --time-format '%d/%m/%Y %I:%M:%S%p'"),
+    ],
+)
+def test_numeric_dates_need_a_format_and_the_advice_works(shape, words, write, planted, say):
+    texts = [at(moment + 86_400 * day).strftime(shape) for day, moment in enumerate([MOMENTS[1]] * 25)]
+    with pytest.raises(InputError) as error:
+        times_of(texts)
+    assert words in str(error.value)
+    advised = str(error.value).split("--time-format '")[1].split("'")[0]
+    assert advised == shape
+    assert times_of(texts, time_format=shape) == sorted(times_of(texts, time_format=shape))
+    path = write([(*row[:3], f'"{at(row[3]).strftime(shape)}"') for row in planted])
+    assert "text by" in say("fit", path, "--time-format", shape)
+    assert "f@20" in say("evaluate", path.parent / "out")
+
+
+def test_dates_that_may_be_either_are_refused_with_both():
+    with pytest.raises(InputError) as error:
+        times_of(["01/02/2024", "03/04/2024"])
+    assert "day and month either way round: say --time-format '%d/%m/%Y' or --time-format '%m/%d/%Y'" in str(
+        error.value
+    )
+    with pytest.raises(InputError, match="dates in two orders; write them in one"):
+        times_of(["13/02/2024", "03/14/2024"])
+
+
+def test_formats_that_are_none():
+    for wrong, message in [
+        ("day month", "has no directive such as %Y"),
+        ("%I:%M %d/%m/%Y", "cannot be used: "),
+        ("%d.%m.%Y", r"1 of 1 times .*; mend them or --time-format '%d\.%m\.%Y'"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            times_of(["02/01/2024 10:00"], time_format=wrong)
+    with pytest.raises(InputError, match="is for a column of times; name it with --time-column"):
+        read_log(pl.DataFrame({"user": [1], "item": [1]}), time_format="%d.%m.%Y")
+    assert times_of([20240229, 20240301], time_format="%Y%m%d") == [1709164800000000, 1709251200000000]
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(1000, "milliseconds"), (10**6, "microseconds"), (10**9, "nanoseconds")])
+@pytest.mark.parametrize("kind", [int, float, str])
+def test_two_units_are_refused_with_both_examples(factor, unit, kind):
+    moments = [kind(moment * factor if place == 2 else moment) for place, moment in enumerate(MOMENTS)]
+    if kind is float and factor == 10**9:
+        return  # not exact, which is another error
+    with pytest.raises(InputError, match=rf"3 of seconds, such as .* in row 1, 1 of {unit}, such as .* in row 3"):
+        times_of(moments)
+
+
+def test_counters_are_no_two_units():
+    assert times_of([10**9 * 3**step for step in range(8)]) == [10**9 * 3**step for step in range(8)]
+
+
+@pytest.mark.parametrize("name", ["t_dat", "unixReviewTime", "Review Time", "event_timestamp", "created", "order date"])
+def test_usual_names_of_times(name):
+    log = read_log(pl.DataFrame({"user": [1, 1], "item": [1, 2], name: [5, 3]}))
+    assert log.report.columns["time"] == name
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("when", MOMENTS[:2]),
+        ("server_ts", [moment * 1000 for moment in MOMENTS[:2]]),
+        ("x", ["2024-01-01", "2024-01-02T10:00:00Z"]),
+        ("x", ["31.01.2024", "01.02.2024"]),
+        ("y", [dt.date(2024, 1, 1), dt.date(2024, 1, 2)]),
+        ("Zeit (UTC)", [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 2)]),
+    ],
+)
+def test_a_column_that_seems_to_hold_times_is_not_passed_over(name, cells, say, tmp_path):
+    frame = pl.DataFrame({"user": [1, 1], "item": [1, 2], name: cells})
+    with pytest.raises(InputError, match=r"seems to hold some, .* or --time-column none if the order of rows counts"):
+        read_log(frame)
+    assert read_log(frame, columns=ColumnNames(time="none")).report.time.startswith("none; the order")
+    if "31" not in str(cells[0]):
+        assert read_log(frame, columns=ColumnNames(time=name)).report.columns["time"] == name
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [("price", [1_650_000_000, 2]), ("watch_time", [30, 90]), ("title", ["a", "2024"]), ("phone", MOMENTS[:2])],
+)
+def test_other_columns_are_no_times(name, cells):
+    assert "time" not in read_log(pl.DataFrame({"user": [1, 1], "item": [1, 2], name: cells})).report.columns
+
+
+def test_no_times_by_word(write, planted, say):
+    assert "time: none; the order of a user's rows" in say("fit", write(planted), "--time-column", "none")
+    assert "time: none; the order of a user's rows" in say("evaluate", write(planted).parent / "out")
+
+
+def labels_of(rows):
+    frame = pl.DataFrame(rows, schema=["user", "item", "rating", "time"], orient="row")
+    data = Dataset.from_log(read_log(frame))
+    return leave_one_out(data).test.labels.items.tolist(), data.report
+
+
+def test_ties_of_shuffled_logs_are_ordered_alike_and_told(planted):
+    days = [(user, item, rating, time // 86_400 * 86_400) for user, item, rating, time in planted]
+    shuffled = [labels_of(random.Random(seed).sample(days, len(days))) for seed in range(3)]
+    assert len({str(labels) for labels, _ in shuffled}) == 1
+    labels, report = labels_of(days)
+    assert labels == labels_of(planted)[0]
+    assert report["ties"] == shuffled[0][1]["ties"] > 200
+    said = f"{report['ties']} of 320 rows share their time with another row of their user; among these counts"
+    assert report["notes"] == [f"{said} the log's own order"]
+    assert shuffled[0][1]["notes"] == [f"{said} the items, as the log is not in time order"]
+
+
+def test_a_log_in_order_within_users_alone_keeps_its_order():
+    rows = [(2, 9, 1, 50), (2, 3, 1, 50), (2, 7, 1, 50), (1, 8, 1, 10), (1, 2, 1, 10), (1, 5, 1, 10)]
+    labels, report = labels_of(rows)
+    assert [report["ties"], labels] == [6, [2, 3]]
+
+
+def test_history_comes_before_future_among_ties():
+    frame = pl.DataFrame(
+        {"user": [1, 1, 1, 2, 2], "item": [1, 2, 3, 4, 5], "time": [9, 9, 3, 1, 2], "part": [0, 1, 1, 1, 0]}
+    )
+    data = Dataset.from_log(read_log(frame, columns=ColumnNames(boundary="part")))
+    assert data.items.decode(data.histories[0]) == [3, 2, 1]
