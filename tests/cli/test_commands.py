@@ -123,6 +123,27 @@ def test_compare_says_which_is_better(market, capsys):
     assert re.search("test users with a tail label; .*prefixes of two items or more", capsys.readouterr().out)
 
 
+SLOW = """
+from beamwood.errors import TimeLimitError
+from beamwood.methods import Method
+from beamwood.methods.popularity import METHOD as POPULARITY
+
+
+def build(split, config, seed, budget):
+    raise TimeLimitError("time_limit=1 s is below 61 s, what slow needs here; raise it")
+
+
+METHOD = Method(name="slow", summary="needs a minute", Config=POPULARITY.Config, build=build)
+"""
+
+
+def test_compare_ends_with_what_it_left_out(market, tmp_path, capsys):
+    (tmp_path / "slow.py").write_text(SLOW)
+    methods = f"popularity,cooccurrence,{tmp_path / 'slow.py'}"
+    assert beamwood("compare", market / "log.parquet", "--methods", methods, "--k", "10") == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("slow is left out: time_limit=1 s is below 61 s")
+
+
 def test_compare_adds_scores(market, capsys, tmp_path):
     """A sum is measured as the folder of its two stages is, each part is fitted once, and a third goes behind both."""
     log = market / "log.parquet"

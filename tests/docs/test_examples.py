@@ -39,6 +39,8 @@ def tables():
     items = market.item_frame.select("item_id").with_columns(
         pl.Series("category", [names[place % 3] for place in range(80)]),
         pl.Series("price", [5 + place % 40 for place in range(80)]),
+        pl.Series("brand", [("acme", "old oak", "pine", None)[place % 4] for place in range(80)]),
+        pl.Series("sale", [place % 5 == 0 for place in range(80)]),
     )
     assert log.columns[:3] == ["user_id", "item_id", "timestamp"]
     return {"log.csv": log, "items.csv": items}
@@ -49,7 +51,9 @@ def folder(tables, tmp_path, monkeypatch):
     for name, frame in tables.items():
         frame.write_csv(tmp_path / name)
     (tmp_path / "in-stock.txt").write_text("".join(f"{item}\n" for item in range(1, 30)))
+    (tmp_path / "candidates.txt").write_text("3\n1\n8\n")
     (tmp_path / "users.txt").write_text("7\n9\n")
+    (tmp_path / "histories.txt").write_text("5,9,2\n[11, 999999]\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -103,10 +107,12 @@ def test_the_examples_of_a_page_run(page, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["fit", "compare", "evaluate", "recommend", "inspect", "settings", "doctor"])
+@pytest.mark.parametrize("command", sorted(EXAMPLES.keys() - {"demo"}))
 def test_the_examples_of_help_run(command, folder):
-    if command in ("evaluate", "recommend", "inspect"):
+    if command in ("evaluate", "recommend", "inspect", "similar", "score"):
         run("beamwood fit log.csv --items items.csv --out runs/mine --time-limit 1m")
+    elif command == "export":
+        run("beamwood fit log.csv --method two_tower --out runs/mine --time-limit 1m")
     for example in EXAMPLES[command]:
         run(example)
 

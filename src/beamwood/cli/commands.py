@@ -30,7 +30,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "beamwood recommend runs/mine --history 5,9,2 --category shoes",
         "beamwood recommend runs/mine --all-users --out recs.parquet --threads 4",
     ),
-    "similar": ("beamwood similar runs/mine --item 318 --by vectors",),
+    "similar": ("beamwood similar runs/mine --item 42 --by vectors",),
     "score": ("beamwood score runs/mine --user 42 --items candidates.txt",),
     "export": ("beamwood export runs/mine --vectors items.parquet",),
     "serve": (

@@ -156,6 +156,8 @@ def show(measured: Comparison) -> None:
     for name, cost in measured.costs.items():
         print(f"{name}: {cost.milliseconds:.2f} ms a user, {cost.megabytes:.1f} MB")
     print(measured.conclusion)
+    for name, why in measured.left_out.items():
+        print(f"{name} is left out: {why}")
     if measured.tail:
         described, queries, views = measured.on_tail()
         print(f"\n{with_tail_label(queries)}; {described}")

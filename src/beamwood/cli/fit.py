@@ -21,7 +21,7 @@ from beamwood.errors import InputError
 from beamwood.methods import METHODS
 
 if TYPE_CHECKING:
-    from beamwood.data import Split
+    from beamwood.data import Dataset, Split
     from beamwood.fitting.settings import Settings
     from beamwood.methods import Method
     from beamwood.retrieval.retriever import Retriever
@@ -119,7 +119,7 @@ def fit(
     first.check_installed(config)
     source = Source.of(log, reading, user_table, _context_columns(first, config), keep_columns)
     _say_what_has_no_use(first, config, limit=limit, resume=resume, user_table=user_table, tensorboard=tensorboard)
-    data = load_split(load_data(source), split, {"seed": seed})
+    data = load_split(_read(source), split, {"seed": seed})
     began = time.perf_counter()
     fitted = fit_method(
         first,
@@ -193,6 +193,17 @@ def _say_what_has_no_use(
             "--user-table has no use without columns of it in model.user_columns (--set), which methods that rank "
             "pairs have"
         )
+
+
+def _read(source: Source) -> Dataset:
+    """The data, and a line for each kept column that holds numbers as text."""
+    from beamwood.data.kept_columns import numbers_as_text
+
+    dataset = load_data(source)
+    table = dataset.item_table
+    for name in () if table is None else numbers_as_text(source.keep_columns, table.frame):
+        note(f"--keep-columns {name} keeps numbers as text; write {name}:number to ask for less or more than a number")
+    return dataset
 
 
 def _context_columns(method: Method, config: Settings) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ _Items = Annotated[str, typer.Option("--items", metavar="FILE", help="The items 
 _User = Annotated[o.Text, typer.Option("--user", metavar="ID", help="A user of the log.")]
 _History = Annotated[o.Text, typer.Option("--history", metavar="IDS", help="What somebody took, oldest first: 5,9,2.")]
 _Vectors = Annotated[str, typer.Option("--vectors", metavar="FILE", help="The .parquet to write: item, vector.")]
+_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file.")]
 _BLOCK_ROWS = 100_000
 
 
@@ -84,7 +85,7 @@ def score(
     _show([listed[at] for at in order], [float(scores[at]) for at in order], json=json)
 
 
-def export(folder: _Folder, *, vectors: _Vectors, overwrite: o.Overwrite = False, method: o.MethodFile = None) -> None:
+def export(folder: _Folder, *, vectors: _Vectors, overwrite: _Overwrite = False, method: o.MethodFile = None) -> None:
     """Write the items' vectors for another vector database; their inner product with a query's is the score."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -65,27 +65,31 @@ def evenly(count: int, most: int) -> NDArray[np.int64]:
 
 
 def print_table(results: Mapping[str, Mapping[str, PerQuery]], cuts: Sequence[int]) -> None:
-    """One table for people, on stdout."""
+    """A table of both views for people, on stdout; of several methods a table for each view."""
     from rich.console import Console
     from rich.table import Table
 
+    from beamwood.evaluation.protocol import VIEWS
     from beamwood.evaluation.summary import as_document
 
     documents = {name: as_document(views) for name, views in results.items()}
-    for view, words in (("kept", "seen items kept"), ("removed", "seen items removed")):
-        table = Table(title=f"test users, {words}", title_justify="left")
-        table.add_column("method")
-        for cut in cuts:
-            for name in SHOWN:
-                table.add_column(f"{name}@{cut}")
+    names = [f"{name}@{cut}" for cut in cuts for name in SHOWN]
+    if len(documents) == 1:
+        ((method, document),) = documents.items()
+        table = Table("test users", *(VIEWS[view] for view in VIEWS), title=method, title_justify="left")
+        for name in names:
+            table.add_row(name, *(_cell(document[view], name) for view in VIEWS))
+        Console(width=80).print(table)
+        return
+    for view, words in VIEWS.items():
+        table = Table("method", *names, title=f"test users, {words}", title_justify="left")
         for method, document in documents.items():
-            metrics, bounds = document[view]["metrics"], document[view]["interval_95"]
-            cells = []
-            for cut in cuts:
-                for name in SHOWN:
-                    key = f"{name}@{cut}"
-                    low, high = bounds[key]
-                    spread = f" ±{(high - low) / 2:.4f}" if name == "f" else ""
-                    cells.append(f"{metrics[key]:.4f}{spread}")
-            table.add_row(method, *cells)
-        Console(width=max(100, 24 + 11 * len(SHOWN) * len(cuts) + 8 * len(cuts))).print(table)
+            table.add_row(method, *(_cell(document[view], name) for name in names))
+        Console(width=max(100, 24 + 19 * len(names))).print(table)
+
+
+def _cell(document: Mapping[str, Any], name: str) -> str:
+    """A mean, of f with half the width of its interval."""
+    low, high = document["interval_95"][name]
+    spread = f" ±{(high - low) / 2:.4f}" if name.startswith("f@") else ""
+    return f"{document['metrics'][name]:.4f}{spread}"

@@ -136,7 +136,7 @@ TailOf = Annotated[
     ),
 ]
 KeepColumns = Annotated[
-    Text, typer.Option("--keep-columns", help="Columns of the item table that recommend --where asks: price,brand.")
+    Text, typer.Option("--keep-columns", help="Item columns that recommend --where asks: price:number,brand.")
 ]
 MethodFile = Annotated[
     Text,

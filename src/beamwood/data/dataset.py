@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from beamwood.data.digest import column_digest, frame_digest, text_bytes
 from beamwood.data.ids import likenesses
+from beamwood.data.kept_columns import checked_kept
 from beamwood.data.log import CONTEXT, Log
 from beamwood.data.order import by_user_and_time
-from beamwood.data.tables import ItemTable, aligned, aligned_users, check_kept, kept_columns, read_table
+from beamwood.data.tables import ItemTable, aligned, aligned_users, check_kept, read_table
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
 from beamwood.types import BoolArray, ItemLists
@@ -60,8 +61,8 @@ class Dataset:
         The catalogue is the items of the log and, where given, of the table. `report` counts those that are in one
         only. It also counts those of the table that are left out, as their ids are of another type than the log's.
         Users that their table lacks have nulls there. `keep_columns`: columns of the item table that a fitted retriever
-        keeps for filters; its categories are kept unasked. Errors: one user only; an item of the log that the table
-        lacks, unless `unlisted="keep"`; repeated ids in a table; a table none of whose ids is of the log's type.
+        keeps for filters, as "price" or, of text, "price:number"; categories are kept unasked. Errors: one user; an
+        item of the log that the table lacks, unless `unlisted="keep"`; repeated ids; a table of ids of another type.
         """
         if unlisted not in _UNLISTED:
             raise InputError(f"unlisted={unlisted!r} is unknown{nearest(str(unlisted), _UNLISTED)}")
@@ -80,7 +81,7 @@ class Dataset:
         item_table, people = None, None
         if table is not None:
             item_table = aligned(table, catalogue, frame["item"], unlisted, report)
-            item_table = replace(item_table, kept=kept_columns(item_table, keep_columns))
+            item_table = replace(item_table, kept=checked_kept(keep_columns, item_table.frame))
         if user_table is not None:
             people = aligned_users(read_table(user_table, None, log, "user"), users, report)
         codes = {"user": users.encode(frame["user"]), "item": catalogue.encode(frame["item"])}

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from beamwood.data.columns import find_column, plain_name
 from beamwood.data.ids import read_ids, same_but_for_looks, words_for_nothing
+from beamwood.data.kept_columns import kept_column, kept_name
 from beamwood.data.labels import SEPARATOR, as_lists, inner_type, label_lists
 from beamwood.data.log import Log
 from beamwood.data.source import open_source, reading
 from beamwood.data.vocabulary import Vocabulary
-from beamwood.errors import InputError, nearest
+from beamwood.errors import InputError
 
-__all__ = ["ItemTable", "Table", "aligned", "aligned_users", "check_kept", "kept_columns", "read_table"]
+__all__ = ["ItemTable", "Table", "aligned", "aligned_users", "check_kept", "read_table"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class ItemTable:
     def filtered_by(self) -> pl.DataFrame:
         """The columns that filters of a fitted retriever may ask for: those that are `kept`, and the categories."""
         labels = [] if self.category_labels is None else [self.category_labels.alias("category")]
-        names = [name for name in dict.fromkeys(self.kept) if name != "category"]
-        return self.frame.select(names).with_columns(labels) if names else pl.DataFrame(labels)
+        own = [kept_column(self.frame, name) for name in dict.fromkeys(self.kept) if kept_name(name) != "category"]
+        return pl.DataFrame([*own, *labels])
 
     def vectors(self, column: str) -> NDArray[np.float32]:
         """float32[N, F], a column of lists of numbers of one length; zeros where an item has none."""
@@ -72,17 +73,6 @@ def check_kept(columns: Sequence[str], items: Any) -> None:
     """Errors: columns that are to be kept of no table."""
     if columns and items is None:
         raise InputError("keep_columns are of the item table; give one with items (--items), or leave them out")
-
-
-def kept_columns(table: ItemTable, columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns that are to be kept. Errors: one that the item table lacks, or whose name a condition cannot have."""
-    known = [name for name in table.frame.columns if name != "item"]
-    for name in columns:
-        if name not in known:
-            raise InputError(f"the item table has no column '{name}' to keep{nearest(name, known)}")
-        if name in ("all", "any", "not"):
-            raise InputError(f"the column '{name}' cannot be kept: conditions have a word of that name; rename it")
-    return tuple(columns)
 
 
 @dataclass(frozen=True, slots=True)

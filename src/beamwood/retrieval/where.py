@@ -79,7 +79,10 @@ def _said(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) 
 
 def _of_labels(name: str, column: LabelColumn, word: str, value: Any) -> BoolArray:
     if word in _COMPARED:
-        raise InputError(f"where: '{name}' holds text, which '{word}' does not order; use eq, in or not_in")
+        raise InputError(
+            f"where: '{name}' holds text, which '{word}' does not order; use eq or in, or keep it as "
+            f"a number with --keep-columns {name}:number at the fit"
+        )
     codes = column.codes_of(name, [value] if word == "eq" else list(value))
     if word != "all_of":
         return column.having(codes.tolist())

@@ -1,0 +1,103 @@
+"""Columns of the item table that a fitted retriever keeps for filters, each as "name" or "name:kind"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import polars as pl
+
+from beamwood.data.features import name_and_kind
+from beamwood.errors import InputError, nearest
+
+__all__ = ["KEPT_KINDS", "checked_kept", "kept_column", "kept_name", "numbers_as_text"]
+
+KEPT_KINDS = ("number", "truth", "time", "text")
+"""What a column may be kept as; without a word it is what its type says, and text files know no type but text."""
+_TYPED: dict[str, Callable[[pl.DataType], bool]] = {
+    "number": lambda dtype: dtype.is_numeric(),
+    "truth": lambda dtype: dtype == pl.Boolean,
+    "time": lambda dtype: dtype in (pl.Date, pl.Datetime),
+}
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+
+
+def kept_name(wanted: str) -> str:
+    """The column of "name:kind"."""
+    name, kind = name_and_kind(wanted)
+    return name if kind in KEPT_KINDS else wanted
+
+
+def checked_kept(wanted: Sequence[str], frame: pl.DataFrame) -> tuple[str, ...]:
+    """The columns to keep. Errors: one that is not there, an unknown kind, one twice, a name that conditions have."""
+    known = [name for name in frame.columns if name != "item"]
+    names = [kept_name(each) for each in wanted]
+    for name, each in zip(names, wanted, strict=True):
+        bare, kind = name_and_kind(each)
+        if name not in known and bare in known:
+            raise InputError(f"the kind '{kind}' of the column '{bare}' is unknown{nearest(kind, KEPT_KINDS)}")
+        if name not in known:
+            raise InputError(f"the item table has no column '{name}' to keep{nearest(name, known)}")
+        if name in ("all", "any", "not"):
+            raise InputError(f"the column '{name}' cannot be kept: conditions have a word of that name; rename it")
+        if names.count(name) > 1 and len({each for each in wanted if kept_name(each) == name}) > 1:
+            raise InputError(f"the column '{name}' is kept as two kinds; name it once")
+    return tuple(wanted)
+
+
+def kept_column(frame: pl.DataFrame, wanted: str) -> pl.Series:
+    """The column as its kind says. Errors: a cell that is none, named, with its item."""
+    name = kept_name(wanted)
+    kind, cells = ("" if name == wanted else name_and_kind(wanted)[1]), frame[name]
+    if not kind:
+        return cells
+    if kind == "text":
+        return cells.cast(pl.String)
+    if cells.dtype != pl.String:
+        if not _TYPED[kind](cells.dtype):
+            raise InputError(f"{name}:{kind}: the column is of type {cells.dtype}; leave the kind out")
+        return cells
+    empty = cells.is_null() | (cells.str.strip_chars() == "")
+    said = _read(cells.str.strip_chars(), kind)
+    wrong = said.is_null() & ~empty
+    if wrong.any():
+        at = int(wrong.arg_true()[0])
+        raise InputError(
+            f"{name}:{kind}: {int(wrong.sum())} cells are no {kind}, the first {cells[at]!r} of item "
+            f"{frame['item'][at]!r}; mend them, or keep it as {name}:text"
+        )
+    return said.alias(name)
+
+
+def _read(cells: pl.Series, kind: str) -> pl.Series:
+    if kind == "truth":
+        return cells.str.to_lowercase().replace_strict(_TRUTH, default=None, return_dtype=pl.Boolean)
+    if kind == "time":
+        return pl.Series([_moment(text) for text in cells.to_list()], dtype=pl.Datetime("us"))
+    whole = cells.cast(pl.Int64, strict=False)
+    numbers = cells.cast(pl.Float64, strict=False)
+    numbers = numbers.set(~numbers.is_finite(), None)
+    return whole if (whole.is_not_null() | numbers.is_null()).all() else numbers
+
+
+def _moment(text: str | None) -> datetime | None:
+    """Of ISO 8601 text, in UTC; None where it is none."""
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def numbers_as_text(wanted: Sequence[str], frame: pl.DataFrame) -> list[str]:
+    """The columns that are kept as text without a word, though every cell that is not empty is a number."""
+    found = []
+    for each in wanted:
+        if kept_name(each) == each and each != "category" and frame[each].dtype == pl.String:
+            cells = frame[each].drop_nulls().filter(frame[each].drop_nulls().str.strip_chars() != "")
+            cells = cells.str.strip_chars()
+            # What begins with 0 is a code: as a number it would be another.
+            plain = cells.cast(pl.Float64, strict=False).is_not_null() & ~cells.str.contains(r"^0\d")
+            if len(cells) and plain.all():
+                found.append(each)
+    return list(dict.fromkeys(found))

@@ -1,0 +1,84 @@
+"""Columns kept for filters: a text file's cells become what is said of them, and what is none is named."""
+
+import datetime as dt
+
+import polars as pl
+import pytest
+
+from beamwood import read_log
+from beamwood.data import Dataset
+from beamwood.errors import InputError
+from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.where import where_mask
+from cli_cases import beamwood
+
+ITEMS = """item,price,sale,added,code,spread
+a,5,true,2026-01-31,007,0.5
+b,30,false,2026-02-01T12:00:00+02:00,8,
+c,,True,,9,2
+"""
+KEPT = ("price:number", "sale:truth", "added:time", "code", "spread:number")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "log.csv").write_text("user,item\n" + "".join(f"u{n % 9},{'abc'[n % 3]}\n" for n in range(60)))
+    (tmp_path / "items.csv").write_text(ITEMS)
+    return tmp_path
+
+
+def dataset(folder, *kept):
+    return Dataset.from_log(read_log(folder / "log.csv"), folder / "items.csv", keep_columns=kept)
+
+
+def test_cells_of_text_become_what_is_said(folder):
+    frame = dataset(folder, *KEPT).item_table.filtered_by()
+    assert frame["price"].to_list() == [5, 30, None]
+    assert frame["price"].dtype == pl.Int64
+    assert frame["spread"].to_list() == [0.5, None, 2.0]
+    assert frame["sale"].to_list() == [True, False, True]
+    assert frame["added"].to_list() == [dt.datetime(2026, 1, 31), dt.datetime(2026, 2, 1, 10), None]
+    assert frame["code"].to_list() == ["007", "8", "9"]
+    columns = ItemColumns.of(frame)
+    for where, found in (
+        ({"price": {"lte": 20}}, [True, False, False]),
+        ({"sale": True}, [True, False, True]),
+        ({"added": {"gt": "2026-01-31"}}, [False, True, False]),
+        ({"code": "007"}, [True, False, False]),
+    ):
+        assert where_mask(where, columns).tolist() == found, where
+
+
+def test_a_typed_column_keeps_its_type(folder):
+    typed = pl.read_csv(folder / "items.csv").select("item", "price").with_columns(pl.col("price").cast(pl.Int8))
+    for kept in ("price", "price:number"):
+        read = Dataset.from_log(read_log(folder / "log.csv"), typed, keep_columns=(kept,))
+        assert read.item_table.filtered_by()["price"].dtype == pl.Int8
+    other = Dataset.from_log(read_log(folder / "log.csv"), typed, keep_columns=("price:time",))
+    with pytest.raises(InputError, match="price:time: the column is of type Int8; leave the kind out"):
+        other.item_table.filtered_by()
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        (("code:truth",), r"code:truth: 3 cells are no truth, the first '007' of item 'a'; mend them, or .* code:text"),
+        (("sale:number",), "sale:number: 3 cells are no number, the first 'true'"),
+        (("price:numbr",), "the kind 'numbr' of the column 'price' is unknown; did you mean 'number'"),
+        (("prise",), "no column 'prise' to keep"),
+        (("price:number", "price:text"), "'price' is kept as two kinds"),
+    ],
+)
+def test_wrong_ones_are_named(folder, kept, message):
+    with pytest.raises(InputError, match=message):
+        dataset(folder, *kept).item_table.filtered_by()
+
+
+def test_numbers_without_a_word_are_text_and_fit_says_so(folder, capsys):
+    asked = ("--items", folder / "items.csv", "--keep-columns", "price,code", "--out", folder / "fit")
+    assert beamwood("fit", folder / "log.csv", *asked, "--method", "popularity") == 0
+    said = capsys.readouterr().err
+    assert "--keep-columns price keeps numbers as text; write price:number" in said
+    assert "--keep-columns code" not in said
+    assert beamwood("recommend", folder / "fit", "--history", "[]", "--where", "price<=20") == 2
+    assert "keep it as a number with --keep-columns price:number" in capsys.readouterr().err
