@@ -147,7 +147,7 @@ def test_wrong_arguments(retriever):
     with pytest.raises(InputError, match="such as 99"):
         retriever.recommend(users=[99], k=3)
     assert len(retriever.recommend(users=[99], k=3, on_unknown="ignore").item_ids[0]) == 3
-    with pytest.raises(InputError, match="either histories or users"):
+    with pytest.raises(InputError, match="give histories or users"):
         retriever.recommend(k=3)
     with pytest.raises(InputError, match="one bool for each of 60 items"):
         retriever.recommend(HISTORIES, 3, allowed=np.ones(3, bool))

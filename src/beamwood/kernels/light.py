@@ -139,11 +139,12 @@ class LightHead:
 
     def mixed(self, leaves: Mixtures, first: int) -> dict[str, NDArray[Any]]:
         """[M, ..] of each array by node: what leaves hold that are mixtures of others; the first leaf is `first`."""
+        held = self.arrays()
         rows: dict[str, NDArray[Any]] = {"biases": leaves.mixed(self.biases, first)}
         alone, all_E = leaves.lists.lengths == 1, leaves.lists.items + first
         like = leaves.heaviest()[alone] + first
         for name, scale in (("nodes", "node_scales"), ("history", "history_scales")):
-            units, scales = getattr(self, name), getattr(self, scale)
+            units, scales = held[name], held[scale]
             # A mean of rows of units times scales; what is of one alone stays as it is, without another rounding.
             rows[name], rows[scale] = quantised(leaves.summed(units[all_E] * scales[all_E, None]))
             rows[name][alone], rows[scale][alone] = units[like], scales[like]
