@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test test-long check lint types imports report format docs native sanitize dist aarch64 browser servers emulators clean
+.PHONY: demo test test-long check lint types imports report format docs native sanitize sanitize-threads dist aarch64 browser servers emulators clean
 
+comma := ,
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Debian's packages that tests run, where they may be installed; without them these tests are skipped and say so.
@@ -89,12 +90,25 @@ native: $(STAMP)
 	cmake -S native -B build/native -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/src/beamwood
 	cmake --build build/native --parallel 2
 
-# The kernel tests under AddressSanitizer and UndefinedBehaviorSanitizer. Python itself is not built for the leak check.
+# The native core's tests under sanitizers: memory and undefined behaviour, or what threads do to each other. Python itself
+# is not built for the leak check, and a fork of several threads goes on.
+SANITIZED = BEAMWOOD_SANITIZED=1 OMP_NUM_THREADS=1 BEAMWOOD_KERNELS=native ASAN_OPTIONS=detect_leaks=0 \
+	UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=die_after_fork=0:exitcode=66
+NATIVE_TESTS = tests/kernels tests/sampling/test_in_batch_resampling.py tests/sampling/test_resample.py \
+	tests/retrieval/test_processes.py tests/retrieval/test_rare_filters.py tests/retrieval/test_tree_history.py
+
+# sanitized(folder, sanitizers, libraries, tests)
+define sanitized
+	mkdir -p build/$(1)
+	cp -r src/beamwood build/$(1)/
+	cmake -S native -B build/$(1)-native -DCMAKE_BUILD_TYPE=Release -DBEAMWOOD_SANITIZE=$(2) -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/build/$(1)/beamwood
+	cmake --build build/$(1)-native --parallel 2
+	PYTHONPATH=build/$(1) $(SANITIZED) LD_PRELOAD="$(foreach library,$(3),$$(gcc -print-file-name=lib$(library).so))" \
+	$(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow and not real_data" $(4)
+endef
+
 sanitize: $(STAMP)
-	mkdir -p build/sanitized
-	cp -r src/beamwood build/sanitized/
-	cmake -S native -B build/sanitize -DCMAKE_BUILD_TYPE=Release -DBEAMWOOD_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/build/sanitized/beamwood
-	cmake --build build/sanitize --parallel 2
-	PYTHONPATH=build/sanitized OMP_NUM_THREADS=1 BEAMWOOD_KERNELS=native ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so) $$(gcc -print-file-name=libstdc++.so)" \
-	$(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow" tests/kernels tests/sampling/test_in_batch_resampling.py tests/sampling/test_resample.py
+	$(call sanitized,sanitized,'address$(comma)undefined',asan ubsan stdc++,$(NATIVE_TESTS))
+
+sanitize-threads: $(STAMP)
+	$(call sanitized,sanitized-threads,thread,tsan stdc++,tests/kernels/test_search.py tests/retrieval/test_processes.py)

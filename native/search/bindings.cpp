@@ -1,11 +1,13 @@
 // beamwood._native.Searcher: every argument is checked here, whatever Python has checked before.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -175,6 +177,8 @@ public:
         });
         return Result<float, 2>(scores, {rows, columns}, scores_owner);
     }
+
+    std::array<std::uint64_t, 3> queue() { return workers_->queue(); }
 
 private:
     static constexpr std::int64_t MOST = std::int64_t{1} << 31;
@@ -409,7 +413,8 @@ void register_search(nb::module_& module) {
              nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert())
         .def("exact", &Searcher::exact, nb::arg("history").noconvert(), nb::arg("k"), nb::arg("live").noconvert(),
              nb::arg("indptr").noconvert(), nb::arg("banned").noconvert())
-        .def("score", &Searcher::score, nb::arg("history").noconvert(), nb::arg("leaves").noconvert());
+        .def("score", &Searcher::score, nb::arg("history").noconvert(), nb::arg("leaves").noconvert())
+        .def("queue", &Searcher::queue);
 }
 
 }  // namespace beamwood

@@ -1,9 +1,12 @@
 // Workers that searches lease, at most so many at once, in the order in which they ask.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -31,15 +34,38 @@ class Workers {
 #endif
     }
 
+    // A caller in line; what it gets is put here, null for the room to make one.
+    struct Caller {
+        std::condition_variable called;
+        std::unique_ptr<Worker> worker;
+        bool served = false;
+    };
+
     struct Pool {
         explicit Pool(int most) { idle.reserve(most); }
 
         const std::int64_t process = process_id();
         std::mutex mutex;
-        std::condition_variable changed;
-        std::uint64_t next_ticket = 0, served = 0;
+        std::deque<Caller*> line;
         int made = 0;
         std::vector<std::unique_ptr<Worker>> idle;
+        std::uint64_t asked = 0, waited = 0, most_ahead = 0;
+
+        // A worker goes to who is first in line, at once: none is idle while somebody waits to be woken.
+        void give(std::unique_ptr<Worker> worker) {
+            if (!line.empty()) {
+                Caller& first = *line.front();
+                line.pop_front();
+                first.worker = std::move(worker);
+                first.served = true;
+                // With the mutex held: the caller, and the condition with it, goes once it has that.
+                first.called.notify_one();
+            } else if (worker) {
+                idle.push_back(std::move(worker));
+            } else {
+                --made;
+            }
+        }
     };
 
 public:
@@ -56,6 +82,14 @@ public:
 
     int most() const { return most_; }
 
+    // How many searches asked for a worker in this process, how many of them waited for one, and the most that stood in
+    // line before one. So few callers as there may be workers never wait.
+    std::array<std::uint64_t, 3> queue() {
+        Pool& pool = current();
+        std::lock_guard<std::mutex> lock(pool.mutex);
+        return {pool.asked, pool.waited, pool.most_ahead};
+    }
+
     class Lease {
     public:
         explicit Lease(Workers& from) : pool_(from.current()), worker_(take(from)) {}
@@ -63,33 +97,35 @@ public:
         Lease& operator=(const Lease&) = delete;
         ~Lease() {
             std::lock_guard<std::mutex> lock(pool_.mutex);
-            pool_.idle.push_back(std::move(worker_));
-            pool_.changed.notify_all();
+            pool_.give(std::move(worker_));
         }
         Worker& operator*() const { return *worker_; }
 
     private:
         std::unique_ptr<Worker> take(Workers& from) {
             std::unique_lock<std::mutex> lock(pool_.mutex);
-            const std::uint64_t ticket = pool_.next_ticket++;
-            pool_.changed.wait(lock, [&] {
-                return ticket == pool_.served && (!pool_.idle.empty() || pool_.made < from.most_);
-            });
-            ++pool_.served;
-            pool_.changed.notify_all();
+            ++pool_.asked;
+            std::unique_ptr<Worker> worker;
             if (!pool_.idle.empty()) {
-                auto worker = std::move(pool_.idle.back());
+                worker = std::move(pool_.idle.back());
                 pool_.idle.pop_back();
-                return worker;
+            } else if (pool_.made < from.most_) {
+                ++pool_.made;
+            } else {
+                Caller caller;
+                ++pool_.waited;
+                pool_.most_ahead = std::max<std::uint64_t>(pool_.most_ahead, pool_.line.size());
+                pool_.line.push_back(&caller);
+                caller.called.wait(lock, [&] { return caller.served; });
+                worker = std::move(caller.worker);
             }
-            ++pool_.made;
+            if (worker) return worker;
             lock.unlock();
             try {
                 return from.make_();
             } catch (...) {
                 lock.lock();
-                --pool_.made;
-                pool_.changed.notify_all();
+                pool_.give(nullptr);
                 throw;
             }
         }

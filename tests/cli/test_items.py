@@ -7,8 +7,10 @@ import polars as pl
 import pytest
 
 import beamwood as package
+from beamwood.kernels.light import light_query
+from beamwood.kernels.steering import light_scores
 from cli_cases import beamwood
-from retrieval_cases import retriever_of, vector_searcher
+from retrieval_cases import retriever_of, tree_searcher, vector_searcher
 
 
 @pytest.fixture
@@ -46,6 +48,24 @@ def test_export_writes_vectors(folder, tmp_path):
     assert np.array_equal(frame["vector"].to_numpy(), retriever.searcher.vectors)
 
 
+def test_export_writes_what_steers_a_tree(tmp_path, capsys):
+    retriever = retriever_of(tree_searcher(90, steered=True))
+    retriever.save(tmp_path / "tree")
+    assert beamwood("export", tmp_path / "tree", "--vectors", tmp_path / "out.parquet") == 0
+    assert "90 vectors of width 8, the light head's vectors of leaves" in capsys.readouterr().err
+    frame, searcher = pl.read_parquet(tmp_path / "out.parquet"), retriever.searcher
+    assert frame["item"].to_list() == retriever.items.ids.to_list()
+    shape, weights = searcher.tree.shape, searcher.weights
+    history, items = searcher.tree.leaf_of_item[[3, 8, 20, 41]], np.arange(90)
+    rows, places = shape.level_offset(shape.depth) + history, np.arange(weights.history_length)
+    light, vectors = weights.light, frame["vector"].to_numpy()
+    sums = (light.places[places] * light.history_scales[rows]) @ light.history[rows].astype(np.float32)
+    products = vectors @ light_query(light.arrays(), sums) + frame["bias"].to_numpy()
+    # The head rounds queries to a thousandth of their largest entry.
+    expected = light_scores(weights, shape, shape.depth, history, searcher.tree.leaf_of_item[items])
+    assert np.allclose(products, expected, atol=0.01 * np.abs(expected).max())
+
+
 def test_what_is_wrong_names_its_fix(folder, fitted, tmp_path, capsys):
     (tmp_path / "empty.txt").write_text("\n")
     for arguments, message in (
@@ -55,7 +75,7 @@ def test_what_is_wrong_names_its_fix(folder, fitted, tmp_path, capsys):
         (("score", folder, "--items", tmp_path / "empty.txt"), "either --user or --history"),
         (("score", folder, "--user", "1", "--items", tmp_path / "empty.txt"), "holds no ids"),
         (("export", folder, "--vectors", tmp_path / "x.csv"), "must end in .parquet"),
-        (("export", fitted, "--vectors", tmp_path / "x.parquet"), "no method of vectors"),
+        (("export", fitted, "--vectors", tmp_path / "x.parquet"), "no vectors of items to export"),
     ):
         assert beamwood(*arguments) == 2
         assert message in capsys.readouterr().err

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from beamwood.kernels import native
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import ItemLists, Query, SearchOptions
 from din_cases import WINDOWS, random_case
@@ -50,6 +51,7 @@ def fork_and_answer(searcher, histories):
     return np.frombuffer(b"".join(chunks), np.int32).reshape(len(histories), -1)
 
 
+native_only = pytest.mark.skipif(native() is None, reason="the native core was not built")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
 
@@ -134,6 +136,47 @@ def test_a_query_beside_a_batch_is_answered_before_it():
         order.append("one")
     beside.join()
     assert order.index("one") < order.index("batch")
+
+
+@native_only
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_as_many_callers_as_threads_never_wait(threads):
+    searcher, histories = make(threads=threads)
+    one = histories.take(np.array([7]))
+
+    def search_on():
+        for _ in range(50):
+            answer(searcher, one)
+
+    others = [threading.Thread(target=search_on) for _ in range(threads)]
+    for thread in others:
+        thread.start()
+    for thread in others:
+        thread.join()
+    assert searcher.queue == (50 * threads, 0, 0)
+    assert answer(searcher, histories).shape == (ROWS, 10)
+    assert searcher.queue == (50 * threads + ROWS, 0, 0)
+
+
+@native_only
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_query_beside_a_batch_waits_for_one_search(threads):
+    searcher, histories = make(threads=threads, num_rows=256)
+    one, done = histories.take(np.array([7])), threading.Event()
+
+    def batch():
+        answer(searcher, histories)
+        done.set()
+
+    beside, asked = threading.Thread(target=batch), 0
+    beside.start()
+    while not done.is_set():
+        answer(searcher, one)
+        asked += 1
+    beside.join()
+    # One caller more than threads: whoever waits is first in line, and gets the next thread that is done.
+    assert searcher.queue.asked == 256 + asked
+    assert searcher.queue.most_ahead == 0
 
 
 def test_threads_at_once_get_the_answers_of_one():

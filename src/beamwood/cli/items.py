@@ -28,9 +28,12 @@ _Category = Annotated[o.Texts, typer.Option("--category", metavar="NAME", help="
 _Items = Annotated[str, typer.Option("--items", metavar="FILE", help="The items to order, an id a line.")]
 _User = Annotated[o.Text, typer.Option("--user", metavar="ID", help="A user of the log.")]
 _History = Annotated[o.Text, typer.Option("--history", metavar="IDS", help="What somebody took, oldest first: 5,9,2.")]
-_Vectors = Annotated[str, typer.Option("--vectors", metavar="FILE", help="The .parquet to write: item, vector.")]
+_Vectors = Annotated[
+    str, typer.Option("--vectors", metavar="FILE", help="The .parquet to write: item, vector, for trees bias.")
+]
 _Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file.")]
 _BLOCK_ROWS = 100_000
+_PLAIN = pl.CompatLevel.oldest()
 
 
 def similar(
@@ -86,31 +89,33 @@ def score(
 
 
 def export(folder: _Folder, *, vectors: _Vectors, overwrite: _Overwrite = False, method: o.MethodFile = None) -> None:
-    """Write the items' vectors for another vector database; their inner product with a query's is the score."""
+    """Write the items' vectors for another vector database; their inner product with a query's is the score.
+
+    Those of a method of vectors, or of a tree's light head, with a column `bias` that is added to the product.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from beamwood.retrieval.item_vectors import part_with
+    from beamwood.retrieval.item_vectors import exported
     from beamwood.retrieval.job import check_file
-    from beamwood.retrieval.vectors import VectorSearcher
 
     if Path(vectors).suffix != ".parquet":
         raise InputError(f"--vectors {vectors} must end in .parquet")
     target = check_file(vectors, overwrite=overwrite)
     retriever = load(folder, method)
-    searcher = part_with(retriever.searcher, VectorSearcher)
-    if not isinstance(searcher, VectorSearcher):
-        raise InputError(f"{folder} is no method of vectors; fit one that is, such as two_tower or sasrec")
-    fresh, width = target.with_name(f".{target.name}.new"), searcher.vectors.shape[1]
-    ids = retriever.items.ids.to_arrow(compat_level=pl.CompatLevel.oldest())
-    schema = pa.schema([("item", ids.type), ("vector", pa.list_(pa.float32(), width))])
+    export = exported(retriever.searcher)
+    fresh, ids = target.with_name(f".{target.name}.new"), retriever.items.ids.to_arrow(compat_level=_PLAIN)
+    fields = [("item", ids.type), ("vector", pa.list_(pa.float32(), export.width))]
+    schema = pa.schema(fields if export.biases is None else [*fields, ("bias", pa.float32())])
     with pq.ParquetWriter(fresh, schema) as writer:
         for start in range(0, len(ids), _BLOCK_ROWS):
-            block = searcher.vectors[start : start + _BLOCK_ROWS]
-            cells = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), width)
-            writer.write_table(pa.table([ids.slice(start, _BLOCK_ROWS), cells], schema=schema))
+            items = np.arange(start, min(start + _BLOCK_ROWS, len(ids)))
+            cells = pa.FixedSizeListArray.from_arrays(pa.array(export.of(items).ravel()), export.width)
+            columns = [ids.slice(start, len(items)), cells]
+            columns += [] if export.biases is None else [pa.array(export.biases(items))]
+            writer.write_table(pa.table(columns, schema=schema))
     fresh.replace(target)
-    note(f"wrote {target}: {len(ids):,} vectors of width {width}")
+    note(f"wrote {target}: {len(ids):,} vectors of width {export.width}, {export.what}")
 
 
 def _show(items: list[object], scores: list[float], *, json: bool) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,21 @@ from beamwood.kernels.steering import Visited
 from beamwood.tree.tree import Shape
 from beamwood.types import IndexArray
 
-__all__ = ["PRECISIONS", "DinSearch"]
+__all__ = ["PRECISIONS", "DinSearch", "Queue"]
 
 PRECISIONS = ("exact", "float32", "bf16")
 _NATIVE = ("similarity", "seen", "neighbours")
 """The terms that the native core has a form of (native/search)."""
 Live = tuple[NDArray[np.int32], ...]
 Excluded = tuple[NDArray[np.int64], NDArray[np.int32]]
+
+
+class Queue(NamedTuple):
+    """Of this process: rows `asked`, how many `waited` for one of the threads, and the `most_ahead` of one."""
+
+    asked: int
+    waited: int
+    most_ahead: int
 
 
 class DinSearch:
@@ -94,6 +102,11 @@ class DinSearch:
     def after_writing(self) -> DinSearch:
         """One that knows what was written to leaves meanwhile: itself, unless it holds tables of the leaves."""
         return self if self.shape.capacity > self._built[-1] else self.of(self.weights)
+
+    @property
+    def queue(self) -> Queue:
+        """How its callers waited for each other; nobody does where numpy answers."""
+        return Queue(0, 0, 0) if self._core is None else Queue(*self._core.queue())
 
     @property
     def is_native(self) -> bool:

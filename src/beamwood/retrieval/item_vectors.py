@@ -1,6 +1,12 @@
-"""The vectors of items that a searcher has: for what is alike, for diversity and for other vector databases."""
+"""The vectors of items that a searcher has: for what is alike, for diversity and for other vector databases.
+
+Shape legend: M items, D columns of a vector.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +19,7 @@ from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.types import IndexArray, Searcher
 
-__all__ = ["directions", "item_vectors", "part_with"]
+__all__ = ["Export", "directions", "exported", "item_vectors", "part_with"]
 
 
 def part_with(searcher: Searcher, kind: type[Searcher]) -> Searcher | None:
@@ -55,6 +61,41 @@ def _of_known(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:
     raise InputError(
         f"'{searcher.kind}' has no item vectors; fit a method that has, such as two_tower, or ask without them"
     )
+
+
+class Export(NamedTuple):
+    """Vectors for another vector database: `of` gives float32[M, D] of items, `biases` float32[M], None where none.
+
+    A score is the inner product with a query's vector, plus the bias. `what` names them, `width` is D.
+    """
+
+    what: str
+    width: int
+    of: Callable[[IndexArray], NDArray[np.float32]]
+    biases: Callable[[IndexArray], NDArray[np.float32]] | None = None
+
+
+def exported(searcher: Searcher) -> Export:
+    """Those that are searched, or of a tree those of its light head. Errors: a method that has neither."""
+    vectors = part_with(searcher, VectorSearcher)
+    if isinstance(vectors, VectorSearcher):
+        known = vectors.vectors
+        return Export("the vectors that are searched", known.shape[1], lambda items: known[items])
+    tree = part_with(searcher, TreeSearcher)
+    if not isinstance(tree, TreeSearcher) or tree.weights.light is None:
+        raise InputError(
+            f"'{searcher.kind}' has no vectors of items to export; fit a method of vectors, such as two_tower, or a "
+            "tree with model.light_width above 0"
+        )
+    light, leaves = tree.weights.light, tree.tree.leaf_of_item
+    first = tree.tree.shape.level_offset(tree.tree.shape.depth)
+
+    def of(items: IndexArray) -> NDArray[np.float32]:
+        rows = first + leaves[items]
+        return light.nodes[rows] * light.node_scales[rows, None]
+
+    what = "the light head's vectors of leaves, which steer the search of the tree"
+    return Export(what, light.width, of, lambda items: light.biases[first + leaves[items]])
 
 
 def directions(vectors_MD: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ from beamwood.kernels.din import DinWeights
 from beamwood.kernels.light import Way
 from beamwood.kernels.links import LINKS, Link
 from beamwood.kernels.reference import Found
-from beamwood.kernels.search import DinSearch
+from beamwood.kernels.search import DinSearch, Queue
 from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
 from beamwood.retrieval.candidates import Candidates, shown
@@ -96,6 +96,11 @@ class TreeSearcher:
     def threads(self) -> int:
         """How many rows it searches at once."""
         return self._search.threads
+
+    @property
+    def queue(self) -> Queue:
+        """How those who search it wait for each other: `kernels.search.Queue`."""
+        return self._search.queue
 
     @property
     def searched_by(self) -> str:
