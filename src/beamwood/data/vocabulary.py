@@ -15,7 +15,7 @@ from beamwood.data.id_table import IdTable, id_table
 from beamwood.errors import InputError
 from beamwood.types import IndexArray
 
-__all__ = ["ON_UNKNOWN", "Vocabulary"]
+__all__ = ["ON_UNKNOWN", "Vocabulary", "check_known"]
 
 ON_UNKNOWN = ("error", "ignore")
 
@@ -67,14 +67,9 @@ class Vocabulary:
             raise InputError(f"on_unknown='{on_unknown}' is unknown; known: {', '.join(ON_UNKNOWN)}")
         indices = None if isinstance(ids, pl.Series) or self.table is None else self.table.find(ids)
         if indices is None:
-            indices = self._joined(self._typed(ids, on_unknown))
-        if on_unknown == "error" and len(indices) and int(indices.min()) < 0:
-            unknown = np.flatnonzero(indices < 0)
-            examples = ", ".join(repr(ids[int(i)]) for i in unknown[:3])
-            raise InputError(
-                f"{len(unknown)} of {len(indices)} ids are unknown, such as {examples}; "
-                "leave them out or pass on_unknown='ignore'"
-            )
+            indices = self._joined(self.typed(ids, on_unknown))
+        if on_unknown == "error":
+            check_known(ids, indices)
         return indices
 
     def decode(self, indices: IndexArray) -> list[Any]:
@@ -118,7 +113,7 @@ class Vocabulary:
         near = asked.join(known, on="key", how="left", maintain_order="left")["id"].fill_null(stripped)
         return texts.zip_with(exact, near).to_list()
 
-    def _typed(self, ids: Sequence[Any] | pl.Series, on_unknown: str) -> pl.Series:
+    def typed(self, ids: Sequence[Any] | pl.Series, on_unknown: str = "error") -> pl.Series:
         """The ids as a series of the vocabulary's type; None for one that is not, where that is not an error."""
         dtype = self.dtype
         if isinstance(ids, pl.Series) and ids.dtype == dtype:
@@ -138,6 +133,17 @@ class Vocabulary:
         known = pl.DataFrame({"id": self.ids, "index": np.arange(len(self), dtype=np.int32)})
         found = pl.DataFrame({"id": ids}).join(known, on="id", how="left", maintain_order="left")
         return np.asarray(found["index"].fill_null(-1).to_numpy(), dtype=np.int32)
+
+
+def check_known(ids: Sequence[Any] | pl.Series, indices: NDArray[np.int32]) -> None:
+    """Errors: an index of -1, with some of the ids that have it."""
+    if len(indices) and int(indices.min()) < 0:
+        unknown = np.flatnonzero(indices < 0)
+        examples = ", ".join(repr(ids[int(i)]) for i in unknown[:3])
+        raise InputError(
+            f"{len(unknown)} of {len(indices)} ids are unknown, such as {examples}; "
+            "leave them out or pass on_unknown='ignore'"
+        )
 
 
 def _strict(values: list[Any], dtype: Any) -> pl.Series | None:

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.beside import Beside
+from beamwood.retrieval.filters import keeping
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
 from beamwood.retrieval.top_k import check_search
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Prepared, Query, Searcher, SearchOptions
 
-__all__ = ["NOWHERE", "Extended", "export_extended", "kept_items", "restore_extended"]
+__all__ = ["NOWHERE", "Extended", "export_extended", "restore_extended"]
 
 NOWHERE = np.float32(-1e30)
 """The score of an item that is a mixture of nothing: behind all others, and found where a filter leaves it alone."""
@@ -95,7 +96,7 @@ class Extended:
         """The options by known items alone; of a filter what searchers made of it is kept."""
         first, excluded, allowed, prepared = self.fitted.num_items, options.excluded, options.allowed, options.prepared
         if excluded is not None and (excluded.items >= first).any():
-            excluded = kept_items(excluded, excluded.items < first)
+            excluded = keeping(excluded, excluded.items < first)
         if allowed is not None:
             prepared = options.of_filter(self, lambda mask: _known_filter(mask, first))
             allowed = prepared.mask
@@ -142,10 +143,4 @@ def known_histories(query: Query, first: int, mixtures: Mixtures) -> Query:
         return query
     items = histories.items.copy()
     items[new] = mixtures.heaviest()[items[new] - first]
-    return replace(query, histories=kept_items(ItemLists.unchecked(histories.indptr, items), items >= 0))
-
-
-def kept_items(lists: ItemLists, kept_E: BoolArray) -> ItemLists:
-    """The lists with those of their entries that are kept."""
-    counts = np.bincount(lists.rows[kept_E], minlength=len(lists))
-    return ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), lists.items[kept_E])
+    return replace(query, histories=keeping(ItemLists.unchecked(histories.indptr, items), items >= 0))

@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn
 from beamwood.retrieval.request import Allowed, listed, truth_values
 from beamwood.retrieval.where import where_mask
-from beamwood.types import BoolArray, IndexArray, Prepared
+from beamwood.types import BoolArray, IndexArray, ItemLists, Prepared
 
-__all__ = ["FILTER_BYTES", "Filters"]
+__all__ = ["FILTER_BYTES", "Filters", "keeping", "mask_of"]
 
 FILTER_BYTES = 256 * 2**20
 """So many bytes of filters are kept; the one that was asked for longest ago goes first."""
@@ -26,19 +27,28 @@ FILTER_BYTES = 256 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class Filters:
-    """What the filters of requests mean, and the latest ones prepared."""
+    """What the filters of requests mean, and the latest ones prepared.
+
+    `alive`: what may be shown at all, None where all may.
+    """
 
     items: Vocabulary
     columns: ItemColumns
+    alive: Prepared | None = None
     max_bytes: int = FILTER_BYTES
     counts: Counter[str] = field(default_factory=Counter, repr=False)
     """How many filters were at hand ("kept") and how many had to be made ("made")."""
     _kept: OrderedDict[Any, Prepared] = field(default_factory=OrderedDict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
+    @property
+    def erased(self) -> NDArray[np.int32] | None:
+        """The items that may not be shown at all, None where all may."""
+        return None if self.alive is None else np.flatnonzero(~self.alive.mask).astype(np.int32)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process prepares its own."""
-        return Filters, (self.items, self.columns, self.max_bytes)
+        return Filters, (self.items, self.columns, self.alive, self.max_bytes)
 
     @property
     def nbytes(self) -> int:
@@ -49,7 +59,7 @@ class Filters:
     def prepared(self, allowed: Allowed | None, where: Any, *, on_unknown: str = "error") -> Prepared | None:
         """The filter of a request, None where everything is allowed. Errors: what is no filter, and unknown names."""
         if allowed is None and where is None:
-            return None
+            return self.alive
         if allowed is None or isinstance(allowed, Mapping):
             return self._once(_canonical(allowed, where), lambda: self._all_of(allowed, where))
         mask = self._of_ids(allowed, on_unknown)
@@ -61,6 +71,7 @@ class Filters:
     def _all_of(self, allowed: Mapping[str, Any] | None, where: Any) -> BoolArray:
         masks = [] if allowed is None else [self._of_category(allowed)]
         masks += [] if where is None else [where_mask(where, self.columns)]
+        masks += [] if self.alive is None else [self.alive.mask]
         both: BoolArray = np.logical_and.reduce(masks)
         return both
 
@@ -89,7 +100,7 @@ class Filters:
         if flags is not None:
             if flags.shape != (len(self.items),):
                 raise InputError(f"allowed has shape {flags.shape}; give one bool for each of {len(self.items)} items")
-            return Prepared(flags)
+            return Prepared(flags if self.alive is None else flags & self.alive.mask)
         indices = np.asarray(self.items.encode(list(given), on_unknown=on_unknown))
         indices = indices[indices >= 0]
         return self._once(("items", indices.tobytes()), lambda: mask_of(indices, len(self.items)))
@@ -109,6 +120,12 @@ class Filters:
         if not isinstance(column, LabelColumn):
             raise InputError("this artefact has no categories; fit with an item table that has a 'category' column")
         return column
+
+
+def keeping(lists: ItemLists, kept: BoolArray) -> ItemLists:
+    """The lists with those of their entries for which `kept` bool[nnz] holds."""
+    before = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
+    return ItemLists.unchecked(before[lists.indptr], lists.items[kept])
 
 
 def mask_of(indices: IndexArray, num_items: int) -> BoolArray:

@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 
 from beamwood.artefact import Artefact, read_artefact, write_artefact
 from beamwood.data.id_table import restore_ids
+from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
 from beamwood.kernels.arrays import check_integers, values_unread
-from beamwood.retrieval.filters import Filters
+from beamwood.retrieval.filters import Filters, keeping
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.load import files_of, restore_searcher, with_searchers
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.stored import restoring
-from beamwood.types import ItemLists, Searcher
+from beamwood.types import BoolArray, ItemLists, Prepared, Searcher
 
 __all__ = ["read_retriever", "write_retriever"]
 
@@ -45,8 +46,12 @@ def write_retriever(
             files[name] = vocabulary.table.arrays()
     if columns:
         files["columns"] = columns
-    if names.histories is not None:
-        files["histories"] = {"indptr": names.histories.indptr, "items": names.histories.items}
+    alive, histories = names.filters.alive, names.histories
+    if alive is not None:
+        files["erased"] = {"items": np.flatnonzero(~alive.mask).astype(np.int32)}
+    if histories is not None:
+        histories = histories if alive is None else keeping(histories, alive.mask[histories.items])
+        files["histories"] = {"indptr": histories.indptr, "items": histories.items}
     manifest = {"kind": "retriever", "searcher": searcher.kind, "searcher_config": config, "columns": kept}
     write_artefact(path, manifest=manifest | dict(metadata), arrays=files, tables=tables, overwrite=overwrite)
 
@@ -86,7 +91,22 @@ def _opened(
         with restoring(folder, "histories.safetensors"):
             histories = _histories(own, len(users), len(items), verify=verify)
     metadata = {name: value for name, value in manifest.items() if name not in _OWN | _WRITTEN}
-    return searcher, Names(items, Filters(items, columns), users, histories), metadata
+    if "erased" not in artefact.names("arrays"):
+        return searcher, Names(items, Filters(items, columns), users, histories), metadata
+    with restoring(folder, "erased.safetensors"):
+        alive = _alive(artefact.arrays("erased"), len(items))
+    items = OpenVocabulary(items, len(items), [], ~alive)
+    return searcher, Names(items, Filters(items, columns, Prepared(alive)), users, histories), metadata
+
+
+def _alive(arrays: Mapping[str, NDArray[Any]], num_items: int) -> BoolArray:
+    """bool[N], the items that were not erased."""
+    check_integers(arrays, {"items": (np.int32,)})
+    alive = np.ones(num_items, bool)
+    if len(arrays["items"]) and arrays["items"].min() < 0:
+        raise ArtefactError("an item below 0 was erased")
+    alive[arrays["items"]] = False
+    return alive
 
 
 def _fix(manifest: Mapping[str, Any]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.blend import Blend
@@ -11,7 +13,16 @@ from beamwood.retrieval.extended_tree import ExtendedTree
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import Searcher
 
-__all__ = ["mixtures_of", "num_known", "with_items"]
+__all__ = ["NewItem", "mixtures_of", "num_known", "with_items"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewItem:
+    """An item that came after the fit: its id, by known ids what it is a mixture of, and cells of the item columns."""
+
+    item: Any
+    mixture: Mapping[Any, float] = field(default_factory=dict)
+    cells: Mapping[str, Any] = field(default_factory=dict)
 
 
 def with_items(fitted: Searcher, mixtures: Mixtures) -> Searcher:

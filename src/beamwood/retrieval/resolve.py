@@ -13,7 +13,7 @@ import polars as pl
 from beamwood.data.features import encode_context
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.filters import Filters
+from beamwood.retrieval.filters import Filters, keeping
 from beamwood.retrieval.request import Ids, Request, listed
 from beamwood.types import ItemLists, Needs, Query, SearchOptions
 
@@ -79,11 +79,16 @@ class Names:
         rows_of_users = np.asarray(self.users.encode(listed("users", users), on_unknown=on_unknown))
         known = rows_of_users >= 0
         if known.all():
-            return self.histories.take(rows_of_users)
+            return self._alive(self.histories.take(rows_of_users))
         # An unknown user has no history: a slice of nothing.
         rows = np.where(known, rows_of_users, 0)
         starts = self.histories.indptr[rows]
-        return self.histories.slices(starts, np.where(known, self.histories.indptr[rows + 1], starts))
+        return self._alive(self.histories.slices(starts, np.where(known, self.histories.indptr[rows + 1], starts)))
+
+    def _alive(self, histories: ItemLists) -> ItemLists:
+        """The histories without erased items."""
+        alive = self.filters.alive
+        return histories if alive is None else keeping(histories, alive.mask[histories.items])
 
     def checked_k(self, k: Any) -> int:
         """k as a number. Errors: what is none, or outside 1..N."""

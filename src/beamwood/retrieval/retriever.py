@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -12,18 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, nearest, unsound_score
-from beamwood.retrieval.filters import Filters
+from beamwood.retrieval.filters import Filters, mask_of
 from beamwood.retrieval.folder import read_retriever, write_retriever
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
+from beamwood.retrieval.new_items import NewItem, num_known
+from beamwood.retrieval.opened import opened
 from beamwood.retrieval.request import Allowed, Ids, Recommendations, Request, Seen, listed
 from beamwood.retrieval.resolve import Names, rows_of_ids
 from beamwood.retrieval.rules import arranged, rules_of
 from beamwood.retrieval.similar import By, similar_items
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.types import Hits, ItemLists, Searcher, SearchOptions
+from beamwood.types import Hits, ItemLists, Prepared, Searcher, SearchOptions
 
 __all__ = ["Retriever"]
 
@@ -36,7 +39,7 @@ class Retriever:
 
     `items` numbers the catalogue, `columns` are those of items that filters may ask for. `users` and `histories` are
     what is known of users, so that they can be asked for by id. `metadata` is JSON-able: method, configuration, data
-    fingerprint, split, metrics.
+    fingerprint, split, metrics. `erased`: known items that no answer, no filter and no history has any more.
     """
 
     searcher: Searcher
@@ -45,6 +48,7 @@ class Retriever:
     histories: ItemLists | None = None
     columns: ItemColumns | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    erased: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         if len(self.items) != self.searcher.num_items:
@@ -61,7 +65,8 @@ class Retriever:
     def names(self) -> Names:
         """What ids and filters mean."""
         columns = ItemColumns(len(self.items)) if self.columns is None else self.columns
-        return Names(self.items, Filters(self.items, columns), self.users, self.histories)
+        alive = None if self.erased is None else Prepared(~mask_of(self.erased, len(self.items)))
+        return Names(self.items, Filters(self.items, columns, alive), self.users, self.histories)
 
     def recommend(
         self,
@@ -160,6 +165,26 @@ class Retriever:
             raise unsound_score()
         return scores
 
+    def with_items(self, items: Sequence[NewItem]) -> Retriever:
+        """The same with items that came after the fit, in the stead of such as it had; see `retrieval.new_items`.
+
+        Nothing large is copied, and this one goes on answering as it did. Errors: `InputError` on an id that is known
+        or given twice, a mixture of unknown items, a cell that no column holds, more items than there is room for.
+        """
+        return replace(self, **opened(self.searcher, self.items, self.columns, items, self.erased))
+
+    def without_items(self, items: Ids) -> Retriever:
+        """The same as if it had never known these: they are in no answer, no filter and no known user's history."""
+        known = num_known(self.searcher)
+        gone = self.items.encode(listed("items", items))
+        if (gone >= known).any():
+            late = self.items.decode(gone[gone >= known])[0]
+            raise InputError(f"item {late!r} came after the fit; leave it out of with_items instead")
+        erased = np.union1d(gone, [] if self.erased is None else self.erased).astype(np.int32)
+        fitted = self.items.fitted if isinstance(self.items, OpenVocabulary) else self.items
+        new = self.items.decode(np.arange(known, len(self.items)))
+        return replace(self, items=OpenVocabulary(fitted, known, new, mask_of(erased, known)), erased=erased)
+
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the artefact, whole or not at all; an artefact already there needs `overwrite`."""
         write_retriever(path, self.searcher, self.names, self.metadata, overwrite=overwrite)
@@ -180,4 +205,5 @@ class Retriever:
         `searchers`: by kind the classes that only the method's own file defines.
         """
         searcher, names, metadata = read_retriever(path, searchers, threads=threads, verify=verify)
-        return cls(searcher, names.items, names.users, names.histories, names.filters.columns, metadata)
+        filters = names.filters
+        return cls(searcher, names.items, names.users, names.histories, filters.columns, metadata, filters.erased)

@@ -41,8 +41,13 @@ def tree_plan(config: TreeConfig, facts: Facts) -> dict[str, Any]:
     embeddings: EmbeddingOptimiser = "large" if optimiser.embeddings == "auto" else optimiser.embeddings
     if values["tree.start"] in _ORDERS:
         shape = tree.shape_of(num_items)
-        values["tree.shape"] = (shape.root_fanout, shape.depth)
+        values |= {"tree.shape": (shape.root_fanout, shape.depth), "tree.spare": None}
         embeddings = embeddings_of(optimiser.embeddings, shape.num_nodes)
+    elif tree.spare is not None:
+        raise InputError(
+            f"tree.spare={tree.spare} is room in a tree that is built of an order of the items, which "
+            f"tree.start={tree.start} is not; leave it out"
+        )
     elif tree.start == "flat":
         embeddings = embeddings_of(optimiser.embeddings, num_items)
     values["optimiser.embeddings"] = embeddings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -95,6 +96,14 @@ class TreeSettings(Group):
         description="compact: few empty leaves; complete: all nodes have all children (the papers); or [root's "
         "children, depth]",
     )
+    # A plan says it by its shape: without it plans are as they were before there was such a setting.
+    spare: float | None = Field(
+        None,
+        gt=0,
+        le=10,
+        exclude_if=lambda spare: spare is None,
+        description="empty leaves an item at least, as room for new items; null: what the shape leaves",
+    )
     vectors: str | None = Field(None, description="start=kmeans: folder of a fitted method whose item vectors to use")
     branching: int = Field(16, ge=2, le=256, description="children of a node")
     beam_width: int = Field(150, ge=1, le=MOST, description="nodes that a search keeps on a level")
@@ -122,10 +131,17 @@ class TreeSettings(Group):
             raise ValueError("give compact, complete, or two whole numbers: the root's children and the depth")
         return shape
 
+    @model_validator(mode="after")
+    def _spare_is_of_a_shape_that_is_chosen(self) -> Self:
+        if self.spare is not None and not isinstance(self.shape, str):
+            raise ValueError("spare is for a shape that is chosen; set shape=compact or complete, or leave spare out")
+        return self
+
     def shape_of(self, num_items: int) -> Shape:
         """The shape of a tree that is built of an order of so many items. Errors: as `Shape`."""
         if isinstance(self.shape, str):
-            return choose_shape(num_items, self.branching, self.shape)
+            room = num_items if self.spare is None else math.ceil(num_items * (1 + self.spare))
+            return choose_shape(room, self.branching, self.shape)
         root_fanout, depth = self.shape
         return Shape(root_fanout, self.branching, depth)
 

@@ -1,0 +1,89 @@
+"""A split without some of its items, as if they came after the fit; and what is known of them then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.data.dataset import Dataset, ItemTable
+from beamwood.data.split import Queries, Split
+from beamwood.data.vocabulary import Vocabulary
+from beamwood.types import BoolArray, ItemLists
+
+__all__ = ["Held", "draw"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """`whole`: the split; `fitted`: the same without `items` int64[H], whose other items are numbered anew in order."""
+
+    whole: Split
+    fitted: Split
+    items: NDArray[np.int64]
+
+    @property
+    def place(self) -> NDArray[np.int32]:
+        """int32[N]: of each item of the whole its index behind the fit, the held ones last."""
+        place = np.full(self.whole.train.num_items, -1, np.int32)
+        others = np.setdiff1d(np.arange(len(place)), self.items)
+        place[np.concatenate([others, self.items])] = np.arange(len(place))
+        return place
+
+    def queries(self, queries: Queries) -> Queries:
+        """Queries of the whole split by the indices behind the fit."""
+        return renamed(queries, self.place)
+
+    def first_events(self, item: int, count: int) -> Iterator[tuple[NDArray[np.int32], int]]:
+        """The histories and the places of an item's first events in training, by time or, without, in random order."""
+        histories, times = self.whole.train.histories, self.whole.train.times
+        entries = np.flatnonzero(histories.items == item)
+        order = np.random.default_rng(item).permutation(len(entries)) if times is None else np.argsort(times[entries])
+        rows = np.searchsorted(histories.indptr, entries[order[:count]], side="right") - 1
+        for row, entry in zip(rows.tolist(), entries[order[:count]].tolist(), strict=True):
+            yield histories[row], entry - int(histories.indptr[row])
+
+
+def draw(split: Split, share: float, *, events: int, seed: int) -> Held:
+    """The split and the same without a share of its items, drawn among those with so many training events."""
+    counts = split.train.item_counts
+    size = round(share * len(counts))
+    items = np.sort(np.random.default_rng(seed).choice(np.flatnonzero(counts >= events), size, replace=False))
+    kept = np.ones(len(counts), bool)
+    kept[items] = False
+    place = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
+    train, dataset = without(split.train, kept, place), without(split.dataset, kept, place)
+    valid, test = (answerable(renamed(queries, place)) for queries in (split.valid, split.test))
+    return Held(split, replace(split, dataset=dataset, train=train, valid=valid, test=test), items)
+
+
+def without(dataset: Dataset, kept: BoolArray, place: NDArray[np.int32]) -> Dataset:
+    """The data set without items."""
+    histories, table = dataset.histories, dataset.item_table
+    entries = np.flatnonzero(kept[histories.items])
+    part = dataset.keeping(entries, np.bincount(histories.rows[entries], minlength=len(histories)))
+    if table is not None:
+        labels = table.category_labels
+        labels = None if labels is None else labels.filter(kept)
+        table = ItemTable(table.frame.filter(kept), table.categories[kept], labels, table.kept)
+    items, lists = Vocabulary(dataset.items.ids.filter(kept)), part.histories
+    return replace(part, items=items, histories=ItemLists(lists.indptr, place[lists.items]), item_table=table)
+
+
+def renamed(queries: Queries, place: NDArray[np.int32]) -> Queries:
+    """The queries by other indices, without items whose index is -1."""
+
+    def moved(lists: ItemLists) -> ItemLists:
+        items = place[lists.items]
+        counts = np.bincount(lists.rows[items >= 0], minlength=len(lists))
+        return ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), items[items >= 0])
+
+    lists = {name: moved(getattr(queries, name)) for name in ("histories", "labels", "seen")}
+    return replace(queries, **lists)
+
+
+def answerable(queries: Queries) -> Queries:
+    """Those with a label left."""
+    return queries.take(np.flatnonzero(queries.labels.lengths > 0))

@@ -1,0 +1,82 @@
+"""Ids of a fitted artefact, with others that came later and without those that were erased."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from beamwood.data.id_table import IdTable, id_table
+from beamwood.data.vocabulary import Vocabulary, check_known
+from beamwood.errors import InputError
+from beamwood.types import BoolArray, IndexArray
+
+__all__ = ["OpenVocabulary"]
+
+
+class OpenVocabulary(Vocabulary):
+    """The first `known` ids of another vocabulary, then `new` ones; `erased` bool[known] are as unknown as if never
+    there. Errors: `InputError` on a new id that is there already, is there twice, or is of another type.
+    """
+
+    def __init__(self, fitted: Vocabulary, known: int, new: Sequence[Any], erased: BoolArray | None = None) -> None:
+        self.fitted, self._known, self._new = fitted, known, pl.Series("id", [], dtype=fitted.dtype)
+        self._erased = erased
+        self.dtype, self._length = fitted.dtype, known + len(new)
+        self._at: dict[Any, int] = {}
+        typed = fitted.typed(new)
+        for index, each in enumerate(typed.to_list(), start=known):
+            if each in self._at:
+                raise InputError(f"item {each!r} is given twice; give each new item once")
+            self._at[each] = index
+        found = fitted.encode(typed, on_unknown="ignore")
+        there = np.flatnonzero((found >= 0) & (found < known))
+        if len(there):
+            raise InputError(f"item {new[int(there[0])]!r} was fitted already; give a new item an id of its own")
+        self._new = typed
+
+    @cached_property
+    def ids(self) -> pl.Series:
+        """All ids by index."""
+        return pl.concat([self.fitted.ids[: self._known].rename("id"), self._new.rename("id")])
+
+    @cached_property
+    def table(self) -> IdTable | None:
+        """The ids as plain arrays, None of a type that has no such table."""
+        return id_table(self.ids)
+
+    def encode(self, ids: Sequence[Any] | pl.Series, *, on_unknown: str = "error") -> NDArray[np.int32]:
+        """See `Vocabulary`."""
+        indices = self._of_fitted(ids, "ignore" if on_unknown == "error" else on_unknown)
+        for place in np.flatnonzero(indices < 0).tolist() if self._at else ():
+            indices[place] = self._index_of(ids[place])
+        if on_unknown == "error":
+            check_known(ids, indices)
+        return indices
+
+    def _of_fitted(self, ids: Sequence[Any] | pl.Series, on_unknown: str) -> NDArray[np.int32]:
+        """The index of each id that was fitted and not erased, -1 of another."""
+        indices = self.fitted.encode(ids, on_unknown=on_unknown).copy()
+        indices[indices >= self._known] = -1
+        if self._erased is not None:
+            indices[(indices >= 0) & self._erased[np.maximum(indices, 0)]] = -1
+        return indices
+
+    def _index_of(self, each: Any) -> int:
+        # A truth value is no number, though Python counts with it.
+        return -1 if isinstance(each, bool) or each.__hash__ is None else self._at.get(each, -1)
+
+    def decode(self, indices: IndexArray) -> list[Any]:
+        """See `Vocabulary`."""
+        places = np.asarray(indices, np.int64)
+        new = places >= self._known
+        if not new.any():
+            return self.fitted.decode(places)
+        ids = self.fitted.decode(np.where(new, 0, places))
+        for place in np.flatnonzero(new).tolist():
+            ids[place] = self._new[int(places[place]) - self._known]
+        return ids

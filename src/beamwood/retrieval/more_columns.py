@@ -1,0 +1,92 @@
+"""Columns of items with cells of new items behind them.
+
+Shape legend: N known items, M new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from beamwood.data.id_table import TextIds
+from beamwood.errors import InputError, nearest
+from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn, NumberColumn
+
+__all__ = ["with_cells"]
+
+
+def with_cells(columns: ItemColumns, known: int, cells: Sequence[Mapping[str, Any]]) -> ItemColumns:
+    """The columns of the first `known` items, and behind them the cells of new ones; a cell that is not given is empty.
+
+    Errors: a column that there is not, a value that it cannot hold.
+    """
+    for row in cells:
+        for name in row:
+            if name not in columns.columns:
+                hint = nearest(name, columns.columns) if columns.columns else "; this artefact keeps none"
+                raise InputError(f"there is no item column '{name}'{hint}; fit keeps those of --keep-columns")
+    made: dict[str, NumberColumn | LabelColumn] = {}
+    for name, column in columns.columns.items():
+        values = [row.get(name) for row in cells]
+        if isinstance(column, NumberColumn):
+            made[name] = _numbers(name, column, known, values)
+        else:
+            made[name] = _labels(column, known, [_names(name, value) for value in values])
+    return ItemColumns(known + len(cells), made)
+
+
+def _numbers(name: str, column: NumberColumn, known: int, values: Sequence[Any]) -> NumberColumn:
+    new = [0 if value is None else column.number(name, value) for value in values]
+    given = np.array([value is not None for value in values], bool)
+    # Whole numbers where all are: another type would change what is stored of the known ones.
+    whole = column.values.dtype.kind == "i" and not all(isinstance(value, int) for value in new)
+    dtype = np.float64 if whole else column.values.dtype
+    present = np.ones(known, bool) if column.present is None else column.present[:known]
+    joined = np.concatenate([column.values[:known].astype(dtype), np.array(new, dtype)])
+    there = np.concatenate([present, given])
+    return NumberColumn(column.kind, joined, None if there.all() else there)
+
+
+def _names(name: str, value: Any) -> list[str]:
+    """The labels of a cell: text, with "|" between several where it is the category, or a list of text."""
+    if value is None:
+        return []
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
+        raise InputError(f"{name}={value!r} is no text and no list of text")
+    parts = [part for each in given for part in (each.split("|") if name == CATEGORY else [each])]
+    return [part for part in dict.fromkeys(parts) if part]
+
+
+def _labels(column: LabelColumn, known: int, rows: Sequence[Sequence[str]]) -> LabelColumn:
+    stop = int(column.indptr[known])
+    new = list(dict.fromkeys(label for row in rows for label in row if label not in column))
+    labels = column.labels if not new else TextIds.of(pl.Series([*column.names, *new], dtype=pl.String))
+    found = labels.find([label for row in rows for label in row])
+    assert found is not None, "labels are text"
+    lengths = np.array([len(row) for row in rows], np.int64)
+    codes = np.concatenate([column.codes[:stop], found])
+    indptr = np.concatenate([column.indptr[: known + 1], stop + np.cumsum(lengths)]).astype(np.int64)
+    starts, items = _by_label(column, known, codes[stop:], np.repeat(np.arange(len(rows)), lengths), len(labels))
+    return LabelColumn(labels, indptr, codes.astype(np.int32), starts, items)
+
+
+def _by_label(
+    column: LabelColumn, known: int, codes: NDArray[Any], rows: NDArray[Any], num_labels: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Where each label's items begin, and these: the known ones, then the new."""
+    before = column.items[column.items < known]
+    counts = np.diff(column.starts)
+    if len(before) < len(column.items):
+        of_label = np.repeat(np.arange(len(counts)), counts)
+        counts = np.bincount(of_label[column.items < known], minlength=len(counts))
+    stops = np.concatenate([np.cumsum(counts), np.full(num_labels - len(counts), len(before))])
+    order = np.argsort(codes, kind="stable")
+    items = np.insert(before, stops[codes[order]], known + rows[order]).astype(np.int32)
+    more = np.concatenate([counts, np.zeros(num_labels - len(counts), np.int64)])
+    more = more + np.bincount(codes, minlength=num_labels)
+    return np.concatenate([[0], np.cumsum(more)]).astype(np.int64), items
