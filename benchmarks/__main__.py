@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from beamwood.errors import InputError
@@ -43,8 +44,19 @@ def run(bench: Bench, arguments: argparse.Namespace) -> int:
 
 def one(bench: Bench, arguments: argparse.Namespace) -> int:
     """Make one run in this process."""
-    bench.make(bench.suite.find(arguments.name))
+    bench.make(bench.suite.find(arguments.name), folders_of(arguments.folder))
     return 0
+
+
+def folders_of(given: Sequence[str]) -> dict[str, Path]:
+    """By name the folders of "NAME=FOLDER". Errors: what is none."""
+    found = {}
+    for each in given:
+        name, _, folder = each.partition("=")
+        if not (name and folder and Path(folder).is_dir()):
+            raise InputError(f"--folder {each} must be NAME=FOLDER, the folder one that `beamwood fit` saved")
+        found[name] = Path(folder).resolve()
+    return found
 
 
 def listed(bench: Bench, arguments: argparse.Namespace) -> int:
@@ -94,6 +106,9 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name)
         command.set_defaults(work=work)
         command.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
+        command.add_argument("--short", action="store_true", help=argparse.SUPPRESS)
+        if name == "one":
+            command.add_argument("--folder", action="append", default=[], metavar="NAME=FOLDER")
         if name in ("one", "verify"):
             command.add_argument("name", help="topic/log/row/seed")
         elif name == "report":
@@ -110,7 +125,7 @@ def main() -> int:
     """Errors that a person can mend are one line and exit 2."""
     arguments = parser().parse_args()
     try:
-        code: int = arguments.work(Bench(Place(arguments.root)), arguments)
+        code: int = arguments.work(Bench(Place(arguments.root, arguments.short)), arguments)
     except InputError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
+from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,11 +26,13 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.plan import Facts
 from benchmarks import origin
+from benchmarks.job import Job, Measured
 from benchmarks.lines import Line, Lines
 from benchmarks.logs import data_folder, split_of
 from benchmarks.plans import plan_of
-from benchmarks.recipes import RECIPES, Job, Measured
+from benchmarks.recipes import RECIPES
 from benchmarks.suite import Row, Run, Suite
+from benchmarks.timing import AVX2
 
 __all__ = ["ONE_THREAD", "Bench", "Place"]
 
@@ -37,21 +41,25 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 
 @dataclass(frozen=True)
 class Place:
-    """A checkout: the suite, the committed lines, and `work`, where fitted models are kept and git looks away."""
+    """A checkout: the suite, the committed lines, and `work`, where fitted models are kept and git looks away.
+
+    `short`: the suite that is measured in minutes, whose lines nobody commits.
+    """
 
     root: Path
+    short: bool = False
 
     @property
     def suite(self) -> Path:
-        return self.root / "benchmarks" / "suite.toml"
+        return self.root / "benchmarks" / ("short.toml" if self.short else "suite.toml")
 
     @property
     def lines(self) -> Path:
-        return self.root / "benchmarks" / "runs"
+        return self.root / "runs" / "short" / "lines" if self.short else self.root / "benchmarks" / "runs"
 
     @property
     def work(self) -> Path:
-        return self.root / "runs" / "benchmarks"
+        return self.root / "runs" / ("short" if self.short else "benchmarks")
 
 
 class Bench:
@@ -69,13 +77,16 @@ class Bench:
         lines = ((run, self.lines.get(run)) for run in runs)
         return [run for run, line in lines if line is not None and not line.is_planned(self.suite.row(run))]
 
-    def make(self, run: Run) -> None:
-        """Make a run in this process and append its line. Errors: its log is not there, and as its method's fit."""
+    def make(self, run: Run, given: Mapping[str, Path] | None = None) -> None:
+        """Make a run in this process and append its line; `given`: folders by setting, in place of those of runs.
+
+        Errors: its log is not there, and as its method's fit.
+        """
         split = self._split(run)
-        measured, row = self._measured(run, split, self.work(run)), self.suite.row(run)
+        measured, row = self._measured(run, split, self.work(run), given or {}), self.suite.row(run)
         keep = self.suite.topics[run.topic].keep
-        values = {name: column for name, column in measured.values.items() if name in keep}
-        self.lines.append(self._line(run, row, split, measured, bool(values)), values)
+        values = {n: column for n, column in measured.values.items() if any(fnmatchcase(n, each) for each in keep)}
+        self.lines.append(self._line(run, row, split, measured, self._names(run, given or {}), bool(values)), values)
 
     def again(self, run: Run) -> tuple[Measured, Mapping[str, NDArray[np.float64]]]:
         """Make a run anew beside the one of its line, and drop what it fitted: what it measured now, and then."""
@@ -104,11 +115,15 @@ class Bench:
                 raise InputError("another run of this checkout is at work; wait for it or stop it") from error
             yield
 
-    def in_process(self, run: Run) -> bool:
+    def in_process(self, run: Run, given: Mapping[str, Path] | None = None) -> bool:
         """Make a run in a process of its own, for its peak of memory and its limit; was it done?"""
-        limit = self.suite.row(run).limit
+        row = self.suite.row(run)
+        limit, environment = row.limit, ONE_THREAD | (AVX2 if row.recipe == "answers" else {})
         command = [sys.executable, "-m", "benchmarks", "one", run.name, "--root", str(self.place.root)]
-        process = subprocess.Popen(command, env=os.environ | ONE_THREAD)
+        command += ["--short"] if self.place.short else []
+        command += [part for name, path in (given or {}).items() for part in ("--folder", f"{name}={path}")]
+        # What a run says goes beside what its caller prints.
+        process = subprocess.Popen(command, env=os.environ | environment, stdout=2)
         try:
             code = process.wait(timeout=limit)
         except subprocess.TimeoutExpired:
@@ -123,11 +138,14 @@ class Bench:
     def _split(self, run: Run) -> Split:
         return split_of(self.suite.logs[run.log], data_folder(self.place.root))
 
-    def _measured(self, run: Run, split: Split, work: Path) -> Measured:
+    def _measured(
+        self, run: Run, split: Split, work: Path, given: Mapping[str, Path] = MappingProxyType({})
+    ) -> Measured:
         row = self.suite.row(run)
         if row.recipe not in RECIPES:
             raise InputError(f"{run.name}: recipe='{row.recipe}' is unknown{nearest(row.recipe, RECIPES)}")
-        folders = {setting: self._fitted(other, split) for setting, other in self.suite.before(run).items()}
+        before = self.suite.before(run).items()
+        folders = {setting: given.get(setting) or self._fitted(other, split) for setting, other in before}
         ks = tuple(self.suite.topics[run.topic].ks)
         return RECIPES[row.recipe](Job(split, row, run.seed, ks, work, folders))
 
@@ -145,12 +163,16 @@ class Bench:
     def _plan(self, run: Run, row: Row, split: Split) -> dict[str, Any]:
         return plan_of(row, self._names(run), Facts.of(split.train))
 
-    def _names(self, run: Run) -> dict[str, str]:
-        return {setting: other.name for setting, other in self.suite.before(run).items()}
+    def _names(self, run: Run, given: Mapping[str, Path] = MappingProxyType({})) -> dict[str, str]:
+        """What a run starts from, by setting: the names of runs, and of folders that were given what they are."""
+        names = {setting: other.name for setting, other in self.suite.before(run).items()}
+        return names | {setting: _described(folder) for setting, folder in given.items()}
 
-    def _line(self, run: Run, row: Row, split: Split, measured: Measured, has_values: bool) -> Line:
+    def _line(
+        self, run: Run, row: Row, split: Split, measured: Measured, before: dict[str, str], has_values: bool
+    ) -> Line:
         facts = Facts.of(split.train)
-        plan = plan_of(row, self._names(run), facts)
+        plan = plan_of(row, before, facts)
         _mark(self.work(run) / "fitted", plan)
         return Line(
             name=run.name,
@@ -160,7 +182,7 @@ class Bench:
             seed=run.seed,
             recipe=row.recipe,
             arguments=row.model_dump(mode="json", exclude_defaults=True, exclude={"on", "logs", "title", "limit"}),
-            before=self._names(run),
+            before=before,
             commit=origin.commit(Path(__file__).parents[1]),
             source=origin.source_digest(),
             date=date.today().isoformat(),
@@ -186,6 +208,12 @@ def _is_of(folder: Path, plan: Mapping[str, Any]) -> bool:
         return bool(json.loads((folder.parent / "plan.json").read_text()) == json.loads(json.dumps(plan)))
     except (OSError, ValueError):
         return False
+
+
+def _described(folder: Path) -> str:
+    """A folder that was given, by what its manifest says."""
+    manifest = read_manifest(folder)
+    return f"a folder of {manifest.get('method')}, seed {manifest.get('seed')}, of {manifest.get('created')}"
 
 
 def _mark(folder: Path, plan: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ items have categories.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ import polars as pl
 import beamwood
 from beamwood.data import ColumnNames
 from beamwood.data.split import SPLITS, Split
+from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError, nearest
 from benchmarks.suite import LogEntry
 
-__all__ = ["READINGS", "data_folder", "split_of"]
+__all__ = ["READINGS", "data_folder", "is_there", "split_of"]
 
 
 def data_folder(root: Path) -> Path:
@@ -29,18 +30,31 @@ def data_folder(root: Path) -> Path:
 
 
 def split_of(entry: LogEntry, data: Path) -> Split:
-    """The log of an entry, read and split; every split has the seed 2026. Errors: the log is not there."""
+    """The log of an entry, read or drawn, and split; every split has the seed 2026. Errors: the log is not there."""
+    if entry.split not in SPLITS:
+        raise InputError(f"split='{entry.split}' is unknown{nearest(entry.split, SPLITS)}")
+    return SPLITS[entry.split](_planted(entry.market) if entry.market else _read(entry, data), seed=2026)
+
+
+def is_there(entry: LogEntry, data: Path) -> bool:
+    """Can it be read or drawn?"""
+    return entry.market is not None or (data / entry.folder / "interactions.parquet").is_file()
+
+
+def _planted(market: Mapping[str, Any]) -> beamwood.Dataset:
+    drawn = make_market(MarketConfig(**market), seed=0)
+    return beamwood.Dataset.from_log(beamwood.read_log(drawn.log), drawn.item_frame)
+
+
+def _read(entry: LogEntry, data: Path) -> beamwood.Dataset:
     folder = data / entry.folder
-    if not (folder / "interactions.parquet").is_file():
+    if not is_there(entry, data):
         raise InputError(f"{folder} has no interactions.parquet; set BEAMWOOD_DATA to the folder that holds the logs")
     if entry.reading not in READINGS:
         raise InputError(f"reading='{entry.reading}' is unknown{nearest(entry.reading, READINGS)}")
-    if entry.split not in SPLITS:
-        raise InputError(f"split='{entry.split}' is unknown{nearest(entry.split, SPLITS)}")
     source = READINGS[entry.reading](folder / "interactions.parquet")
     log = beamwood.read_log(source, columns=ColumnNames(boundary=entry.boundary))
-    dataset = beamwood.Dataset.from_log(log, folder / "items.parquet" if entry.items else None)
-    return SPLITS[entry.split](dataset, seed=2026)
+    return beamwood.Dataset.from_log(log, folder / "items.parquet" if entry.items else None)
 
 
 def _plain(path: Path) -> Any:

@@ -16,5 +16,5 @@ def plan_of(row: Row, before: Mapping[str, str], facts: Facts) -> dict[str, Any]
     """The resolved settings of a row by dotted name; a folder is named by the run of `before` that left it."""
     if row.method is None:
         return {}
-    settings = row.settings | {key: f"run {name}" for key, name in before.items() if key != "of"}
+    settings = row.settings | {key: f"run {name}" for key, name in before.items()}
     return load_method(row.method).configured(settings, row.preset).plan(facts).flat()

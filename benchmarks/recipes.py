@@ -4,52 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 import beamwood
-from beamwood.data.split import Split
 from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import PerQuery
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
 from beamwood.evaluation.summary import measure_tail
 from beamwood.methods import load_method
 from beamwood.retrieval.retriever import Retriever
-from benchmarks.suite import Row
+from benchmarks.job import Job, Measured
+from benchmarks.side_by_side import answers
 
-__all__ = ["RECIPES", "Job", "Measured"]
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a recipe is given: the split, the row, the seed, the cuts, where to work, and the folders by setting."""
-
-    split: Split
-    row: Row
-    seed: int
-    ks: tuple[int, ...]
-    work: Path
-    folders: Mapping[str, Path] = field(default_factory=dict)
-
-    @property
-    def saved(self) -> Path:
-        """Where the fitted retriever stands."""
-        return self.work / "fitted"
-
-
-@dataclass
-class Measured:
-    """What a run measured: `figures` by name, `values` by user for those that tests need, and facts of the fit."""
-
-    figures: dict[str, float]
-    values: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    queries: int = 0
-    training: dict[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+__all__ = ["RECIPES"]
 
 
 def fitted(job: Job) -> tuple[Retriever, dict[str, float]]:
@@ -99,31 +66,19 @@ def sampled(job: Job) -> Measured:
     return measured
 
 
-def answer(job: Job, *, asked: int = 300, warm: int = 30) -> Measured:
-    """How long one user's answer takes, of a saved folder: `recommend` by id, 20 items, seen items removed."""
-    folder = job.folders["of"]
-    retriever = beamwood.load(folder)
-    users = job.split.dataset.users.decode(job.split.test.users[:asked])
-    spent, processor = [], []
-    for user in [*users[:warm], *users]:
-        began, before = time.perf_counter(), time.process_time()
-        retriever.recommend(users=[user], k=20)
-        spent.append(time.perf_counter() - began)
-        processor.append(time.process_time() - before)
-    ms = 1000 * np.array(processor[warm:])
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    found = beamwood.evaluate(retriever, job.split)["removed"]
-    figures = {
-        "ms/median": float(np.median(ms)),
-        "ms/p90": float(np.quantile(ms, 0.9)),
-        "removed/f@20": found.means()["f@20"],
-        "scored": found.scored,
-        "mib": size / 2**20,
-    }
-    return Measured(figures, {"removed/f@20": found.values["f@20"]}, len(users), {}, {"answers": sum(spent[warm:])})
+def fit_only(job: Job) -> Measured:
+    """Fit, for others to start from: nothing is judged."""
+    _, seconds = fitted(job)
+    return Measured({}, seconds=seconds)
 
 
-RECIPES: dict[str, Callable[[Job], Measured]] = {"whole": whole, "tail": tail, "sampled": sampled, "answer": answer}
+RECIPES: dict[str, Callable[[Job], Measured]] = {
+    "whole": whole,
+    "tail": tail,
+    "sampled": sampled,
+    "fitted": fit_only,
+    "answers": answers,
+}
 
 
 def _judged(job: Job, retriever: Retriever, seconds: dict[str, float]) -> Measured:

@@ -25,9 +25,13 @@ class _Entry(BaseModel):
 
 
 class LogEntry(_Entry):
-    """How a log is read and split: the folder, `reading` a name of `logs.READINGS`, the split of `beamwood.splits`."""
+    """How a log is read and split: the folder, `reading` a name of `logs.READINGS`, the split of `beamwood.splits`.
 
-    folder: str
+    `market`: settings of a planted market instead, which is drawn with seed 0 and needs no folder.
+    """
+
+    folder: str = ""
+    market: dict[str, Any] | None = None
     title: str
     reading: str = "plain"
     split: str = "users"
@@ -39,7 +43,7 @@ class Row(_Entry):
     """What is fitted, and by which recipe it is judged.
 
     `start`: settings that name the folder of another row's fit, as {"start.folder": "sasrec"} or "main/dtr" of another
-    topic. `of`: the row whose saved folder is measured, for recipes that fit nothing. `same`: a row of another topic
+    topic; for the recipe `answers`, which fits nothing, by what each is called. `same`: a row of another topic
     whose lines are shown here too, so that nothing is run. `once`: nothing is drawn, so the first seed stands for all.
     `on`: other settings on single logs. `logs`: those of the topic that the row is run on (None: all). `limit`: seconds
     after which a run is stopped. A setting "null" is none, which TOML lacks.
@@ -51,7 +55,6 @@ class Row(_Entry):
     preset: str | None = None
     settings: dict[str, Any] = {}
     start: dict[str, str] = {}
-    of: str | None = None
     same: str | None = None
     once: bool = False
     on: dict[str, dict[str, Any]] = {}
@@ -73,7 +76,7 @@ class Column(_Entry):
 
 
 class Topic(_Entry):
-    """A table: its rows on its logs. `keep`: figures of which the value of each user is kept, for intervals and tests.
+    """A table: its rows on its logs. `keep`: figures, or patterns of them, of which the value of each user is kept.
 
     `seeds_of`: other seeds on single logs. `against`: the row that the others are tested with (None: the best one).
     `judged`: the figures that verdicts are of.
@@ -178,10 +181,8 @@ class Suite:
         return [run for run in self if (run.topic, run.log, run.row) == (topic, log, row)]
 
     def before(self, run: Run) -> dict[str, Run]:
-        """The runs that must have left a folder first: by setting, and as "of" the one that is measured."""
-        row = self.row(run)
-        named = row.start | ({} if row.of is None else {"of": row.of})
-        return {setting: self.behind(run, name) for setting, name in named.items()}
+        """The runs that must have left a folder first, by setting."""
+        return {setting: self.behind(run, name) for setting, name in self.row(run).start.items()}
 
     def _expanded(self) -> Iterator[Run]:
         for name, topic in self.topics.items():

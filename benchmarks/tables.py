@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from beamwood.errors import InputError, nearest
 from beamwood.methods import METHODS
+from benchmarks.answer_table import answer_table, bar_table, markdown
 from benchmarks.bench import Bench
 from benchmarks.evidence import Evidence, gather, paired
 from benchmarks.figures import number, p_value
@@ -43,6 +44,8 @@ def rendered(bench: Bench, name: str) -> str:
 
 def _topic(bench: Bench, name: str) -> str:
     topic = bench.suite.topics[name]
+    if any(row.recipe == "answers" for row in topic.rows.values()):
+        return _answers(bench, name)
     parts = []
     for log in topic.logs:
         rows = gather(bench, name, log)
@@ -51,11 +54,18 @@ def _topic(bench: Bench, name: str) -> str:
     return "\n\n".join(part for part in parts if part) or EMPTY
 
 
+def _answers(bench: Bench, name: str) -> str:
+    runs = [run for run in bench.suite if run.topic == name and bench.suite.row(run).recipe == "answers"]
+    lines = [line for line in map(bench.lines.get, runs) if line is not None]
+    tables = [answer_table(bench.suite, line, bench.lines.values(line)) for line in lines]
+    return "\n\n".join([*tables, bar_table(lines)]) if lines else EMPTY
+
+
 def _of_method(bench: Bench, method: str) -> str:
     """Of topics without `against` a table of the logs for each row; else the rows and what they are tested with."""
     parts = []
     for name, topic in bench.suite.topics.items():
-        own = [key for key, row in topic.rows.items() if row.method == method]
+        own = [key for key, row in topic.rows.items() if row.method == method and row.recipe != "fitted"]
         found = {log: gather(bench, name, log) for log in topic.logs if own}
         if topic.against is None:
             parts += [table for key in own if (table := _by_log(bench, topic, key, found))]
@@ -77,7 +87,7 @@ def _by_log(bench: Bench, topic: Topic, key: str, found: Mapping[str, Mapping[st
     if not rows:
         return ""
     headings = [topic.rows[key].title, "test users", "seeds", *(column.heading for column in columns), "fit, s", "MiB"]
-    return _markdown(headings, rows)
+    return markdown(headings, rows)
 
 
 def _readme(bench: Bench) -> str:
@@ -93,7 +103,7 @@ def _readme(bench: Bench) -> str:
         best = {log: max(found[log][other].figure(READ) or 0.0 for other in found[log]) for log in logs}
         cells = [_cell_of_best(found[log].get(key), READ, best[log]) for log in logs]
         rows.append([topic.rows[key].title, *cells])
-    table = _markdown(["F@20, seen items removed", *(bench.suite.logs[log].title for log in logs)], rows)
+    table = markdown(["F@20, seen items removed", *(bench.suite.logs[log].title for log in logs)], rows)
     seeds = sorted({len(each.lines) for log in logs for each in found[log].values()})
     trained = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' * (seeds[0] > 1)}"
     return f"{table}\n\nShort form, {trained}; the highest of a column is bold."
@@ -136,7 +146,7 @@ def _table(topic: Topic, rows: Mapping[str, Evidence], shown: Iterable[str]) -> 
             ]
         lines.append(cells)
     headings = ["", "seeds", *(column.heading for column in columns), *(("fit, s", "MiB") if timed else ())]
-    return _markdown(headings, lines)
+    return markdown(headings, lines)
 
 
 def _title(evidence: Evidence) -> str:
@@ -161,7 +171,3 @@ def _figure(evidence: Evidence, column: Column, best: float | None) -> str:
         text = f"**{text}**"
     interval = evidence.interval(column.figure) if column.interval else None
     return text if interval is None else f"{text} ± {number((interval.high - interval.low) / 2, column.digits)}"
-
-
-def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, ["---"] * len(headings), *rows))

@@ -33,7 +33,9 @@ def test_folders_are_measured_as_evaluate_does(market, folders, capsys):
             assert document["methods"][name][view]["metrics"] == views[view]["metrics"]
     repeated = ("--folders", three[0], "--folders", three[1])
     assert beamwood("compare", market / "log.parquet", *repeated, "--k", "5", "--tail", "0.3") == 0
-    assert "ms a user" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    for column in ("ms a user", "at the 99th percentile", "scored", "MB"):
+        assert column in said
 
 
 def test_folders_of_other_data_or_another_split_are_refused(market, folders, tmp_path, capsys):

@@ -154,7 +154,10 @@ def show(measured: Comparison) -> None:
 
     print_table(measured.results, measured.cuts)
     for name, cost in measured.costs.items():
-        print(f"{name}: {cost.milliseconds:.2f} ms a user, {cost.megabytes:.1f} MB")
+        print(
+            f"{name}: {cost.milliseconds:.2f} ms a user, {cost.p99:.2f} at the 99th percentile, "
+            f"{cost.scored:,.0f} scored, {cost.megabytes:.1f} MB"
+        )
     print(measured.conclusion)
     for name, why in measured.left_out.items():
         print(f"{name} is left out: {why}")

@@ -1,0 +1,134 @@
+"""Answers in milliseconds, side by side: the tree in each of its ways, its rivals, and the bars that must hold.
+
+python -m benchmarks.answers [LOG ...]           measure these logs, all unless named, and keep a line of each
+python -m benchmarks.answers --again LOG ...     measure anew what has a line; what was found is not looked for again
+python -m benchmarks.answers --short [--json]    ml1m, where it is there, and a planted market, fitted in minutes
+python -m benchmarks.answers --folder ml1m=runs/mine ml1m    with what was fitted already, of a method of the rows
+
+A fit that is missing is made first, by the settings of the suite. `python -m benchmarks report` renders the lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from beamwood.artefact import read_manifest
+from beamwood.errors import InputError, nearest
+from benchmarks.answer_table import answer_table, bar_table, equal_time, said
+from benchmarks.bars import bars
+from benchmarks.bench import Bench, Place
+from benchmarks.lines import Line
+from benchmarks.logs import data_folder, is_there
+from benchmarks.origin import check_committed
+from benchmarks.suite import Run
+
+__all__ = ["document", "main"]
+
+ROOT = Path(__file__).parents[1]
+
+
+def wanted(bench: Bench, logs: Sequence[str]) -> list[Run]:
+    """The runs of these logs, of all that are there where none is named. Errors: a log that is not measured."""
+    runs = {run.log: run for run in bench.suite if bench.suite.row(run).recipe == "answers"}
+    for log in logs:
+        if log not in runs:
+            raise InputError(f"log '{log}' is not measured{nearest(log, runs)}")
+    data = data_folder(bench.place.root)
+    return [runs[log] for log in logs or runs if logs or is_there(bench.suite.logs[log], data)]
+
+
+def given_folders(bench: Bench, runs: Sequence[Run], given: Sequence[str]) -> dict[str, dict[str, Path]]:
+    """By log, and by method, the folders of "LOG=FOLDER". Errors: what is none, or of no log or method that is run."""
+    found: dict[str, dict[str, Path]] = {}
+    measured = {run.log: bench.suite.row(run).start for run in runs}
+    for each in given:
+        log, _, name = each.partition("=")
+        folder = Path(name).resolve()
+        if not name or not (folder / "manifest.json").is_file():
+            raise InputError(f"--folder {each} must be LOG=FOLDER, the folder one that `beamwood fit` saved")
+        method = str(read_manifest(folder).get("method"))
+        for part, value, known in (("log", log, measured), ("method", method, measured.get(log, {}))):
+            if value not in known:
+                raise InputError(f"--folder {each}: its {part} '{value}' is not measured here{nearest(value, known)}")
+        found.setdefault(log, {})[method] = folder
+    return found
+
+
+def measured(
+    bench: Bench, runs: Sequence[Run], given: Mapping[str, Mapping[str, Path]], *, again: bool
+) -> tuple[list[Line], bool]:
+    """The lines of these runs, made where they are missing, and whether all were made."""
+    made = True
+    with bench.alone():
+        for run in runs:
+            folders = given.get(run.log, {})
+            if again or folders or bench.lines.get(run) is None:
+                made &= bench.in_process(run, folders)
+    return [line for line in map(bench.lines.get, runs) if line is not None], made
+
+
+def document(bench: Bench, lines: Sequence[Line]) -> dict[str, Any]:
+    """All of it, as JSON can hold it."""
+    logs = {}
+    for line in lines:
+        values = bench.lines.values(line)
+        compared = {
+            key: {"tree": tree, "gain": [change.low, change.mean, change.high], "p": p}
+            for key, (tree, change, p) in equal_time(line, values).items()
+        }
+        about = {"titles": line.training["titles"], "machine": line.machine, "commit": line.commit}
+        logs[line.log] = about | {"figures": line.figures, "equal_time": compared, "said": said(line, values)}
+    found = bars({line.log: (line.data["items"], line.figures) for line in lines})
+    return {"logs": logs, "bars": {name: bar.as_dict() for name, bar in found.items()}}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.answers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("logs", nargs="*", metavar="LOG")
+    parser.add_argument("--short", action="store_true", help="fits of minutes, whose lines are not kept")
+    parser.add_argument("--again", action="store_true", help="also what has a line")
+    parser.add_argument("--folder", action="append", default=[], metavar="LOG=FOLDER", help="what was fitted already")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, with a member `bars`")
+    parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 where all was measured, whatever the bars say."""
+    bench = Bench(Place(arguments.root, arguments.short))
+    runs = wanted(bench, arguments.logs)
+    given = given_folders(bench, runs, arguments.folder)
+    if not arguments.short and arguments.root == ROOT:
+        check_committed(ROOT)
+    with redirect_stdout(sys.stderr):
+        lines, made = measured(bench, runs, given, again=arguments.again or arguments.short)
+    if arguments.json:
+        print(json.dumps(document(bench, lines), indent=2))
+    else:
+        parts = [answer_table(bench.suite, line, bench.lines.values(line)) for line in lines]
+        print("\n\n".join([*parts, bar_table(lines)]))
+    return 0 if made else 1
+
+
+def main() -> int:
+    """Errors that a person can mend are one line and exit 2."""
+    try:
+        return run(parser().parse_args())
+    except InputError as error:
+        print(f"benchmarks.answers: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""What stands around a search, of a saved folder: Python, filters, threads, whole jobs, its start and its memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import beamwood
+from beamwood.data.split import Queries
+from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.item_vectors import part_with
+from beamwood.retrieval.job import Job
+from beamwood.retrieval.request import Request
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.types import Prepared, SearchOptions
+from benchmarks.rivals import natives
+from benchmarks.timing import seconds_inside, spent_in_turns
+
+__all__ = ["around"]
+
+K = 20
+SHARES = {".1 %": 0.001, ".01 %": 0.0001}
+_BATCH, _TURNS, _ROWS = 64, 7, 256
+
+_START = """
+import json, sys, time
+import beamwood, beamwood.retrieval.retriever, beamwood.retrieval.tree
+def anonymous():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("RssAnon:")) / 1000
+before, began = anonymous(), time.process_time()
+retriever = beamwood.load(sys.argv[1])
+seconds = time.process_time() - began
+for history in json.load(open(sys.argv[2])):
+    retriever.recommend([history], 20)
+print(json.dumps({"s": seconds, "imports_mb": before, "private_mb": anonymous()}))
+"""
+
+
+def around(folder: Path, queries: Queries, count: int) -> dict[str, float]:
+    """The figures by name, over so many queries; see the functions below."""
+    retriever = beamwood.load(folder)
+    queries = queries.take(np.arange(min(count, len(queries))))
+    histories = [retriever.items.decode(row) for row in queries.histories]
+    figures = _started(folder, histories[:20]) | _python(retriever, queries, histories)
+    tree = part_with(retriever.searcher, TreeSearcher)
+    if isinstance(tree, TreeSearcher):
+        figures |= _light_share(tree, folder) | _threads(folder, queries) | _beside(folder, queries)
+    return figures | _job(retriever, histories)
+
+
+def _started(folder: Path, histories: list[list[Any]]) -> dict[str, float]:
+    """In a fresh process: processor seconds of `load` beyond imports, and what memory no other process shares."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump([[str(item) if isinstance(item, str) else int(item) for item in row] for row in histories], file)
+        file.flush()
+        command = [sys.executable, "-c", _START, str(folder), file.name]
+        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file()) / 1e6
+    return {f"load/{name}": value for name, value in found.items()} | {"load/artefact_mb": size}
+
+
+def _python(retriever: Retriever, queries: Queries, histories: list[list[Any]]) -> dict[str, float]:
+    """Median milliseconds around compiled code: by history, by user, by a filter that is kept; and what filters cost
+    next to the native search with their mask."""
+    order = np.random.default_rng(2026).permutation(len(retriever.items))
+    columns = ItemColumns.of(pl.DataFrame({"order": order}))
+    filtered = Retriever(retriever.searcher, retriever.items, columns=columns)
+    asks: dict[str, Callable[[int], Any]] = {"history": lambda row: retriever.recommend([histories[row]], K)}
+    if retriever.users is not None:
+        users = retriever.users.decode(queries.users)
+        asks["user"] = lambda row: retriever.recommend(users=[users[row]], k=K)
+    for name, share in SHARES.items():
+        where = {"order": {"lt": max(1, round(share * len(order)))}}
+        asks[f"filter {name}"] = lambda row, where=where: filtered.recommend([histories[row]], K, where=where)
+    inside = {name: [*natives(retriever.searcher)] for name in asks}
+    for ask in asks.values():
+        ask(0)
+    spent = spent_in_turns(asks, inside, dict.fromkeys(asks, len(histories)))
+    found = {name: each.figures() for name, each in spent.items()}
+    figures = {f"python/{name}": each["ms/around"] for name, each in found.items() if "ms/around" in each}
+    native = _native_with_masks(retriever, queries, order)
+    for name, ms in native.items():
+        figures[f"filter/{name}"] = found[f"filter {name}"]["ms/median"] / max(ms, 1e-6)
+    return figures
+
+
+def _native_with_masks(retriever: Retriever, queries: Queries, order: Any) -> dict[str, float]:
+    """Median milliseconds of compiled code, of the quicker of the chosen way and every allowed leaf, counts ready."""
+    tree = part_with(retriever.searcher, TreeSearcher)
+    if not isinstance(tree, TreeSearcher):
+        return {}
+    best = {}
+    for name, share in SHARES.items():
+        mask = order < max(1, round(share * len(order)))
+        mask.setflags(write=False)
+        options = SearchOptions(allowed=mask, prepared=Prepared(mask))
+        way, parts = tree.ways.default.wide_enough(K), [queries.take(np.array([row])) for row in range(len(queries))]
+        asks: Mapping[str, Callable[[int], Any]] = {
+            "way": lambda row, own=options, parts=parts, way=way: tree.searched(
+                parts[row].query(tree.needs), K, replace(own, excluded=parts[row].histories.distinct()), way
+            ),
+            "leaves": lambda row, own=options, parts=parts: tree.exact(
+                parts[row].query(tree.needs), K, replace(own, excluded=parts[row].histories.distinct())
+            ),
+        }
+        spent = spent_in_turns(asks, {each: [*natives(tree)] for each in asks}, dict.fromkeys(asks, len(parts)))
+        best[name] = min(float(np.median(each.inside_ms)) for each in spent.values())
+    return best
+
+
+def _light_share(tree: TreeSearcher, folder: Path) -> dict[str, float]:
+    """The light head's arrays as a share of the folder."""
+    size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+    own = 0 if tree.weights.light is None else sum(array.nbytes for array in tree.weights.light.arrays().values())
+    return {"light/share": own / size}
+
+
+def _threads(folder: Path, queries: Queries) -> dict[str, float]:
+    """How many times as many users two threads answer in a time as one does, by the quickest of turns of each."""
+    batch, seconds = queries.take(np.arange(_BATCH) % len(queries)), {}
+    searchers = {threads: beamwood.load(folder, threads=threads).searcher for threads in (1, 2)}
+    for _ in range(_TURNS):
+        for threads, searcher in searchers.items():
+            query = batch.query(searcher.needs)
+            began = time.perf_counter()
+            searcher.search(query, K)
+            seconds[threads] = min(seconds.get(threads, np.inf), time.perf_counter() - began)
+    return {"threads/2 over 1": seconds[1] / seconds[2]}
+
+
+def _beside(folder: Path, queries: Queries) -> dict[str, float]:
+    """How many searches one query waits for, beside a batch on the same searcher of one thread: median by the clock."""
+    searcher = beamwood.load(folder).searcher
+    batch = queries.take(np.arange(_ROWS) % len(queries)).query(searcher.needs)
+    one = queries.take(np.array([0]))
+    alone = np.median([_clock(lambda: searcher.search(one.query(searcher.needs), K)) for _ in range(30)])
+    over, waits = threading.Event(), list[float]()
+
+    def keep_busy() -> None:
+        while not over.is_set():
+            searcher.search(batch, K)
+
+    worker = threading.Thread(target=keep_busy)
+    worker.start()
+    try:
+        for _ in range(30):
+            time.sleep(0.005)
+            waits.append(_clock(lambda: searcher.search(one.query(searcher.needs), K)))
+    finally:
+        over.set()
+        worker.join()
+    return {"threads/waits": float(np.median(waits) / alone - 1)}
+
+
+def _clock(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _job(retriever: Retriever, histories: list[list[Any]]) -> dict[str, float]:
+    """What share of a whole job's processor time compiled searches are, writing its Parquet included."""
+    rows = (histories * (1 + 2000 // len(histories)))[:2000]
+    job = Job(retriever, Request(histories=rows[:1], k=K), rows, [*range(len(rows))], by_users=False, origin="here")
+    with tempfile.TemporaryDirectory() as folder, seconds_inside([*natives(retriever.searcher)]) as inside:
+        began = time.process_time()
+        job.run(Path(folder) / "all.parquet")
+        whole = time.process_time() - began
+        searching = inside()
+    return {"job/share": searching / whole} if searching else {}
