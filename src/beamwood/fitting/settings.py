@@ -149,7 +149,7 @@ class Settings(BaseModel):
         return frozenset(f"{name}.{key}" for name, group in groups for key in group.model_fields_set)
 
     def flat(self) -> dict[str, Any]:
-        """All settings by their dotted names, as JSON can hold them."""
+        """All settings by their dotted names, as JSON can hold them; without those that a plan leaves out."""
         groups = self.model_dump(mode="json")
         return {f"{name}.{key}": value for name, group in groups.items() for key, value in group.items()}
 

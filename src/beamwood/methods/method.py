@@ -135,7 +135,7 @@ class Method:
             field = self.Config.group(group).model_json_schema()["properties"][key]
             forms = [field, field.get("items", {}), *field.get("anyOf", ())]
             rows[name] = {
-                "default": defaults[name],
+                "default": defaults.get(name),
                 "choices": [str(word) for form in forms for word in form.get("enum", ())],
                 "description": field.get("description", ""),
                 "presets": {preset: values[name] for preset, values in self.presets.items() if name in values},
@@ -208,6 +208,6 @@ class Method:
 def _say(name: str, config: Settings, plan: Settings) -> None:
     """One line of what the automatic settings mean here."""
     before, after = config.flat(), plan.flat()
-    meant = [f"{key}={json.dumps(after[key])}" for key in plan.names() if after[key] != before[key]]
+    meant = [f"{key}={json.dumps(after[key])}" for key in plan.names() if after.get(key) != before.get(key)]
     if meant:
         print(f"{name}, planned: {', '.join(meant)}", file=sys.stderr, flush=True)

@@ -94,7 +94,9 @@ def open_snapshot(
     names = retriever.names
     own = ItemFields.read(items, names.items) if items is not None else ItemFields()
     columns = ItemColumns(len(names.items), {**names.filters.columns.columns, **own.columns()})
-    names = Names(names.items, Filters(names.items, columns, filter_bytes), names.users, names.histories)
+    names = Names(
+        names.items, Filters(names.items, columns, names.filters.alive, filter_bytes), names.users, names.histories
+    )
     data = manifest.get("data")
     end = data.get("end") if isinstance(data, Mapping) else None
     return Snapshot(
