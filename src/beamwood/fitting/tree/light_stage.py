@@ -20,7 +20,7 @@ from beamwood.types import SearchOptions
 __all__ = ["LightStage"]
 
 # Histories that a head learns from, and the fewest that are worth it.
-_HISTORIES, _FEWEST = 6000, 1000
+_HISTORIES, _FEWEST = 6000, 256
 # Of what is left when a training starts no more goes to the head and the choice.
 _SHARE = 0.25
 # Histories that tell what one costs, and all ways of searching together in full beams.
@@ -41,7 +41,13 @@ class LightStage:
     task: TreeTask
     seed: int
     num: int | None = None
+    seconds: float = 0.0
     blind: bool = False
+
+    @property
+    def whole(self) -> int:
+        """The histories that it learns from where time allows."""
+        return min(_HISTORIES, len(self.task.examples))
 
     @property
     def said(self) -> int | str:
@@ -65,28 +71,29 @@ class LightStage:
         return ""
 
     def price(self, sample: TreeSearcher, budget: Budget) -> float:
-        """The seconds of what there is time for; a line is left where that is less than all, or none."""
+        """The seconds of what there is time for."""
         if self.why_none:
             return 0.0
-        whole = min(_HISTORIES, len(self.task.examples))
-        seconds = self._seconds(sample, whole, budget)
-        room = _SHARE * max(budget.left, 0.0)
-        self.num = self._fitting(whole, seconds, room, budget)
-        return seconds * self.num / whole
+        self.seconds = self._seconds(sample, self.whole, budget)
+        self.num = self._fitting(self.seconds, _SHARE * max(budget.left, 0.0))
+        return self.seconds * self.num / self.whole
 
     def of(self, searcher: TreeSearcher, budget: Budget) -> tuple[TreeSearcher, SearchChoice | None]:
-        """The searcher with its light head and its chosen way, or as it is where neither can be."""
+        """The searcher with its light head and its chosen way, or as it is where neither can be; a line is left where
+        there was no time for either, or for all histories."""
         if self.why_none:
             return searcher, None
-        whole = min(_HISTORIES, len(self.task.examples))
+        whole = self.whole
         num = whole if self.num is None else self.num
         if budget.limited and num:
-            seconds = self._seconds(searcher, whole, budget) * num / whole
-            if seconds > budget.left:
-                num = self._fitting(num, seconds, budget.left, budget)
+            self.seconds = self._seconds(searcher, whole, budget)
+            num = min(num, self._fitting(self.seconds, budget.left))
         self.num = num
         if num == 0:
+            budget.leave_out(f"no light head: it takes {self.seconds:.0f} s, so searches are full beams")
             return searcher, None
+        if num < whole:
+            budget.leave_out(f"the light head learns from {num} of {whole} histories")
         own = Budget(_LEARNING * max(budget.left, 1.0), clock=budget.clock) if budget.limited else Budget()
         head = self._distillation(searcher).learn(self._histories(num), own)
         lit, queries = self._with(searcher, light=head), self._queries(num / whole)
@@ -100,15 +107,10 @@ class LightStage:
             lit, choice = searcher, choice.of_beams()
         return self._with(lit, ways=choice.ways), choice
 
-    def _fitting(self, whole: int, seconds: float, room: float, budget: Budget) -> int:
-        """How many histories there is room for; 0 where they are too few."""
-        num = whole if seconds <= room else int(whole * room / seconds)
-        if num < min(_FEWEST, whole):
-            budget.leave_out(f"no light head: it takes {seconds:.0f} s, so searches are full beams")
-            return 0
-        if num < whole:
-            budget.leave_out(f"the light head learns from {num} of {whole} histories")
-        return num
+    def _fitting(self, seconds: float, room: float) -> int:
+        """How many histories there is room for, of which all take so many seconds; 0 where they are too few."""
+        num = self.whole if seconds <= room else int(self.whole * room / seconds)
+        return 0 if num < min(_FEWEST, self.whole) else num
 
     def _seconds(self, sample: TreeSearcher, whole: int, budget: Budget) -> float:
         """Of the whole stage: learning from so many histories, and the choice."""
