@@ -1,6 +1,6 @@
 """What pages take from the program: methods and settings as tables, commands with their options, docstrings.
 
-`{methods}`, `{extras}`, `{settings} NAME` and `{command} NAME` are directives of the pages.
+`{methods}`, `{extras}`, `{http}`, `{settings} NAME` and `{command} NAME` are directives of the pages.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -59,6 +60,90 @@ class Extras(Generated):
 
     def lines(self) -> list[str]:
         return table("extra | what it gives", [f"`{name}` | {extra.gives}" for name, extra in EXTRAS.items()])
+
+
+class Http(Generated):
+    """Every endpoint of a service, and the fields of what it takes and gives."""
+
+    def lines(self) -> list[str]:
+        document, shown = served(), []
+        for path, methods in document["paths"].items():
+            for method, told in methods.items():
+                shown += ["", f"**`{method.upper()} {path}`**", "", endpoint(told), ""]
+                shown += fields_of(told.get("parameters", []))
+        shown += ["", "The fields of bodies and answers:"]
+        for name, schema in document["components"]["schemas"].items():
+            shown += ["", f"**{name}**", "", *table("field | what it holds", properties(schema))]
+        return shown
+
+
+def served() -> dict[str, Any]:
+    """The OpenAPI document."""
+    from beamwood.serve.app import routes_of
+    from beamwood.serve.openapi import openapi
+    from beamwood.serve.service import Service
+    from beamwood.serve.settings import ServeSettings
+
+    service = Service(ServeSettings(store="memory", log="none", threads=1))
+    try:
+        return openapi(routes_of(service))
+    finally:
+        service.close()
+
+
+def endpoint(told: dict[str, Any]) -> str:
+    """What an endpoint does, takes and gives, and the scope that it needs."""
+    said = [f"{told['summary']}."]
+    body = told.get("requestBody")
+    if body is not None:
+        said.append(f"Takes {kind(body['content']['application/json']['schema'])}.")
+    content = told["responses"]["200"].get("content")
+    if content is not None:
+        said.append(f"Gives {kind(content['application/json']['schema'])}.")
+    scopes = [f"`{scope}`" for each in told.get("security", []) for scopes in each.values() for scope in scopes]
+    said.append(f"Scope: {', '.join(scopes)}." if scopes else "Needs no token.")
+    return " ".join(said)
+
+
+def fields_of(parameters: list[dict[str, Any]]) -> list[str]:
+    """The parameters of the address, but for those of its path."""
+    rows = [f"`{each['name']}` | {cell(each['description'])}" for each in parameters if each["in"] == "query"]
+    return table("in the address | what it is", rows) if rows else []
+
+
+def properties(schema: dict[str, Any]) -> list[str]:
+    """A row for each field of an object."""
+    rows = []
+    for name, part in schema.get("properties", {}).items():
+        needed = " Required." if name in schema.get("required", ()) and "default" not in part else ""
+        default = part.get("default")
+        given = f" Default: `{json.dumps(default)}`." if default not in (None, [], {}) else ""
+        meaning = f" {cell(part['description'])}" if "description" in part else ""
+        rows.append(f"`{name}` | {kind(part)}.{meaning}{needed}{given}")
+    return rows
+
+
+def kind(schema: dict[str, Any]) -> str:
+    """What a schema admits, in a few words."""
+    if "$ref" in schema:
+        return f"**{schema['$ref'].rpartition('/')[2]}**"
+    if "anyOf" in schema:
+        parts = [kind(each) for each in schema["anyOf"] if each.get("type") != "null"]
+        said = " or ".join(dict.fromkeys(parts))
+        return "an id" if said == "a whole number or text" else said
+    if "enum" in schema:
+        return ", ".join(f"`{word}`" for word in schema["enum"] if word is not None)
+    if schema.get("type") == "array":
+        inner = kind(schema.get("items", {}))
+        return f"a list of {PLURALS.get(inner, inner)}"
+    bounds = [f"{word} {schema[key]:g}" for key, word in BOUNDS.items() if key in schema]
+    return " ".join([KINDS.get(str(schema.get("type")), "anything"), *bounds])
+
+
+KINDS = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}
+KINDS |= {"object": "an object", "null": "null"}
+PLURALS = {"an id": "ids", "an object": "objects", "text": "words"}
+BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to"}
 
 
 class Command(Generated):
@@ -133,5 +218,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("settings", Settings)
     app.add_directive("extras", Extras)
     app.add_directive("command", Command)
+    app.add_directive("http", Http)
+    # Requests on pages are a line and a body, without headers.
+    app.add_lexer("http", TextLexer)
     app.connect("autodoc-process-docstring", _on_docstring)
     return {"parallel_read_safe": True}

@@ -1,11 +1,12 @@
 """The examples of README and of the pages run as typed, on a small log, with less time than they say.
 
 Blocks of `sh` are commands, and those of `python` run one after the other. One that begins with `# file: NAME` is that
-file.
+file. Blocks of `http` are asked of a service of the folder that the page's last `beamwood serve` names.
 """
 
 import re
 import shlex
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -19,7 +20,9 @@ from prose import fenced
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "lab")]
-RUNNING = [page for page in PAGES if any(block.language in ("sh", "python") for block in fenced(page.read_text()))]
+RUNNING = [
+    page for page in PAGES if any(block.language in ("sh", "python", "http") for block in fenced(page.read_text()))
+]
 # What every change should run; the others take longer.
 SHORT = ("README.md", "first-answers.md", "columns.md", "add-a-method.md")
 # Trainings of moments: steps of a fit, and the limits of a call in Python and of a comparison, which leaves out what
@@ -67,7 +70,9 @@ def commands(text):
 
 
 def quick(words):
-    """A command with fewer steps, or less time."""
+    """A command with fewer steps, or less time; a service is only checked."""
+    if words[0] == "serve":
+        return [*dict.fromkeys([*words, "--check"])]
     if words[0] not in ("fit", "compare"):
         return words
     limit = words.index("--time-limit") if "--time-limit" in words else len(words)
@@ -91,12 +96,51 @@ def parameters():
         yield pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
 
 
+@contextmanager
+def service():
+    """What asks a service of a folder: `ask(name)` is that of a new folder, or of the one before."""
+    clients = ExitStack()
+
+    def ask(name):
+        testclient = pytest.importorskip("starlette.testclient", reason="asking needs the extras serve and dev")
+        from beamwood.serve.app import build_app
+        from beamwood.serve.service import Service
+        from beamwood.serve.settings import ServeSettings
+
+        settings = ServeSettings(store="memory", items=Path("items.csv"), timeout=60, max_wait=60, log="none")
+        return clients.enter_context(testclient.TestClient(build_app(Service.open(name, settings))))
+
+    with clients:
+        yield ask
+
+
+def asked(client, text):
+    """A request of a block: its first line, and the body below it."""
+    line, _, body = text.partition("\n")
+    method, path = line.split()
+    content = {"content": body, "headers": {"content-type": "application/json"}} if body.strip() else {}
+    answer = client.request(method, path, **content)
+    assert answer.status_code == 200, f"{line}: {answer.text}"
+
+
 @pytest.mark.parametrize("page", parameters())
 def test_the_examples_of_a_page_run(page, folder):
     names = {"__name__": "__main__"}
+    with service() as serving:
+        run_blocks(page, folder, names, serving)
+
+
+def run_blocks(page, folder, names, serving):
+    served = client = None
     for block in fenced(page.read_text()):
         named = re.match(r"# file: (\S+)\n", block.text)
-        if block.language == "sh":
+        found = re.search(r"^beamwood serve (\S+)", block.text, re.MULTILINE)
+        if block.language == "sh" and found:
+            served, client = found[1], None
+        if block.language == "http":
+            client = client or serving(served)
+            asked(client, block.text)
+        elif block.language == "sh":
             for command in commands(block.text):
                 run(command)
         elif block.language == "python" and named:
@@ -109,7 +153,7 @@ def test_the_examples_of_a_page_run(page, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(EXAMPLES.keys() - {"demo"}))
 def test_the_examples_of_help_run(command, folder):
-    if command in ("evaluate", "recommend", "inspect", "similar", "score"):
+    if command in ("evaluate", "recommend", "inspect", "similar", "score", "serve"):
         run("beamwood fit log.csv --items items.csv --out runs/mine --time-limit 1m")
     elif command == "export":
         run("beamwood fit log.csv --method two_tower --out runs/mine --time-limit 1m")
@@ -121,8 +165,9 @@ def test_the_examples_of_help_run(command, folder):
 def test_commands_that_do_not_run_are_marked_as_text(page):
     """A block without a language would be neither run nor meant not to be."""
     for block in fenced(page.read_text()):
-        known = ("sh", "python", "text", "toml", "")
+        known = ("sh", "python", "http", "text", "toml", "")
         assert block.language in known or block.language.startswith("{"), f"{page.name}:{block.line}"
         if block.language in ("", "text") and page.name not in ("install.md", "tests.md"):
             for line in commands(block.text):
-                assert not line.startswith("beamwood ") or " LOG " in line, f"{page.name}:{block.line} is not run"
+                placeholder = re.search(r"\b[A-Z]{3,}\b", line)
+                assert not line.startswith("beamwood ") or placeholder, f"{page.name}:{block.line} is not run"
