@@ -68,6 +68,9 @@ def test_check(folder, tmp_path, capsys):
         ((folder[0], "--threads", "none"), "auto"),
         ((folder[0], "--log", "xml"), "json, none, text"),
         ((folder[0], "--watch"), "--models-dir"),
+        ((folder[0], "--limit", "kk=5"), "did you mean 'k'"),
+        ((folder[0], "--limit", "k=many"), "write k=1000"),
+        ((folder[0], "--limit", "body_bytes=0"), "above 0"),
         ((folder[0], "--models-dir", table), "no folder"),
     ):
         code, err = said(*arguments)

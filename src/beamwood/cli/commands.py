@@ -4,6 +4,8 @@ from beamwood.cli.compare import compare
 from beamwood.cli.demo import demo
 from beamwood.cli.doctor import doctor
 from beamwood.cli.evaluate import evaluate
+from beamwood.cli.events import events
+from beamwood.cli.explain import explain
 from beamwood.cli.fit import fit
 from beamwood.cli.inspect import inspect
 from beamwood.cli.items import export, score, similar
@@ -13,7 +15,22 @@ from beamwood.cli.settings import settings
 
 __all__ = ["COMMANDS", "EXAMPLES"]
 
-COMMANDS = (demo, fit, evaluate, recommend, similar, score, export, serve, compare, inspect, settings, doctor)
+COMMANDS = (
+    demo,
+    fit,
+    evaluate,
+    recommend,
+    similar,
+    score,
+    export,
+    serve,
+    events,
+    explain,
+    compare,
+    inspect,
+    settings,
+    doctor,
+)
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("beamwood demo --overwrite",),
@@ -30,7 +47,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "beamwood recommend runs/mine --history 5,9,2 --category shoes",
         "beamwood recommend runs/mine --all-users --out recs.parquet --threads 4",
     ),
-    "similar": ("beamwood similar runs/mine --item 42 --by vectors",),
+    "similar": ("beamwood similar runs/mine --item 318 --by vectors",),
     "score": ("beamwood score runs/mine --user 42 --items candidates.txt",),
     "export": ("beamwood export runs/mine --vectors items.parquet",),
     "serve": (
@@ -49,5 +66,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "beamwood settings",
         "beamwood settings dtr",
     ),
+    "events": (
+        "beamwood events export sqlite:runs/mine.events.db --out log.parquet",
+        "beamwood events erase redis://localhost --from runs/mine --out runs/new",
+    ),
+    "explain": ("beamwood explain 9f3c2a7e51d08b46 --store sqlite:runs/mine.events.db",),
     "doctor": ("beamwood doctor",),
 }

@@ -86,6 +86,22 @@ class SettingOptions:
         return make_config(method, self.config, given, preset=self.preset)
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenOptions:
+    """What is written of a fit: all that answers need, or nothing of users; a page beside."""
+
+    without_histories: Annotated[
+        bool, typer.Option("--without-histories", help="Save no users and nothing of what they took.")
+    ] = False
+    html: o.Page = None
+
+    def of(self, fitted: Retriever) -> Retriever:
+        """What is saved."""
+        from beamwood.retrieval.forget import without_users
+
+        return without_users(fitted) if self.without_histories else fitted
+
+
 @expanded
 def fit(
     log: o.LogPath,
@@ -101,7 +117,7 @@ def fit(
     keep_columns: o.KeepColumns = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     overwrite: o.Overwrite = False,
-    html: o.Page = None,
+    written: WrittenOptions,
     tensorboard: o.TensorBoard = None,
     json: o.Json = False,
 ) -> None:
@@ -110,8 +126,8 @@ def fit(
     from beamwood.methods.sums import check_counting, parts, with_counting
 
     check_output(out, overwrite=overwrite)
-    if html is not None:
-        check_page(html)
+    if written.html is not None:
+        check_page(written.html)
     limit = parse_duration(time_limit)
     first, *others = parts(method)
     check_counting(first, others)
@@ -134,7 +150,7 @@ def fit(
         source=source,
         tensorboard=tensorboard,
     )
-    fitted = with_counting(fitted, others, data, seed=seed)
+    fitted = written.of(with_counting(fitted, others, data, seed=seed))
     fitted.save(out, overwrite=overwrite)
     document = {
         "out": out,
@@ -143,9 +159,9 @@ def fit(
         "training": fitted.metadata["training"],
         "data": fitted.metadata["data"],
     }
-    if html is not None:
+    if written.html is not None:
         document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, out)}
-        write_fit(html, document, data)
+        write_fit(written.html, document, data)
     print_json(document) if json else show(document)
 
 

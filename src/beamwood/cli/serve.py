@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import print_json
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
+
+if TYPE_CHECKING:
+    from beamwood.serve.settings import ServeSettings
 
 __all__ = ["serve"]
 
@@ -32,15 +35,36 @@ _Tokens = Annotated[o.Text, typer.Option("--tokens", metavar="FILE", help="Lines
 _Insecure = Annotated[bool, typer.Option("--insecure", help="Let others ask without tokens.")]
 _Rate = Annotated[float, typer.Option("--rate", metavar="N", min=0, help="Requests a second of each token; 0: any.")]
 _Cors = Annotated[
-    o.Texts, typer.Option("--cors", metavar="ORIGIN", help="Pages of this origin may ask; may be given again.")
+    o.Texts,
+    typer.Option("--cors", metavar="ORIGIN", hidden=True, help="Pages of this origin may ask; may be given again."),
 ]
 _Forwarded = Annotated[
-    o.Text, typer.Option("--forwarded-allow", metavar="IPS", help="Proxies whose headers are believed.")
+    o.Text, typer.Option("--forwarded-allow", metavar="IPS", hidden=True, help="Proxies whose headers are believed.")
+]
+_Store = Annotated[
+    o.Text,
+    typer.Option(
+        "--store",
+        metavar="ADDRESS",
+        help="Of histories: sqlite:PATH (FOLDER.events.db unless given), redis://.., postgresql://.. or memory.",
+    ),
+]
+_KeepEvents = Annotated[
+    o.Count, typer.Option("--keep-events", metavar="N", min=1, help="Keep so many events of a user; all unless given.")
+]
+_KeepDays = Annotated[
+    o.Number, typer.Option("--keep-days", metavar="N", help="Keep events so long; for ever unless given.")
 ]
 _Models = Annotated[o.Text, typer.Option("--models-dir", metavar="FOLDER", help="Below it other models may be loaded.")]
 _Watch = Annotated[bool, typer.Option("--watch", help="Load a newer model of --models-dir, or of FOLDER as a link.")]
 _Drain = Annotated[str, typer.Option("--drain", metavar="TIME", help="After SIGTERM requests are still taken so long.")]
 _Grace = Annotated[str, typer.Option("--grace", metavar="TIME", help="And what runs is finished within this.")]
+_Limit = Annotated[
+    o.Texts,
+    typer.Option(
+        "--limit", metavar="NAME=N", hidden=True, help="How much one request may ask: k=2000; may be given again."
+    ),
+]
 _Log = Annotated[str, typer.Option("--log", metavar="WORD", help="A line a request, as json or text; none: no lines.")]
 _LogUsers = Annotated[bool, typer.Option("--log-users", help="User ids in the log as they are, not hashed.")]
 _Page = Annotated[bool, typer.Option("--page/--no-page", help="The page at /.")]
@@ -69,6 +93,7 @@ class Load:
     max_wait: _MaxWait = "100ms"
     min_beam: _MinBeam = 50
     filter_cache: _FilterCache = "256MB"
+    limit: _Limit = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +108,22 @@ class Running:
     log_users: _LogUsers = False
 
 
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Where histories are kept, and how much of them."""
+
+    store: _Store = None
+    keep_events: _KeepEvents = None
+    keep_days: _KeepDays = None
+
+
 @expanded
 def serve(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
     *,
     where: Where,
     items: _Items = None,
+    keeping: Keeping,
     load: Load,
     running: Running,
     page: _Page = True,
@@ -99,7 +134,26 @@ def serve(
     with asking_for("beamwood serve"):
         from beamwood.serve import check as checking
         from beamwood.serve.server import serve as run
-        from beamwood.serve.settings import ServeSettings, of_bytes, of_seconds
+    settings = _settings(folder, where, items, keeping, load, running, page)
+    if check:
+        found = checking.check(folder, replace(settings, store="memory"))
+        if json:
+            print_json(found)
+        else:
+            print("ok: " + ", ".join(f"{name} {value}" for name, value in found.items()))
+        return
+    code = run(folder, settings)
+    if code:
+        raise typer.Exit(code)
+
+
+def _settings(
+    folder: str, where: Where, items: str | None, keeping: Keeping, load: Load, running: Running, page: bool
+) -> ServeSettings:
+    """What the options say. Errors: whatever of them cannot be."""
+    from beamwood.serve.settings import ServeSettings, limits_of, of_bytes, of_seconds
+    from beamwood.serve.store.protocol import Retention
+
     if running.log not in ("json", "text", "none"):
         raise InputError(f"--log={running.log!r} is unknown; known: json, none, text")
     if load.threads != "auto" and not (load.threads.isdecimal() and 1 <= int(load.threads) <= 1024):
@@ -108,6 +162,8 @@ def serve(
         host=where.host,
         port=where.port,
         threads=0 if load.threads == "auto" else int(load.threads),
+        store=keeping.store or f"sqlite:{folder.rstrip('/')}.events.db",
+        retention=Retention(keeping.keep_events, keeping.keep_days),
         tokens=_path(where.tokens),
         insecure=where.insecure,
         items=_path(items),
@@ -125,21 +181,13 @@ def serve(
         forwarded_allow=where.forwarded_allow,
         cors=tuple(where.cors or ()),
         rate=where.rate,
+        limits=limits_of(load.limit or ()),
     )
     if settings.models_dir is not None and not settings.models_dir.is_dir():
         raise InputError(f"--models-dir {settings.models_dir} is no folder")
     if settings.watch and settings.models_dir is None and not Path(folder).is_symlink():
         raise InputError("--watch needs --models-dir, or a FOLDER that is a link to the current model")
-    if check:
-        found = checking.check(folder, settings)
-        if json:
-            print_json(found)
-        else:
-            print("ok: " + ", ".join(f"{name} {value}" for name, value in found.items()))
-        return
-    code = run(folder, settings)
-    if code:
-        raise typer.Exit(code)
+    return settings
 
 
 def _path(text: str | None) -> Path | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from beamwood.data.split import Split
+from beamwood.data.times import seconds_of
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
@@ -42,7 +45,14 @@ def build_retriever(
             "plan": config.model_dump(mode="json"),
             "seed": seed,
             "data": {"fingerprint": dataset.fingerprint(), "split": split.rule, "users": len(dataset.users)}
+            | _end(dataset.times)
             | ({"context": dataset.context_digests()} if dataset.context is not None else {}),
             "training": training or {},
         },
     )
+
+
+def _end(times: NDArray[np.int64] | None) -> dict[str, float]:
+    """When the log ended, in seconds since 1970, where its times are times: what a store kept later is news."""
+    last = None if times is None or len(times) == 0 else seconds_of(int(times.max()))
+    return {} if last is None else {"end": last}

@@ -18,7 +18,7 @@ from beamwood.serve.endpoint import Endpoint
 from beamwood.serve.loading import Loader
 from beamwood.serve.problems import Failures, Problem
 from beamwood.serve.route import Route
-from beamwood.serve.routes import document, figures, health, lists, models, recommend
+from beamwood.serve.routes import document, events, experiments, figures, health, lists, models, recommend, users
 from beamwood.serve.service import Service
 from beamwood.serve.upkeep import upkeep
 
@@ -27,6 +27,9 @@ __all__ = ["build_app", "routes_of"]
 ROUTES: tuple[Callable[[Service], list[Route]], ...] = (
     recommend.routes,
     lists.routes,
+    events.routes,
+    users.routes,
+    experiments.routes,
     models.routes,
     health.routes,
     figures.routes,

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beamwood.serve.answering import Found
+from beamwood.serve.answers import Answers
 from beamwood.serve.asking import Asking, Kept
 from beamwood.serve.engine import Engine
+from beamwood.serve.experiments import Experiments
+from beamwood.serve.histories import Histories
 from beamwood.serve.log import RequestLog
 from beamwood.serve.messages import Answer, Recommend
 from beamwood.serve.metrics import Metrics
@@ -63,6 +66,8 @@ class Service:
         self.reasons: list[Callable[[], str | None]] = []
         self.closing: list[Callable[[], None]] = []
         """What is closed with the service, last first."""
+        self.histories = Histories(self, settings.opened_store, retention=settings.retention)
+        self.answers, self.experiments = Answers(self), Experiments(self)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], settings: ServeSettings, **options: Any) -> Service:
@@ -94,6 +99,11 @@ class Service:
         if self.snapshot is None:
             raise Problem("not_ready", "the model is being loaded; ask again soon", retry_after_ms=1000)
         return self.snapshot
+
+    def snapshot_of(self, key: str) -> Snapshot | None:
+        """That of the folder with this checksum, None where none is open."""
+        found = () if self.snapshot is None else (self.snapshot, *self.experiments.snapshots.values())
+        return next((each for each in found if each.key == key), None)
 
     def unready(self) -> str | None:
         """Why no requests should be sent here, None where they may be."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
+from beamwood.serve.store.open import open_store
+from beamwood.serve.store.protocol import HistoryStore, Retention
 
-__all__ = ["Limits", "ServeSettings", "of_bytes", "of_seconds"]
+__all__ = ["Limits", "ServeSettings", "limits_of", "of_bytes", "of_seconds"]
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
@@ -42,7 +45,10 @@ class ServeSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     threads: int = 0
-    store: str | None = None
+    store: str = "memory"
+    retention: Retention = field(default_factory=Retention)
+    keep_answers: float = 86400.0
+    """Seconds that answers are kept, to be joined to events and explained; 0: none is."""
     tokens: Path | None = None
     insecure: bool = False
     items: Path | None = None
@@ -54,7 +60,6 @@ class ServeSettings:
     models_dir: Path | None = None
     log: str = "json"
     log_users: bool = False
-    otlp: str | None = None
     page: bool = True
     drain: float = 5.0
     grace: float = 30.0
@@ -63,6 +68,10 @@ class ServeSettings:
     rate: float = 0.0
     """Requests a second of one token; 0: any number."""
     limits: Limits = field(default_factory=Limits)
+
+    def opened_store(self) -> HistoryStore:
+        """The store of histories. Errors: see `open_store`."""
+        return open_store(self.store)
 
     @property
     def search_threads(self) -> int:
@@ -73,6 +82,29 @@ class ServeSettings:
     def is_local(self) -> bool:
         """Does it listen on this machine alone?"""
         return self.host in ("127.0.0.1", "::1", "localhost")
+
+
+def limits_of(texts: Sequence[str]) -> Limits:
+    """The limits of "k=2000", "body_bytes=1MB", "idle_seconds=5s"; others stay. Errors: a limit that there is not."""
+    known = {each.name for each in fields(Limits)}
+    given: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in known:
+            raise InputError(f"--limit {text!r}: '{name}' is no limit{nearest(name, known)}")
+        if name.endswith("_seconds"):
+            given[name] = of_seconds(f"--limit {name}", value)
+        else:
+            given[name] = of_bytes(f"--limit {name}", value) if name.endswith("_bytes") else _count(name, value)
+        if given[name] <= 0:
+            raise InputError(f"--limit {text!r}: a limit is above 0")
+    return replace(Limits(), **given)  # type: ignore[arg-type]
+
+
+def _count(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise InputError(f"--limit {name}={text!r} is no whole number; write {name}=1000")
+    return int(text)
 
 
 def of_seconds(option: str, text: str) -> float:

@@ -53,6 +53,11 @@ class Snapshot:
     end: float | None = None
     opened: float = field(default_factory=time.time)
 
+    def hides(self, erased: float | None) -> bool:
+        """Does the tombstone of a user hold for what is kept here? The folder may have been written without it."""
+        until = self.retriever.metadata.get("erased_until")
+        return erased is not None and not (isinstance(until, int | float) and until >= erased)
+
     @property
     def searcher(self) -> Searcher:
         """What searches."""

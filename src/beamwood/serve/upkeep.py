@@ -1,4 +1,4 @@
-"""What runs beside the requests: writing the log, watching how late the loop is, and looking for newer models."""
+"""What runs beside the requests: writing the log, watching loop and store, and looking for newer models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _LAG_EVERY, _LOOK_EVERY = 0.1, 2.0
 @asynccontextmanager
 async def upkeep(service: Service) -> AsyncIterator[None]:
     """Within it, these tasks run."""
-    tasks = [asyncio.create_task(service.log.keep_writing()), asyncio.create_task(_watch_lag(service))]
+    await service.experiments.begin()
+    works = [service.log.keep_writing(), _watch_lag(service), service.histories.keep_up()]
+    works += [service.answers.keep_up(), service.experiments.keep_up()]
+    tasks = [asyncio.create_task(work) for work in works]
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ import time
 import msgspec
 
 from beamwood.serve.answering import Found, recommended
+from beamwood.serve.answers import owner_of
 from beamwood.serve.asking import Kept, check_asking
 from beamwood.serve.cursor import next_page, with_cursor
 from beamwood.serve.engine import Priority
@@ -54,7 +55,7 @@ async def answer_one(
 ) -> Answer:
     """The answer to one request, with its times. Errors: `Problem`."""
     service, limits = call.service, call.service.settings.limits
-    snapshot = call.snapshot
+    snapshot, arm = service.experiments.chosen(owner_of(body), call.snapshot)
     _check(body, limits)
     if body.cursor is not None:
         return next_page(snapshot, body, service.secret, request_id)
@@ -66,7 +67,9 @@ async def answer_one(
     ran = await call.run(work, deadline=deadline, priority=priority)
     answer: Answer = ran.value[0]
     found: Found = ran.value[1]
+    answer.arm = arm
     service.counted(body, kept, answer, found)
+    service.answers.note(snapshot, body, answer)
     if body.pages:
         with_cursor(answer, found, snapshot, service.secret, count=body.k)
     took, call.stages["store"] = answer.took_ms, stored

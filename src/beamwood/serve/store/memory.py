@@ -5,13 +5,14 @@ from __future__ import annotations
 import bisect
 import math
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
 from beamwood.serve.store.event import Event, Id, Owner, Session
 from beamwood.serve.store.group import checked_keys
-from beamwood.serve.store.protocol import Appended, KeyReused, Record, Retention, Stored, StoreUnavailable
+from beamwood.serve.store.protocol import Answered, Appended, KeyReused, Record, Retention, Stored, StoreUnavailable
 
 __all__ = ["MemoryStore"]
 
@@ -29,6 +30,9 @@ class MemoryStore:
         self._identities: dict[int, bytes] = {}
         self._erased: dict[Owner, float] = {}
         self._documents: dict[str, str] = {}
+        self._answers: dict[str, Answered] = {}
+        self._hits: set[str] = set()
+        self._tallies: Counter[tuple[str, str]] = Counter()
         self._seq, self._turn, self._open = 0, 0, True
 
     def append(self, events: Sequence[Event]) -> Future[Appended]:
@@ -79,6 +83,7 @@ class MemoryStore:
             gone = self._records.pop(owner, [])
             self._forget(gone)
             self._erased[owner] = now
+            self._answers = {name: each for name, each in self._answers.items() if each.owner != owner}
             return len(gone)
 
     def _forget(self, records: list[Record]) -> None:
@@ -132,6 +137,39 @@ class MemoryStore:
         with self._lock:
             self._check()
             return self._documents.get(name)
+
+    def note(self, answers: Sequence[Answered], seconds: float) -> None:
+        with self._lock:
+            self._check()
+            oldest = max((each.time for each in answers), default=0.0) - seconds
+            self._answers |= {each.request_id: each for each in answers}
+            self._answers = {name: each for name, each in self._answers.items() if each.time >= oldest}
+            self._hits &= self._answers.keys()
+            self._tallies.update((each.group, "answers") for each in answers)
+
+    def noted(self, request_id: str) -> Answered | None:
+        with self._lock:
+            self._check()
+            return self._answers.get(request_id)
+
+    def hit(self, request_id: str) -> bool:
+        with self._lock:
+            self._check()
+            if request_id in self._hits or request_id not in self._answers:
+                return False
+            self._hits.add(request_id)
+            self._tallies[self._answers[request_id].group, "hits"] += 1
+            return True
+
+    def tally(self, group: str, name: str) -> None:
+        with self._lock:
+            self._check()
+            self._tallies[group, name] += 1
+
+    def tallies(self) -> Mapping[tuple[str, str], int]:
+        with self._lock:
+            self._check()
+            return dict(self._tallies)
 
     def close(self) -> None:
         with self._lock:

@@ -26,11 +26,18 @@ create unique index if not exists beamwood_events_identity on beamwood_events (i
 create index if not exists beamwood_events_owner on beamwood_events (owner collate "C", time, seq);
 create table if not exists beamwood_erased (owner text primary key, time double precision not null);
 create table if not exists beamwood_documents (name text primary key, value text not null);
+create table if not exists beamwood_answers (
+  request_id text primary key, owner text, time double precision not null, category text not null, body text not null,
+  hit integer not null default 0);
+create index if not exists beamwood_answers_owner on beamwood_answers (owner);
+create index if not exists beamwood_answers_time on beamwood_answers (time);
+create table if not exists beamwood_tallies (
+  category text, name text, count bigint not null, primary key (category, name));
 """
 
 
 class PostgresStore(SqlStore):
-    """The durable store of a fleet; makes its three tables where they are missing.
+    """The durable store of a fleet; makes its tables where they are missing.
 
     Errors: `InputError` on an address that cannot be read; a server that is down is `StoreUnavailable`, at the opening
     too.

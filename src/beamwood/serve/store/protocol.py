@@ -15,7 +15,16 @@ from typing import Protocol
 from beamwood.errors import InputError
 from beamwood.serve.store.event import Event, Id, Owner, Session
 
-__all__ = ["Appended", "HistoryStore", "KeyReused", "Record", "Retention", "StoreUnavailable", "Stored"]
+__all__ = [
+    "Answered",
+    "Appended",
+    "HistoryStore",
+    "KeyReused",
+    "Record",
+    "Retention",
+    "StoreUnavailable",
+    "Stored",
+]
 
 
 class StoreUnavailable(Exception):
@@ -54,6 +63,18 @@ class Stored:
     times: tuple[float, ...] = ()
     seq: int = 0
     erased: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What was recommended: `group` is what is compared (experiment, arm, model), `text` what explains the answer."""
+
+    request_id: str
+    owner: Owner | None
+    time: float
+    group: str
+    items: tuple[Id, ...]
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +119,7 @@ class HistoryStore(Protocol):
         ...
 
     def erase(self, owner: Owner, now: float) -> int:
-        """Delete all of the owner and leave a tombstone of that time; how many events there were."""
+        """Delete all of the owner, answers too, and leave a tombstone of that time; how many events there were."""
         ...
 
     def erased(self) -> Mapping[Owner, float]:
@@ -123,6 +144,26 @@ class HistoryStore(Protocol):
 
     def get(self, name: str) -> str | None:
         """The document of that name, None where there is none."""
+        ...
+
+    def note(self, answers: Sequence[Answered], seconds: float) -> None:
+        """Keep answers for so many seconds, and count each in its group as "answers"; not as durable as events."""
+        ...
+
+    def noted(self, request_id: str) -> Answered | None:
+        """The answer of that request, None where it is not kept (any more)."""
+        ...
+
+    def hit(self, request_id: str) -> bool:
+        """Count the answer's group as "hits", once for each answer that is kept; whether it was the first time."""
+        ...
+
+    def tally(self, group: str, name: str) -> None:
+        """Count one more of a name in a group."""
+        ...
+
+    def tallies(self) -> Mapping[tuple[str, str], int]:
+        """All counts by group and name."""
         ...
 
     def close(self) -> None:

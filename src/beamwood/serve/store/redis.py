@@ -16,16 +16,18 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from beamwood.errors import InputError
+from beamwood.serve.store.answer_text import answer_text, owner_or_nobody, read_answer
 from beamwood.serve.store.event import Event, Id, Owner, Session, owner_text, read_id, read_owner, written
 from beamwood.serve.store.group import Batch, GroupWriter
-from beamwood.serve.store.protocol import Appended, KeyReused, Record, Retention, Stored, StoreUnavailable
-from beamwood.serve.store.scripts import APPEND, ERASE, MERGE, TRIM
+from beamwood.serve.store.protocol import Answered, Appended, KeyReused, Record, Retention, Stored, StoreUnavailable
+from beamwood.serve.store.scripts import APPEND, ERASE, HIT, MERGE, TRIM
 
 __all__ = ["RedisStore"]
 
 _Result = TypeVar("_Result")
 _PREFIX = "beamwood:"
-_OWNERS, _LAST, _ERASED, _DOCUMENTS = (f"{_PREFIX}{name}" for name in ("owners", "last", "erased", "documents"))
+_OWNERS, _LAST, _ERASED = f"{_PREFIX}owners", f"{_PREFIX}last", f"{_PREFIX}erased"
+_DOCUMENTS, _TALLIES = f"{_PREFIX}documents", f"{_PREFIX}tallies"
 _SEQ_DIGITS, _IDENTITY = 16, 16
 
 
@@ -45,7 +47,7 @@ class RedisStore:
             )
         except (ValueError, TypeError) as error:
             raise InputError(f"{url} is no address of Redis ({error}); write redis://HOST:PORT/DATABASE") from error
-        names = {"append": APPEND, "erase": ERASE, "merge": MERGE, "trim": TRIM}
+        names = {"append": APPEND, "erase": ERASE, "hit": HIT, "merge": MERGE, "trim": TRIM}
         self._scripts = {name: self._client.register_script(text) for name, text in names.items()}
         self._cursor = 0
         self._asked(self._client.ping)
@@ -162,6 +164,44 @@ class RedisStore:
     def get(self, name: str) -> str | None:
         found = cast("bytes | None", self._asked(lambda: self._client.hget(_DOCUMENTS, name)))
         return None if found is None else found.decode()
+
+    def note(self, answers: Sequence[Answered], seconds: float) -> None:
+        keep = math.ceil(seconds)
+
+        def work() -> None:
+            with self._client.pipeline(transaction=False) as pipe:
+                for each in answers:
+                    owner = owner_or_nobody(each)
+                    body = json.dumps([owner, each.time, each.group, answer_text(each)])
+                    pipe.set(f"{_PREFIX}answer:{each.request_id}", body, ex=keep)
+                    pipe.hincrby(_TALLIES, json.dumps([each.group, "answers"]), 1)
+                    if owner:
+                        pipe.sadd(f"{_PREFIX}answers:{owner}", each.request_id)
+                        pipe.expire(f"{_PREFIX}answers:{owner}", keep)
+                pipe.execute()
+
+        self._write(work)
+
+    def noted(self, request_id: str) -> Answered | None:
+        found = cast("bytes | None", self._asked(lambda: self._client.get(f"{_PREFIX}answer:{request_id}")))
+        if found is None:
+            return None
+        owner, time, group, body = json.loads(found)
+        return read_answer(request_id, owner or None, time, group, body)
+
+    def hit(self, request_id: str) -> bool:
+        answer = self.noted(request_id)
+        if answer is None:
+            return False
+        tally = json.dumps([answer.group, "hits"])
+        return bool(self._write(lambda: self._run("hit", request_id, tally)))
+
+    def tally(self, group: str, name: str) -> None:
+        self._write(lambda: self._client.hincrby(_TALLIES, json.dumps([group, name]), 1))
+
+    def tallies(self) -> Mapping[tuple[str, str], int]:
+        found = cast("dict[bytes, bytes]", self._asked(lambda: self._client.hgetall(_TALLIES)))
+        return {(names[0], names[1]): int(count) for names, count in ((json.loads(n), c) for n, c in found.items())}
 
     def close(self) -> None:
         self._writer.close()

@@ -1,10 +1,11 @@
 """The scripts that Redis runs whole; each takes the prefix of all keys, and owners as `owner_text` writes them.
 
 Keys: `seq`, the last number; `key:` and identity, its content; `events:` and owner, the history; `owners`, `last`
-(owner to last number), `erased` (owner to time). A member is number (16 digits), identity (16 bytes), body.
+(owner to last number), `erased` (owner to time); `answer:` and `hit:` with a request, `answers:` and owner, its
+requests. A member is number (16 digits), identity (16 bytes), body.
 """
 
-__all__ = ["APPEND", "ERASE", "MERGE", "TRIM"]
+__all__ = ["APPEND", "ERASE", "HIT", "MERGE", "TRIM"]
 
 _ADD = """
 local prefix = KEYS[1]
@@ -56,9 +57,22 @@ local members = redis.call('zrange', prefix .. 'events:' .. ARGV[1], 0, -1)
 for _, member in ipairs(members) do forget(member) end
 drop(ARGV[1])
 redis.call('hset', prefix .. 'erased', ARGV[1], ARGV[2])
+for _, id in ipairs(redis.call('smembers', prefix .. 'answers:' .. ARGV[1])) do
+  redis.call('del', prefix .. 'answer:' .. id, prefix .. 'hit:' .. id)
+end
+redis.call('del', prefix .. 'answers:' .. ARGV[1])
 return #members
 """
 )
+
+# Arguments: request, name of the tally. 1 where the answer is kept and this is its first hit.
+HIT = """
+local prefix = KEYS[1]
+local left = redis.call('pttl', prefix .. 'answer:' .. ARGV[1])
+if left < 1 or not redis.call('set', prefix .. 'hit:' .. ARGV[1], '1', 'NX', 'PX', left) then return 0 end
+redis.call('hincrby', prefix .. 'tallies', ARGV[2], 1)
+return 1
+"""
 
 # Arguments: session, user. How many events moved, in the order of their numbers.
 MERGE = (

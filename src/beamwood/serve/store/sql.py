@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
+from beamwood.serve.store.answer_text import answer_text, read_answer
 from beamwood.serve.store.event import Event, Id, Owner, Session, owner_text, read_id, read_owner, written
 from beamwood.serve.store.group import Batch, GroupWriter, checked_keys
-from beamwood.serve.store.protocol import Appended, KeyReused, Record, Retention, Stored
+from beamwood.serve.store.protocol import Answered, Appended, KeyReused, Record, Retention, Stored
 
 __all__ = ["Cursor", "SqlStore"]
 
@@ -29,6 +30,14 @@ _RECORD = "select seq, owner, time, item, type, weight, request_id from beamwood
 _TRIM = """
 delete from beamwood_events where owner = ? and (time < ? or seq in (
   select seq from beamwood_events where owner = ? order by time desc, seq desc limit ? offset ?))
+"""
+_ANSWER = """
+insert into beamwood_answers (request_id, owner, time, category, body) values (?, ?, ?, ?, ?)
+on conflict (request_id) do nothing
+"""
+_TALLY = """
+insert into beamwood_tallies values (?, ?, ?)
+on conflict (category, name) do update set count = beamwood_tallies.count + ?
 """
 
 
@@ -106,6 +115,7 @@ class SqlStore(ABC):
             gone = cursor.rowcount
             stone = "insert into beamwood_erased values (?, ?) on conflict (owner) do update set time = ?"
             cursor.execute(stone, (owner_text(owner), now, now))
+            cursor.execute("delete from beamwood_answers where owner = ?", (owner_text(owner),))
             return gone
 
         return self._writer.call(lambda: self._transaction(work))
@@ -156,6 +166,46 @@ class SqlStore(ABC):
         rows = self._read("select value from beamwood_documents where name = ?", (name,))
         return rows[0][0] if rows else None
 
+    def note(self, answers: Sequence[Answered], seconds: float) -> None:
+        def work(cursor: Cursor) -> None:
+            for each in answers:
+                owner = None if each.owner is None else owner_text(each.owner)
+                body = answer_text(each)
+                cursor.execute(_ANSWER, (each.request_id, owner, each.time, each.group, body))
+                _count(cursor, each.group, "answers", cursor.rowcount)
+            oldest = max((each.time for each in answers), default=0.0) - seconds
+            cursor.execute("delete from beamwood_answers where time < ?", (oldest,))
+
+        self._writer.call(lambda: self._transaction(work))
+
+    def noted(self, request_id: str) -> Answered | None:
+        columns = "request_id, owner, time, category, body"
+        rows = self._read(f"select {columns} from beamwood_answers where request_id = ?", (request_id,))
+        return read_answer(*rows[0]) if rows else None
+
+    def hit(self, request_id: str) -> bool:
+        def work(cursor: Cursor) -> bool:
+            cursor.execute("update beamwood_answers set hit = 1 where request_id = ? and hit = 0", (request_id,))
+            if cursor.rowcount == 0:
+                return False
+            group = _only(cursor, "select category from beamwood_answers where request_id = ?", (request_id,))
+            _count(cursor, group, "hits", 1)
+            return True
+
+        return self._writer.call(lambda: self._transaction(work))
+
+    def tally(self, group: str, name: str) -> None:
+        self._writer.call(lambda: self._transaction(lambda cursor: _count(cursor, group, name, 1)))
+
+    def tallies(self) -> Mapping[tuple[str, str], int]:
+        rows = self._read("select category, name, count from beamwood_tallies")
+        return {(group, name): count for group, name, count in rows}
+
+
+def _count(cursor: Cursor, group: str, name: str, more: int) -> None:
+    if more:
+        cursor.execute(_TALLY, (group, name, more, more))
+
 
 def _row(event: Event) -> tuple[Any, ...]:
     who, what = owner_text(event.user), written(event.item)
@@ -167,7 +217,7 @@ def _record(row: tuple[Any, ...]) -> Record:
     return Record(seq, Event(read_owner(owner), read_id(item), time, kind, weight, None, request_id))
 
 
-def _only(cursor: Cursor, statement: str) -> Any:
-    cursor.execute(statement)
+def _only(cursor: Cursor, statement: str, arguments: Sequence[Any] = ()) -> Any:
+    cursor.execute(statement, arguments)
     rows = cursor.fetchall()
     return rows[0][0] if rows else None

@@ -1,0 +1,76 @@
+"""`beamwood events`: what a server's store holds, as the next training log; and a model without who was erased."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from beamwood.cli import options as o
+from beamwood.cli.inputs import note, print_json
+from beamwood.errors import InputError, nearest
+from beamwood.extras import asking_for
+
+if TYPE_CHECKING:
+    from beamwood.serve.store.event import Owner
+
+__all__ = ["events"]
+
+_ACTIONS = ("erase", "export")
+_Action = Annotated[str, typer.Argument(metavar="ACTION", help="export: a log; erase: a model without erased users.")]
+_Store = Annotated[
+    str, typer.Argument(metavar="STORE", help="sqlite:PATH, redis://.. or postgresql://.., as of `beamwood serve`.")
+]
+_Out = Annotated[str, typer.Option("--out", metavar="PATH", help="The .parquet of an export, the folder of an erase.")]
+_Folder = Annotated[o.Text, typer.Option("--from", metavar="FOLDER", help="erase: the model, which stays as it is.")]
+
+
+def events(
+    action: _Action,
+    store: _Store,
+    *,
+    out: _Out,
+    folder: _Folder = None,
+    overwrite: o.Overwrite = False,
+    json: o.Json = False,
+) -> None:
+    """Take out what a server's store holds: its events as a log, or its erasures into a model. A server may run on."""
+    if action not in _ACTIONS:
+        raise InputError(f"the action {action!r} is unknown{nearest(action, _ACTIONS)}")
+    if (folder is not None) != (action == "erase"):
+        raise InputError("erase needs the model's folder as --from FOLDER, and export takes none")
+    with asking_for("beamwood events"):
+        from beamwood.serve.store.open import open_store
+        from beamwood.serve.store.protocol import StoreUnavailable
+    try:
+        opened = open_store(store, read_only=True)
+        try:
+            if folder is None:
+                from beamwood.serve.store.export import export_events
+
+                found = export_events(opened, out)
+            else:
+                found = _erase(opened.erased(), folder, out, overwrite=overwrite)
+        finally:
+            opened.close()
+    except StoreUnavailable as error:
+        raise InputError(f"{error}; is its server running?") from error
+    if json:
+        print_json({"out": out, **found})
+        return
+    print(", ".join([f"wrote {out}", *(f"{name.replace('_', ' ')}: {count}" for name, count in found.items())]))
+    if folder is None:
+        note(f"next: beamwood fit {out} --out runs/next")
+
+
+def _erase(erased: Mapping[Owner, float], folder: str, out: str, *, overwrite: bool) -> dict[str, int]:
+    from beamwood import load
+    from beamwood.artefact import check_output
+    from beamwood.retrieval.forget import without_erased
+
+    check_output(out, overwrite=overwrite)
+    users = [user for user in erased if isinstance(user, int | str)]
+    left, gone = without_erased(load(folder), users, max(erased.values(), default=0.0))
+    left.save(out, overwrite=overwrite)
+    return {"erased": len(users), "in_the_model": gone}

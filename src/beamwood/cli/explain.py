@@ -1,0 +1,57 @@
+"""`beamwood explain`: why a server answered as it did, from the model and the history as they were."""
+
+from __future__ import annotations
+
+import json as documents
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from beamwood.cli import options as o
+from beamwood.cli.inputs import print_json
+from beamwood.errors import InputError
+from beamwood.extras import asking_for
+
+__all__ = ["explain"]
+
+_Request = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="Of an answer of the last day.")]
+_Store = Annotated[str, typer.Option("--store", metavar="ADDRESS", help="That of the server, such as sqlite:PATH.")]
+_Folder = Annotated[o.Text, typer.Option("--folder", metavar="FOLDER", help="The model, if it has moved.")]
+_Items = Annotated[o.Text, typer.Option("--items", metavar="FILE", help="The item table that the server had.")]
+
+
+def explain(
+    request_id: _Request, *, store: _Store, folder: _Folder = None, items: _Items = None, json: o.Json = False
+) -> None:
+    """Give an answer of a server again, with its reasons: path, parts of the score, attention on the history."""
+    with asking_for("beamwood explain"):
+        import msgspec
+
+        from beamwood.serve.problems import Problem
+        from beamwood.serve.replay import replayed
+        from beamwood.serve.store.open import open_store
+        from beamwood.serve.store.protocol import StoreUnavailable
+    try:
+        opened = open_store(store, read_only=True)
+        try:
+            again = replayed(
+                opened,
+                request_id,
+                folder=None if folder is None else Path(folder),
+                items=Path(items) if items else None,
+            )
+        finally:
+            opened.close()
+    except StoreUnavailable as error:
+        raise InputError(f"{error}; is its server running?") from error
+    except Problem as problem:
+        raise InputError(problem.message) from None
+    document = msgspec.to_builtins(again.answer) | {"reproduced": again.reproduced}
+    if json:
+        print_json(document)
+        return
+    as_it_was = "as it was answered" if again.reproduced else "NOT as it was answered: events or items changed since"
+    print(f"{again.answer.model}, {again.answer.history_used} items of history, {as_it_was}")
+    for item in again.answer.items:
+        print(f"  {item.rank:>3}  {item.item}  {item.score:.4f}  {documents.dumps(item.explain, default=str)}")

@@ -1,0 +1,45 @@
+"""A retriever without what it keeps of users: of all of them, or of those that were erased."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from beamwood.data.vocabulary import Vocabulary
+from beamwood.errors import InputError
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["without_erased", "without_users"]
+
+
+def without_users(retriever: Retriever) -> Retriever:
+    """The same model, asked by history alone. Errors: a model that is asked by user."""
+    if retriever.searcher.needs.users:
+        raise InputError("this method knows users by id, not by their histories; fit another one without histories")
+    return replace(retriever, users=None, histories=None)
+
+
+def without_erased(retriever: Retriever, users: Sequence[Any], until: float) -> tuple[Retriever, int]:
+    """The same model without the ids and histories of some users, and how many of them it kept.
+
+    `until`: the time in seconds of the last erasure, which the metadata says as "erased_until". A model that is asked
+    by user keeps the ids, as its weights are by their order, and forgets the histories.
+    """
+    metadata = retriever.metadata | {"erased_until": until}
+    if retriever.users is None or retriever.histories is None:
+        return replace(retriever, metadata=metadata), 0
+    known = retriever.users.encode(list(users), on_unknown="ignore")
+    gone = np.zeros(len(retriever.users), np.bool_)
+    gone[known[known >= 0]] = True
+    histories = retriever.histories
+    if retriever.searcher.needs.users:
+        starts = histories.indptr[:-1]
+        emptied = histories.slices(starts, np.where(gone, starts, histories.indptr[1:]))
+        return replace(retriever, histories=emptied, metadata=metadata), int(gone.sum())
+    kept = np.flatnonzero(~gone)
+    vocabulary = Vocabulary(retriever.users.ids.gather(kept.tolist()))
+    left = histories.slices(histories.indptr[kept], histories.indptr[kept + 1])
+    return replace(retriever, users=vocabulary, histories=left, metadata=metadata), int(gone.sum())

@@ -1,0 +1,197 @@
+"""What became of answers: kept for a while, joined to later events by request_id, counted by arm, and replayed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from beamwood.serve.answering import recommended
+from beamwood.serve.asking import Kept
+from beamwood.serve.engine import Priority
+from beamwood.serve.messages import Answer, Filter, Recommend
+from beamwood.serve.problems import Problem
+from beamwood.serve.settings import Limits
+from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.serve.store.event import Event, Id, Owner, Session
+from beamwood.serve.store.protocol import Answered, HistoryStore, StoreUnavailable
+
+if TYPE_CHECKING:
+    from beamwood.serve.service import Service
+
+__all__ = ["Answers", "Asked", "group_of", "kept_of", "miss_of", "owner_of"]
+
+_ROUND_SECONDS, _SETTLE_SECONDS = 1.0, 2.5
+_MOST_WAITING, _MOST_MISSES = 20_000, 10
+_JUDGE_SECONDS = 10.0
+
+
+class Asked(Struct):
+    """What an answer can be given again from."""
+
+    body: Recommend
+    folder: str
+    key: str
+    seq: int | None
+    stale: bool
+    beam_width: int | None
+    scores: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Follow:
+    due: float
+    request_id: str
+    item: Id
+
+
+def kept_of(store: HistoryStore, owner: Owner, snapshot: Snapshot, *, last: int, until: int | None = None) -> Kept:
+    """What came of an owner after the model's log ended; `until`: as it was at that number."""
+    cut = snapshot.end is not None and snapshot.names.histories is not None and not isinstance(owner, Session)
+    after = snapshot.end if cut and snapshot.end is not None else -math.inf
+    stored = store.history(owner, after=after, last=last, until=until)
+    erased = snapshot.hides(stored.erased)
+    if erased and after > -math.inf:
+        # Nothing of the model's own history counts, so that all that came later does.
+        stored = store.history(owner, last=last, until=until)
+    return Kept(stored.items, stored.seq, erased=erased)
+
+
+def owner_of(body: Recommend) -> Owner | None:
+    """Who asks, None for a history alone."""
+    return body.user if body.user is not None else None if body.session is None else Session(body.session)
+
+
+def group_of(experiment: str, arm: str, model: str) -> str:
+    """What is compared, as text."""
+    return msgspec.json.encode([experiment, arm, model]).decode()
+
+
+class Answers:
+    """Notes answers and joins events to them, beside the requests; a store that is down costs figures, no answer."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
+        self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
+        service.closing.append(self.close)
+
+    def note(self, snapshot: Snapshot, body: Recommend, answer: Answer) -> None:
+        """Keep what was answered."""
+        if body.dry_run or self.service.settings.keep_answers <= 0:
+            return
+        scores = [each.score for each in answer.items]
+        asked = Asked(
+            body,
+            str(snapshot.folder),
+            snapshot.key,
+            answer.history_seq,
+            answer.stale_history,
+            answer.beam_width,
+            scores,
+        )
+        running = self.service.experiments.current
+        experiment = "" if running is None or answer.arm is None else running.name
+        items, group = tuple(each.item for each in answer.items), group_of(experiment, answer.arm or "", answer.model)
+        text = msgspec.json.encode(asked).decode()
+        self._fresh.append(Answered(answer.request_id, owner_of(body), time.time(), group, items, text))
+
+    def follow(self, events: Sequence[Event]) -> None:
+        """Events that may say which answer they follow."""
+        due = time.monotonic() + _SETTLE_SECONDS
+        self._follows.extend(_Follow(due, each.request_id, each.item) for each in events if each.request_id is not None)
+
+    async def keep_up(self) -> None:
+        """Write what was noted, and judge what followed, for as long as the service runs."""
+        while True:
+            await asyncio.sleep(_ROUND_SECONDS)
+            try:
+                await self.flush(time.monotonic())
+            except Problem:
+                continue
+
+    async def flush(self, now: float) -> None:
+        """Write all answers so far, and judge the events that are due by `now`. Errors: `Problem`."""
+        histories = self.service.histories
+        if self._fresh:
+            fresh, seconds = list(self._fresh), self.service.settings.keep_answers
+            self._fresh.clear()
+            await histories.call("note", lambda store: store.note(fresh, seconds))
+        misses = 0
+        while self._follows and self._follows[0].due <= now:
+            follow = self._follows.popleft()
+            answer = await histories.call("noted", partial(_noted, request_id=follow.request_id))
+            if answer is None:
+                continue
+            if follow.item in answer.items:
+                await histories.call("hit", partial(_hit, request_id=follow.request_id))
+            elif misses < _MOST_MISSES:
+                misses += 1
+                await self._miss(answer, follow.item)
+
+    def close(self) -> None:
+        """Write what was noted last."""
+        store = self.service.histories.store
+        if self._fresh and store is not None:
+            with suppress(StoreUnavailable):
+                store.note(list(self._fresh), self.service.settings.keep_answers)
+
+    async def _miss(self, answer: Answered, item: Id) -> None:
+        asked = msgspec.json.decode(answer.text, type=Asked)
+        snapshot = self.service.snapshot_of(asked.key)
+        if snapshot is None or asked.stale:
+            return
+        limits, owner = self.service.settings.limits, answer.owner
+        kept = Kept()
+        if owner is not None:
+            kept = await self.service.histories.call(
+                "read", lambda store: kept_of(store, owner, snapshot, last=limits.history, until=asked.seq)
+            )
+        ran = await self.service.engine.run(
+            lambda pressure: miss_of(snapshot, asked.body, kept, answer.items, item, limits),  # noqa: ARG005
+            deadline=time.monotonic() + _JUDGE_SECONDS,
+            priority=Priority.WARM_UP,
+        )
+        await self.service.histories.call("tally", lambda store: store.tally(answer.group, ran.value))
+
+
+def _noted(store: HistoryStore, *, request_id: str) -> Answered | None:
+    return store.noted(request_id)
+
+
+def _hit(store: HistoryStore, *, request_id: str) -> bool:
+    return store.hit(request_id)
+
+
+def miss_of(snapshot: Snapshot, body: Recommend, kept: Kept, shown: Sequence[Id], item: Id, limits: Limits) -> str:
+    """Where an item that was taken got lost, though it was not shown.
+
+    "missed_unknown": the model lacks it; "missed_filter": the request did not allow it, or it was seen;
+    "missed_search": the model puts it above the last item that was shown, and the search did not come by;
+    "missed_model": the model puts it below; "missed_rules": a diversity, a cap or a promotion stood before it.
+    """
+    if int(indices_of(snapshot.names.items, [item])[0]) < 0:
+        return "missed_unknown"
+    given = Filter() if body.filter is None else body.filter
+    if given.items is not None and item not in given.items:
+        return "missed_filter"
+    pair = [item, *shown[-1:]]
+    plain: dict[str, Any] = {"max_per_category": None, "diversity": 0.0, "promote": [], "explain": "none", "fields": []}
+    plain |= {"pages": False, "cursor": None, "beam_width": None, "effort": None, "on_unknown": "ignore"}
+    asked = structs.replace(body, k=2, filter=structs.replace(given, items=pair), **plain)
+    answer, _ = recommended(snapshot, asked, kept, limits, request_id="")
+    order = [each.item for each in answer.items]
+    if item not in order:
+        return "missed_filter"
+    if order[0] != item:
+        return "missed_model"
+    return "missed_rules" if body.diversity or body.max_per_category is not None or body.promote else "missed_search"

@@ -1,0 +1,163 @@
+"""Experiments: which model answers whom. An arm is chosen by a hash of the user, so that it stays the same."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from beamwood.errors import InputError
+from beamwood.serve.messages import Body
+from beamwood.serve.problems import Problem
+from beamwood.serve.snapshot import Snapshot
+from beamwood.serve.store.event import Owner, owner_text
+
+if TYPE_CHECKING:
+    from beamwood.serve.service import Service
+
+__all__ = ["Arm", "Experiment", "Experiments", "arm_of"]
+
+_DOCUMENT = "experiment"
+_ROUND_SECONDS, _BEGIN_SECONDS = 1.0, 60.0
+_MOST_ARMS = 10
+CURRENT = "current"
+
+
+class Arm(Body):
+    """`model`: "current", or a folder below --models-dir."""
+
+    model: str
+    share: Annotated[float, Meta(ge=0, le=1, description="Of the users; those of all arms sum to 1.")]
+    name: Annotated[Annotated[str, Meta(max_length=64)] | None, Meta(description="The model, if left out.")] = None
+
+    @property
+    def label(self) -> str:
+        """Its name in answers."""
+        return self.model if self.name is None else self.name
+
+
+class Experiment(Body):
+    """Users are divided among arms; another name divides them anew."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    arms: Annotated[list[Arm], Meta(min_length=1, max_length=_MOST_ARMS)]
+
+
+def arm_of(experiment: Experiment, owner: Owner) -> Arm:
+    """The arm of a user or session, ever the same for the same name and shares."""
+    digest = hashlib.blake2b(f"{experiment.name}\0{owner_text(owner)}".encode(), digest_size=8).digest()
+    place = int.from_bytes(digest, "big") / 2**64
+    for arm in experiment.arms:
+        place -= arm.share
+        if place < 0:
+            return arm
+    return next(arm for arm in reversed(experiment.arms) if arm.share > 0)
+
+
+@dataclass(frozen=True)
+class _Running:
+    experiment: Experiment | None = None
+    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
+
+
+class Experiments:
+    """The experiment that runs, if any, for all services on the store; loaded before any of its arms answers."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._running, self._text = _Running(), ""
+        self._turn = asyncio.Lock()
+
+    @property
+    def current(self) -> Experiment | None:
+        """What runs."""
+        return self._running.experiment
+
+    @property
+    def snapshots(self) -> Mapping[str, Snapshot]:
+        """The models of arms beside the one that answers, by their folder."""
+        return self._running.snapshots
+
+    def chosen(self, owner: Owner | None, snapshot: Snapshot) -> tuple[Snapshot, str | None]:
+        """What answers an owner, and its arm; without an owner, an experiment or the arm's model: as ever."""
+        running = self._running
+        if running.experiment is None or owner is None:
+            return snapshot, None
+        arm = arm_of(running.experiment, owner)
+        if arm.model == CURRENT:
+            return snapshot, arm.label
+        own = running.snapshots.get(arm.model)
+        return (snapshot, None) if own is None else (own, arm.label)
+
+    async def start(self, experiment: Experiment) -> None:
+        """Load the arms and keep the experiment. Errors: `Problem`; then nothing changed."""
+        _check(experiment)
+        text = msgspec.json.encode(experiment).decode()
+        async with self._turn:
+            running = await self._loaded(experiment)
+            await self.service.histories.call("put", lambda store: store.put(_DOCUMENT, text))
+            self._running, self._text = running, text
+
+    async def stop(self) -> None:
+        """Let the one model answer all. Errors: `Problem` where the store is down."""
+        async with self._turn:
+            await self.service.histories.call("put", lambda store: store.put(_DOCUMENT, ""))
+            self._running, self._text = _Running(), ""
+
+    async def _loaded(self, experiment: Experiment) -> _Running:
+        loader = self.service.loader
+        assert loader is not None
+        snapshots: dict[str, Snapshot] = {}
+        for arm in experiment.arms:
+            if arm.model == CURRENT or arm.model in snapshots:
+                continue
+            path = loader.resolved(arm.model)
+            known = self.snapshots.get(arm.model)
+            if known is not None and known.folder == path:
+                snapshots[arm.model] = known
+                continue
+            try:
+                snapshots[arm.model] = await asyncio.to_thread(self.service.opened, path, verify=True)
+            except (InputError, OSError) as error:
+                raise Problem("invalid_request", f"arm {arm.label}: {error}", field="arms") from None
+        return _Running(experiment, snapshots)
+
+    async def begin(self) -> None:
+        """Take up what ran before, if the store answers soon."""
+        try:
+            await asyncio.wait_for(self.look(), _BEGIN_SECONDS)
+        except (Problem, TimeoutError) as problem:
+            self.service.log.said("experiment_not_followed", reason=str(problem))
+
+    async def keep_up(self) -> None:
+        """Follow what other services on the store began or ended, for as long as the service runs."""
+        while True:
+            await asyncio.sleep(_ROUND_SECONDS)
+            try:
+                await self.look()
+            except Problem as problem:
+                self.service.log.said("experiment_not_followed", reason=problem.message)
+
+    async def look(self) -> None:
+        """Take up the experiment that the store keeps. Errors: `Problem`; the arms that there were go on."""
+        async with self._turn:
+            text = await self.service.histories.call("get", lambda store: store.get(_DOCUMENT)) or ""
+            if text == self._text:
+                return
+            # A model that cannot be loaded here is not tried again each second.
+            self._text = text
+            self._running = await self._loaded(msgspec.json.decode(text, type=Experiment)) if text else _Running()
+
+
+def _check(experiment: Experiment) -> None:
+    total = sum(arm.share for arm in experiment.arms)
+    if abs(total - 1) > 1e-6:
+        raise Problem("invalid_request", f"the shares of the arms sum to {total:g}; they must sum to 1", field="arms")
+    labels = [arm.label for arm in experiment.arms]
+    if len(set(labels)) < len(labels):
+        raise Problem("invalid_request", "two arms have one name; give each a name of its own", field="arms")

@@ -1,0 +1,180 @@
+"""The store of a running service: reads that never hold up the loop, writes that are answered once they are committed.
+
+A store that is down costs nobody an answer: reads fall back to the model's own history, and say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from prometheus_client import Counter, Histogram
+
+from beamwood.serve.answers import kept_of
+from beamwood.serve.asking import Asking, Kept
+from beamwood.serve.problems import Problem
+from beamwood.serve.snapshot import Snapshot
+from beamwood.serve.store.event import Event, Owner, Session
+from beamwood.serve.store.protocol import Appended, HistoryStore, KeyReused, Retention, StoreUnavailable
+
+if TYPE_CHECKING:
+    from beamwood.serve.service import Service
+
+__all__ = ["Histories"]
+
+_Result = TypeVar("_Result")
+_READERS = 4
+# After a read that failed the next are not tried for a while.
+_PAUSE_SECONDS, _WRITE_SECONDS = 0.5, 10.0
+_MOST_WAITING = 50_000
+_ROUND_SECONDS, _COMPACT_SECONDS = 1.0, 10.0
+_COMMITS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0, 2.0)
+
+
+class Histories:
+    """What a service asks of its store.
+
+    `opener` opens it, again and again until it is there. `grace`: seconds that it may be down before the service says
+    that no requests should be sent to it.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        opener: Callable[[], HistoryStore],
+        *,
+        retention: Retention | None = None,
+        grace: float = 30.0,
+    ) -> None:
+        self.service, self._opener, self._grace = service, opener, grace
+        self._retention = Retention() if retention is None else retention
+        self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="store")
+        self.store: HistoryStore | None = None
+        self._erased: dict[Owner, float] = {}
+        self._waiting, self._down_since, self._pause_until = 0, 0.0, 0.0
+        own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
+        self._events = Counter("events", "Events that were sent, by what became of them", ["outcome"], **own)
+        self._commit = Histogram("commit_seconds", "From an event to its commit", buckets=_COMMITS, **own)
+        self._errors = Counter("store_errors", "Calls that the store did not answer", ["call"], **own)
+        self._stale = Counter("stale_histories", "Answers without the store", **own)
+        service.kept = self.kept
+        service.reasons.append(self.unready)
+        service.closing.append(self.close)
+        with suppress(StoreUnavailable):
+            self._open()
+
+    def _open(self) -> HistoryStore:
+        if self.store is None:
+            try:
+                store = self._opener()
+                self._erased = dict(store.erased())
+            except StoreUnavailable:
+                self._failed("open")
+                raise
+            self.store, self._down_since = store, 0.0
+        return self.store
+
+    @property
+    def durable(self) -> bool:
+        """Does an acknowledged event outlive a power cut?"""
+        return self.store is not None and self.store.durable
+
+    def unready(self) -> str | None:
+        """Why no requests should be sent here, None where they may be."""
+        down = self._down_since
+        return "the store has been down for long; mend it" if down and time.time() - down > self._grace else None
+
+    async def kept(self, snapshot: Snapshot, body: Asking) -> Kept:
+        """What came of who asks after the model's log ended; without the store, that it is stale."""
+        owner: Owner = Session(body.session or "") if body.user is None else body.user
+        if time.monotonic() < self._pause_until:
+            return self._without(owner, snapshot)
+        try:
+            last = self.service.settings.limits.history
+            reading = self._in_pool(lambda: kept_of(self._open(), owner, snapshot, last=last))
+            # The other half of the time is the search's.
+            return await asyncio.wait_for(reading, self.service.settings.timeout / 2)
+        except (StoreUnavailable, TimeoutError):
+            self._failed("read")
+            return self._without(owner, snapshot)
+
+    def _without(self, owner: Owner, snapshot: Snapshot) -> Kept:
+        self._stale.inc()
+        return Kept(stale=True, erased=snapshot.hides(self._erased.get(owner)))
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        """Keep the events. Errors: `Problem` where a key came with another body, or the store does not keep them."""
+        if self._waiting + len(events) > _MOST_WAITING:
+            message = f"{self._waiting} events wait for the store; send again later"
+            raise Problem("overloaded", message, retry_after_ms=1000)
+        began = time.monotonic()
+        self._waiting += len(events)
+        try:
+            store = self.store
+            if store is None:
+                store = await self._in_pool(self._open)
+            done: Appended = await asyncio.wait_for(asyncio.wrap_future(store.append(events)), _WRITE_SECONDS)
+        except KeyReused as error:
+            raise Problem("key_reused", str(error), field="events") from None
+        except (StoreUnavailable, TimeoutError) as error:
+            raise self._refused("append", error) from None
+        finally:
+            self._waiting -= len(events)
+        self._commit.observe(time.monotonic() - began)
+        self._events.labels("accepted").inc(done.accepted)
+        self._events.labels("duplicate").inc(done.duplicates)
+        return done
+
+    async def call(self, name: str, work: Callable[[HistoryStore], _Result]) -> _Result:
+        """What `work` does with the store, beside the loop. Errors: `Problem` where it is down."""
+        try:
+            return await asyncio.wait_for(self._in_pool(lambda: work(self._open())), _WRITE_SECONDS)
+        except (StoreUnavailable, TimeoutError) as error:
+            raise self._refused(name, error) from None
+
+    async def erase(self, owner: Owner) -> int:
+        """Delete all of the owner; how many events there were."""
+        now = time.time()
+        gone = await self.call("erase", lambda store: store.erase(owner, now))
+        self._erased[owner] = now
+        return gone
+
+    async def is_erased(self, owner: Owner, snapshot: Snapshot) -> bool:
+        """Does a tombstone hide what the model keeps of the owner? Errors: `Problem` where the store is down."""
+        stored = await self.call("read", lambda store: store.history(owner, last=0))
+        return snapshot.hides(stored.erased)
+
+    def _refused(self, name: str, error: BaseException) -> Problem:
+        self._failed(name)
+        said = str(error) or "it does not answer in time"
+        return Problem("store_unavailable", f"nothing was kept ({said}); send it again", retry_after_ms=1000)
+
+    def _failed(self, name: str) -> None:
+        self._errors.labels(name).inc()
+        self._down_since = self._down_since or time.time()
+        self._pause_until = time.monotonic() + _PAUSE_SECONDS
+
+    def _in_pool(self, work: Callable[[], _Result]) -> asyncio.Future[_Result]:
+        return asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def keep_up(self) -> None:
+        """Look after the store for as long as the service runs: is it there, who was erased, what is to go."""
+        compacted = 0.0
+        while True:
+            await asyncio.sleep(_ROUND_SECONDS)
+            with suppress(Problem):
+                self._erased |= await self.call("erased", lambda store: store.erased())
+                self._down_since = 0.0
+                if time.monotonic() - compacted > _COMPACT_SECONDS and self._retention != Retention():
+                    compacted = time.monotonic()
+                    await self.call("compact", lambda store: store.compact(self._retention, time.time()))
+
+    def close(self) -> None:
+        """Finish what was sent, and let go of the store."""
+        self._pool.shutdown(cancel_futures=True)
+        if self.store is not None:
+            self.store.close()

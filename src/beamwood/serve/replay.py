@@ -1,0 +1,65 @@
+"""An answer given again, with its reasons: from the model and the history as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from beamwood.errors import InputError
+from beamwood.serve.answering import recommended
+from beamwood.serve.answers import Asked, kept_of
+from beamwood.serve.asking import Kept
+from beamwood.serve.messages import Answer
+from beamwood.serve.rungs import rung_at
+from beamwood.serve.settings import Limits
+from beamwood.serve.snapshot import Snapshot, open_snapshot
+from beamwood.serve.store.protocol import Answered, HistoryStore
+
+__all__ = ["Replayed", "replayed"]
+
+_PRESSURES = 20
+
+
+class Replayed(Struct):
+    """The answer with its explanation; `reproduced`: items and scores are those that were answered."""
+
+    answered: Answered
+    answer: Answer
+    reproduced: bool
+
+
+def replayed(
+    store: HistoryStore, request_id: str, *, folder: Path | None = None, items: Path | None = None
+) -> Replayed:
+    """The answer to a request that a store keeps, given again with `explain="full"`.
+
+    `folder`: where the model is by now; `items`: the item table that the service had. Errors: `InputError` on a request
+    that is not kept, or a model that is another one.
+    """
+    noted = store.noted(request_id)
+    if noted is None:
+        raise InputError(f"the store keeps no answer {request_id!r}; answers are kept for a day, by their request_id")
+    asked = msgspec.json.decode(noted.text, type=Asked)
+    snapshot = open_snapshot(Path(asked.folder) if folder is None else folder, items=items)
+    if snapshot.key != asked.key:
+        raise InputError(f"{snapshot.folder} holds another model than the one that answered; give its --folder")
+    limits = Limits()
+    kept = Kept(stale=True)
+    if noted.owner is not None and not asked.stale:
+        kept = kept_of(store, noted.owner, snapshot, last=limits.history, until=asked.seq)
+    body = structs.replace(asked.body, explain="full", pages=False, cursor=None)
+    answer, _ = recommended(
+        snapshot, body, kept, limits, request_id=request_id, pressure=_pressure(snapshot, asked.beam_width)
+    )
+    found = tuple(each.item for each in answer.items)
+    same = found == noted.items and [each.score for each in answer.items] == asked.scores
+    return Replayed(noted, answer, same)
+
+
+def _pressure(snapshot: Snapshot, beam_width: int | None) -> float:
+    """That under which searches were so narrow."""
+    some: list[Any] = [place / _PRESSURES for place in range(_PRESSURES + 1)]
+    return next((each for each in some if rung_at(snapshot.rungs, each).beam_width == beam_width), 0.0)

@@ -1,0 +1,119 @@
+"""`/v1/events`: what users took, kept before it is acknowledged."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from beamwood.errors import InputError
+from beamwood.serve.messages import Body, Id
+from beamwood.serve.problems import Problem
+from beamwood.serve.route import Call, Route
+from beamwood.serve.service import Service
+from beamwood.serve.snapshot import indices_of
+from beamwood.serve.store.event import AHEAD_SECONDS, Event, Session
+
+__all__ = ["routes"]
+
+
+class NewEvent(Body):
+    """Who (one of user and session) took what."""
+
+    item: Id
+    user: Id | None = None
+    session: str | None = None
+    time: Annotated[
+        str | float | None, Meta(description="Seconds since 1970, or ISO 8601 (UTC without a zone); now, if left out.")
+    ] = None
+    type: str = "view"
+    weight: float = 1.0
+    key: Annotated[str | None, Meta(description="Names the event: sent again under it, it counts once.")] = None
+    request_id: Annotated[str | None, Meta(description="The answer that it follows.")] = None
+
+
+class NewEvents(Body):
+    """Events of any users."""
+
+    events: list[NewEvent]
+
+
+class Accepted(Struct, kw_only=True):
+    """What was kept; `durable`: it outlives a power cut; `seq`: the store's last number."""
+
+    request_id: str
+    accepted: int
+    duplicates: int
+    unknown_items: list[Any]
+    durable: bool
+    seq: int
+
+
+def routes(service: Service) -> list[Route]:
+    """The endpoint that takes events."""
+    limits = service.settings.limits
+    summary = f"Keep at most {limits.events:,} events, all or none; answered once they are"
+    return [
+        Route("POST", "/v1/events", _events, "events", summary, Accepted, NewEvents, body_bytes=4 * limits.body_bytes)
+    ]
+
+
+async def _events(call: Call) -> Accepted:
+    given, most = call.body.events, call.service.settings.limits.events
+    if not 1 <= len(given) <= most:
+        raise Problem("invalid_request", f"events has {len(given)} of them; give 1 to {most}", field="events")
+    now = time.time()
+    events = [_event(each, number, now) for number, each in enumerate(given)]
+    histories = call.service.histories
+    began = time.monotonic()
+    done = await histories.append(events)
+    call.stages["store"] = time.monotonic() - began
+    if done.accepted:
+        call.service.answers.follow(events)
+    return Accepted(
+        request_id=call.request_id,
+        accepted=done.accepted,
+        duplicates=done.duplicates,
+        unknown_items=_unknown(call.service, events),
+        durable=histories.durable,
+        seq=done.seq,
+    )
+
+
+def _unknown(service: Service, events: list[Event]) -> list[Any]:
+    items = list(dict.fromkeys(event.item for event in events))
+    if service.snapshot is None:
+        return []
+    found = indices_of(service.snapshot.names.items, items)
+    return [item for item, index in zip(items, found.tolist(), strict=True) if index < 0]
+
+
+def _event(given: NewEvent, number: int, now: float) -> Event:
+    """Errors: `Problem` with the field's path."""
+    place = f"events[{number}]"
+    if (given.user is None) == (given.session is None):
+        raise Problem("invalid_request", f"{place} needs one of user and session", field=f"{place}.user")
+    at = now if given.time is None else _seconds(given.time, f"{place}.time")
+    if at > now + AHEAD_SECONDS:
+        message = f"{place}.time={given.time!r} is more than a day ahead; give seconds since 1970, or ISO 8601"
+        raise Problem("invalid_request", message, field=f"{place}.time")
+    who = Session(given.session) if given.user is None and given.session is not None else given.user
+    assert who is not None
+    try:
+        return Event(who, given.item, at, given.type, given.weight, given.key, given.request_id, given.time is not None)
+    except InputError as error:
+        field = str(error).split("=")[0].split(" ")[0]
+        raise Problem("invalid_request", f"{place}.{error}", field=f"{place}.{field}") from None
+
+
+def _seconds(given: str | float, field: str) -> float:
+    if not isinstance(given, str):
+        return float(given)
+    try:
+        found = datetime.fromisoformat(given)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        message = f"{field}={given!a} is no time; give seconds since 1970, or ISO 8601 such as 2026-01-31T10:30:00Z"
+        raise Problem("invalid_request", message, field=field) from None

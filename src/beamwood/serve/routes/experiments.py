@@ -1,0 +1,78 @@
+"""`/v1/experiments`: which model answers whom, and what became of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from beamwood.serve.experiments import Experiment
+from beamwood.serve.route import Call, Route
+from beamwood.serve.service import Service
+
+__all__ = ["routes"]
+
+
+class Group(Struct):
+    """Answers of one model in one arm, and the events that followed them by request_id.
+
+    `hits`: answers one of whose items was taken; `misses`: of events with other items, where those were lost.
+    """
+
+    experiment: str
+    arm: str
+    model: str
+    answers: int
+    hits: int
+    hit_rate: float
+    misses: dict[str, int]
+
+
+class Report(Struct):
+    """What runs, and what became of all answers so far."""
+
+    experiment: Experiment | None
+    groups: list[Group]
+
+
+def routes(service: Service) -> list[Route]:  # noqa: ARG001
+    """The endpoints of experiments."""
+    path = "/v1/experiments"
+    return [
+        Route("GET", path, _report, "admin", "What runs, and hit rates by arm", Report),
+        Route("PUT", path, _start, "admin", "Divide users among models", Report, Experiment),
+        Route("DELETE", path, _stop, "admin", "Let one model answer all", Report),
+    ]
+
+
+async def _report(call: Call) -> Report:
+    tallies = await call.service.histories.call("tallies", lambda store: store.tallies())
+    return Report(call.service.experiments.current, _groups(tallies))
+
+
+def _groups(tallies: Mapping[tuple[str, str], int]) -> list[Group]:
+    groups: dict[str, Group] = {}
+    for (label, name), count in sorted(tallies.items()):
+        if label not in groups:
+            groups[label] = Group(*msgspec.json.decode(label, type=tuple[str, str, str]), 0, 0, 0.0, {})
+        group = groups[label]
+        if name == "answers":
+            group.answers = count
+        elif name == "hits":
+            group.hits = count
+        else:
+            group.misses[name.removeprefix("missed_")] = count
+    for group in groups.values():
+        group.hit_rate = round(group.hits / group.answers, 6) if group.answers else 0.0
+    return list(groups.values())
+
+
+async def _start(call: Call) -> Report:
+    await call.service.experiments.start(call.body)
+    return await _report(call)
+
+
+async def _stop(call: Call) -> Report:
+    await call.service.experiments.stop()
+    return await _report(call)

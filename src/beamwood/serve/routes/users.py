@@ -1,0 +1,145 @@
+"""`/v1/users`: what is kept of a user, its erasure, and a session that turns out to be a user's."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import polars as pl
+from msgspec import Struct
+
+from beamwood.errors import InputError
+from beamwood.serve.messages import Body, Id
+from beamwood.serve.problems import Problem
+from beamwood.serve.route import Call, Route
+from beamwood.serve.service import Service
+from beamwood.serve.snapshot import indices_of
+from beamwood.serve.store.event import Event, Owner, Session
+from beamwood.serve.store.protocol import Record
+
+__all__ = ["routes"]
+
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_MOST, _FEW = 1000, 100
+_SESSION = {"session": "1: the name is a session's, no user's"}
+
+
+class KeptEvent(Struct, omit_defaults=True):
+    """An event; `time` in seconds since 1970."""
+
+    seq: int
+    item: Any
+    time: float
+    type: str
+    weight: float
+    request_id: str | None = None
+
+
+class History(Struct, kw_only=True, omit_defaults=True):
+    """Events by seq; `next`: what to give as `after` for more; `model`: items that the model keeps, oldest first."""
+
+    request_id: str
+    events: list[KeptEvent]
+    next: int | None = None
+    model: list[Any] | None = None
+
+
+class Erased(Struct, kw_only=True):
+    """How many events went, and how many items that the model keeps are answered with no more."""
+
+    request_id: str
+    events: int
+    model: int
+
+
+class Merge(Body):
+    """The session's events become the user's."""
+
+    session: str
+    user: Id
+
+
+class Merged(Struct, kw_only=True):
+    """How many events moved."""
+
+    request_id: str
+    events: int
+
+
+def routes(service: Service) -> list[Route]:  # noqa: ARG001
+    """The endpoints of users."""
+    pages = {"limit": f"how many events, at most {_MOST}", "after": "the last seq that was read"} | _SESSION
+    return [
+        Route("GET", "/v1/users/{id}/history", _history, "events", "What is kept of a user", History, query=pages),
+        Route("DELETE", "/v1/users/{id}", _erase, "admin", "Forget a user, in the model too", Erased, query=_SESSION),
+        Route("POST", "/v1/users/merge", _merge, "events", "Make a session a user's", Merged, Merge),
+    ]
+
+
+async def _history(call: Call) -> History:
+    owner = _owner(call)
+    limit, after = _number(call, "limit", _FEW, 1, _MOST), _number(call, "after", 0, 0, 2**62)
+    page = await call.service.histories.call("page", lambda store: store.page(owner, after=after, limit=limit))
+    own = None if after or isinstance(owner, Session) else await _model_items(call.service, owner)
+    following = page[-1].seq if len(page) == limit else None
+    return History(request_id=call.request_id, events=[_told(each) for each in page], next=following, model=own)
+
+
+def _told(record: Record) -> KeptEvent:
+    event: Event = record.event
+    return KeptEvent(record.seq, event.item, event.time, event.type, event.weight, event.request_id)
+
+
+async def _model_items(service: Service, user: Id) -> list[Any] | None:
+    """The items that the model keeps of a user, None where it keeps nothing or may not use it."""
+    snapshot = service.snapshot
+    names = None if snapshot is None else snapshot.names
+    if snapshot is None or names is None or names.users is None or names.histories is None:
+        return None
+    row = int(indices_of(names.users, [user])[0])
+    if row < 0 or await service.histories.is_erased(user, snapshot):
+        return None
+    return names.items.decode(names.histories[row])
+
+
+async def _erase(call: Call) -> Erased:
+    owner = _owner(call)
+    own = None if isinstance(owner, Session) else await _model_items(call.service, owner)
+    gone = await call.service.histories.erase(owner)
+    return Erased(request_id=call.request_id, events=gone, model=len(own or ()))
+
+
+async def _merge(call: Call) -> Merged:
+    session, user = _checked(Session(call.body.session), "session"), _checked(call.body.user, "user")
+    assert isinstance(session, Session)
+    assert not isinstance(user, Session)
+    moved = await call.service.histories.call("merge", lambda store: store.merge(session, user))
+    return Merged(request_id=call.request_id, events=moved)
+
+
+def _owner(call: Call) -> Owner:
+    """Who the path names: a number where users are numbers, as text where they are text."""
+    text = call.path["id"]
+    if call.query.get("session") in ("1", "true"):
+        return _checked(Session(text), "id")
+    snapshot = call.service.snapshot
+    users = None if snapshot is None else snapshot.names.users
+    is_text = users is not None and users.dtype == pl.String
+    return _checked(text if is_text or not _WHOLE.fullmatch(text) else int(text), "id")
+
+
+def _checked(owner: Owner, field: str) -> Owner:
+    try:
+        Event(owner, 0, 0.0)
+    except InputError as error:
+        raise Problem("invalid_request", str(error), field=field) from None
+    return owner
+
+
+def _number(call: Call, name: str, default: int, least: int, most: int) -> int:
+    text = call.query.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or not text.isascii() or not least <= int(text[:20]) <= most:
+        raise Problem("invalid_request", f"{name}={text!a} is no number of {least} to {most}", field=name)
+    return int(text)

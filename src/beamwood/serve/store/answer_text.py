@@ -1,0 +1,27 @@
+"""A kept answer as text."""
+
+from __future__ import annotations
+
+import json
+
+from beamwood.serve.store.event import owner_text, read_id, read_owner, written
+from beamwood.serve.store.protocol import Answered
+
+__all__ = ["answer_text", "owner_or_nobody", "read_answer"]
+
+
+def answer_text(answer: Answered) -> str:
+    """Items and text; the rest of it stands in columns of its own, or beside it."""
+    return json.dumps([[written(item) for item in answer.items], answer.text], separators=(",", ":"))
+
+
+def read_answer(request_id: str, owner: str | None, time: float, group: str, body: str) -> Answered:
+    """The answer that was written."""
+    items, text = json.loads(body)
+    who = None if owner is None else read_owner(owner)
+    return Answered(request_id, who, float(time), group, tuple(read_id(item) for item in items), text)
+
+
+def owner_or_nobody(answer: Answered) -> str:
+    """The owner as text, empty where nobody is known."""
+    return "" if answer.owner is None else owner_text(answer.owner)

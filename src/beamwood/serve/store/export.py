@@ -1,0 +1,77 @@
+"""A store's events as the next training log."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from beamwood.errors import InputError
+from beamwood.serve.store.event import Session
+from beamwood.serve.store.protocol import HistoryStore, Record
+
+__all__ = ["export_events"]
+
+_ROWS = 100_000
+
+
+def export_events(store: HistoryStore, out: str | os.PathLike[str]) -> dict[str, int]:
+    """Write the columns user, item, time, type and weight, ordered by time; how many events, and how many were left.
+
+    Sessions that never became a user's are left out. Ids are whole numbers where all are, else text. Errors:
+    `InputError` on another ending than .parquet, or without any event of a user.
+    """
+    target, left_out = Path(out), 0
+    if target.suffix != ".parquet":
+        raise InputError(f"--out {out} does not end in .parquet; write log.parquet")
+    frames: list[pl.DataFrame] = []
+    records = iter(store.records())
+    while rows := list(islice(records, _ROWS)):
+        users = [row for row in rows if not isinstance(row.event.user, Session)]
+        left_out += len(rows) - len(users)
+        frames.append(pl.DataFrame(_cells(users), schema=_SCHEMA, orient="row"))
+    frame = pl.concat(frames) if frames else pl.DataFrame(schema=_SCHEMA)
+    if len(frame) == 0:
+        raise InputError(f"the store has no event of a user ({left_out} of sessions); send some to /v1/events first")
+    numbers = [name for name in ("user", "item") if not frame[f"{name}_is_text"].any()]
+    ids = [pl.col(name).cast(pl.Int64) if name in numbers else pl.col(name) for name in ("user", "item")]
+    ordered = frame.sort("time", "seq").select(*ids, "time", "type", "weight")
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        ordered.write_parquet(beside)
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+    return {"events": len(ordered), "left_out": left_out}
+
+
+_SCHEMA: dict[str, Any] = {
+    "user": pl.String,
+    "user_is_text": pl.Boolean,
+    "item": pl.String,
+    "item_is_text": pl.Boolean,
+    "time": pl.Datetime("us", "UTC"),
+    "seq": pl.Int64,
+    "type": pl.String,
+    "weight": pl.Float64,
+}
+
+
+def _cells(rows: list[Record]) -> list[tuple[object, ...]]:
+    return [
+        (
+            str(event.user),
+            isinstance(event.user, str),
+            str(event.item),
+            isinstance(event.item, str),
+            round(1e6 * event.time),
+            row.seq,
+            event.type,
+            event.weight,
+        )
+        for row in rows
+        for event in (row.event,)
+    ]

@@ -1,0 +1,136 @@
+"""A store's events as a log, and a model without who was erased."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from beamwood.artefact import read_manifest
+from beamwood.cli.main import app
+from beamwood.data import read_log
+from beamwood.data.times import seconds_of
+from beamwood.retrieval.forget import without_erased, without_users
+from beamwood.retrieval.retriever import Retriever
+from beamwood.serve.store.event import Event, Session
+from beamwood.serve.store.export import export_events
+from beamwood.serve.store.memory import MemoryStore
+from beamwood.serve.store.open import open_store
+from served import saved
+
+NOW = 1.7e9
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def test_an_export_is_the_next_log(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    store = open_store(f"sqlite:{path}")
+    store.append([Event(7, "b", NOW + 0.000002), Event(7, "a", NOW, "buy", 4.5), Event(Session("s"), "c", NOW)]).result(
+        10
+    )
+    store.append([Event(3, "a", NOW - 1)]).result(10)
+    # Beside the server that writes it.
+    out = tmp_path / "log.parquet"
+    told = json.loads(run("events", "export", f"sqlite:{path}", "--out", str(out), "--json"))
+    store.close()
+    assert (told["events"], told["left_out"]) == (3, 1)
+    log = read_log(out)
+    assert log.frame.select("user", "item").rows() == [(3, "a"), (7, "a"), (7, "b")]
+    assert np.diff(log.frame["time"]).tolist() == [1_000_000, 2]
+    assert read_log(out, min_weight=4).frame["item"].to_list() == ["a"]
+    assert seconds_of(int(log.frame["time"].max())) == NOW + 0.000002
+
+
+def test_ids_of_two_kinds_become_text(tmp_path: Path) -> None:
+    store = MemoryStore()
+    store.append([Event(7, 1, NOW), Event("x", 2, NOW)])
+    export_events(store, tmp_path / "log.parquet")
+    frame = pl.read_parquet(tmp_path / "log.parquet")
+    assert frame["user"].to_list() == ["7", "x"]
+    assert frame["item"].to_list() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["export", "sqlite:no.db", "--out", "log.parquet"], "does not exist"),
+        (["export", "memory", "--out", "log.csv"], "does not end in .parquet"),
+        (["export", "memory", "--out", "log.parquet"], "no event of a user"),
+        (["exprot", "memory", "--out", "log.parquet"], "did you mean 'export'"),
+        (["erase", "memory", "--out", "x"], "--from FOLDER"),
+        (["export", "redis://127.0.0.1:1/0", "--out", "log.parquet"], "is its server running"),
+    ],
+)
+def test_what_cannot_be_taken_out(arguments: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        run("events", *arguments)
+
+
+def test_a_model_without_who_was_erased(tmp_path: Path) -> None:
+    folder, retriever = saved(tmp_path / "model")
+    assert retriever.users is not None
+    assert retriever.histories is not None
+    user = retriever.users.decode(np.array([int(retriever.histories.lengths.argmax())]))[0]
+    store = open_store(f"sqlite:{tmp_path / 'events.db'}")
+    store.erase(user, NOW)
+    store.erase("never there", NOW - 5)
+    store.close()
+    out = tmp_path / "erased"
+    run("events", "erase", f"sqlite:{tmp_path / 'events.db'}", "--from", str(folder), "--out", str(out))
+    left = Retriever.load(out)
+    assert read_manifest(out)["erased_until"] == NOW
+    assert left.users is not None
+    assert user not in left.users.ids.to_list()
+    assert left.recommend(users=[user], on_unknown="ignore").item_ids == left.recommend([[]]).item_ids
+    for other in left.users.ids.to_list():
+        assert left.recommend(users=[other]).item_ids == retriever.recommend(users=[other]).item_ids
+    with pytest.raises(ValueError, match="overwrite"):
+        run("events", "erase", f"sqlite:{tmp_path / 'events.db'}", "--from", str(folder), "--out", str(out))
+
+
+def test_models_that_keep_nobody() -> None:
+    from served import small_retriever
+
+    bare = without_users(small_retriever())
+    assert bare.users is None
+    assert bare.recommend([[]]).item_ids[0]
+    again, gone = without_erased(bare, [1, 2], NOW)
+    assert gone == 0
+    assert again.metadata["erased_until"] == NOW
+
+
+def test_fit_saves_nobody_where_it_is_told_so(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    log = pl.DataFrame({"user": draw.integers(0, 30, 400), "item": draw.integers(0, 20, 400), "time": range(400)})
+    log.with_columns(time=pl.col("time") + 1_700_000_000).write_csv(tmp_path / "log.csv")
+    for extra in ([], ["--without-histories"]):
+        run(
+            "fit",
+            str(tmp_path / "log.csv"),
+            "--method",
+            "popularity",
+            "--out",
+            str(tmp_path / "m"),
+            "--overwrite",
+            *extra,
+        )
+        assert (Retriever.load(tmp_path / "m").users is None) == bool(extra)
+    assert {path.name for path in (tmp_path / "m").iterdir() if "users" in path.name or "hist" in path.name} == set()
+    assert read_manifest(tmp_path / "m")["data"]["end"] == 1_700_000_399
+
+
+def test_seconds_of_a_log() -> None:
+    for parts in (1, 10**3, 10**6, 10**9):
+        assert seconds_of(1_700_000_000 * parts) == 1.7e9
+    for number in (0, 400, -5, 10**7):
+        assert seconds_of(number) is None

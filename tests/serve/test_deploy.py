@@ -1,0 +1,119 @@
+"""What `deploy/` says fits the package: options, probes, extras; an environment of just these serves."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+import typer
+import yaml
+from packaging.requirements import Requirement
+
+from bare_environment import ROOT, bare_environment
+from beamwood.cli.main import app
+from beamwood.serve.app import routes_of
+from beamwood.serve.service import Service
+from beamwood.serve.settings import ServeSettings
+from served import saved
+
+DEPLOY = ROOT / "deploy"
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
+UNIT = (DEPLOY / "beamwood.service").read_text()
+
+
+def k8s():
+    return {each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "k8s.yaml").read_text())}
+
+
+def compose():
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+def commands():
+    """By file the words behind `beamwood serve`."""
+    pod = k8s()["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    unit = re.search(r"^ExecStart=\S+/beamwood serve (.*)$", UNIT, re.MULTILINE)
+    own = re.search(r"^CMD \[(.*)\]$", CONTAINERFILE, re.MULTILINE)
+    return {
+        "k8s": pod["args"],
+        "compose": compose()["services"]["beamwood"]["command"],
+        "unit": unit[1].split(),
+        "image": re.findall(r'"([^"]*)"', own[1]),
+    }
+
+
+@pytest.mark.parametrize("name", ["k8s", "compose", "unit", "image"])
+def test_commands_are_those_of_the_package(name):
+    known = {option for one in typer.main.get_command(app).commands["serve"].params for option in one.opts}
+    words = commands()[name]
+    options = {word.partition("=")[0] for word in words if word.startswith("--")}
+    assert options <= known
+    assert "--store" in options
+    # Nobody listens for others without tokens.
+    assert "--tokens" in options
+    assert "--insecure" not in options
+    assert not words[0].startswith("-")
+
+
+def test_probes_ask_what_there_is():
+    service = Service(ServeSettings(log="none"))
+    try:
+        paths = {route.path for route in routes_of(service) if route.scope is None}
+    finally:
+        service.close()
+    pod = k8s()["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    for probe, path in (("startupProbe", "/readyz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/livez")):
+        assert pod[probe]["httpGet"]["path"] == path
+        assert path in paths
+    assert "127.0.0.1:8000/readyz" in CONTAINERFILE
+
+
+def test_a_fleet_that_is_replaced_one_by_one():
+    made = k8s()
+    spec, pod = made["Deployment"]["spec"], made["Deployment"]["spec"]["template"]["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    for selector in (
+        spec["selector"]["matchLabels"],
+        made["Service"]["spec"]["selector"],
+        made["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+    ):
+        assert selector == labels
+    assert made["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == made["Deployment"]["metadata"]["name"]
+    assert made["HorizontalPodAutoscaler"]["spec"]["minReplicas"] > made["PodDisruptionBudget"]["spec"]["minAvailable"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+    seconds = [
+        int(word[:-1].partition("=")[2]) for word in pod["containers"][0]["args"] if re.match("--(drain|grace)", word)
+    ]
+    stop = int(pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["terminationGracePeriodSeconds"] > stop + sum(seconds)
+    mounted = {each["name"] for each in pod["containers"][0]["volumeMounts"]}
+    assert mounted == {each["name"] for each in pod["volumes"]}
+    assert compose()["services"]["redis"]["command"][-3:-1] == ["always", "--save"]
+
+
+def test_the_image_is_bare():
+    extras = re.search(r"beamwood\[([a-z,]+)\]", CONTAINERFILE)[1].split(",")
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras) <= set(known) - {"train", "dev"}
+    assert "USER 10001" in CONTAINERFILE
+    assert CONTAINERFILE.rindex("USER 10001") > CONTAINERFILE.rindex("RUN ")
+    assert "torch" not in "\n".join(line for line in CONTAINERFILE.splitlines() if not line.startswith("#"))
+
+
+def test_an_environment_of_the_image_serves(tmp_path):
+    """Its files, by links: what the extras bring and no more."""
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = [Requirement(line) for name in ("serve", "redis", "postgres") for line in known[name]]
+    # Extras of extras.
+    more = [each.name for each in asked] + ["uvloop", "httptools", "psycopg-binary"]
+    bare = bare_environment(tmp_path / "image", source=True, more=more)
+    model, _ = saved(tmp_path / "model")
+    imports = "import beamwood.serve.store.redis, beamwood.serve.store.postgres, beamwood.serve.replay"
+    bare.run("-c", imports)
+    checked, refused = bare.beamwood(["serve", model, "--check", "--json"], ["serve", model, "--host", "0.0.0.0"])
+    assert checked[0] == 0
+    assert '"answered": 20' in checked[1]
+    assert refused[0] == 2
+    assert "--tokens" in refused[2]

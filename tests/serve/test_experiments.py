@@ -1,0 +1,177 @@
+"""Experiments and what became of answers: stable arms, hits and misses by arm, over restarts and replicas."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+
+import pytest
+
+from beamwood.cli.main import main
+from beamwood.retrieval.retriever import Retriever
+from beamwood.serve.answers import miss_of
+from beamwood.serve.asking import Kept
+from beamwood.serve.experiments import Arm, Experiment, arm_of
+from beamwood.serve.messages import Filter, Recommend
+from beamwood.serve.settings import Limits
+from beamwood.serve.snapshot import open_snapshot
+from served import post, saved, serving, wait_until
+
+ARMS = [{"model": "current", "share": 0.75, "name": "old"}, {"model": "other", "share": 0.25}]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder of two models, "one" and "other"."""
+    folder = tmp_path_factory.mktemp("models")
+    saved(folder / "one", 0)
+    saved(folder / "other", 1)
+    return folder
+
+
+@pytest.fixture
+def options(models, tmp_path):
+    return {"models_dir": models, "store": f"sqlite:{tmp_path / 'events.db'}"}
+
+
+def started(client, arms=ARMS, name="e-1"):
+    answer = client.put("/v1/experiments", json={"name": name, "arms": arms})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_arms_are_stable_and_have_their_shares():
+    arms = [Arm(model="a", share=0.1), Arm(model="b", share=0.0), Arm(model="c", share=0.9)]
+    experiment = Experiment(name="x", arms=arms)
+    counts = Counter(arm_of(experiment, user).model for user in range(20_000))
+    # Six standard deviations of a binomial.
+    assert abs(counts["a"] - 2000) < 255
+    assert counts["b"] == 0
+    other = Experiment(name="y", arms=arms)
+    both = sum(arm_of(experiment, user).model == arm_of(other, user).model == "a" for user in range(20_000))
+    assert abs(both - 200) < 85
+
+
+def test_users_are_answered_by_their_arm_also_after_a_restart(models, options):
+    seen = {}
+    for turn in range(2):
+        with serving(models / "one", **options) as client:
+            if turn == 0:
+                started(client)
+            current = client.service.snapshot.model
+            for user in range(40):
+                answer = post(client, "/v1/recommend", {"user": user})
+                assert seen.setdefault(user, answer["arm"]) == answer["arm"]
+                assert (answer["model"] == current) == (answer["arm"] == "old")
+            assert "arm" not in post(client, "/v1/recommend", {"history": [1]})
+    assert set(seen.values()) == {"old", "other"}
+    with serving(models / "one", **options) as client:
+        assert client.delete("/v1/experiments").status_code == 200
+        assert "arm" not in post(client, "/v1/recommend", {"user": 1})
+    with serving(models / "one", **options) as client:
+        assert client.get("/v1/experiments").json()["experiment"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"name": "e", "arms": [{"model": "current", "share": 0.5}]}, "sum to 1"),
+        ({"name": "e", "arms": [{"model": "current", "share": 0.5}] * 2}, "one name"),
+        ({"name": "e", "arms": [{"model": "none", "share": 1}]}, "does not exist"),
+        ({"name": "e", "arms": [{"model": "../x", "share": 1}]}, "leaves --models-dir"),
+        ({"name": "e", "arms": []}, "arms"),
+        ({"name": "", "arms": ARMS}, "name"),
+    ],
+)
+def test_experiments_that_are_wrong(models, options, body, said):
+    with serving(models / "one", **options) as client:
+        answer = client.put("/v1/experiments", json=body)
+        assert answer.status_code in (403, 422)
+        assert said in answer.json()["error"]["message"]
+        assert client.get("/v1/experiments").json()["experiment"] is None
+
+
+def test_hits_and_misses_by_arm(models, options, monkeypatch):
+    monkeypatch.setattr("beamwood.serve.answers._SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("beamwood.serve.answers._ROUND_SECONDS", 0.05)
+    with serving(models / "one", **options) as client:
+        started(client)
+        expected = Counter()
+        for user in range(12):
+            answer = post(client, "/v1/recommend", {"user": user, "k": 3})
+            arm, shown = answer["arm"], [each["item"] for each in answer["items"]]
+            expected[arm, "answers"] += 1
+            taken = shown[1] if user % 2 else "no such item"
+            expected[arm, "hits" if user % 2 else "unknown"] += 1
+            for _ in range(2):
+                # A second event of the same answer is no second hit, sent again it is no second event.
+                event = {"user": user, "item": taken, "request_id": answer["request_id"], "key": f"{user}"}
+                post(client, "/v1/events", {"events": [event]})
+            if user % 2:
+                post(client, "/v1/events", {"events": [event | {"item": shown[0], "key": f"{user}b"}]})
+
+        def told():
+            found = Counter()
+            for group in client.get("/v1/experiments").json()["groups"]:
+                assert group["experiment"] == "e-1"
+                counts = group["misses"] | {"answers": group["answers"], "hits": group["hits"]}
+                assert group["hit_rate"] == round(group["hits"] / group["answers"], 6)
+                found.update({(group["arm"], name): count for name, count in counts.items() if count})
+            return found
+
+        wait_until(lambda: told() == expected)
+
+
+def test_where_an_item_was_lost(models):
+    snapshot = open_snapshot(models / "one")
+    retriever, limits = snapshot.retriever, Limits()
+    row = int(retriever.histories.lengths.argmax())
+    history = retriever.items.decode(retriever.histories[row])
+    order = retriever.recommend([history], 60).item_ids[0]
+
+    def lost(item, **more):
+        return miss_of(snapshot, Recommend(history=history, k=3, **more), Kept(), order[:3], item, limits)
+
+    assert lost("none") == "missed_unknown"
+    assert lost(history[0]) == "missed_filter"
+    assert lost(order[40]) == "missed_model"
+    assert lost(order[1], exclude=[order[1]]) == "missed_filter"
+    assert lost(order[40], filter=Filter(items=order[:30])) == "missed_filter"
+    # As if the search had not come by the first.
+    assert miss_of(snapshot, Recommend(history=history, k=2), Kept(), order[1:3], order[0], limits) == "missed_search"
+    diverse = Recommend(history=history, k=2, diversity=0.5)
+    assert miss_of(snapshot, diverse, Kept(), order[1:3], order[0], limits) == "missed_rules"
+
+
+def test_an_answer_is_explained_later(models, options, capsys):
+    with serving(models / "one", **options) as client:
+        retriever = Retriever.load(models / "one")
+        user = retriever.users.decode([int(retriever.histories.lengths.argmax())])[0]
+        answer = post(client, "/v1/recommend", {"user": user, "k": 4})
+        # What comes later is no part of it.
+        post(client, "/v1/events", {"events": [{"user": user, "item": answer["items"][0]["item"]}]})
+        later = post(client, "/v1/recommend", {"user": user, "k": 4})
+        assert later["items"] != answer["items"]
+    assert main(["explain", answer["request_id"], "--store", options["store"], "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["reproduced"] is True
+    assert [(each["item"], each["score"]) for each in told["items"]] == [
+        (each["item"], each["score"]) for each in answer["items"]
+    ]
+    assert "explain" in told["items"][0]
+    assert main(["explain", later["request_id"], "--store", options["store"]]) == 0
+    assert "as it was answered" in capsys.readouterr().out
+    assert main(["explain", "no-such", "--store", options["store"]]) == 2
+    assert "no answer" in capsys.readouterr().err
+
+
+def test_a_model_that_is_another_by_now_is_not_explained_by(models, options, tmp_path, capsys):
+    folder = tmp_path / "model"
+    shutil.copytree(models / "one", folder)
+    with serving(folder, **options) as client:
+        answer = post(client, "/v1/recommend", {"history": [1], "k": 4})
+    Retriever.load(models / "other").save(folder, overwrite=True)
+    assert main(["explain", answer["request_id"], "--store", options["store"]]) == 2
+    assert "--folder" in capsys.readouterr().err
+    assert main(["explain", answer["request_id"], "--store", options["store"], "--folder", str(models / "one")]) == 0

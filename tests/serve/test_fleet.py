@@ -1,0 +1,158 @@
+"""Two servers on one store behind haproxy: either answers the same, at once; one that is killed fails no request."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from served import Server, saved, wait_until
+from store_servers import free_port, postgres_server, redis_server, stop, wait_for_port
+
+NOW = int(time.time())
+HAPROXY = shutil.which("haproxy")
+# As a fleet has it in front: who does not answer is asked no more, and the request goes to the other.
+_BALANCER = """
+global
+  maxconn 256
+defaults
+  mode http
+  timeout connect 2s
+  timeout client 60s
+  timeout server 60s
+  retries 1
+  option redispatch 1
+  option http-buffer-request
+  retry-on all-retryable-errors
+frontend all
+  bind 127.0.0.1:{port}
+  default_backend servers
+backend servers
+  balance roundrobin
+  option httpchk GET /readyz
+  {servers}
+"""
+
+
+@contextmanager
+def balanced(folder, servers):
+    """The address of haproxy before the servers."""
+    if HAPROXY is None:
+        pytest.skip("haproxy is not installed: apt-get install haproxy")
+    port = free_port()
+    lines = [f"server s{n} {each.address.removeprefix('http://')} check inter 200ms" for n, each in enumerate(servers)]
+    config = Path(folder) / "haproxy.cfg"
+    config.write_text(_BALANCER.format(port=port, servers="\n  ".join(lines)))
+    process = subprocess.Popen(
+        [HAPROXY, "-db", "-f", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for_port(port, process)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop(process)
+
+
+def ask(address, path, body):
+    request = urllib.request.Request(address + path, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def bare(answer):
+    """What two servers have in common."""
+    return {name: value for name, value in answer.items() if name not in ("request_id", "took_ms", "snapshot")}
+
+
+@contextmanager
+def fleet(kind):
+    """Two servers on one store of that kind, and the balancer's address."""
+    folder = Path(tempfile.mkdtemp(prefix="beamwood-"))
+    try:
+        with ExitStack() as stack:
+            (folder / "store").mkdir()
+            made = {"redis": redis_server, "postgres": postgres_server}[kind]
+            store, _ = stack.enter_context(made(folder / "store"))
+            model, _ = saved(folder / "model")
+            options = ["--store", store, "--timeout", "60s", "--max-wait", "60s", "--log", "none"]
+            servers = [stack.enter_context(Server(model, *options)) for _ in range(2)]
+            yield servers, stack.enter_context(balanced(folder, servers))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read_your_writes(servers, address, number):
+    draw = random.Random(0)
+    for item in range(number):
+        user = draw.randrange(20)
+        event = {"user": user, "item": draw.randrange(300), "time": NOW - 10_000 + item, "key": str(item)}
+        told = ask(address, "/v1/events", {"events": [event]})
+        assert told["accepted"] == 1
+        answers = [ask(each.address, "/v1/recommend", {"user": user, "k": 5}) for each in servers]
+        assert answers[0]["history_seq"] == told["seq"]
+        assert bare(answers[0]) == bare(answers[1])
+
+
+def _one_is_killed(servers, address, number):
+    failed, numbers = [], iter(range(10**6, 10**6 + number))
+
+    def send():
+        for each in numbers_of():
+            body = {"user": each % 20, "item": each % 300, "time": NOW - 5_000, "key": str(each)}
+            try:
+                ask(address, "/v1/events", {"events": [body]})
+                ask(address, "/v1/recommend", {"user": each % 20, "k": 5})
+            except OSError as error:
+                failed.append(repr(error))
+
+    lock = threading.Lock()
+
+    def numbers_of():
+        while True:
+            with lock:
+                each = next(numbers, None)
+            if each is None:
+                return
+            yield each
+
+    threads = [threading.Thread(target=send) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    servers[0].signal(signal.SIGKILL)
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def _one_experiment(servers):
+    arms = [{"model": "current", "share": 0.5, "name": "a"}, {"model": "current", "share": 0.5, "name": "b"}]
+    body = json.dumps({"name": "e", "arms": arms}).encode()
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(servers[0].address + "/v1/experiments", body, headers, method="PUT")
+    urllib.request.urlopen(request, timeout=60).close()
+    wait_until(lambda: "arm" in ask(servers[1].address, "/v1/recommend", {"user": 1}))
+    for user in range(20):
+        told = [ask(each.address, "/v1/recommend", {"user": user})["arm"] for each in servers]
+        assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("redis", 60), *(pytest.param(kind, 10_000, marks=pytest.mark.slow) for kind in ("redis", "postgres"))],
+)
+def test_a_fleet(kind, number):
+    with fleet(kind) as (servers, address):
+        _read_your_writes(servers, address, number)
+        _one_experiment(servers)
+        _one_is_killed(servers, address, max(number // 5, 60))

@@ -1,0 +1,252 @@
+"""Histories over HTTP: events are kept, read at once, erased, merged; a store that is down costs no answer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from beamwood.errors import InputError
+from beamwood.retrieval.retriever import Retriever
+from beamwood.serve.service import Service
+from beamwood.serve.settings import ServeSettings
+from beamwood.serve.store.memory import MemoryStore
+from beamwood.serve.store.protocol import Retention, StoreUnavailable
+from served import post, saved, serving, wait_until
+
+NOW = int(time.time())
+END = NOW - 10_000
+# The tree looks at so many of the latest items.
+LOOKED_AT = 4
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model whose log ended at END."""
+    path = tmp_path_factory.mktemp("served")
+    _, retriever = saved(path / "plain")
+    replace(retriever, metadata=retriever.metadata | {"data": {"end": END}}).save(path / "dated")
+    return path / "dated"
+
+
+@pytest.fixture(scope="module")
+def users(folder):
+    """Two users of the model with their items, by id."""
+    retriever = Retriever.load(folder)
+    rows = retriever.histories.lengths.argsort()[::-1][:2]
+    ids = retriever.users.decode(rows)
+    return {user: retriever.items.decode(retriever.histories[row]) for row, user in zip(rows, ids, strict=True)}
+
+
+def send(client, *events, status=200):
+    return post(client, "/v1/events", {"events": list(events)}, status)
+
+
+def items_of(answer):
+    return [each["item"] for each in answer["items"]]
+
+
+def unseen(client, user, count):
+    return items_of(post(client, "/v1/recommend", {"user": user, "k": count}))
+
+
+def test_what_was_sent_is_read_at_once(folder, users):
+    user = next(iter(users))
+    with serving(folder) as client:
+        new = unseen(client, user, 3)
+        told = send(client, *({"user": user, "item": item, "time": NOW - 5 + place} for place, item in enumerate(new)))
+        assert (told["accepted"], told["duplicates"], told["durable"], told["unknown_items"]) == (3, 0, False, [])
+        answer = post(client, "/v1/recommend", {"user": user, "k": 20})
+        assert answer["history_seq"] == told["seq"]
+        assert not set(new) & set(items_of(answer))
+        # As if the history had been given whole.
+        whole = post(client, "/v1/recommend", {"history": users[user] + new, "k": 20})
+        assert [(each["item"], each["score"]) for each in answer["items"]] == [
+            (each["item"], each["score"]) for each in whole["items"]
+        ]
+
+
+def test_events_of_the_models_own_time_count_once(folder, users):
+    user, own = next(iter(users.items()))
+    with serving(folder) as client:
+        before = post(client, "/v1/recommend", {"user": user})
+        send(client, {"user": user, "item": own[-1], "time": END}, {"user": user, "item": own[0], "time": END - 5})
+        after = post(client, "/v1/recommend", {"user": user})
+        assert items_of(after) == items_of(before)
+        assert after["history_used"] == before["history_used"]
+
+
+def test_users_whom_the_model_does_not_know_have_histories_too(folder, users):
+    with serving(folder) as client:
+        own = next(iter(users.values()))
+        send(client, *({"user": "new", "item": item, "time": NOW - 50 + place} for place, item in enumerate(own)))
+        answer = post(client, "/v1/recommend", {"user": "new"})
+        assert "unknown_user" not in answer
+        assert items_of(answer) == items_of(post(client, "/v1/recommend", {"history": own}))
+
+
+def test_a_session_and_its_merge(folder, users):
+    user = next(iter(users))
+    with serving(folder) as client:
+        new = unseen(client, user, 2)
+        send(client, {"session": "s-1", "item": new[0], "time": NOW - 3}, {"session": "s-1", "item": new[1]})
+        asked = post(client, "/v1/recommend", {"session": "s-1"})
+        assert items_of(asked) == items_of(post(client, "/v1/recommend", {"history": new}))
+        assert post(client, "/v1/users/merge", {"session": "s-1", "user": user})["events"] == 2
+        assert not set(new) & set(unseen(client, user, 30))
+        assert post(client, "/v1/users/merge", {"session": "s-1", "user": user})["events"] == 0
+        assert client.get("/v1/users/s-1/history?session=1").json()["events"] == []
+
+
+def test_an_erased_user_is_nobody(folder, users):
+    user, other = users
+    with serving(folder) as client:
+        send(client, {"user": user, "item": users[other][0]})
+        told = client.delete(f"/v1/users/{user}")
+        assert told.status_code == 200
+        assert (told.json()["events"], told.json()["model"]) == (1, len(users[user]))
+        answer = post(client, "/v1/recommend", {"user": user})
+        assert answer["unknown_user"] is True
+        assert answer["history_used"] == 0
+        assert client.get(f"/v1/users/{user}/history").json()["events"] == []
+        assert post(client, "/v1/recommend", {"user": other})["history_used"] == LOOKED_AT
+        # What comes later counts, whatever the model's time.
+        send(client, {"user": user, "item": users[other][0], "time": END - 9})
+        assert post(client, "/v1/recommend", {"user": user})["history_used"] == 1
+
+
+def test_a_model_that_was_written_without_the_erased_user_may_know_it_again(folder, users, tmp_path):
+    user = next(iter(users))
+    retriever = Retriever.load(folder)
+    replace(retriever, metadata=retriever.metadata | {"erased_until": NOW + 1000.0}).save(tmp_path / "later")
+    with serving(tmp_path / "later") as client:
+        client.delete(f"/v1/users/{user}")
+        assert post(client, "/v1/recommend", {"user": user})["history_used"] == LOOKED_AT
+
+
+def test_repeated_sends_and_reused_keys(folder):
+    with serving(folder) as client:
+        event = {"user": 1, "item": 5, "key": "k-1"}
+        assert send(client, event)["accepted"] == 1
+        again = send(client, event)
+        assert (again["accepted"], again["duplicates"]) == (0, 1)
+        error = send(client, event | {"item": 6}, status=409)["error"]
+        assert error["code"] == "key_reused"
+        assert "k-1" in error["message"]
+
+
+def test_history_by_pages(folder, users):
+    user = next(iter(users))
+    with serving(folder) as client:
+        send(client, *({"user": user, "item": "no such", "time": NOW - n, "type": "buy"} for n in range(7)))
+        first = client.get(f"/v1/users/{user}/history?limit=4").json()
+        assert [each["time"] for each in first["events"]] == [NOW - n for n in range(4)]
+        assert first["model"] == users[user]
+        second = client.get(f"/v1/users/{user}/history?limit=4&after={first['next']}").json()
+        assert [each["time"] for each in second["events"]] == [NOW - n for n in range(4, 7)]
+        assert "next" not in second
+        assert "model" not in second
+        assert client.get(f"/v1/users/{user}/history?limit=0").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("event", "field", "said"),
+    [
+        ({"item": 1}, "events[0].user", "one of user and session"),
+        ({"item": 1, "user": 1, "session": "s"}, "events[0].user", "one of user and session"),
+        ({"user": 1, "item": 1, "time": NOW + 90_000}, "events[0].time", "more than a day ahead"),
+        ({"user": 1, "item": 1, "time": NOW * 1000}, "events[0].time", "seconds since 1970"),
+        ({"user": 1, "item": 1, "time": "yesterday"}, "events[0].time", "ISO 8601"),
+        ({"user": 1, "item": "a\0b"}, "events[0].item", "no text"),
+        ({"user": 2**70, "item": 1}, None, ""),
+        ({"user": 1, "item": 1, "key": ""}, "events[0].key", "give 1 to 512"),
+        ({"user": 1, "item": 1, "colour": 1}, "events[0].colour", "no field"),
+        ({"user": 1}, "events[0].item", "missing"),
+    ],
+)
+def test_events_that_are_wrong(folder, event, field, said):
+    with serving(folder) as client:
+        error = send(client, event, status=422)["error"]
+        assert said in error["message"]
+        assert field is None or error["field"] == field
+
+
+def test_times_as_text(folder):
+    with serving(folder) as client:
+        for text in ("2026-01-31T10:30:00Z", "2026-01-31 10:30", "2026-01-31T12:30+02:00"):
+            send(client, {"user": "t", "item": text, "time": text})
+        assert {each["time"] for each in client.get("/v1/users/t/history").json()["events"]} == {1769855400.0}
+        assert send(client, *[{"user": 1, "item": 1}] * 1001, status=422)["error"]["field"] == "events"
+
+
+class BrokenStore(MemoryStore):
+    """One that can be made to fail."""
+
+    down = False
+
+    def _check(self):
+        super()._check()
+        if self.down:
+            raise StoreUnavailable("unplugged")
+
+
+def test_a_store_that_is_down_costs_no_answer(folder, users, monkeypatch):
+    user, other = users
+    store = BrokenStore()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda self: store)
+    with serving(folder) as client:
+        client.service.histories._grace = 0.0
+        send(client, {"user": user, "item": users[other][0]})
+        client.delete(f"/v1/users/{other}")
+        store.down = True
+        answer = post(client, "/v1/recommend", {"user": user})
+        assert answer["stale_history"] is True
+        assert answer["history_used"] == LOOKED_AT
+        # Who was erased stays so.
+        assert post(client, "/v1/recommend", {"user": other})["history_used"] == 0
+        refused = client.post("/v1/events", json={"events": [{"user": user, "item": 1}]})
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "1"
+        assert refused.json()["error"]["code"] == "store_unavailable"
+        wait_until(lambda: client.get("/readyz").status_code == 503)
+        assert client.get("/livez").status_code == 200
+        store.down = False
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        assert "stale_history" not in post(client, "/v1/recommend", {"user": user})
+        assert 'store_errors_total{call="read"}' in client.get("/metrics").text
+
+
+def test_a_store_that_is_not_there_at_the_start_is_opened_when_it_is(folder, users, monkeypatch):
+    stores = []
+
+    def opened(self):
+        if not stores:
+            raise StoreUnavailable("not there yet")
+        return stores[0]
+
+    monkeypatch.setattr(ServeSettings, "opened_store", opened)
+    user = next(iter(users))
+    with serving(folder) as client:
+        assert post(client, "/v1/recommend", {"user": user})["stale_history"] is True
+        stores.append(MemoryStore())
+        wait_until(lambda: client.post("/v1/events", json={"events": [{"user": user, "item": 1}]}).status_code == 200)
+
+
+def test_retention_runs_beside_the_requests(folder, monkeypatch):
+    for name in ("_ROUND_SECONDS", "_COMPACT_SECONDS"):
+        monkeypatch.setattr(f"beamwood.serve.histories.{name}", 0.02)
+    with serving(folder, retention=Retention(keep_events=3)) as client:
+        send(client, *({"user": 1, "item": item, "time": NOW - 100 + item} for item in range(9)))
+        wait_until(lambda: len(client.get("/v1/users/1/history").json()["events"]) == 3)
+
+
+def test_a_second_service_on_one_file_is_told_who_has_it(folder, tmp_path):
+    settings = ServeSettings(store=f"sqlite:{tmp_path / 'events.db'}", log="none")
+    first = Service.open(folder, settings)
+    try:
+        with pytest.raises(InputError, match="in use by process"):
+            Service.open(folder, settings)
+    finally:
+        first.close()
+    Service.open(folder, settings).close()

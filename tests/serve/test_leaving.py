@@ -1,0 +1,92 @@
+"""A client that goes while its request waits: nothing is searched for it, and nothing is sent."""
+
+import asyncio
+import json
+import threading
+
+from beamwood.serve.answering import recommended
+from beamwood.serve.app import build_app
+from beamwood.serve.asking import Kept
+from beamwood.serve.engine import Priority
+from beamwood.serve.messages import Recommend
+from beamwood.serve.service import Service
+from beamwood.serve.settings import Limits, ServeSettings
+from beamwood.serve.snapshot import open_snapshot
+from served import saved
+
+
+def scope_of(path):
+    return {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+        "root_path": "",
+        "scheme": "http",
+        "http_version": "1.1",
+    }
+
+
+def test_who_has_left_is_not_searched_for(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    service = Service.open(folder, ServeSettings(threads=1, timeout=60, max_wait=60, log="none"))
+    app, hold, sent = build_app(service), threading.Event(), []
+
+    async def main():
+        leave = asyncio.Event()
+        messages = iter([{"type": "http.request", "body": json.dumps({"user": 11}).encode()}])
+
+        async def receive():
+            message = next(messages, None)
+            if message is None:
+                await leave.wait()
+                return {"type": "http.disconnect"}
+            return message
+
+        async def send(message):
+            sent.append(message)
+
+        def busy(pressure):
+            hold.wait(30)
+
+        loop = asyncio.get_running_loop()
+        first = asyncio.create_task(service.engine.run(busy, deadline=loop.time() + 1e6, priority=Priority.CALLER))
+        while service.engine.running < 1:
+            await asyncio.sleep(0.001)
+        request = asyncio.create_task(app(scope_of("/v1/recommend"), receive, send))
+        while service.engine.waiting() < 1:
+            await asyncio.sleep(0.001)
+        leave.set()
+        await request
+        hold.set()
+        await first
+        while service.engine.waiting():
+            await asyncio.sleep(0.001)
+        await service.engine.run(lambda pressure: None, deadline=loop.time() + 1e6)
+
+    asyncio.run(main())
+    assert sent == []
+    assert (service.engine.expired, service.in_flight, len(service.recorded)) == (1, 0, 0)
+    assert 'route="/v1/recommend"' in service.metrics.text().decode()
+    assert 'code="499"' in service.metrics.text().decode()
+    service.close()
+
+
+def test_under_pressure_beams_narrow_and_say_so(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    snapshot = open_snapshot(folder, min_beam=2)
+    body = Recommend(user=11, k=2)
+
+    def answer(pressure, body=body):
+        return recommended(snapshot, body, Kept(), Limits(), request_id="", pressure=pressure)[0]
+
+    widths = [answer(pressure).beam_width for pressure in (0, 0.01, 0.5, 1)]
+    assert widths[0] == 8
+    assert widths[-1] == 2
+    assert widths == sorted(widths, reverse=True)
+    assert not answer(0).degraded
+    assert answer(0.01).degraded
+    assert not answer(1, Recommend(user=11, k=2, beam_width=8)).degraded, "who names a width has it"
+    assert open_snapshot(folder, min_beam=50).rungs[1:] == (), "no beam is widened"
