@@ -27,6 +27,8 @@ class Counts:
     seconds: dict[int, list[float]] = field(default_factory=dict)
     errors: int = 0
     degraded: int = 0
+    late: list[float] = field(default_factory=list)
+    """How much later than due requests were sent: above a millisecond the load itself is short of processor."""
 
     def add(self, status: int, seconds: float) -> None:
         self.seconds.setdefault(status, []).append(seconds)
@@ -44,7 +46,8 @@ class Counts:
                 "p99_ms": p99,
             }
             by_status[str(status)] = {name: round(float(value), 3) for name, value in about.items()}
-        return {"errors": self.errors, "degraded": self.degraded, "status": by_status}
+        late = float(np.percentile(self.late, 99) * 1e3) if self.late else 0.0
+        return {"errors": self.errors, "degraded": self.degraded, "late_p99_ms": late, "status": by_status}
 
 
 class Connection:
@@ -128,6 +131,7 @@ async def opened(plan: dict[str, Any], counts: Counts) -> None:
         due += rng.expovariate(plan["rate"])
         if (wait := due - time.perf_counter()) > 0:
             await asyncio.sleep(wait)
+        counts.late.append(max(0.0, time.perf_counter() - due))
         task = asyncio.create_task(one(due, requests[number % len(requests)]))
         running.add(task)
         task.add_done_callback(running.discard)

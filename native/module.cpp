@@ -9,6 +9,7 @@ namespace nb = nanobind;
 
 namespace beamwood {
 void register_search(nb::module_& module);
+void register_rows(nb::module_& module);
 void register_train(nb::module_& module);
 }  // namespace beamwood
 
@@ -18,5 +19,6 @@ NB_MODULE(_native, module) {
                "Compiled instruction sets that this processor runs, the best last.");
     module.def("has_amx", &beamwood::has_amx, "Whether AMX tiles can be used.");
     beamwood::register_search(module);
+    beamwood::register_rows(module);
     beamwood::register_train(module);
 }

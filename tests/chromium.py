@@ -76,15 +76,22 @@ class Chromium:
         return result["result"].get("value")
 
     def open(self, page, width, *, dark=False, media="screen"):
-        """Show a page of a width; returns when all its charts are drawn."""
+        """Show a page of a file; returns when all its charts are drawn."""
+        self.visit(Path(page).resolve().as_uri(), width, dark=dark, media=media)
+
+    def visit(self, address, width, *, dark=False, media="screen", drawn="drawn"):
+        """Show an address in a width; returns when the page says that it is `drawn`."""
         self.events.clear()
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
         size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **size)
-        self.call("Page.navigate", url=Path(page).resolve().as_uri())
+        self.call("Page.navigate", url=address)
         until = time.monotonic() + 60
-        while self.ask("document.readyState === 'complete' && document.documentElement.dataset.drawn") in (None, False):
+        while self.ask("document.readyState === 'complete' && document.documentElement.dataset." + drawn) in (
+            None,
+            False,
+        ):
             assert time.monotonic() < until, f"not drawn: {self.errors()}"
             time.sleep(0.05)
 

@@ -34,6 +34,7 @@ EXTRAS = {
     ),
     "serve": Extra(
         {
+            "jinja2": "jinja2",
             "msgspec": "msgspec",
             "prometheus_client": "prometheus-client",
             "starlette": "starlette",

@@ -47,6 +47,9 @@ class Stub:
         self.search, self.kept = search, {}
 
     def __getattr__(self, name):
+        if not callable(getattr(self.search, name)):
+            return getattr(self.search, name)
+
         def called(*args, **kwargs):
             key = name, kwargs.get("k"), kwargs["live"][-1].sum() if "live" in kwargs else None
             if key not in self.kept:

@@ -59,6 +59,7 @@ def test_users_are_answered_by_their_arm_also_after_a_restart(models, options):
         with serving(models / "one", **options) as client:
             if turn == 0:
                 started(client)
+            wait_until(lambda: client.service.experiments.current is not None)
             current = client.service.snapshot.model
             for user in range(40):
                 answer = post(client, "/v1/recommend", {"user": user})

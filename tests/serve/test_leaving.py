@@ -1,4 +1,4 @@
-"""A client that goes while its request waits: nothing is searched for it, and nothing is sent."""
+"""A client that goes while its request waits is not searched for, and one that sends slowly is told so."""
 
 import asyncio
 import json
@@ -71,6 +71,41 @@ def test_who_has_left_is_not_searched_for(tmp_path):
     assert (service.engine.expired, service.in_flight, len(service.recorded)) == (1, 0, 0)
     assert 'route="/v1/recommend"' in service.metrics.text().decode()
     assert 'code="499"' in service.metrics.text().decode()
+    service.close()
+
+
+def test_a_body_that_comes_slowly_or_is_too_long(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    limits = Limits(body_seconds=0.05, body_bytes=1000)
+    service = Service.open(folder, ServeSettings(threads=1, timeout=60, log="none", limits=limits))
+    app = build_app(service)
+
+    async def status(*messages):
+        coming, sent = iter(messages), []
+
+        async def receive():
+            message = next(coming, None)
+            if message is None:
+                await asyncio.sleep(60)
+            return message
+
+        async def send(message):
+            sent.append(message)
+
+        await app(scope_of("/v1/recommend"), receive, send)
+        return sent[0]["status"], json.loads(sent[1]["body"])["error"]["code"]
+
+    def part(body, more):
+        return {"type": "http.request", "body": body, "more_body": more}
+
+    async def main():
+        assert await status(part(b'{"us', True)) == (408, "slow_body")
+        assert await status() == (408, "slow_body")
+        assert await status(part(b" " * 600, True), part(b" " * 600, True)) == (413, "too_large")
+        assert await status(part(b" " * 1200, False)) == (413, "too_large")
+        assert await status(part(b'{"us', True), {"type": "http.disconnect"}) == (499, "client_gone")
+
+    asyncio.run(main())
     service.close()
 
 

@@ -1,11 +1,13 @@
 """Other models take over while requests come, and one that is not sound never does."""
 
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 
-from served import post, saved, serving
+from served import post, saved, serving, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,18 @@ def test_what_is_not_sound_never_answers(models, tmp_path):
     (models / "link").unlink()
     with serving(models / "m0") as client:
         assert load(client, "m1", 403)["error"]["code"] == "forbidden"
+
+
+def test_the_old_model_is_let_go(models):
+    with serving(models / "m0", models_dir=models) as client:
+        post(client, "/v1/recommend", {"user": 11, "filter": {"category": ["c1"]}})
+        old = [weakref.ref(client.service.snapshot), weakref.ref(client.service.snapshot.searcher)]
+        gc.disable()
+        try:
+            load(client, "m1")
+            wait_until(lambda: [each() for each in old] == [None, None])
+        finally:
+            gc.enable()
 
 
 def test_a_cursor_of_another_model_is_gone(models):

@@ -131,7 +131,7 @@ def test_a_link_that_leads_elsewhere_is_followed(folder, tmp_path):
 
 
 def test_half_open_connections_hold_up_nobody_and_a_second_signal_ends_at_once(folder):
-    with Server(folder[0], "--timeout", "60s", "--drain", "1h") as server:
+    with Server(folder[0], "--timeout", "60s", "--drain", "1h", "--limit", "header_seconds=2s") as server:
         open_ones = [server.socket() for _ in range(200)]
         for each in open_ones[::2]:
             each.sendall(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n")
@@ -141,6 +141,7 @@ def test_half_open_connections_hold_up_nobody_and_a_second_signal_ends_at_once(f
         garbage = server.socket()
         garbage.sendall(b"\x16\x03\x01\x00nonsense\r\n\r\n")
         assert b"400" in garbage.recv(100)
+        assert open_ones[0].recv(100) == open_ones[3].recv(100) == b"", "who sends no headers is hung up on"
         server.signal(signal.SIGTERM)
         wait_until(lambda: server.ask("/readyz")[0] == 503)
         server.signal(signal.SIGTERM)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as json_module
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,6 +65,15 @@ def demo(
     print_table(measured.results | measured.beyond, CUTS)
     print(measured.conclusion)
     print(f"the retriever is in {out}" + ("" if report is None else f", the report in {report}"))
+    print(f"next: {_program()} serve {out}, and open http://127.0.0.1:8000 in a browser")
+
+
+def _program() -> str:
+    """What to type for this command, whether or not its environment is active."""
+    if shutil.which("beamwood") is not None:
+        return "beamwood"
+    own = Path(sys.executable).with_name("beamwood")
+    return str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own)
 
 
 def measure(

@@ -93,7 +93,7 @@ class NumberIds:
         assert self.near is not None
         # What lies below the lowest wraps round to a large number.
         places = places.view(np.uint64)
-        if int(places.max()) < len(self.near):
+        if int(np.maximum.reduce(places)) < len(self.near):
             return np.asarray(self.near[places], np.int32)
         inside = places < len(self.near)
         return np.where(inside, self.near[np.where(inside, places, 0)], np.int32(-1))

@@ -19,8 +19,8 @@ __all__ = ["OpenVocabulary"]
 
 
 class OpenVocabulary(Vocabulary):
-    """The first `known` ids of another vocabulary, then `new` ones; `erased` bool[known] are as unknown as if never
-    there. Errors: `InputError` on a new id that is there already, is there twice, or is of another type.
+    """The first `known` ids of another vocabulary, then `new` ones; `erased` bool[N] of all are as unknown as if
+    never there. Errors: `InputError` on a new id that is there already, is there twice, or is of another type.
     """
 
     def __init__(self, fitted: Vocabulary, known: int, new: Sequence[Any], erased: BoolArray | None = None) -> None:
@@ -51,17 +51,17 @@ class OpenVocabulary(Vocabulary):
 
     def encode(self, ids: Sequence[Any] | pl.Series, *, on_unknown: str = "error") -> NDArray[np.int32]:
         """See `Vocabulary`."""
-        indices = self._of_fitted(ids, "ignore" if on_unknown == "error" else on_unknown)
-        for place in np.flatnonzero(indices < 0).tolist() if self._at else ():
-            indices[place] = self._index_of(ids[place])
+        known = self.fitted.encode(ids, on_unknown="ignore" if on_unknown == "error" else on_unknown)
+        indices = self.opened(ids, known)
         if on_unknown == "error":
             check_known(ids, indices)
         return indices
 
-    def _of_fitted(self, ids: Sequence[Any] | pl.Series, on_unknown: str) -> NDArray[np.int32]:
-        """The index of each id that was fitted and not erased, -1 of another."""
-        indices = self.fitted.encode(ids, on_unknown=on_unknown).copy()
-        indices[indices >= self._known] = -1
+    def opened(self, ids: Sequence[Any] | pl.Series, fitted: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The index of each id, -1 of an unknown one, by the index that it had in the fitted vocabulary."""
+        indices = np.where(fitted < self._known, fitted, np.int32(-1))
+        for place in np.flatnonzero(indices < 0).tolist() if self._at else ():
+            indices[place] = self._index_of(ids[place])
         if self._erased is not None:
             indices[(indices >= 0) & self._erased[np.maximum(indices, 0)]] = -1
         return indices

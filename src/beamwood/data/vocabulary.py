@@ -137,7 +137,7 @@ class Vocabulary:
 
 def check_known(ids: Sequence[Any] | pl.Series, indices: NDArray[np.int32]) -> None:
     """Errors: an index of -1, with some of the ids that have it."""
-    if len(indices) and int(indices.min()) < 0:
+    if len(indices) and int(np.minimum.reduce(indices)) < 0:
         unknown = np.flatnonzero(indices < 0)
         examples = ", ".join(repr(ids[int(i)]) for i in unknown[:3])
         raise InputError(

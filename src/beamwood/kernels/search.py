@@ -81,7 +81,7 @@ class DinSearch:
         self.by_path = by_path
         self._built = (threads, precision, level, by_path, table_nodes)
         self._core: Any = None
-        module = native()
+        self.module = module = native()
         self.why_numpy = "the native core is not in use" if module is None else _without_native_form(weights)
         if not self.why_numpy:
             self._core = _core(module, weights, shape, native_level(level), precision, by_path, table_nodes, threads)
@@ -143,7 +143,7 @@ class DinSearch:
                 )
             # A width beyond the leaves changes nothing, and an answer has one column for each of the k asked for.
             width = min(beam_width, self.shape.capacity)
-            return Found(*self._core.beam(history, width, k, list(live), *(lists or _no_lists(len(history)))))
+            return Found(*self._core.beam(history, width, k, live, *(lists or _no_lists(len(history)))))
 
         return self._found(ask, history_BL, live, excluded)
 
@@ -172,7 +172,7 @@ class DinSearch:
                 return steering.steered_search(
                     self.weights, self.shape, history, way, k=k, live=live, excluded=lists, again=again
                 )
-            return Found(*self._core.steered(history, numbers, k, list(live), *(lists or _no_lists(len(history)))))
+            return Found(*self._core.steered(history, numbers, k, live, *(lists or _no_lists(len(history)))))
 
         return self._found(ask, history_BL, live, excluded)
 
@@ -226,7 +226,7 @@ class DinSearch:
         def ask(history: IndexArray, live: Live, lists: Excluded | None) -> Found:
             if self._core is None:
                 return reference.exact_search(self.weights, self.shape, history, k, live=live, excluded=lists)
-            return Found(*self._core.exact(history, k, list(live), *(lists or _no_lists(len(history)))))
+            return Found(*self._core.exact(history, k, live, *(lists or _no_lists(len(history)))))
 
         return self._found(ask, history_BL, live, excluded)
 

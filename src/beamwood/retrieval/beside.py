@@ -31,7 +31,7 @@ class Beside:
 
     def places(self, items: IndexArray) -> NDArray[np.int32]:
         """The place among them of each item, same shape; -1 of another."""
-        place_M = np.full(self.num_new, -1, np.int32)
+        place_M = np.full(max(1, self.num_new), -1, np.int32)
         place_M[self.rows_O] = np.arange(len(self.rows_O))
         new = np.asarray(items) >= self.first
         return np.where(new, place_M[np.where(new, np.asarray(items) - self.first, 0)], np.int32(-1))

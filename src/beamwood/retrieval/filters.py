@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
@@ -34,21 +33,16 @@ class Filters:
 
     items: Vocabulary
     columns: ItemColumns
-    alive: Prepared | None = None
     max_bytes: int = FILTER_BYTES
+    alive: Prepared | None = None
     counts: Counter[str] = field(default_factory=Counter, repr=False)
     """How many filters were at hand ("kept") and how many had to be made ("made")."""
     _kept: OrderedDict[Any, Prepared] = field(default_factory=OrderedDict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    @property
-    def erased(self) -> NDArray[np.int32] | None:
-        """The items that may not be shown at all, None where all may."""
-        return None if self.alive is None else np.flatnonzero(~self.alive.mask).astype(np.int32)
-
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process prepares its own."""
-        return Filters, (self.items, self.columns, self.alive, self.max_bytes)
+        return Filters, (self.items, self.columns, self.max_bytes, self.alive)
 
     @property
     def nbytes(self) -> int:

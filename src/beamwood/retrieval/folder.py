@@ -17,7 +17,7 @@ from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
 from beamwood.kernels.arrays import check_integers, values_unread
-from beamwood.retrieval.filters import Filters, keeping
+from beamwood.retrieval.filters import Filters, keeping, mask_of
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.load import files_of, restore_searcher, with_searchers
 from beamwood.retrieval.resolve import Names
@@ -46,11 +46,11 @@ def write_retriever(
             files[name] = vocabulary.table.arrays()
     if columns:
         files["columns"] = columns
-    alive, histories = names.filters.alive, names.histories
-    if alive is not None:
-        files["erased"] = {"items": np.flatnonzero(~alive.mask).astype(np.int32)}
+    erased, histories = names.erased, names.histories
+    if erased is not None:
+        files["erased"] = {"items": np.flatnonzero(erased).astype(np.int32)}
     if histories is not None:
-        histories = histories if alive is None else keeping(histories, alive.mask[histories.items])
+        histories = histories if erased is None else keeping(histories, ~erased[histories.items])
         files["histories"] = {"indptr": histories.indptr, "items": histories.items}
     manifest = {"kind": "retriever", "searcher": searcher.kind, "searcher_config": config, "columns": kept}
     write_artefact(path, manifest=manifest | dict(metadata), arrays=files, tables=tables, overwrite=overwrite)
@@ -94,19 +94,18 @@ def _opened(
     if "erased" not in artefact.names("arrays"):
         return searcher, Names(items, Filters(items, columns), users, histories), metadata
     with restoring(folder, "erased.safetensors"):
-        alive = _alive(artefact.arrays("erased"), len(items))
-    items = OpenVocabulary(items, len(items), [], ~alive)
-    return searcher, Names(items, Filters(items, columns, Prepared(alive)), users, histories), metadata
+        erased = _erased(artefact.arrays("erased"), len(items))
+    items = OpenVocabulary(items, len(items), [], erased)
+    filters = Filters(items, columns, alive=Prepared(~erased))
+    return searcher, Names(items, filters, users, histories, erased), metadata
 
 
-def _alive(arrays: Mapping[str, NDArray[Any]], num_items: int) -> BoolArray:
-    """bool[N], the items that were not erased."""
+def _erased(arrays: Mapping[str, NDArray[Any]], num_items: int) -> BoolArray:
+    """bool[N], the items that were erased."""
     check_integers(arrays, {"items": (np.int32,)})
-    alive = np.ones(num_items, bool)
     if len(arrays["items"]) and arrays["items"].min() < 0:
         raise ArtefactError("an item below 0 was erased")
-    alive[arrays["items"]] = False
-    return alive
+    return mask_of(arrays["items"], num_items)
 
 
 def _fix(manifest: Mapping[str, Any]) -> str:

@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from beamwood.errors import InputError, nearest
-from beamwood.retrieval.request import Recommendations, Request
+from beamwood.errors import InputError, nearest, unsound_score
+from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["FORMATS", "GROUP_ROWS", "Job", "check_file"]
@@ -123,21 +124,25 @@ class Job:
     def _frame(self, block: range) -> pl.DataFrame:
         rows = [self.rows[at] for at in block]
         users, histories = (rows, None) if self.by_users else (None, rows)
-        found = self.retriever.answer(replace(self.request, users=users, histories=histories))
-        return _lines([self.labels[at] for at in block], found, self.retriever.items.dtype)
+        hits, _ = self.retriever.hits(replace(self.request, users=users, histories=histories))
+        found = hits.items >= 0
+        if not np.isfinite(hits.scores[found]).all():
+            raise unsound_score()
+        # Whole columns: of a list a row each would be a list of its own.
+        labels = pl.Series([self.labels[at] for at in block], dtype=self._label_type)
+        row_of, places = np.nonzero(found)
+        return pl.DataFrame(
+            {
+                "query": labels.gather(row_of),
+                "rank": (places + 1).astype(np.int32),
+                "item": pl.Series(self.retriever.items.decode(hits.items[found]), dtype=self.retriever.items.dtype),
+                "score": hits.scores[found].astype(np.float64),
+            }
+        )
 
-
-def _lines(labels: Sequence[Any], found: Recommendations, item_type: Any) -> pl.DataFrame:
-    counts = [len(row) for row in found.item_ids]
-    return pl.DataFrame(
-        {
-            "query": [label for label, count in zip(labels, counts, strict=True) for _ in range(count)],
-            "rank": pl.Series([rank for row in found.rank for rank in row], dtype=pl.Int32),
-            "item": pl.Series([item for row in found.item_ids for item in row], dtype=item_type),
-            "score": pl.Series([score for row in found.scores for score in row], dtype=pl.Float64),
-        },
-        schema_overrides={"query": pl.Int64 if labels and isinstance(labels[0], int) else pl.String},
-    )
+    @property
+    def _label_type(self) -> Any:
+        return pl.Int64 if self.labels and isinstance(self.labels[0], int) else pl.String
 
 
 def _folder(target: Path) -> Path:

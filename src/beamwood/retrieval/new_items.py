@@ -23,6 +23,8 @@ class NewItem:
     item: Any
     mixture: Mapping[Any, float] = field(default_factory=dict)
     cells: Mapping[str, Any] = field(default_factory=dict)
+    gone: bool = False
+    """Whether it is unknown again, and keeps its place for answers that are under way."""
 
 
 def with_items(fitted: Searcher, mixtures: Mixtures) -> Searcher:

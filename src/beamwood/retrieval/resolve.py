@@ -15,19 +15,23 @@ from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
 from beamwood.retrieval.filters import Filters, keeping
 from beamwood.retrieval.request import Ids, Request, listed
-from beamwood.types import ItemLists, Needs, Query, SearchOptions
+from beamwood.types import BoolArray, ItemLists, Needs, Query, SearchOptions
 
 __all__ = ["Names", "rows_of_ids"]
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What ids and filters mean: the catalogue, its columns, and what is known of users (None where nothing is)."""
+    """What ids and filters mean: the catalogue, its columns, and what is known of users (None where nothing is).
+
+    `erased`: items that no known user's history has any more.
+    """
 
     items: Vocabulary
     filters: Filters
     users: Vocabulary | None = None
     histories: ItemLists | None = None
+    erased: BoolArray | None = None
 
     def resolve(self, request: Request, needs: Needs) -> tuple[Query, int, SearchOptions]:
         """What a searcher with these needs is asked, for how many items, and the options of its search.
@@ -48,7 +52,7 @@ class Names:
             users = np.asarray(self.users.encode(asked, on_unknown=request.on_unknown), np.int64)
         frame = None if request.context is None else _context_frame(request.context, needs, len(histories))
         query = Query(users, histories, encode_context(needs.context, frame, len(histories)))
-        excluded = histories.distinct() if request.seen == "remove" else None
+        excluded = histories if request.seen == "remove" else None
         if request.exclude is not None:
             banned = self.items.encode(listed("exclude", request.exclude), on_unknown=request.on_unknown)
             each = ItemLists.from_lists([banned[banned >= 0]] * len(histories))
@@ -87,8 +91,7 @@ class Names:
 
     def _alive(self, histories: ItemLists) -> ItemLists:
         """The histories without erased items."""
-        alive = self.filters.alive
-        return histories if alive is None else keeping(histories, alive.mask[histories.items])
+        return histories if self.erased is None else keeping(histories, ~self.erased[histories.items])
 
     def checked_k(self, k: Any) -> int:
         """k as a number. Errors: what is none, or outside 1..N."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,8 +66,9 @@ class Retriever:
     def names(self) -> Names:
         """What ids and filters mean."""
         columns = ItemColumns(len(self.items)) if self.columns is None else self.columns
-        alive = None if self.erased is None else Prepared(~mask_of(self.erased, len(self.items)))
-        return Names(self.items, Filters(self.items, columns, alive), self.users, self.histories)
+        erased = None if self.erased is None else mask_of(self.erased, len(self.items))
+        filters = Filters(self.items, columns, alive=None if erased is None else Prepared(~erased))
+        return Names(self.items, filters, self.users, self.histories, erased)
 
     def recommend(
         self,
@@ -100,25 +102,32 @@ class Retriever:
         An empty history is answered with the items that were taken most often where the model says nothing of it
         (a blend's fallback; all scores 0). Errors: `InputError` on what does not fit this retriever.
         """
+        hits, promotions = self.hits(request)
+        return self._by_id(hits, promotions if request.promote else [])
+
+    def hits(self, request: Request) -> tuple[Hits, list[list[str | None]]]:
+        """What `answer` says by id, by item index, and the names of promotions, where the request has rules."""
         for name, value in (("effort", request.effort), ("beam_width", request.beam_width)):
             if value is not None and part_with(self.searcher, TreeSearcher) is None:
                 raise InputError(f"{name}={value} is for trees; '{self.searcher.kind}' has none, so leave {name} out")
         query, k, options = self.names.resolve(request, self.searcher.needs)
         rules = rules_of(request, k, self.names.filters)
-        promotions: list[list[str | None]] = []
         if rules is None:
-            hits = self.searcher.search(query, k, options)
-        else:
-            hits, promotions = arranged(self.searcher, query, k, options, rules)
-        return self._by_id(hits, promotions if request.promote else [])
+            return self.searcher.search(query, k, options), []
+        return arranged(self.searcher, query, k, options, rules)
 
     def _by_id(self, hits: Hits, promotions: list[list[str | None]]) -> Recommendations:
+        if len(hits.items) == 1:
+            # As most requests have it: lists are quicker than arrays of twenty.
+            items = hits.items[0]
+            count = len(items) if items[-1] >= 0 else int(np.count_nonzero(items >= 0))
+            values = hits.scores[0, :count].tolist()
+            if not all(map(math.isfinite, values)):
+                raise unsound_score()
+            return Recommendations([self.items.decode(items[:count])], [values], promotions)
         found = hits.items >= 0
         if not np.isfinite(hits.scores[found]).all():
             raise unsound_score()
-        if len(found) == 1:
-            ids, values = self.items.decode(hits.items[found]), hits.scores[found].astype(float).tolist()
-            return Recommendations([ids], [values], promotions)
         counts = np.count_nonzero(found, axis=1)
         ids = self.items.decode(hits.items[found])
         stops = np.cumsum(counts)
@@ -182,8 +191,8 @@ class Retriever:
             raise InputError(f"item {late!r} came after the fit; leave it out of with_items instead")
         erased = np.union1d(gone, [] if self.erased is None else self.erased).astype(np.int32)
         fitted = self.items.fitted if isinstance(self.items, OpenVocabulary) else self.items
-        new = self.items.decode(np.arange(known, len(self.items)))
-        return replace(self, items=OpenVocabulary(fitted, known, new, mask_of(erased, known)), erased=erased)
+        new, mask = self.items.decode(np.arange(known, len(self.items))), mask_of(erased, len(self.items))
+        return replace(self, items=OpenVocabulary(fitted, known, new, mask), erased=erased)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the artefact, whole or not at all; an artefact already there needs `overwrite`."""
@@ -205,5 +214,6 @@ class Retriever:
         `searchers`: by kind the classes that only the method's own file defines.
         """
         searcher, names, metadata = read_retriever(path, searchers, threads=threads, verify=verify)
-        filters = names.filters
-        return cls(searcher, names.items, names.users, names.histories, filters.columns, metadata, filters.erased)
+        erased = None if names.erased is None else np.flatnonzero(names.erased).astype(np.int32)
+        columns = names.filters.columns
+        return cls(searcher, names.items, names.users, names.histories, columns, metadata, erased)

@@ -34,7 +34,7 @@ def check_search(
     if excluded is not None:
         if len(excluded) != num_rows:
             raise InputError(f"excluded has {len(excluded)} rows for {num_rows} histories; give one row each")
-        if len(excluded.items) and int(excluded.items.max()) >= num_items:
+        if len(excluded.items) and int(np.maximum.reduce(excluded.items)) >= num_items:
             raise InputError(
                 f"excluded holds item index {int(excluded.items.max())}; the catalogue has {num_items} items, "
                 f"indices end at {num_items - 1}"

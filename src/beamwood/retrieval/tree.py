@@ -18,6 +18,7 @@ from beamwood.kernels.din import DinWeights
 from beamwood.kernels.light import Way
 from beamwood.kernels.links import LINKS, Link
 from beamwood.kernels.reference import Found
+from beamwood.kernels.rows import banned_of, items_of, leaves_of
 from beamwood.kernels.search import DinSearch, Queue
 from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
@@ -138,7 +139,7 @@ class TreeSearcher:
             found = self._search.beam(leaves, beam_width=way.beam_width, k=k, live=live, excluded=excluded)
         else:
             found = self._search.steered(leaves, way, k=k, live=live, excluded=excluded, again=self._come_again)
-        return self._hits(found, k)
+        return self._hits(found)
 
     def apart(self, query: Query, k: int) -> Candidates:
         """The k best of what the latest items are not, by the beam, and all that they are; a seen weight counts for
@@ -159,7 +160,7 @@ class TreeSearcher:
 
     def _exact(self, query: Query, k: int, options: SearchOptions) -> Hits:
         found = self._search.exact(self._leaves(query), k=k, live=self._live(options), excluded=self._excluded(options))
-        return self._hits(found, k)
+        return self._hits(found)
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
@@ -200,13 +201,11 @@ class TreeSearcher:
         return query.once(self, lambda: self._leaves_of(query.histories))
 
     def _leaves_of(self, histories: ItemLists) -> NDArray[np.int32]:
-        items_BL = histories.padded(self._length)
         try:
-            leaves_BL = self.tree.leaf_of_item[items_BL]
+            return leaves_of(self._search.module, self.tree.leaf_of_item, histories, self._length)
         except IndexError:
-            raise InputError(f"a history holds item index {int(items_BL.max())} of {self.num_items} items") from None
-        leaves_BL[items_BL < 0] = -1
-        return leaves_BL
+            wrong = int(histories.items.max())
+            raise InputError(f"a history holds item index {wrong} of {self.num_items} items") from None
 
     def _live(self, options: SearchOptions) -> tuple[NDArray[np.int32], ...]:
         return self.tree.live_counts if options.allowed is None else options.of_filter(self, self._live_below)
@@ -220,9 +219,7 @@ class TreeSearcher:
         """Each row's leaves to leave out, sorted, distinct, and only those that are live at all."""
         if options.excluded is None:
             return None
-        lists = options.excluded if options.allowed is None else _within(options.excluded, options.allowed)
-        leaves = ItemLists.unchecked(lists.indptr, self.tree.leaf_of_item[lists.items]).distinct()
-        return leaves.indptr, leaves.items
+        return banned_of(self._search.module, self.tree.leaf_of_item, options.excluded, options.allowed)
 
     def _way(self, k: int, options: SearchOptions) -> Way:
         """How to search for k results."""
@@ -251,23 +248,10 @@ class TreeSearcher:
         joined = sort_candidates(np.concatenate([hits.items, seen_BL], axis=1), scores, k)
         return Hits(joined.items, joined.scores, hits.scored + (seen_BL >= 0).sum(axis=1))
 
-    def _hits(self, found: Found, k: int) -> Hits:
-        items = self.tree.item_of_leaf[found.leaves]
-        items[found.leaves < 0] = -1
+    def _hits(self, found: Found) -> Hits:
         # The core orders ties by leaf, and an answer by item.
-        if not np.equal(found.scores[:, 1:], found.scores[:, :-1])[items[:, 1:] >= 0].any():
-            return Hits(items, found.scores, found.scored)
-        hits = sort_candidates(items, found.scores, k)
-        return Hits(hits.items, hits.scores, found.scored)
-
-
-def _within(lists: ItemLists, allowed: BoolArray) -> ItemLists:
-    """Each list without the items that are not allowed."""
-    kept = allowed[lists.items]
-    items = lists.items[kept]
-    # A single row, as most requests have, goes without arithmetic of rows.
-    stops = [0, len(items)] if len(lists) == 1 else np.concatenate([[0], np.cumsum(kept)])[lists.indptr]
-    return ItemLists.unchecked(np.asarray(stops, np.int64), items)
+        items = items_of(self._search.module, self.tree.item_of_leaf, found.leaves, found.scores)
+        return Hits(items, found.scores, found.scored)
 
 
 def _count(allowed: BoolArray) -> int:

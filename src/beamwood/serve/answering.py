@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError, unsound_score
 from beamwood.retrieval.blend import GATES, Blend
+from beamwood.retrieval.extended import Extended
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
@@ -24,8 +25,9 @@ from beamwood.serve.messages import Answer, Item, Recommend, Took
 from beamwood.serve.problems import Problem, of_input
 from beamwood.serve.rungs import Rung, rung_at
 from beamwood.serve.settings import Limits
+from beamwood.serve.shares import bounded
 from beamwood.serve.snapshot import Snapshot, indices_of
-from beamwood.types import Hits, ItemLists, Query, SearchOptions
+from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
 __all__ = ["Found", "items_of", "recommended"]
 
@@ -69,7 +71,7 @@ def _recommended(
         options = replace(options, explain=True)
     hits, found, source = None, Found([], [], [], []), "model"
     if not body.dry_run:
-        hits, found, source = _search(snapshot, request, query, k, options)
+        hits, found, source = _search(snapshot, request, query, k, options, limits.new_item_share)
     searched = time.perf_counter() - began
     items = items_of(snapshot, found, body.k, body.fields)
     whole = None
@@ -155,11 +157,13 @@ def _condition(snapshot: Snapshot, given: Any, limits: Limits) -> dict[str, Any]
 
 
 def _search(
-    snapshot: Snapshot, request: Request, query: Query, k: int, options: SearchOptions
+    snapshot: Snapshot, request: Request, query: Query, k: int, options: SearchOptions, share: float
 ) -> tuple[Hits, Found, str]:
     rules = rules_of(request, k, snapshot.names.filters)
     if rules is None:
         hits, named = snapshot.searcher.search(query, k, options), None
+        if share < 1 and snapshot.num_items > snapshot.known:
+            hits = bounded(snapshot, query, hits, k, options, share, k)
     else:
         hits, promotions = arranged(snapshot.searcher, query, k, options, rules)
         named = promotions[0] if promotions else None
@@ -168,7 +172,9 @@ def _search(
         raise unsound_score()
     items, scores = hits.items[0][there].tolist(), hits.scores[0][there].tolist()
     source = "popular" if _is_popular(snapshot, query) else "model"
-    sources = [source] * len(items) if named is None else [source if name is None else "promoted" for name in named]
+    own = ["new_item" if item >= snapshot.known else source for item in items]
+    promoted = [None] * len(own) if named is None else named
+    sources = [each if name is None else "promoted" for each, name in zip(own, promoted, strict=True)]
     found = Found(items, scores, sources, named or [None] * len(items), int(hits.scored[0]))
     if len(items) < k and rules is None and source == "model" and snapshot.popular is not None:
         more = _filled(snapshot.popular, query, k, options, hits.items[0][there])
@@ -181,9 +187,7 @@ def _search(
     return hits, found, source
 
 
-def _filled(
-    popular: PopularitySearcher, query: Query, k: int, options: SearchOptions, found: NDArray[np.int32]
-) -> Found | None:
+def _filled(popular: Searcher, query: Query, k: int, options: SearchOptions, found: NDArray[np.int32]) -> Found | None:
     """The most popular of the allowed items that the model did not find, up to k in all; None where none are left."""
     own = ItemLists.from_lists([found]).distinct()
     excluded = own if options.excluded is None else options.excluded.union(own)
@@ -197,7 +201,7 @@ def _filled(
 def _is_popular(snapshot: Snapshot, query: Query) -> bool:
     """Does the fallback answer, as the model says nothing of such a query?"""
     searcher = snapshot.searcher
-    if isinstance(searcher, PopularitySearcher):
+    if isinstance(searcher.fitted if isinstance(searcher, Extended) else searcher, PopularitySearcher):
         return True
     return (
         isinstance(searcher, Blend)

@@ -18,7 +18,19 @@ from beamwood.serve.endpoint import Endpoint
 from beamwood.serve.loading import Loader
 from beamwood.serve.problems import Failures, Problem
 from beamwood.serve.route import Route
-from beamwood.serve.routes import document, events, experiments, figures, health, lists, models, recommend, users
+from beamwood.serve.routes import (
+    document,
+    events,
+    experiments,
+    figures,
+    health,
+    items,
+    lists,
+    models,
+    page,
+    recommend,
+    users,
+)
 from beamwood.serve.service import Service
 from beamwood.serve.upkeep import upkeep
 
@@ -30,10 +42,12 @@ ROUTES: tuple[Callable[[Service], list[Route]], ...] = (
     events.routes,
     users.routes,
     experiments.routes,
+    items.routes,
     models.routes,
     health.routes,
     figures.routes,
     document.routes,
+    page.routes,
 )
 """Who brings endpoints."""
 

@@ -127,28 +127,31 @@ class Engine:
             thread.join(timeout=10)
 
     def _work(self) -> None:
+        # What a ticket holds is let go when it is done, not when the next one comes.
         while self._permits.get():
-            ticket = self._next()
-            began = time.monotonic()
-            if ticket.gone or ticket.deadline <= began:
-                self.expired += 1
-                continue
-            pressure = self.pressure
+            self._serve(self._next())
+
+    def _serve(self, ticket: _Ticket) -> None:
+        began = time.monotonic()
+        if ticket.gone or ticket.deadline <= began:
+            self.expired += 1
+            return
+        pressure = self.pressure
+        with self._count:
+            self.running += 1
+        error: BaseException | None = None
+        ran: Ran[Any] | None = None
+        try:
+            value = ticket.work(pressure)
+            seconds = time.monotonic() - began
+            ran = Ran(value, began - ticket.entered, seconds, pressure)
+            self.seconds += _SHARE * (seconds - self.seconds)
+        except BaseException as raised:
+            error = raised
+        finally:
             with self._count:
-                self.running += 1
-            error: BaseException | None = None
-            ran: Ran[Any] | None = None
-            try:
-                value = ticket.work(pressure)
-                seconds = time.monotonic() - began
-                ran = Ran(value, began - ticket.entered, seconds, pressure)
-                self.seconds += _SHARE * (seconds - self.seconds)
-            except BaseException as raised:
-                error = raised
-            finally:
-                with self._count:
-                    self.running -= 1
-            _tell(ticket, ran, error)
+                self.running -= 1
+        _tell(ticket, ran, error)
 
     def _next(self) -> _Ticket:
         while True:

@@ -137,11 +137,8 @@ class Experiments:
     async def keep_up(self) -> None:
         """Follow what other services on the store began or ended, for as long as the service runs."""
         while True:
+            await self.begin()
             await asyncio.sleep(_ROUND_SECONDS)
-            try:
-                await self.look()
-            except Problem as problem:
-                self.service.log.said("experiment_not_followed", reason=problem.message)
 
     async def look(self) -> None:
         """Take up the experiment that the store keeps. Errors: `Problem`; the arms that there were go on."""

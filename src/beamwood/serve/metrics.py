@@ -86,6 +86,11 @@ class Metrics:
             child = self._children[key] = self.requests.labels(route, str(code), arm)
         child.inc()
 
+    def total(self, name: str) -> int:
+        """The sum of a counter over its labels."""
+        counter: Counter = {"requests": self.requests, "rejected": self.rejected, "degraded": self.degraded}[name]
+        return int(sum(sample.value for family in counter.collect() for sample in family.samples))
+
     def text(self) -> bytes:
         """All of it."""
         return generate_latest(self.registry)

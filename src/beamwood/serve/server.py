@@ -131,10 +131,12 @@ class _Running:
         """The first model; what it lacks ends the process."""
         service = self.service
         try:
-            service.snapshot = await asyncio.to_thread(service.opened, self.folder)
+            opened = await asyncio.to_thread(service.opened, self.folder)
         except InputError as error:
             self.error, self.server.should_exit = error, True
             return
+        await service.experiments.begin()
+        service.snapshot = opened
         # What was loaded stays; the collector need not look at it again.
         gc.collect()
         gc.freeze()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from beamwood.serve.answering import Found
 from beamwood.serve.answers import Answers
 from beamwood.serve.asking import Asking, Kept
+from beamwood.serve.catalogue import Catalogue
 from beamwood.serve.engine import Engine
 from beamwood.serve.experiments import Experiments
 from beamwood.serve.histories import Histories
@@ -67,7 +68,7 @@ class Service:
         self.closing: list[Callable[[], None]] = []
         """What is closed with the service, last first."""
         self.histories = Histories(self, settings.opened_store, retention=settings.retention)
-        self.answers, self.experiments = Answers(self), Experiments(self)
+        self.answers, self.experiments, self.catalogue = Answers(self), Experiments(self), Catalogue(self)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], settings: ServeSettings, **options: Any) -> Service:
@@ -123,6 +124,7 @@ class Service:
         """Keep figures of an answer, and the request for the trial of the next model."""
         metrics = self.metrics
         metrics.sources.labels(answer.source).inc()
+        self.catalogue.count(answer.items)
         metrics.scored.inc(found.scored)
         if answer.degraded:
             metrics.degraded.inc()

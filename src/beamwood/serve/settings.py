@@ -32,6 +32,8 @@ class Limits:
     header_seconds: float = 10.0
     body_seconds: float = 10.0
     idle_seconds: float = 75.0
+    new_item_share: float = 0.1
+    """Of an answer's places at most for items that came after the fit."""
     queued_rows: int = 4096
     """Rows of batches that wait at a time, of all callers together."""
     pages_k: int = 200

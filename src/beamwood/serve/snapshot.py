@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.artefact import read_manifest
+from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.retrieval.blend import Blend
 from beamwood.retrieval.filters import FILTER_BYTES, Filters
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
+from beamwood.retrieval.new_items import num_known
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.retriever import Retriever
@@ -39,6 +41,8 @@ class Snapshot:
     `number` counts the versions of this process; `key` is the checksum of the folder; `rungs`: how searches are
     narrowed under load, the first one not at all; `popular`: what answers where the model says nothing, None where no
     counts are known; `end`: the time of the log's last event, None where the folder does not say.
+    `known`: the items that the model was fitted with. `fitted`: this one without what was learned of items since, None
+    where it is that.
     """
 
     number: int
@@ -49,7 +53,9 @@ class Snapshot:
     names: Names
     rungs: tuple[Rung, ...]
     fields: ItemFields
-    popular: PopularitySearcher | None = None
+    popular: Searcher | None = None
+    known: int = 0
+    fitted: Snapshot | None = None
     end: float | None = None
     opened: float = field(default_factory=time.time)
 
@@ -99,9 +105,8 @@ def open_snapshot(
     names = retriever.names
     own = ItemFields.read(items, names.items) if items is not None else ItemFields()
     columns = ItemColumns(len(names.items), {**names.filters.columns.columns, **own.columns()})
-    names = Names(
-        names.items, Filters(names.items, columns, names.filters.alive, filter_bytes), names.users, names.histories
-    )
+    filters = Filters(names.items, columns, filter_bytes, names.filters.alive)
+    names = Names(names.items, filters, names.users, names.histories, names.erased)
     data = manifest.get("data")
     end = data.get("end") if isinstance(data, Mapping) else None
     return Snapshot(
@@ -114,16 +119,17 @@ def open_snapshot(
         rungs=rungs_of(retriever.searcher, min_beam),
         fields=own,
         popular=_popular(retriever),
+        known=num_known(retriever.searcher),
         end=float(end) if isinstance(end, int | float) else None,
     )
 
 
-def _popular(retriever: Retriever) -> PopularitySearcher | None:
+def _popular(retriever: Retriever) -> Searcher | None:
     """The counts of a fallback that was fitted, or of the kept histories."""
     searcher = retriever.searcher
     if isinstance(searcher, PopularitySearcher):
         return searcher
-    if isinstance(searcher, Blend) and isinstance(searcher.fallback, PopularitySearcher):
+    if isinstance(searcher, Blend) and searcher.fallback is not None:
         return searcher.fallback
     if retriever.histories is None:
         return None
@@ -135,6 +141,8 @@ def indices_of(vocabulary: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
 
     Ids are integers or text as JSON has them; ids of another type, such as dates, are looked up by their text.
     """
+    if isinstance(vocabulary, OpenVocabulary):
+        return vocabulary.opened(ids, indices_of(vocabulary.fitted, ids))
     if vocabulary.table is None:
         texts = vocabulary.parse_all([str(each) for each in ids], on_unknown="ignore")
         return vocabulary.encode(texts, on_unknown="ignore")

@@ -18,9 +18,8 @@ _LAG_EVERY, _LOOK_EVERY = 0.1, 2.0
 @asynccontextmanager
 async def upkeep(service: Service) -> AsyncIterator[None]:
     """Within it, these tasks run."""
-    await service.experiments.begin()
     works = [service.log.keep_writing(), _watch_lag(service), service.histories.keep_up()]
-    works += [service.answers.keep_up(), service.experiments.keep_up()]
+    works += [service.answers.keep_up(), service.experiments.keep_up(), service.catalogue.keep_up()]
     tasks = [asyncio.create_task(work) for work in works]
     try:
         yield

@@ -72,6 +72,7 @@ async def _events(call: Call) -> Accepted:
     call.stages["store"] = time.monotonic() - began
     if done.accepted:
         call.service.answers.follow(events)
+        call.service.catalogue.follow(events)
     return Accepted(
         request_id=call.request_id,
         accepted=done.accepted,

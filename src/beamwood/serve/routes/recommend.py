@@ -113,9 +113,16 @@ async def _batch(call: Call) -> BatchAnswer:
     if not 1 <= len(requests) <= most:
         message = f"requests has {len(requests)} rows; give 1 to {most}"
         raise Problem("invalid_request", message, field="requests")
-    rows = await asyncio.gather(*(_row(call, body, number) for number, body in enumerate(requests)))
+    rows, left = [Row()] * len(requests), iter(enumerate(requests))
+
+    async def feed() -> None:
+        for number, body in left:
+            rows[number] = await _row(call, body, number)
+
+    # A few at a time, so that the loop is never held up by all of them at once.
+    await asyncio.gather(*(feed() for _ in range(min(len(requests), 2 * call.service.engine.threads))))
     call.noted["rows"] = len(rows)
-    return BatchAnswer(call.request_id, list(rows))
+    return BatchAnswer(call.request_id, rows)
 
 
 async def _row(call: Call, body: Recommend, number: int) -> Row:

@@ -1,0 +1,123 @@
+// The rows of a request from items to leaves, and what was found from leaves to items: of numpy that is a dozen calls.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace nb = nanobind;
+
+namespace beamwood {
+namespace {
+
+template <class Value, int Dimensions>
+using Array = nb::ndarray<const Value, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
+template <class Value, int Dimensions>
+using Result = nb::ndarray<nb::numpy, Value, nb::ndim<Dimensions>>;
+using Int32 = std::int32_t;
+
+template <class Value>
+std::pair<Value*, nb::capsule> owned(std::size_t count) {
+    Value* values = new Value[count];
+    return {values, nb::capsule(values, [](void* pointer) noexcept { delete[] static_cast<Value*>(pointer); })};
+}
+
+// The value at an index. Throws where there is none.
+template <class Value>
+Value at(const Array<Value, 1>& values, Int32 index) {
+    if (index < 0 || static_cast<std::size_t>(index) >= values.shape(0))
+        throw std::out_of_range("index " + std::to_string(index) + " is outside");
+    return values.data()[index];
+}
+
+// The bounds of a row of a compressed list. Throws where the rows do not lie in the list.
+std::pair<std::int64_t, std::int64_t> row_of(const Array<std::int64_t, 1>& indptr, std::size_t row, std::size_t size) {
+    const std::int64_t begin = indptr.data()[row], end = indptr.data()[row + 1];
+    if (begin < 0 || end < begin || static_cast<std::size_t>(end) > size)
+        throw std::invalid_argument("indptr does not fit the items");
+    return {begin, end};
+}
+
+std::size_t rows_of(const Array<std::int64_t, 1>& indptr) {
+    if (indptr.shape(0) == 0) throw std::invalid_argument("indptr is empty");
+    return indptr.shape(0) - 1;
+}
+
+// [B, length]: the leaves of the last items of each row, -1 before them.
+Result<Int32, 2> leaves_of(const Array<Int32, 1>& leaf_of_item, const Array<std::int64_t, 1>& indptr,
+                           const Array<Int32, 1>& items, std::int64_t length) {
+    if (length < 1 || length >= (1 << 20)) throw std::invalid_argument("length must be in 1..1048575");
+    const std::size_t rows = rows_of(indptr), columns = static_cast<std::size_t>(length);
+    auto [leaves, owner] = owned<Int32>(rows * columns);
+    std::fill_n(leaves, rows * columns, -1);
+    for (std::size_t row = 0; row < rows; ++row) {
+        const auto [begin, end] = row_of(indptr, row, items.shape(0));
+        Int32* last = leaves + (row + 1) * columns;
+        for (std::int64_t i = 1; i <= std::min(length, end - begin); ++i) last[-i] = at(leaf_of_item, items.data()[end - i]);
+    }
+    return Result<Int32, 2>(leaves, {rows, columns}, owner);
+}
+
+// The leaves of each row's items, ascending, each once, as compressed rows; of those that are `allowed`, where that is
+// said.
+nb::tuple banned_of(const Array<Int32, 1>& leaf_of_item, const Array<std::int64_t, 1>& indptr,
+                    const Array<Int32, 1>& items, const std::optional<Array<bool, 1>>& allowed) {
+    const std::size_t rows = rows_of(indptr);
+    auto [leaves, owner] = owned<Int32>(items.shape(0));
+    auto [stops, stops_owner] = owned<std::int64_t>(rows + 1);
+    std::int64_t count = stops[0] = 0, before = 0;
+    for (std::size_t row = 0; row < rows; ++row) {
+        const auto [begin, end] = row_of(indptr, row, items.shape(0));
+        if (begin != before) throw std::invalid_argument("indptr does not fit the items");
+        before = end;
+        Int32* const first = leaves + count;
+        for (std::int64_t i = begin; i < end; ++i) {
+            const Int32 item = items.data()[i];
+            if (!allowed || at(*allowed, item)) leaves[count++] = at(leaf_of_item, item);
+        }
+        std::sort(first, leaves + count);
+        stops[row + 1] = count = std::unique(first, leaves + count) - leaves;
+    }
+    return nb::make_tuple(Result<std::int64_t, 1>(stops, {rows + 1}, stops_owner),
+                          Result<Int32, 1>(leaves, {static_cast<std::size_t>(count)}, owner));
+}
+
+// [B, K]: the items of found leaves, -1 where none is; of equal scores the lower item first.
+Result<Int32, 2> items_of(const Array<Int32, 1>& item_of_leaf, const Array<Int32, 2>& leaves,
+                          const Array<float, 2>& scores) {
+    const std::size_t rows = leaves.shape(0), columns = leaves.shape(1);
+    if (scores.shape(0) != rows || scores.shape(1) != columns)
+        throw std::invalid_argument("leaves and scores differ in shape");
+    auto [items, owner] = owned<Int32>(rows * columns);
+    for (std::size_t row = 0; row < rows; ++row) {
+        Int32* own = items + row * columns;
+        const Int32* found = leaves.data() + row * columns;
+        const float* score = scores.data() + row * columns;
+        std::size_t count = 0;
+        for (; count < columns && found[count] >= 0; ++count) own[count] = at(item_of_leaf, found[count]);
+        std::fill(own + count, own + columns, -1);
+        for (std::size_t begin = 0, end; begin < count; begin = end) {
+            for (end = begin + 1; end < count && score[end] == score[begin];) ++end;
+            std::sort(own + begin, own + end);
+        }
+    }
+    return Result<Int32, 2>(items, {rows, columns}, owner);
+}
+
+}  // namespace
+
+void register_rows(nb::module_& module) {
+    module.def("leaves_of", &leaves_of, nb::arg("leaf_of_item").noconvert(), nb::arg("indptr").noconvert(),
+               nb::arg("items").noconvert(), nb::arg("length"));
+    module.def("banned_of", &banned_of, nb::arg("leaf_of_item").noconvert(), nb::arg("indptr").noconvert(),
+               nb::arg("items").noconvert(), nb::arg("allowed").noconvert().none());
+    module.def("items_of", &items_of, nb::arg("item_of_leaf").noconvert(), nb::arg("leaves").noconvert(),
+               nb::arg("scores").noconvert());
+}
+
+}  // namespace beamwood

@@ -1,0 +1,57 @@
+"""From the items of rows to leaves, and from found leaves to items: native where it was built, else numpy.
+
+Shape legend: B rows, L history length, K results, N items, C leaves. `module` is `native()`, None for numpy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.types import BoolArray, FloatArray, IndexArray, ItemLists
+
+__all__ = ["banned_of", "items_of", "leaves_of"]
+
+
+def leaves_of(module: Any, leaf_of_item: IndexArray, lists: ItemLists, length: int) -> NDArray[np.int32]:
+    """int32[B, L], the leaves of the last L items of each list, -1 before them. Errors: `IndexError`."""
+    if module is not None:
+        leaves: NDArray[np.int32] = module.leaves_of(leaf_of_item, lists.indptr, lists.items, length)
+        return leaves
+    items_BL = lists.padded(length)
+    leaves_BL = np.asarray(leaf_of_item[items_BL], np.int32)
+    leaves_BL[items_BL < 0] = -1
+    return leaves_BL
+
+
+def banned_of(
+    module: Any, leaf_of_item: IndexArray, lists: ItemLists, allowed: BoolArray | None
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The leaves of each list, ascending, each once, as compressed rows; of items that are `allowed` bool[N] at all.
+
+    Errors: `IndexError`.
+    """
+    if module is not None:
+        indptr, leaves = module.banned_of(leaf_of_item, lists.indptr, lists.items, allowed)
+        return indptr, leaves
+    stops, items = lists.indptr, lists.items
+    if allowed is not None:
+        kept = allowed[items]
+        stops, items = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)[stops], items[kept]
+    distinct = ItemLists.unchecked(stops, np.asarray(leaf_of_item[items], np.int32)).distinct()
+    return distinct.indptr, distinct.items
+
+
+def items_of(
+    module: Any, item_of_leaf: IndexArray, leaves_BK: NDArray[np.int32], scores_BK: FloatArray
+) -> NDArray[np.int32]:
+    """int32[B, K], the items of found leaves, best first, -1 where none is; of equal scores the lower item first."""
+    if module is not None:
+        found: NDArray[np.int32] = module.items_of(item_of_leaf, leaves_BK, scores_BK)
+        return found
+    items_BK = np.asarray(item_of_leaf[leaves_BK], np.int32)
+    items_BK[leaves_BK < 0] = -1
+    order = np.lexsort((items_BK, -scores_BK), axis=-1)
+    return np.take_along_axis(items_BK, order, axis=-1)

@@ -1,0 +1,177 @@
+"""What is learned of items while a service runs: new ones, what is available, what was erased.
+
+One small document of the store holds it, so that it outlives the process and reaches every replica. A change builds
+another snapshot beside the one that answers, and one reference is swapped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import prometheus_client
+from msgspec import Struct, field
+
+from beamwood.retrieval.sources import FEWEST_EVENTS, REFRESHED_AT
+from beamwood.serve.messages import Item
+from beamwood.serve.near_events import near_of
+from beamwood.serve.problems import Problem
+from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.serve.store.event import Event, Owner
+from beamwood.serve.widened import widened
+
+if TYPE_CHECKING:
+    from beamwood.serve.service import Service
+
+__all__ = ["Catalogue", "CatalogueItem", "Learned"]
+
+_DOCUMENT, _ROUND_SECONDS = "catalogue", 1.0
+_Changed = TypeVar("_Changed")
+
+
+class CatalogueItem(Struct, omit_defaults=True):
+    """A new item as it was put; `near`: by known id how often each stood near its first events; `events`: how many.
+
+    One that is `gone` keeps its place, so that pages of answers that were begun stay right.
+    """
+
+    item: int | str
+    category: str | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    similar: list[int | str] = field(default_factory=list)
+    available: bool = True
+    near: list[tuple[int | str, float]] = field(default_factory=list)
+    events: int = 0
+    gone: bool = False
+
+
+class Learned(Struct):
+    """The whole of it: new items in the order in which they came, known ones that are unavailable or erased."""
+
+    items: list[CatalogueItem] = field(default_factory=list)
+    unavailable: list[int | str] = field(default_factory=list)
+    erased: list[int | str] = field(default_factory=list)
+
+    def find(self, item: int | str) -> CatalogueItem | None:
+        """The new item of that id, gone or not."""
+        return next((each for each in self.items if each.item == item and type(each.item) is type(item)), None)
+
+
+class Catalogue:
+    """Keeps what is learned, and publishes it."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.learned = service, Learned()
+        self.shown: Counter[int | str] = Counter()
+        """How often each new item stood in an answer of this process."""
+        self._text = ""
+        self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
+        self._asked = self._published = 0
+        self._owners: dict[int | str, list[Owner]] = {}
+        own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
+        self._count = prometheus_client.Gauge("new_items", "Items that came after the fit", **own)
+        self._impressions = prometheus_client.Counter("new_item_impressions", "New items in answers", **own)
+        service.carried = self.carried
+
+    def carried(self, old: Snapshot, fresh: Snapshot) -> Snapshot:  # noqa: ARG002
+        """A new model with what is learned; items that it knows itself are new no more."""
+        return widened(fresh, self.learned, fresh.number)
+
+    async def change(self, change: Callable[[Snapshot, Learned], _Changed]) -> _Changed:
+        """Change what is learned, keep it, and let it answer. Errors: `Problem`, after which all is as before."""
+        async with self._changes:
+            await self._read()
+            snapshot = self.service.current()
+            fresh = msgspec.json.decode(msgspec.json.encode(self.learned), type=Learned)
+            changed = change(snapshot, fresh)
+            # Before it is kept: what cannot be published is refused.
+            await asyncio.to_thread(widened, snapshot.fitted or snapshot, fresh, snapshot.number)
+            text = msgspec.json.encode(fresh).decode()
+            await self.service.histories.call("write", lambda store: store.put(_DOCUMENT, text))
+            self.learned, self._text = fresh, text
+        await self.publish()
+        return changed
+
+    async def publish(self) -> None:
+        """Swap in a snapshot with what is learned; calls that wait for one another share it."""
+        self._asked += 1
+        mine = self._asked
+        async with self._turn:
+            while self._published < mine:
+                asked, before, learned = self._asked, self.service.current(), self.learned
+                self.service.numbers += 1
+                fresh = await asyncio.to_thread(widened, before.fitted or before, learned, self.service.numbers)
+                # A model that was loaded meanwhile has been widened by its loader, perhaps with less.
+                if self.service.snapshot is before:
+                    self.service.snapshot, self._published = fresh, asked
+            self._count.set(sum(not each.gone for each in self.learned.items))
+
+    async def settled(self) -> None:
+        """Return once all that is learned answers."""
+        async with self._turn:
+            return
+
+    def count(self, items: Sequence[Item]) -> None:
+        """Count new items of an answer."""
+        new = [item.item for item in items if item.source == "new_item"]
+        if new:
+            self._impressions.inc(len(new))
+            self.shown.update(new)
+
+    def follow(self, events: Sequence[Event]) -> None:
+        """Note events of new items; at the third, tenth and thirtieth their mixtures are made anew."""
+        if not self.learned.items:
+            return
+        for event in events:
+            found = self.learned.find(event.item)
+            if found is None or found.gone:
+                continue
+            owners = self._owners.setdefault(event.item, [])
+            owners.append(event.user)
+            seen = found.events + len(owners)
+            if seen in REFRESHED_AT:
+                task = asyncio.get_running_loop().create_task(self._refresh(event.item, list(owners), seen))
+                task.add_done_callback(_ended)
+
+    async def _refresh(self, item: int | str, owners: list[Owner], seen: int) -> None:
+        near = await self.service.histories.call("read", lambda store: near_of(store, item, owners))
+
+        def change(snapshot: Snapshot, learned: Learned) -> None:
+            found = learned.find(item)
+            if found is None or seen < FEWEST_EVENTS:
+                return
+            counts = Counter(dict(found.near)) + Counter(near)
+            ids = list(counts)
+            places = indices_of(snapshot.names.items, ids).tolist()
+            known = {each for each, place in zip(ids, places, strict=True) if 0 <= place < snapshot.known}
+            found.near = [(each, float(times)) for each, times in counts.items() if each in known]
+            found.events = seen
+
+        await self.change(change)
+        del self._owners[item][: len(owners)]
+
+    async def _read(self) -> bool:
+        """Take what another process on the store has learned; was there anything?"""
+        text = await self.service.histories.call("read", lambda store: store.get(_DOCUMENT))
+        if text is None or text == self._text:
+            return False
+        self.learned, self._text = msgspec.json.decode(text, type=Learned), text
+        return True
+
+    async def keep_up(self) -> None:
+        """Publish what other processes on the store learn, for as long as the service runs."""
+        while True:
+            with suppress(Problem):
+                if await self._read():
+                    await self.publish()
+            await asyncio.sleep(_ROUND_SECONDS)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    # What a store that is down refused is tried at the next count.
+    if not task.cancelled() and isinstance(task.exception(), Problem):
+        return

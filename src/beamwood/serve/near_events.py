@@ -1,0 +1,27 @@
+"""What stood near the events of an item, in the histories that the store keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from beamwood.retrieval.sources import around
+from beamwood.serve.store.event import Id, Owner
+from beamwood.serve.store.protocol import HistoryStore
+
+__all__ = ["near_of"]
+
+# Of a history so many of the latest events are looked at.
+_LAST = 200
+
+
+def near_of(store: HistoryStore, item: Id, owners: Sequence[Owner]) -> dict[Id, int]:
+    """How often each other item stands near it in the histories of these owners."""
+    counts: Counter[Id] = Counter()
+    for owner in dict.fromkeys(owners):
+        items = store.history(owner, last=_LAST).items
+        for place in (at for at, each in enumerate(items) if each == item):
+            counts.update(items[at] for at in around(np.arange(len(items)), place).tolist() if items[at] != item)
+    return dict(counts)

@@ -1,0 +1,100 @@
+"""What the form of the page asks, read from the address: a request of the API, and items that were searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from beamwood.data.vocabulary import Vocabulary
+from beamwood.errors import InputError
+from beamwood.retrieval.where_text import parse_where
+from beamwood.serve.messages import Filter, Recommend
+from beamwood.serve.problems import Problem, of_input
+from beamwood.serve.snapshot import Snapshot
+
+__all__ = ["FIELDS", "Asked"]
+
+FIELDS = {
+    "user": "A user of the log, or of the store.",
+    "history": "Item ids, oldest first, with commas between.",
+    "find": "Words of a title, or the beginning of an id.",
+    "k": "How many items.",
+    "own": "1: the effort is that of the slider, not the fit's choice.",
+    "effort": "Of a tree, 0 to 1.",
+    "category": "Only items of this category.",
+    "where": "A condition, such as price<=20.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The fields as text, as the form shows them again."""
+
+    user: str = ""
+    history: str = ""
+    find: str = ""
+    k: str = "20"
+    own: str = ""
+    effort: str = "0.5"
+    category: str = ""
+    where: str = ""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Self:
+        """Of the parameters of an address."""
+        return cls(**{name: value.strip() for name, value in query.items() if value.strip()})
+
+    def ids(self, vocabulary: Vocabulary) -> list[Any]:
+        """The history's ids."""
+        return [_id(text.strip(), vocabulary) for text in self.history.split(",") if text.strip()]
+
+    def body(self, snapshot: Snapshot) -> Recommend | None:
+        """The request, None where nobody asks yet. Errors: `Problem` on a field that cannot be."""
+        names = snapshot.names
+        history = self.ids(names.items)
+        if not self.user and not history:
+            return None
+        title = snapshot.fields.title
+        return Recommend(
+            user=_id(self.user, names.items if names.users is None else names.users) if self.user else None,
+            history=None if self.user else history,
+            events=history if self.user and history else None,
+            k=_number("k", self.k, 1, 200),
+            effort=_part("effort", self.effort) if self.own and snapshot.tree is not None else None,
+            filter=self._filter(snapshot),
+            fields=[] if title is None else [title],
+            explain="full",
+        )
+
+    def _filter(self, snapshot: Snapshot) -> Filter | None:
+        if not self.category and not self.where:
+            return None
+        try:
+            where = parse_where(self.where, snapshot.names.filters.columns) if self.where else None
+        except InputError as error:
+            raise of_input(error) from None
+        return Filter(category=[self.category] if self.category else None, where=where)
+
+
+def _id(text: str, vocabulary: Vocabulary) -> int | str:
+    """The id that is typed, as the catalogue has its ids."""
+    digits = text.removeprefix("-")
+    whole = vocabulary.dtype.is_integer() and digits.isdecimal() and digits.isascii() and len(digits) < 19
+    return int(text) if whole else text
+
+
+def _number(name: str, text: str, least: int, most: int) -> int:
+    if not (text.isdecimal() and text.isascii() and len(text) < 9 and least <= int(text) <= most):
+        raise Problem("invalid_request", f"{name}={text!r} is no whole number of {least} to {most}", field=name)
+    return int(text)
+
+
+def _part(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise Problem("invalid_request", f"{name}={text!r} is outside 0..1", field=name)
+    return value

@@ -1,0 +1,42 @@
+"""The page as HTML, and the files that it loads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from beamwood.serve.page.asked import Asked
+
+__all__ = ["file_of", "page_of"]
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("beamwood.serve.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    made.filters["score"] = lambda value: "–" if value is None else f"{value:.4f}"
+    return made
+
+
+def page_of(asked: Asked, **shown: Any) -> bytes:
+    """The page of one request."""
+
+    def adding(item: Any) -> str:
+        """The address that asks the same with one more item in the history."""
+        history = ",".join([part for part in (asked.history,) if part] + [str(item)])
+        given = asdict(replace(asked, history=history, find=""))
+        return "/?" + urlencode({name: value for name, value in given.items() if value})
+
+    return _environment().get_template("page.html").render(asked=asked, adding=adding, **shown).encode()
+
+
+@cache
+def file_of(name: str) -> bytes:
+    """A file among the templates, as it is."""
+    return (files("beamwood.serve.page") / "templates" / name).read_bytes()

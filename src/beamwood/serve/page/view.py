@@ -1,0 +1,113 @@
+"""What the page shows of one request, made on a search thread: the answer, why, what an exact search would say.
+
+Shape legend: N items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from msgspec import structs
+
+from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
+from beamwood.serve.answering import recommended
+from beamwood.serve.asking import Kept
+from beamwood.serve.messages import Answer, Recommend
+from beamwood.serve.page.asked import Asked
+from beamwood.serve.settings import Limits
+from beamwood.serve.snapshot import Snapshot, indices_of
+
+__all__ = ["Exact", "Titled", "View", "view_of"]
+
+_MOST_FOUND, _MOST_CATEGORIES = 10, 200
+# A beam over all of so many items takes some milliseconds; of more it is the full beam that is shown beside.
+_EXACT_ITEMS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Titled:
+    """An item with what people call it."""
+
+    item: Any
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """What a thorough search answers, beside what was asked for: `overlap` of the two lists, 0 to 1."""
+
+    every_item: bool
+    overlap: float
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the template shows."""
+
+    answer: Answer | None = None
+    exact: Exact | None = None
+    history: Sequence[Titled] = ()
+    found: Sequence[Titled] = ()
+    categories: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    titles: dict[Any, str] = field(default_factory=dict)
+    user: int | str | None = None
+
+
+def view_of(
+    snapshot: Snapshot, asked: Asked, body: Recommend | None, kept: Kept, limits: Limits, *, request_id: str
+) -> View:
+    """All of it. Errors: `Problem`, as the API's."""
+    columns = snapshot.names.filters.columns.columns
+    labels = columns.get(CATEGORY)
+    shown: dict[str, Any] = {
+        "found": _found(snapshot, asked.find) if asked.find else (),
+        "history": titled(snapshot, asked.ids(snapshot.names.items)),
+        "categories": sorted(labels.names)[:_MOST_CATEGORIES] if isinstance(labels, LabelColumn) else (),
+        "columns": [name for name in columns if name != CATEGORY],
+    }
+    if body is None:
+        return View(**shown)
+    answer, _ = recommended(snapshot, body, kept, limits, request_id=request_id)
+    looked_at = [part["item"] for item in answer.items for part in (item.explain or {}).get("attention", ())]
+    titles = {each.item: each.title for each in titled(snapshot, list(dict.fromkeys(looked_at)))}
+    return View(answer, _exact(snapshot, body, kept, limits, answer), titles=titles, user=body.user, **shown)
+
+
+def titled(snapshot: Snapshot, items: Sequence[Any]) -> list[Titled]:
+    """The items with their titles; an id where there is none."""
+    if not items or snapshot.fields.title is None:
+        return [Titled(item, "") for item in items]
+    at = indices_of(snapshot.names.items, items)
+    texts = snapshot.fields.of(np.maximum(at, 0), [snapshot.fields.title])
+    said = [str(next(iter(text.values())) or "") for text in texts]
+    return [Titled(item, text if place >= 0 else "") for item, place, text in zip(items, at, said, strict=True)]
+
+
+def _found(snapshot: Snapshot, words: str) -> list[Titled]:
+    """The first items whose title holds the words, or whose id begins with them."""
+    ids, title, frame = snapshot.names.items.ids, snapshot.fields.title, snapshot.fields.frame
+    hit = ids.cast(pl.String).str.starts_with(words)
+    if title is not None and frame is not None:
+        text = frame[title].cast(pl.String).str.to_lowercase()
+        hit = hit | text.str.contains(words.lower(), literal=True).fill_null(False)
+    places = hit.arg_true().head(_MOST_FOUND).to_numpy().astype(np.int64)
+    return titled(snapshot, snapshot.names.items.decode(places))
+
+
+def _exact(snapshot: Snapshot, body: Recommend, kept: Kept, limits: Limits, answer: Answer) -> Exact | None:
+    """None where the model is no tree: its answer is exact, or its index has no effort."""
+    if snapshot.tree is None or answer.source != "model":
+        return None
+    every = snapshot.num_items <= _EXACT_ITEMS
+    thorough: dict[str, Any] = {"beam_width": snapshot.num_items, "effort": None} if every else {"effort": 1.0}
+    other, _ = recommended(
+        snapshot, structs.replace(body, explain="none", **thorough), kept, limits, request_id=answer.request_id
+    )
+    both = {item.item for item in other.items} & {item.item for item in answer.items}
+    return Exact(every, len(both) / max(1, len(other.items)), other.took_ms.search)

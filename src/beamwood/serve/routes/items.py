@@ -1,0 +1,219 @@
+"""`/v1/items`: items that came after the fit, what is available, and erasure of items."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
+
+from beamwood.errors import InputError
+from beamwood.retrieval.sources import Source
+from beamwood.serve.catalogue import CatalogueItem, Learned
+from beamwood.serve.messages import Body, Id, Ids
+from beamwood.serve.problems import Problem, of_input
+from beamwood.serve.route import Call, Route
+from beamwood.serve.service import Service
+from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.serve.widened import mixture_of
+
+__all__ = ["routes"]
+
+_MOST = 1000
+Category = Annotated[str | None, Meta(description='With "|" between several.')]
+Similar = Annotated[Ids, Meta(description="Known items that it is like.")]
+
+
+class NewItem(Body):
+    """An item, put whole: what is left out is empty."""
+
+    item: Id
+    category: Category = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    similar: Similar = field(default_factory=list)
+    available: bool = True
+
+
+class NewItems(Body):
+    """Items that the model was not fitted with."""
+
+    items: list[NewItem]
+
+
+class ItemChange(Body):
+    """What is to be different of a new item."""
+
+    category: Category | UnsetType = UNSET
+    fields: dict[str, Any] | UnsetType = UNSET
+    similar: Ids | UnsetType = UNSET
+    available: bool | UnsetType = UNSET
+
+
+class Availability(Body):
+    """Items that are available from now on, and items that are not."""
+
+    set: Ids = field(default_factory=list)
+    clear: Ids = field(default_factory=list)
+
+
+class Placed(Struct):
+    """A new item; `source`: what its place comes from; `shown`: how often this process has answered with it."""
+
+    item: Any
+    source: Source
+    events: int
+    available: bool
+    shown: int
+
+
+class Catalogued(Struct):
+    """New items, of the snapshot that answers with them."""
+
+    request_id: str
+    snapshot: int
+    items: list[Placed]
+
+
+class Changed(Struct):
+    """How many items are different now."""
+
+    request_id: str
+    snapshot: int
+    changed: int
+
+
+def routes(service: Service) -> list[Route]:  # noqa: ARG001
+    """The endpoints that change the catalogue."""
+    put = f"At most {_MOST:,} items that the model was not fitted with; answered once they are found"
+    return [
+        Route("GET", "/v1/items", _list, "items", "The items that came after the fit", Catalogued),
+        Route("PUT", "/v1/items", _put, "items", put, Catalogued, NewItems, body_bytes=4 * 2**20),
+        Route("PUT", "/v1/items/availability", _availability, "items", "Show or hide items", Changed, Availability),
+        Route("PATCH", "/v1/items/{id}", _patch, "items", "Change a new item", Catalogued, ItemChange),
+        Route("DELETE", "/v1/items/{id}", _delete, "items", "Take an item out of all answers and histories", Changed),
+    ]
+
+
+async def _list(call: Call) -> Catalogued:
+    await call.service.catalogue.settled()
+    return _catalogued(call, [each for each in call.service.catalogue.learned.items if not each.gone])
+
+
+async def _put(call: Call) -> Catalogued:
+    given = call.body.items
+    if not 1 <= len(given) <= _MOST:
+        raise Problem("invalid_request", f"items has {len(given)} of them; give 1 to {_MOST}", field="items")
+
+    def change(snapshot: Snapshot, learned: Learned) -> list[CatalogueItem]:
+        return [_placed(snapshot, learned, each, number) for number, each in enumerate(given)]
+
+    return _catalogued(call, await _changed(call, change))
+
+
+def _placed(snapshot: Snapshot, learned: Learned, given: NewItem, number: int) -> CatalogueItem:
+    """Errors: `Problem` on an item that was fitted, or one that is like an unknown one."""
+    found = learned.find(given.item)
+    at = int(indices_of(snapshot.names.items, [given.item])[0])
+    if 0 <= at < snapshot.known or given.item in learned.erased:
+        message = f"the item {given.item!r} was fitted; put items that the model does not know"
+        raise Problem("conflict", message, field=f"items[{number}].item")
+    _check_similar(snapshot, given.similar, f"items[{number}].similar")
+    fresh = CatalogueItem(given.item, given.category, given.fields, given.similar, given.available)
+    if found is None:
+        learned.items.append(fresh)
+        return fresh
+    fresh.near, fresh.events = found.near, found.events
+    learned.items[learned.items.index(found)] = fresh
+    return fresh
+
+
+def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:
+    for each, at in zip(ids, indices_of(snapshot.names.items, ids).tolist() if ids else [], strict=True):
+        if not 0 <= at < snapshot.known:
+            raise Problem("invalid_request", f"{name} names {each!r}, which the model does not know", field=name)
+
+
+async def _patch(call: Call) -> Catalogued:
+    def change(snapshot: Snapshot, learned: Learned) -> list[CatalogueItem]:
+        found = learned.find(_id(snapshot, call.path["id"]))
+        if found is None or found.gone:
+            raise _unknown(call)
+        given = {name: value for name, value in structs.asdict(call.body).items() if value is not UNSET}
+        fresh = structs.replace(found, **given)
+        learned.items[learned.items.index(found)] = fresh
+        _check_similar(snapshot, fresh.similar, "similar")
+        return [fresh]
+
+    return _catalogued(call, await _changed(call, change))
+
+
+async def _delete(call: Call) -> Changed:
+    def change(snapshot: Snapshot, learned: Learned) -> int:
+        item = _id(snapshot, call.path["id"])
+        found = learned.find(item)
+        if found is not None and not found.gone:
+            found.gone, found.near, found.fields, found.similar = True, [], {}, []
+        elif 0 <= int(indices_of(snapshot.names.items, [item])[0]) < snapshot.known:
+            learned.erased.append(item)
+        else:
+            raise _unknown(call)
+        return 1
+
+    return await _counted(call, change)
+
+
+async def _availability(call: Call) -> Changed:
+    def change(snapshot: Snapshot, learned: Learned) -> int:
+        hidden, count = dict.fromkeys(learned.unavailable), 0
+        for ids, shown in ((call.body.clear, False), (call.body.set, True)):
+            for item, at in zip(ids, indices_of(snapshot.names.items, ids).tolist() if ids else [], strict=True):
+                if at < 0:
+                    raise Problem("unknown_item", f"the item {item!r} is unknown; put it first")
+                found = learned.find(item)
+                before = found.available if found is not None else item not in hidden
+                count += before is not shown
+                if found is not None:
+                    found.available = shown
+                elif shown:
+                    hidden.pop(item, None)
+                else:
+                    hidden[item] = None
+        learned.unavailable = list(hidden)
+        return count
+
+    return await _counted(call, change)
+
+
+async def _changed(call: Call, change: Any) -> Any:
+    try:
+        return await call.service.catalogue.change(change)
+    except InputError as error:
+        raise of_input(error) from None
+
+
+async def _counted(call: Call, change: Any) -> Changed:
+    count = await _changed(call, change)
+    return Changed(call.request_id, call.snapshot.number, count)
+
+
+def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
+    snapshot, catalogue = call.snapshot, call.service.catalogue
+    base = snapshot.fitted or snapshot
+    rows = [
+        Placed(each.item, mixture_of(base, each)[1], each.events, each.available, catalogue.shown[each.item])
+        for each in items
+    ]
+    return Catalogued(call.request_id, snapshot.number, rows)
+
+
+def _id(snapshot: Snapshot, text: str) -> int | str:
+    """An id as the log writes it: a number where ids are numbers."""
+    if snapshot.names.items.dtype.is_integer():
+        try:
+            return int(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _unknown(call: Call) -> Problem:
+    return Problem("unknown_item", f"the item {call.path['id']!r} is unknown; GET /v1/items lists the new ones")

@@ -1,0 +1,100 @@
+"""`/`: the page of the service, its stylesheet, its script, and the figures that it keeps up to date."""
+
+from __future__ import annotations
+
+import functools
+
+from msgspec import Struct
+
+from beamwood.serve.asking import Kept
+from beamwood.serve.engine import Priority
+from beamwood.serve.page.asked import FIELDS, Asked
+from beamwood.serve.page.render import file_of, page_of
+from beamwood.serve.page.view import View, view_of
+from beamwood.serve.problems import Problem
+from beamwood.serve.route import Call, Plain, Route
+from beamwood.serve.service import Service
+
+__all__ = ["Live", "routes"]
+
+_HTML = "text/html; charset=utf-8"
+
+
+class Live(Struct):
+    """Figures of now; `search_ms` is the mean of late, `refused` counts what was not answered."""
+
+    answered: int
+    refused: int
+    narrowed: int
+    in_flight: int
+    waiting: int
+    search_ms: float
+    model: str
+    snapshot: int
+
+
+def routes(service: Service) -> list[Route]:
+    """The page and what it loads; none with --no-page."""
+    if not service.settings.page:
+        return []
+    return [
+        Route("GET", "/", _page, "recommend", "The page", query=FIELDS, hidden=True),
+        Route("GET", "/page.css", _style, None, "Its stylesheet", hidden=True, quiet=True),
+        Route("GET", "/page.js", _script, None, "Its script", hidden=True, quiet=True),
+        Route("GET", "/page/live", _live, "metrics", "Its figures", Live, hidden=True, quiet=True),
+    ]
+
+
+async def _page(call: Call) -> Plain:
+    asked, service = Asked.of(call.query), call.service
+    problem, view = None, View()
+    try:
+        snapshot = call.snapshot
+        try:
+            view = await _view(call, asked)
+        except Problem as refused:
+            problem, view = refused.failure(), await _view(call, Asked(find=asked.find))
+    except Problem as refused:
+        if refused.code != "not_ready":
+            raise
+        return Plain(page_of(asked, service=service, snapshot=None, view=View(), problem=refused.failure()), _HTML, 503)
+    content = page_of(asked, service=service, snapshot=snapshot, view=view, problem=problem)
+    return Plain(content, _HTML, 200 if problem is None else 422)
+
+
+async def _view(call: Call, asked: Asked) -> View:
+    service, snapshot = call.service, call.snapshot
+    body = asked.body(snapshot)
+    kept = Kept() if body is None else await service.kept_of(snapshot, body)
+    work = functools.partial(_work, call, asked, kept)
+    ran = await call.run(work, deadline=call.deadline(None), priority=Priority.CALLER)
+    found: View = ran.value
+    return found
+
+
+def _work(call: Call, asked: Asked, kept: Kept, pressure: float) -> View:  # noqa: ARG001
+    snapshot = call.snapshot
+    limits = call.service.settings.limits
+    return view_of(snapshot, asked, asked.body(snapshot), kept, limits, request_id=call.request_id)
+
+
+async def _style(call: Call) -> Plain:  # noqa: ARG001
+    return Plain(file_of("page.css"), "text/css; charset=utf-8")
+
+
+async def _script(call: Call) -> Plain:  # noqa: ARG001
+    return Plain(file_of("page.js"), "text/javascript; charset=utf-8")
+
+
+async def _live(call: Call) -> Live:
+    service, metrics, snapshot = call.service, call.service.metrics, call.snapshot
+    return Live(
+        metrics.total("requests"),
+        metrics.total("rejected"),
+        metrics.total("degraded"),
+        service.in_flight,
+        sum(service.engine.waiting(priority) for priority in Priority),
+        round(1000 * service.engine.seconds, 3),
+        snapshot.model,
+        snapshot.number,
+    )

@@ -1,0 +1,121 @@
+"""A snapshot with what was learned of items while it served.
+
+Shape legend: N known items, M new ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from beamwood.errors import InputError
+from beamwood.retrieval.filters import Filters
+from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
+from beamwood.retrieval.more_columns import with_cells
+from beamwood.retrieval.new_items import NewItem, mixtures_of, with_items
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.resolve import Names
+from beamwood.retrieval.sources import FEWEST_EVENTS, Source, Sources
+from beamwood.serve.item_fields import ItemFields
+from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.types import Prepared, Searcher
+
+if TYPE_CHECKING:
+    from beamwood.serve.catalogue import CatalogueItem, Learned
+
+__all__ = ["mixture_of", "widened"]
+
+
+def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
+    """The fitted snapshot with all that is learned. Errors: `InputError` on an item that cannot be taken."""
+    new = [each for each in learned.items if indices_of(base.names.items, [each.item])[0] < 0]
+    retriever, names = base.retriever, base.names
+    gone = _known(base, learned.erased)
+    if len(gone):
+        retriever = retriever.without_items(names.items.decode(gone))
+    columns = names.filters.columns
+    cells = [_cells(each, columns.columns.keys()) for each in new]
+    retriever = retriever.with_items([_mixed(base, each) for each in new])
+    mask = np.ones(base.known + len(new), bool)
+    mask[_known(base, learned.unavailable)] = False
+    mask[gone] = False
+    mask[base.known :] = [each.available and not each.gone for each in new]
+    whole = with_cells(columns, base.known, cells)
+    alive = None if mask.all() else Prepared(mask)
+    filters = Filters(retriever.items, whole, names.filters.max_bytes, alive)
+    return replace(
+        base,
+        number=number,
+        retriever=retriever,
+        names=Names(retriever.items, filters, names.users, names.histories, retriever.names.erased),
+        fields=_fields(base.fields, new),
+        popular=_popular(base, retriever.searcher),
+        fitted=base,
+    )
+
+
+def _mixed(base: Snapshot, item: CatalogueItem) -> NewItem:
+    return NewItem(item.item, {} if item.gone else _by_id(base, mixture_of(base, item)[0]), gone=item.gone)
+
+
+def mixture_of(base: Snapshot, item: CatalogueItem) -> tuple[dict[int, float], Source]:
+    """By known index what an item is a mixture of, and where that comes from."""
+    sources = Sources(_counts(base))
+    similar = [at for at in indices_of(base.names.items, item.similar).tolist() if 0 <= at < base.known]
+    if similar:
+        return sources.similar(similar), "similar"
+    if item.events >= FEWEST_EVENTS and item.near:
+        places = indices_of(base.names.items, [each for each, _ in item.near]).tolist()
+        times = [int(count) for _, count in item.near]
+        return sources.events([np.repeat(places, times)]), "events"
+    column = base.names.filters.columns.columns.get(CATEGORY)
+    if item.category is not None and isinstance(column, LabelColumn):
+        labels = [label for label in item.category.split("|") if label in column]
+        alike = column.having(column.codes_of(CATEGORY, labels).tolist() if labels else [])
+        mixture = sources.category(np.flatnonzero(alike[: base.known]))
+        if mixture:
+            return mixture, "category"
+    return {}, "none"
+
+
+def _counts(base: Snapshot) -> NDArray[Any]:
+    """[N], how often each known item was taken; zeros where nothing is known."""
+    return base.popular.counts if isinstance(base.popular, PopularitySearcher) else np.zeros(base.known, np.float32)
+
+
+def _by_id(base: Snapshot, mixture: dict[int, float]) -> dict[Any, float]:
+    ids = base.names.items.decode(np.array(list(mixture), np.int64)) if mixture else []
+    return dict(zip(ids, mixture.values(), strict=True))
+
+
+def _known(base: Snapshot, ids: list[int | str]) -> NDArray[np.int32]:
+    """The indices of those that the model knows."""
+    found = indices_of(base.names.items, ids) if ids else np.empty(0, np.int32)
+    return found[(found >= 0) & (found < base.known)]
+
+
+def _cells(item: CatalogueItem, columns: Any) -> dict[str, Any]:
+    """What filters can ask for of a new item; other fields are only shown."""
+    cells = {name: value for name, value in item.fields.items() if name in columns}
+    return cells | ({} if item.category is None or CATEGORY not in columns else {CATEGORY: item.category})
+
+
+def _fields(fields: ItemFields, new: list[CatalogueItem]) -> ItemFields:
+    if fields.frame is None or not new:
+        return fields
+    names = fields.frame.columns
+    try:
+        rows = [[each.fields.get(name) for name in names] for each in new]
+        more = pl.DataFrame(rows, schema=fields.frame.schema, orient="row", strict=False)
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"fields of a new item do not fit those of --items: {str(error).splitlines()[0]}") from None
+    return ItemFields(pl.concat([fields.frame, more]))
+
+
+def _popular(base: Snapshot, searcher: Searcher) -> Searcher | None:
+    mixtures = mixtures_of(searcher)
+    return base.popular if base.popular is None or mixtures is None else with_items(base.popular, mixtures)

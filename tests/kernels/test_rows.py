@@ -1,0 +1,67 @@
+"""Items to leaves and back: native equals numpy, and both what they say; what there is not is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamwood.kernels import native
+from beamwood.kernels.rows import banned_of, items_of, leaves_of
+from beamwood.tree import random_tree
+from beamwood.types import ItemLists
+
+MODULES = [None] if native() is None else [None, native()]
+
+
+@settings(max_examples=100)
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.integers(1, 40),
+    rows=st.sampled_from([1, 1, 3]),
+    longest=st.integers(0, 30),
+    length=st.integers(1, 20),
+    filtered=st.booleans(),
+)
+def test_both_say_what_the_tree_says(seed, size, rows, longest, length, filtered):
+    rng = np.random.default_rng(seed)
+    tree = random_tree(size, rng)
+    listed = [rng.integers(0, size, rng.integers(0, longest + 1)).tolist() for _ in range(rows)]
+    lists, allowed = ItemLists.from_lists(listed), rng.random(size) < 0.5 if filtered else None
+    # Few scores, so that many are equal; what was not found comes last.
+    leaves = np.sort(rng.integers(-1, size, (rows, 9)).astype(np.int32))[:, ::-1].copy()
+    leaves[leaves >= 0] = tree.leaf_of_item[leaves[leaves >= 0]]
+    scores = -np.sort(rng.integers(0, 3, leaves.shape)).astype(np.float32)
+    scores[leaves < 0] = -np.inf
+    for module in MODULES:
+        found = leaves_of(module, tree.leaf_of_item, lists, length)
+        assert found.dtype == np.int32
+        for row, items in zip(found.tolist(), listed, strict=True):
+            latest = [int(tree.leaf_of_item[item]) for item in items][-length:]
+            assert row == [-1] * (length - len(latest)) + latest
+        indptr, banned = banned_of(module, tree.leaf_of_item, lists, allowed)
+        assert (indptr.dtype, banned.dtype) == (np.int64, np.int32)
+        assert indptr[0] == 0
+        for row, items in enumerate(listed):
+            shown = {int(tree.leaf_of_item[item]) for item in items if allowed is None or allowed[item]}
+            assert banned[indptr[row] : indptr[row + 1]].tolist() == sorted(shown)
+        items = items_of(module, tree.item_of_leaf, leaves, scores)
+        for row in range(rows):
+            pairs = [
+                (-s, int(tree.item_of_leaf[leaf]))
+                for s, leaf in zip(scores[row], leaves[row], strict=True)
+                if leaf >= 0
+            ]
+            expected = [item for _, item in sorted(pairs)]
+            assert items[row].tolist() == expected + [-1] * (9 - len(expected))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=["numpy", "native"][: len(MODULES)])
+def test_what_there_is_not_is_refused(module):
+    leaf_of_item, one = np.arange(5, dtype=np.int32), ItemLists.from_lists([[1, 5]])
+    with pytest.raises(IndexError):
+        leaves_of(module, leaf_of_item, one, 3)
+    for allowed in (None, np.ones(5, bool)):
+        with pytest.raises(IndexError):
+            banned_of(module, leaf_of_item, one, allowed)
+    with pytest.raises(IndexError):
+        items_of(module, leaf_of_item, np.array([[5]], np.int32), np.zeros((1, 1), np.float32))

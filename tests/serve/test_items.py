@@ -1,0 +1,190 @@
+"""Items that come while a service runs: found as soon as their put is answered, kept, bounded, erased."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from beamwood.serve.settings import Limits
+from beamwood.serve.store.sqlite import SqliteStore
+from served import NUM_ITEMS, item_table, post, saved, serving, wait_until
+
+WIDE = {"limits": Limits(new_item_share=1.0)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("serve") / "model", text=True)
+
+
+@pytest.fixture
+def client(folder):
+    with serving(folder[0], **WIDE) as client:
+        yield client
+
+
+def known(folder, *places):
+    return folder[1].items.decode(np.array(places))
+
+
+def ask(client, method, path, body=None, status=200):
+    answer = client.request(method, path, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def put(client, *items, status=200):
+    return ask(client, "PUT", "/v1/items", {"items": list(items)}, status)
+
+
+def answered(client, **body):
+    return post(client, "/v1/recommend", {"k": NUM_ITEMS + 5} | body)["items"]
+
+
+def ids(client, **body):
+    return [item["item"] for item in answered(client, **body)]
+
+
+def test_a_new_item_stands_beside_what_it_is_like(client, folder):
+    twin, other, third = known(folder, 3, 4, 5)
+    done = put(client, {"item": "new-1", "similar": [twin]}, {"item": "new-2", "category": "c1"}, {"item": "new-3"})
+    assert [(each["item"], each["source"]) for each in done["items"]] == [
+        ("new-1", "similar"),
+        ("new-2", "category"),
+        ("new-3", "none"),
+    ]
+    items = {each["item"]: each for each in answered(client, history=[other, third])}
+    assert {"new-1", "new-2"} <= set(items)
+    assert items["new-1"]["score"] == pytest.approx(items[twin]["score"], rel=1e-5)
+    assert items["new-1"]["source"] == "new_item"
+    assert items[twin]["source"] == "model"
+    assert "new-2" in ids(client, history=[other], filter={"category": ["c1"]})
+    assert ids(client, history=[other], filter={"items": ["new-3"]}) == ["new-3"]
+    assert "new-1" not in ids(client, history=[other, "new-1"])
+    listed = ask(client, "GET", "/v1/items")["items"]
+    assert {each["item"]: each["shown"] for each in listed}["new-1"] >= 1
+
+
+def test_new_items_take_a_share_of_an_answer_at_most(folder):
+    twins = known(folder, *range(30))
+    with serving(folder[0]) as client:
+        put(client, *({"item": f"new-{at}", "similar": [twin]} for at, twin in enumerate(twins)))
+        alone = [item["source"] for item in answered(client, history=known(folder, 60), k=20)]
+        assert len(alone) == 20
+        assert 0 < alone.count("new_item") <= 2
+        only = {"items": ["new-1", "new-2", "new-3", *twins[:2]]}
+        filtered = answered(client, history=known(folder, 60), k=5, filter=only)
+        assert len(filtered) == 5, "where nothing else is allowed, new ones fill the places"
+        assert [each["score"] for each in filtered] == sorted((each["score"] for each in filtered), reverse=True)
+
+
+def test_items_are_hidden_shown_changed_and_erased(client, folder):
+    twin, other = known(folder, 3, 4)
+    put(client, {"item": "new-1", "similar": [twin]})
+    hide = {"clear": ["new-1", twin]}
+    assert ask(client, "PUT", "/v1/items/availability", hide)["changed"] == 2
+    assert not {"new-1", twin} & set(ids(client, history=[other]))
+    assert post(client, "/v1/recommend", {"history": [twin], "k": 3})["history_used"] == 1, "a history keeps it"
+    assert ask(client, "PUT", "/v1/items/availability", {"set": [twin, "new-1"]})["changed"] == 2
+    assert {"new-1", twin} <= set(ids(client, history=[other]))
+    ask(client, "PATCH", "/v1/items/new-1", {"available": False})
+    assert "new-1" not in ids(client, history=[other])
+    for gone in ("new-1", twin):
+        assert ask(client, "DELETE", f"/v1/items/{gone}")["changed"] == 1
+        assert gone not in ids(client, history=[other])
+        assert post(client, "/v1/recommend", {"history": [gone, other]})["unknown_items"] == [gone]
+        ask(client, "DELETE", f"/v1/items/{gone}", status=404)
+    assert ask(client, "GET", "/v1/items")["items"] == []
+    put(client, {"item": "new-1", "similar": [other]})
+    assert "new-1" in ids(client, history=known(folder, 7)), "what is gone may come again"
+
+
+def test_what_cannot_be_is_refused_and_changes_nothing(client, folder):
+    twin = known(folder, 3)[0]
+    before = client.service.snapshot
+    for item, status, code in (
+        ({"item": twin}, 409, "conflict"),
+        ({"item": "new-1", "similar": ["nobody"]}, 422, "invalid_request"),
+        ({"item": 7}, 422, "invalid_request"),
+        ({"item": "new-1", "fields": {"price": "dear"}}, 422, "invalid_request"),
+        ({"item": "new-1", "colour": "red"}, 422, "invalid_request"),
+    ):
+        assert put(client, item, status=status)["error"]["code"] == code
+    assert put(client, status=422)["error"]["field"] == "items"
+    ask(client, "PATCH", "/v1/items/nobody", {"available": True}, 404)
+    ask(client, "PUT", "/v1/items/availability", {"set": ["nobody"]}, 404)
+    assert client.service.snapshot is before
+
+
+def test_first_events_say_where_an_item_belongs(client, folder):
+    near, other = known(folder, 3, 4)
+    put(client, {"item": "new-1"})
+    for user in range(3):
+        events = [{"user": f"u{user}", "item": item, "time": at} for at, item in enumerate([near, "new-1"], start=9)]
+        post(client, "/v1/events", {"events": events})
+    wait_until(lambda: ask(client, "GET", "/v1/items")["items"][0]["source"] == "events")
+    items = {each["item"]: each["score"] for each in answered(client, history=[other])}
+    assert items["new-1"] == pytest.approx(items[near], rel=1e-5)
+
+
+def test_what_is_learned_outlives_the_process_and_a_load(folder, tmp_path):
+    twin, other, hidden, erased = known(folder, 3, 4, 5, 6)
+    store = {"store": f"sqlite:{tmp_path / 'events.db'}"} | WIDE
+    with serving(folder[0], **store) as client:
+        put(client, {"item": "new-1", "similar": [twin]})
+        ask(client, "PUT", "/v1/items/availability", {"clear": [hidden]})
+        ask(client, "DELETE", f"/v1/items/{erased}")
+        before = ids(client, history=[other])
+    models = tmp_path / "models"
+    models.mkdir()
+    folder[1].save(models / "same")
+    knows = folder[1].with_items([])
+    knows.save(models / "other")
+    with serving(folder[0], models_dir=models, **store) as client:
+        wait_until(lambda: "new-1" in ids(client, history=[other]))
+        assert ids(client, history=[other]) == before
+        post(client, "/v1/models/load", {"path": "same"})
+        assert ids(client, history=[other]) == before
+        assert not {hidden, erased} & set(before)
+
+
+def test_searches_go_on_while_items_come(client, folder):
+    """Nothing that is published breaks an answer that is under way."""
+    history, failed, done = known(folder, 4, 9), [], threading.Event()
+
+    def search():
+        while not done.is_set():
+            items = answered(client, history=history)
+            if len({each["item"] for each in items}) != len(items) or not all(
+                np.isfinite(each["score"]) for each in items
+            ):
+                failed.append(items)
+
+    threads = [threading.Thread(target=search) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for at in range(12):
+            put(client, {"item": f"new-{at % 5}", "similar": known(folder, at, at + 20)})
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert not failed
+    assert {f"new-{at}" for at in range(5)} <= set(ids(client, history=history))
+
+
+def test_fields_of_new_items_are_shown(folder, tmp_path):
+    table = item_table(tmp_path / "items.parquet", folder[1])
+    with serving(folder[0], items=table, **WIDE) as client:
+        put(client, {"item": "new-1", "similar": known(folder, 3), "fields": {"title": "Fresh", "price": 3.0}})
+        found = answered(client, history=known(folder, 4), filter={"items": ["new-1"]}, fields=["title"])
+        assert found[0]["fields"] == {"title": "Fresh"}
+
+
+def test_the_store_keeps_one_document(folder, tmp_path):
+    with serving(folder[0], store=f"sqlite:{tmp_path / 'events.db'}") as client:
+        put(client, {"item": "new-1", "similar": known(folder, 3)})
+    store = SqliteStore(tmp_path / "events.db")
+    assert "new-1" in store.get("catalogue")
+    store.close()
