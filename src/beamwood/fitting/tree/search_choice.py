@@ -95,8 +95,8 @@ def candidates(beam_width: int, *, steered: bool) -> tuple[Way, ...]:
 def choose_ways(searcher: TreeSearcher, queries: Queries, monitor: str) -> SearchChoice:
     """What `queries` with labels say of each way, and the cheapest that keeps enough; else the full beam is chosen.
 
-    By the lower end of a paired interval over the queries, a way may lose `KEPT` of the full beam's metric, and
-    `KEPT_LEVEL` of it where its mean is no lower than the full beam's.
+    Losses are shares of the full beam's metric, by the lower end of a paired interval over the queries. A way may lose
+    `KEPT`, and `KEPT_LEVEL` where its mean is no lower than the full beam's.
     """
     tried = candidates(searcher.beam_width, steered=searcher.weights.light is not None)
     measured = [_values(searcher, queries, way, monitor) for way in tried]
