@@ -9,6 +9,7 @@ import pytest
 from beamwood.data.split import Queries
 from beamwood.fitting.tree.search_choice import KEPT, KEPT_LEVEL, candidates, choose_ways
 from beamwood.kernels.light import Way
+from beamwood.training.budget import Budget
 from beamwood.types import Hits, ItemLists, Needs
 
 WANTED, OTHER = 7, 8
@@ -26,6 +27,7 @@ class Planted:
     changed: tuple[str, ...] = ("kept", "removed")
     beam_width: int = 60
     steered: bool = True
+    searches: int = 0
     needs: Needs = field(default_factory=Needs)
 
     @property
@@ -33,6 +35,7 @@ class Planted:
         return SimpleNamespace(light=object() if self.steered else None)
 
     def searched(self, query, k, options, way):
+        self.searches += 1
         view = "kept" if options.excluded is None else "removed"
         gained, lost = ((each.get(way, 0) if view in self.changed else 0) for each in (self.gained, self.lost))
         found = (query.users >= lost) & (query.users < FULL + gained)
@@ -116,6 +119,21 @@ def test_where_all_lose_the_full_beam_answers():
 def test_too_few_queries_choose_nothing():
     assert chosen(Planted(), num=29).ways.default == Way("beam", 60)
     assert chosen(Planted(), num=30).ways.default == CHEAPEST
+
+
+@pytest.mark.parametrize(("seconds", "judged"), [(1.0, 32), (100.0, 128), (109.0, 128), (110.0, 160), (1e6, USERS)])
+def test_a_limit_ends_it_after_as_many_queries_as_there_is_time_for(seconds, judged):
+    """A search takes a second, so that a block of 32 queries takes 22, 11 ways in two views each."""
+    planted = Planted({CHEAPEST: 10}, {CHEAPEST: 10})
+    budget = Budget(seconds, clock=lambda: float(planted.searches))
+    choice = choose_ways(planted, queries(), "both/f@20", budget)
+    assert choice.queries == judged
+    assert planted.searches == 22 * -(-judged // 32)
+    assert planted.searches <= max(seconds, 22)
+    whole = chosen(Planted({CHEAPEST: 10}, {CHEAPEST: 10}), num=judged)
+    assert choice.ways == whole.ways
+    for name in ("nodes", "metric", "lowest"):
+        assert getattr(choice, name) == pytest.approx(getattr(whole, name))
 
 
 def test_what_is_tried_of_a_beam_of_150():

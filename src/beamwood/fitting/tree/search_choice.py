@@ -18,6 +18,7 @@ from beamwood.fitting.choose import CUT
 from beamwood.kernels.light import Way
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.ways import Ways
+from beamwood.training.budget import Budget
 from beamwood.types import Hits, Query, SearchOptions
 
 __all__ = ["KEPT", "KEPT_LEVEL", "SearchChoice", "SearchedBy", "candidates", "choose_ways"]
@@ -31,6 +32,8 @@ KEPT_LEVEL = 0.015
 _SURE = 1.2816
 # Fewer queries than this say nothing about so small a share.
 _FEWEST = 30
+# Queries that all ways answer before a limit is looked at again.
+_BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -92,14 +95,15 @@ def candidates(beam_width: int, *, steered: bool) -> tuple[Way, ...]:
     return tuple(dict.fromkeys(ways))
 
 
-def choose_ways(searcher: TreeSearcher, queries: Queries, monitor: str) -> SearchChoice:
+def choose_ways(searcher: TreeSearcher, queries: Queries, monitor: str, budget: Budget | None = None) -> SearchChoice:
     """What `queries` with labels say of each way, and the cheapest that keeps enough; else the full beam is chosen.
 
     Losses are shares of the full beam's metric, by the lower end of a paired interval over the queries. A way may lose
-    `KEPT`, and `KEPT_LEVEL` where its mean is no lower than the full beam's.
+    `KEPT`, and `KEPT_LEVEL` where its mean is no lower than the full beam's. In a limited `budget` the first queries
+    have a say, as many as there is time for.
     """
     tried = candidates(searcher.beam_width, steered=searcher.weights.light is not None)
-    measured = [_values(searcher, queries, way, monitor) for way in tried]
+    measured = _measured(searcher, queries, tried, monitor, budget or Budget())
     full_nodes, full_Q = measured[-1]
     changes = [_change(values_Q, full_Q) for _, values_Q in measured]
     lowest = [low for _, low in changes]
@@ -147,6 +151,27 @@ class SearchedBy:
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """See `types.Searcher`."""
         return self.searcher.searched(query, k, options, self.way.wide_enough(k))
+
+
+def _measured(
+    searcher: TreeSearcher, queries: Queries, tried: Sequence[Way], monitor: str, budget: Budget
+) -> list[tuple[float, NDArray[np.float64]]]:
+    """`_values` of each way, all by the same queries: those of the first block, and of more while there is time."""
+    at_a_time = _BLOCK if budget.limited else max(1, len(queries))
+    blocks: list[list[tuple[float, NDArray[np.float64]]]] = []
+    longest = 0.0
+    for start in range(0, max(1, len(queries)), at_a_time):
+        if blocks and budget.left < longest:
+            break
+        began, rows = budget.seconds, np.arange(start, min(start + at_a_time, len(queries)))
+        blocks.append([_values(searcher, queries.take(rows), way, monitor) for way in tried])
+        longest = max(longest, budget.seconds - began)
+    joined = []
+    for parts in zip(*blocks, strict=True):
+        sizes = [len(values) for _, values in parts]
+        nodes = float(np.average([nodes for nodes, _ in parts], weights=sizes))
+        joined.append((nodes, np.concatenate([values for _, values in parts])))
+    return joined
 
 
 def _values(searcher: TreeSearcher, queries: Queries, way: Way, monitor: str) -> tuple[float, NDArray[np.float64]]:
