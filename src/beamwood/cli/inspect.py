@@ -265,7 +265,8 @@ def search_caption(search: dict[str, Any]) -> str:
     """What the curve rests on."""
     return (
         f"how it is searched: the cheapest way by which {search['queries']:,} validation queries lose at most "
-        f"{100 * search['may_lose']:g} % of {search['monitor']}, and likely at most {100 * search['may_lose_level']:g} %"
+        f"{100 * search['may_lose']:g} % of {search['monitor']}, "
+        f"and likely at most {100 * search['may_lose_level']:g} %"
     )
 
 
