@@ -133,7 +133,7 @@ def waited_for(browser, expression, wanted):
 
 @needs_chromium
 def test_it_is_fit_for_a_guest(folder, tmp_path):
-    options = ("--items", str(folder[1]), "--store", "memory", "--log", "none")
+    options = ("--items", str(folder[1]), "--store", "memory", "--log", "none", "--timeout", "60s", "--max-wait", "60s")
     with Server(folder[0], *options) as server, Chromium(tmp_path) as browser:
         for width, dark in ((360, True), (1280, False)):
             browser.visit(server.address + "/?user=11&k=20", width, dark=dark, drawn="live")
@@ -151,8 +151,9 @@ def test_it_is_fit_for_a_guest(folder, tmp_path):
         for kind in ("keyDown", "keyUp"):
             enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
             browser.call("Input.dispatchKeyEvent", type=kind, **enter)
-        waited_for(browser, f"document.querySelector('li[data-item=\"{first}\"]') === null", True)
-        assert browser.ask("document.querySelectorAll('ol.answer > li').length") == 20
+        # It may be seen while it is still read: both have to hold at once.
+        shown = "document.querySelectorAll('ol.answer > li').length === 20"
+        waited_for(browser, f"{shown} && document.querySelector('li[data-item=\"{first}\"]') === null", True)
         browser.ask("document.getElementById('models-show').click()")
         said = "document.getElementById('model-list').textContent.includes('answers, searched by')"
         waited_for(browser, said, True)
