@@ -20,6 +20,7 @@ from beamwood.recipes.portfolio.outline import Outline
 from beamwood.recipes.portfolio.parts import Parts
 from beamwood.recipes.portfolio.search import Search, Wanted
 from beamwood.recipes.portfolio.table import lines
+from beamwood.training.budget import Budget
 
 COUNTING = [Member("popularity", "popularity", brings=False), Member("cooccurrence", "cooccurrence")]
 COUNTING += [Member("transitions", "transitions")]
@@ -213,9 +214,9 @@ class Ticks:
 
 
 def searched(split, folder, members, limit, *, clock=None, resume=False):
-    parts = Parts(folder, {})
+    parts, budget = Parts(folder, {}), Budget(limit, clock=clock or Ticks())
     with parts.held(resume=resume, overwrite=False):
-        found = Search(split, Wanted(limit, "removed/f@20"), parts, members=members, clock=clock or Ticks()).run()
+        found = Search(split, Wanted(limit, "removed/f@20"), parts, members=members, budget=budget).run()
     return found, parts
 
 

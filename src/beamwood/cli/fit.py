@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from beamwood.fitting.settings import Settings
     from beamwood.methods import Method
     from beamwood.retrieval.retriever import Retriever
+    from beamwood.training.budget import Budget
 
 __all__ = ["fit", "fit_method", "fit_named", "starting_anew"]
 
@@ -118,7 +119,7 @@ def fit(
     """Find the best for LOG within a time limit, or train the method named; save what validation users like best."""
     if written.html is not None:
         check_page(written.html)
-    asked = Asked(out or default_output(log), parse_duration(time_limit), seed, run, written)
+    asked = Asked(out or default_output(log), _budget(time_limit, method), seed, run, written)
     if method is None:
         settings.check_unused(user_table, run.tensorboard)
         source = Source.of(log, reading, None, (), keep_columns)
@@ -144,7 +145,7 @@ def fit_named(
 ) -> None:
     """Fit a method, or a sum of such, save it and say so; `source_of`: what is read for its settings."""
     from beamwood.artefact import check_output
-    from beamwood.methods.sums import check_counting, parts, with_counting
+    from beamwood.methods.sums import check_counting, of_first, parts, with_counting
 
     out, run = asked.out, asked.run
     check_output(out, overwrite=run.overwrite)
@@ -163,13 +164,13 @@ def fit_named(
         preset=settings.preset,
         out=out,
         seed=asked.seed,
-        limit=asked.limit,
+        limit=of_first(asked.budget, first, others),
         resume=run.resume,
         overwrite=run.overwrite,
         source=source,
         tensorboard=run.tensorboard,
     )
-    fitted = asked.written.of(with_counting(fitted, others, data, seed=asked.seed))
+    fitted = asked.written.of(with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget))
     fitted.save(out, overwrite=run.overwrite)
     document = {
         "out": out,
@@ -182,6 +183,15 @@ def fit_named(
         document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, out)}
         write_fit(asked.written.html, document, data)
     print_json(document) if as_json else show(document)
+
+
+def _budget(time_limit: str | None, method: str | None) -> Budget:
+    """A budget from here on: who gives a limit waits for the log and for what libraries take to load, too."""
+    from beamwood.recipes.portfolio.find import TIME_LIMIT
+    from beamwood.training.budget import Budget
+
+    limit = parse_duration(time_limit)
+    return Budget(limit or TIME_LIMIT, name="the search") if method is None else Budget(limit, name=method)
 
 
 def curve_of(method: Method, out: str) -> list[dict[str, Any]]:
@@ -213,7 +223,7 @@ def _say_what_has_no_use(method: Method, config: Settings, asked: Asked, *, user
         note(f"{method.name} only counts: --resume has no use")
     if not method.needs.steps and asked.run.tensorboard is not None:
         note(f"{method.name} only counts, so it has no curves: --tensorboard has no use")
-    if asked.limit is not None and method.needs.steps and not method.needs.trains(config):
+    if asked.budget.limited and method.needs.steps and not method.needs.trains(config):
         note("two fitted stages are only put together: --time-limit has no use")
     if user_table is not None and not method.needs.named_columns(config, "users"):
         note(
@@ -254,7 +264,7 @@ def fit_method(
     out: str,
     seed: int,
     preset: str | None = None,
-    limit: float | None = None,
+    limit: float | Budget | None = None,
     resume: bool = False,
     overwrite: bool = False,
     source: Source | None = None,

@@ -70,7 +70,7 @@ class FolderSearch:
         split = read()
         found = find(
             split,
-            time_limit=asked.limit,
+            time_limit=asked.budget,
             budget_ms=self.budgets.budget_ms,
             budget_mb=self.budgets.budget_mb,
             seed=asked.seed,

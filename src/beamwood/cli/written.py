@@ -13,6 +13,7 @@ from beamwood.cli import options as o
 
 if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
+    from beamwood.training.budget import Budget
 
 __all__ = ["Asked", "RunOptions", "WrittenOptions", "beside", "default_output"]
 
@@ -47,7 +48,7 @@ class Asked:
     """What was asked of a fit, whatever the method: where it goes, how long it may take, how it is run and written."""
 
     out: str
-    limit: float | None
+    budget: Budget
     seed: int
     run: RunOptions
     written: WrittenOptions

@@ -18,6 +18,7 @@ from beamwood.recipes.portfolio.members import Member
 from beamwood.recipes.portfolio.parts import Parts
 from beamwood.recipes.portfolio.search import Found, Search, Wanted
 from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget
 
 __all__ = ["MONITOR", "TIME_LIMIT", "find"]
 
@@ -31,7 +32,7 @@ MONITOR = "removed/f@20"
 def find(
     split: Split,
     *,
-    time_limit: float | None = None,
+    time_limit: float | Budget | None = None,
     budget_ms: float | None = None,
     budget_mb: float | None = None,
     monitor: str = MONITOR,
@@ -45,14 +46,16 @@ def find(
 ) -> Found:
     """Search methods and blends of at most three, chosen on `split.valid`; `split.test` is read once, at the end.
 
-    `time_limit` in seconds (None: half an hour) covers all of it. `budget_ms` and `budget_mb` bound what an answer of
-    the chosen one may take on this machine. `folder` keeps all that was fitted, for `resume`, `overwrite` as of a run
-    folder; None: nothing is kept. `better` is given each retriever that is the best so far. An interrupted search
-    returns the best so far, without reading the test users. Errors: `InputError` on what is no split, a bound that is
-    not above 0, an unknown monitor, a folder of something else, and where nothing is within the budgets.
+    `time_limit` in seconds (None: half an hour), or a `Budget` that began earlier, covers all of it. `budget_ms` and
+    `budget_mb` bound what an answer of the chosen one may take on this machine. `folder` keeps all that was fitted, for
+    `resume`, `overwrite` as of a run folder; None: nothing is kept. `better` is given each retriever that is the best
+    so far. An interrupted search returns the best so far, without reading the test users. Errors: `InputError` on what
+    is no split, a bound that is not above 0, an unknown monitor, a folder of something else, and where nothing is
+    within the budgets.
     """
     check_split(split)
-    limit = TIME_LIMIT if time_limit is None else time_limit
+    budget = time_limit if isinstance(time_limit, Budget) else None
+    limit = budget.limit if budget else TIME_LIMIT if time_limit is None else time_limit
     for name, value in (("time_limit", limit), ("budget_ms", budget_ms), ("budget_mb", budget_mb)):
         if value is not None and not _is_above_0(value):
             raise InputError(f"{name}={value!r} is no number above 0; leave it out for none")
@@ -65,7 +68,7 @@ def find(
     with tempfile.TemporaryDirectory() as temporary:
         parts = Parts(Path(temporary if folder is None else folder), _made_of(split, wanted))
         with parts.held(resume=resume, overwrite=overwrite):
-            search = Search(split, wanted, parts, members=members, trains=trains, better=better, say=say)
+            search = Search(split, wanted, parts, members=members, trains=trains, better=better, say=say, budget=budget)
             say(f"the whole search takes {limit / 60:g} minutes at most; a time limit of your own changes that")
             say(search.outline.words())
             if not trains:

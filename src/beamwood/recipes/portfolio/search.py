@@ -5,7 +5,6 @@ Source of the blends: Caruana et al., "Ensemble Selection from Libraries of Mode
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +23,7 @@ from beamwood.recipes.portfolio.outline import Outline
 from beamwood.recipes.portfolio.parts import Measured, Parts
 from beamwood.recipes.portfolio.table import as_rows, figures_of
 from beamwood.retrieval.retriever import Retriever
-from beamwood.training.budget import Budget, Clock
+from beamwood.training.budget import Budget
 from beamwood.training.interrupt import Interrupted
 from beamwood.types import FloatArray
 
@@ -59,7 +58,10 @@ class Found:
 
 
 class Search:
-    """One search, whose `parts` are held; `better` is given each retriever that is the best so far."""
+    """One search, whose `parts` are held; `better` is given each retriever that is the best so far.
+
+    `budget`: of the limit, where it began earlier, or has a clock of its own.
+    """
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class Search:
         trains: bool = True,
         better: Callable[[Retriever], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
-        clock: Clock = time.monotonic,
+        budget: Budget | None = None,
     ) -> None:
         self.whole, self.split, self.wanted, self.parts = split, blind(split), wanted, parts
         self.better, self.say = better, say
@@ -80,7 +82,7 @@ class Search:
         self.members = {member.name: member for member in listed}
         parts.judges = parts.judges or how_many(wanted.time_limit)
         self.judge = Judge(self.split, wanted.monitor, parts.judges, seed=wanted.seed)
-        self.budget = Budget(wanted.time_limit, clock=clock, name="the search")
+        self.budget = budget or Budget(wanted.time_limit, name="the search")
         self.budget.count(parts.seconds)
         self.best: Candidate | None = None
         self._judging: dict[str, float] = {}
