@@ -10,7 +10,7 @@ from beamwood.recipes.portfolio import find as finding
 from beamwood.recipes.portfolio.members import Member
 from cli_cases import beamwood
 
-COUNTING = [Member("popularity", "popularity", brings=False), Member("cooccurrence", "cooccurrence")]
+COUNTING = [Member("popularity", "popularity", blends=False), Member("cooccurrence", "cooccurrence")]
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +24,7 @@ from beamwood.recipes.portfolio.search import Search, Wanted
 from beamwood.recipes.portfolio.table import lines
 from beamwood.training.budget import Budget
 
-COUNTING = [Member("popularity", "popularity", brings=False), Member("cooccurrence", "cooccurrence")]
+COUNTING = [Member("popularity", "popularity", blends=False), Member("cooccurrence", "cooccurrence")]
 COUNTING += [Member("transitions", "transitions")]
 TINY = {"model.width": 4, "model.num_blocks": 1, "loop.max_steps": 10**6, "loop.evaluate_every": 5}
 TINY |= {"loop.patience": 10**6, "choose.validation_users": 20}
@@ -266,3 +268,20 @@ def test_members_follow_the_log(split):
     for member in members_of(outline, trains=True):
         member.load().configured(dict(member.settings))
     assert "60 items" in outline.words()
+
+
+def test_what_counts_is_found_without_torch(tmp_path):
+    """Its import takes seconds, and it may not be installed."""
+    code = (
+        "import sys, beamwood, polars as pl\n"
+        "rows = [(u, (u * 7 + t * t) % 23, t) for u in range(40) for t in range(8)]\n"
+        "frame = pl.DataFrame(rows, schema=['user_id', 'item_id', 'timestamp'], orient='row')\n"
+        "split = beamwood.splits.disjoint_users(beamwood.Dataset.from_log(beamwood.read_log(frame)))\n"
+        "from beamwood.recipes.portfolio import find\n"
+        "find.is_installed = lambda extra: False\n"
+        "found = beamwood.fit(split, time_limit=300)\n"
+        "assert found.metadata['portfolio']['chosen']\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -187,11 +187,14 @@ def fit_named(
 
 def _budget(time_limit: str | None, method: str | None) -> Budget:
     """A budget from here on: who gives a limit waits for the log and for what libraries take to load, too."""
-    from beamwood.recipes.portfolio.find import TIME_LIMIT
     from beamwood.training.budget import Budget
 
     limit = parse_duration(time_limit)
-    return Budget(limit or TIME_LIMIT, name="the search") if method is None else Budget(limit, name=method)
+    if method is not None:
+        return Budget(limit, name=method)
+    from beamwood.recipes.portfolio.find import TIME_LIMIT
+
+    return Budget(limit or TIME_LIMIT, name="the search")
 
 
 def curve_of(method: Method, out: str) -> list[dict[str, Any]]:

@@ -47,6 +47,8 @@ else:
 
 # Up to so many items a step's softmax is over all of them; of more it takes longer than all the rest of the step.
 _WHOLE, _SAMPLED = 15_000, 1_000
+# Steps between validations of two towers, however short an epoch is.
+_LEAST_STEPS = 20
 
 MaxContexts = Annotated[int, Field(ge=1, description="occurrences of an item that are looked at")]
 
@@ -287,7 +289,11 @@ class TowerConfig(VectorConfig):
     choose: ChooseSeen = ChooseSeen(monitor="removed/ndcg@20")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """User ids have no start; a mask harms importance resampling, and no other sampler."""
+        """User ids have no start; a mask harms importance resampling, and no other sampler.
+
+        A small log is learned by heart within a few epochs, so that the best is between two looks unless each epoch has
+        one.
+        """
         tower, loss = self.model.user_tower, self.loss
         user_rows = {"mf": facts.num_users, "mean": facts.num_items + 1}.get(tower, facts.num_items)
         # The full softmax moves every item.
@@ -298,6 +304,9 @@ class TowerConfig(VectorConfig):
             "loss.mask_known": masks,
             "optimiser.embeddings": embeddings_of(self.optimiser.embeddings, *rows),
         }
+        if "loop.evaluate_every" not in self.given:
+            epoch = int(facts.num_users * facts.mean_history) // self.loop.batch_size
+            values["loop.evaluate_every"] = min(self.loop.evaluate_every, max(epoch, _LEAST_STEPS))
         if loss.negatives == "mns":
             values["loss.num_uniform"] = loss.num_uniform or self.loop.batch_size
         return values

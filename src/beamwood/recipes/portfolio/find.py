@@ -55,7 +55,7 @@ def find(
     """
     check_split(split)
     budget = time_limit if isinstance(time_limit, Budget) else None
-    limit = budget.limit if budget else TIME_LIMIT if time_limit is None else time_limit
+    limit = time_limit.limit if isinstance(time_limit, Budget) else TIME_LIMIT if time_limit is None else time_limit
     for name, value in (("time_limit", limit), ("budget_ms", budget_ms), ("budget_mb", budget_mb)):
         if value is not None and not _is_above_0(value):
             raise InputError(f"{name}={value!r} is no number above 0; leave it out for none")

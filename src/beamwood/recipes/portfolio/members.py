@@ -21,13 +21,13 @@ _SHORT = 4
 class Member:
     """A method and the settings in which it differs from its defaults, by a name of its own.
 
-    `brings`: it may bring the candidates of a blend.
+    `blends`: it may be a part of a blend.
     """
 
     name: str
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    brings: bool = True
+    blends: bool = True
 
     def load(self) -> Method:
         """The method."""
@@ -41,7 +41,7 @@ class Member:
 
 # What counts: an answer in seconds, and good parts of a blend.
 _COUNTING = (
-    Member("popularity", "popularity", brings=False),
+    Member("popularity", "popularity", blends=False),
     Member("cooccurrence", "cooccurrence"),
     Member("transitions", "transitions"),
     Member("ease", "ease"),

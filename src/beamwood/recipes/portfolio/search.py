@@ -16,7 +16,7 @@ from beamwood.fitting.choose import drawn
 from beamwood.fitting.fitted import training_seconds
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.stages import put_behind, two_stage
-from beamwood.recipes.portfolio.choice import Candidate, Look, Next, chosen, next_blend, next_look, within
+from beamwood.recipes.portfolio.choice import Candidate, Costs, Look, Next, chosen, next_blend, next_look, within
 from beamwood.recipes.portfolio.judging import Judge, blind, how_many
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
@@ -130,8 +130,8 @@ class Search:
             for each in self._singles
         ]
 
-    def _within(self, measured: Measured) -> bool:
-        return within(measured, self.wanted.budget_ms, self.wanted.budget_mb)
+    def _within(self, answers: Costs) -> bool:
+        return within(answers, self.wanted.budget_ms, self.wanted.budget_mb)
 
     def _look(self, member: Member, step: Next) -> None:
         """Fit, or go on, and judge."""
@@ -208,13 +208,9 @@ class Search:
         """Try blends while there is time for one more, and for the reading of the test users."""
         longest = 0.0
         while True:
-            values = {candidate.parts: candidate.value for candidate in self.candidates()}
+            values = {each.parts: each.value for each in self.candidates() if self._may_blend(each)}
             failed = [each.parts for each in self.parts.measured if each.value is None]
-            firsts = [
-                name
-                for name, member in self.members.items()
-                if member.brings and (name,) in values and self._may_bring(name)
-            ]
+            firsts = [each.parts[0] for each in self.candidates() if len(each.parts) == 1 and self._within(each)]
             names = next_blend(values, firsts, failed)
             if names is None or self.budget.left - _READING * self.budget.limit <= longest:
                 return
@@ -222,9 +218,8 @@ class Search:
             self._try(names)
             longest = max(longest, self.budget.clock() - began)
 
-    def _may_bring(self, name: str) -> bool:
-        best = max((each for each in self._singles if each.name == name), key=lambda each: each.value or 0.0)
-        return self._within(best)
+    def _may_blend(self, candidate: Candidate) -> bool:
+        return all(name in self.members and self.members[name].blends for name in candidate.parts)
 
     def _try(self, names: tuple[str, ...]) -> None:
         began, measured = self.budget.clock(), Measured("+".join(names), names)
