@@ -15,7 +15,16 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import Source, load_data, load_split, make_config, note, parse_duration, print_json
+from beamwood.cli.inputs import (
+    Source,
+    load_data,
+    load_split,
+    make_config,
+    note,
+    note_of_weights,
+    parse_duration,
+    print_json,
+)
 from beamwood.cli.output import check_page, write_page
 from beamwood.errors import InputError
 from beamwood.methods import METHODS
@@ -136,6 +145,7 @@ def fit(
     source = Source.of(log, reading, user_table, _context_columns(first, config), keep_columns)
     _say_what_has_no_use(first, config, limit=limit, resume=resume, user_table=user_table, tensorboard=tensorboard)
     data = load_split(_read(source), split, {"seed": seed})
+    note_of_weights(data.dataset, [first, *others])
     began = time.perf_counter()
     fitted = fit_method(
         first,
