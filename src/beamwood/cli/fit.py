@@ -145,8 +145,7 @@ def fit(
     first.check_installed(config)
     source = Source.of(log, reading, user_table, _context_columns(first, config), keep_columns)
     _say_what_has_no_use(first, config, budget, resume=resume, user_table=user_table, tensorboard=tensorboard)
-    data = load_split(_read(source), split, {"seed": seed})
-    note_of_weights(data.dataset, [first, *others])
+    data = load_split(_read(source, first, *others), split, {"seed": seed})
     began = time.perf_counter()
     fitted = fit_method(
         first,
@@ -229,11 +228,12 @@ def _say_what_has_no_use(
         )
 
 
-def _read(source: Source) -> Dataset:
-    """The data, and a line for each kept column that holds numbers as text."""
+def _read(source: Source, *methods: Method) -> Dataset:
+    """The data, a line for each kept column that holds numbers as text, and one on methods that cannot weigh events."""
     from beamwood.data.kept_columns import numbers_as_text
 
     dataset = load_data(source)
+    note_of_weights(dataset, methods)
     table = dataset.item_table
     for name in () if table is None else numbers_as_text(source.keep_columns, table.frame):
         note(f"--keep-columns {name} keeps numbers as text; write {name}:number to ask for less or more than a number")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy import sparse
 
 from beamwood.errors import InputError
 
@@ -31,7 +32,7 @@ def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFram
         return "the lazy frame", source
     if isinstance(source, pl.DataFrame):
         return "the frame", source.lazy()
-    if hasattr(source, "tocoo"):
+    if sparse.issparse(source):
         return "the sparse matrix", _of_matrix(source).lazy()
     module = type(source).__module__.split(".")[0]
     name = {"pandas": "the pandas frame", "pyarrow": "the Arrow table"}.get(module, f"the {type(source).__name__}")
@@ -47,7 +48,7 @@ def _is_bare(source: Any) -> bool:
         return source.dtype.names is None
     if not isinstance(source, list | tuple) or not source:
         return False
-    return not any(isinstance(row, Mapping | str | bytes) or not hasattr(row, "__len__") for row in source)
+    return not any(isinstance(row, Mapping | str | bytes) or not isinstance(row, Sized) for row in source)
 
 
 def _named(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFrame]:

@@ -115,10 +115,7 @@ def read_log(
     weights or boundaries that cannot be read.
     """
     table, columns = open_source(source, Layout.of(separator, header)), ColumnNames() if columns is None else columns
-    if not isinstance(columns, ColumnNames):
-        raise InputError(f"columns={reprlib.repr(columns)} is no ColumnNames; write ColumnNames(user=..., item=...)")
-    if missing not in MISSING:
-        raise InputError(f"missing={missing!r} is unknown{nearest(str(missing), MISSING)}")
+    _check(columns, missing)
     chosen = columns.resolve(table.column_names, table.name, weighed=min_weight is not None)
     kinds = EventKinds.of(columns.event, events, negative_events)
     _refuse_forgotten_times(table, columns, chosen, time_format)
@@ -129,12 +126,8 @@ def read_log(
     if missing == "drop":
         table, said = _without_missing(table, chosen)
         notes += said
-    weight, of_events = None, event_note(table, tuple(chosen.values()))
-    if kinds.are_said:
-        table, weight, of_events = read_events(table, kinds)
-    elif columns.event is not None:
-        raise InputError(f"--event-column {columns.event} has no use without --events, such as buy,view=0.3")
-    notes += [] if of_events is None else [of_events]
+    table, weight, of_events = _events_of(table, kinds, tuple(chosen.values()))
+    notes += of_events
     used, time_kind, looked_at = _used(table, chosen, columns, time_format)
     used += [] if weight is None else [weight]
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
@@ -142,23 +135,33 @@ def read_log(
         frame = kept.select(used).collect(engine="streaming")
     rejected = last_was_negative(frame) if kinds.negative else None
     if weight is not None:
-        frame = frame.filter(pl.col(WEIGHT) > 0) if kinds.negative else frame
+        frame = frame.filter(pl.col(WEIGHT) > 0)
         frame = frame if kinds.weighed else frame.drop(WEIGHT)
     duplicates = _count_duplicates(frame)
     if drop_duplicates and duplicates:
         frame = frame.unique(maintain_order=True)
-    report = ReadReport(
-        table.name,
-        rows,
-        chosen,
-        duplicates,
-        time_kind,
-        weight=weight_kind,
-        left_out=rows - len(frame),
-        notes=(*notes, *looked_at, *_swallowed(whole, chosen)),
-        dropped_duplicates=drop_duplicates,
-    )
-    return Log(frame, report, rejected)
+    notes += [*looked_at, *_swallowed(whole, chosen)]
+    about = (weight_kind, rows - len(frame), tuple(notes), drop_duplicates)
+    return Log(frame, ReadReport(table.name, rows, chosen, duplicates, time_kind, *about), rejected)
+
+
+def _check(columns: Any, missing: Any) -> None:
+    """Errors: columns that are none, a word for missing cells that is none."""
+    if not isinstance(columns, ColumnNames):
+        raise InputError(f"columns={reprlib.repr(columns)} is no ColumnNames; write ColumnNames(user=..., item=...)")
+    if missing not in MISSING:
+        raise InputError(f"missing={missing!r} is unknown{nearest(str(missing), MISSING)}")
+
+
+def _events_of(table: Source, kinds: EventKinds, taken: Sequence[str]) -> tuple[Source, pl.Expr | None, list[str]]:
+    """The rows of kinds that count or are negative, their weights, and what was done or may be, in words."""
+    if kinds.are_said:
+        rows, weight, said = read_events(table, kinds)
+        return rows, weight, [said]
+    if kinds.column is not None:
+        raise InputError(f"--event-column {kinds.column} has no use without --events, such as buy,view=0.3")
+    advice = event_note(table, taken)
+    return table, None, [] if advice is None else [advice]
 
 
 def _refuse_forgotten_times(

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 
 from beamwood.errors import InputError, NotInstalledError, nearest
 from beamwood.retrieval.stored import MOST
@@ -127,10 +128,10 @@ def _check_effort(effort: Any, beam_width: Any) -> None:
 
 def listed(name: str, values: Any) -> list[Any]:
     """The values of a list, an array or a series. Errors: a single value, or text, in its place."""
-    if hasattr(values, "tocoo"):
+    if sparse.issparse(values):
         raise InputError(f"{name} is a sparse matrix, which has no ids; give a list of ids for each row")
-    if hasattr(values, "to_pylist"):
-        return list(values.to_pylist())  # of Arrow
+    if type(values).__module__.startswith("pyarrow"):
+        return list(values.to_pylist())
     if not isinstance(values, str | bytes):
         try:
             return list(values)
