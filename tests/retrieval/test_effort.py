@@ -108,7 +108,7 @@ def test_candidates_of_a_blend_are_brought_by_the_way_of_what_is_asked_for():
     two = Blend([Part(Asked()), Part(vector_searcher(500))], num_candidates=80)
     options = SearchOptions(histories.distinct(), effort=0)
     hits = two.search(query, 4, options)
-    assert brought == [(80, 4)]
+    assert brought == [(80, 48)]
     assert (hits.scored == 160).all()
     wide = searcher.search(query, 80, SearchOptions(histories.distinct(), effort=0))
     # Without a word of what has to be good all eighty do, by the same way.
@@ -119,7 +119,7 @@ def test_candidates_of_a_blend_are_brought_by_the_way_of_what_is_asked_for():
     # A blend within a blend brings what the outer one is asked for.
     brought.clear()
     Blend([Part(two), Part(vector_searcher(500))], num_candidates=50).search(query, 4, options)
-    assert brought == [(80, 4)]
+    assert brought == [(80, 48)]
 
 
 @pytest.mark.parametrize(

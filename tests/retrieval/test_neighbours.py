@@ -62,3 +62,18 @@ def test_numbers_that_are_none():
     ):
         with pytest.raises(InputError, match=message):
             NeighbourSearcher(sparse.csr_matrix(similarity), np.array(popularity))
+
+
+@pytest.mark.parametrize("seen", ["counted", "first", "last"])
+@pytest.mark.parametrize("least", [0, -4])
+def test_scores_of_few_rows_are_those_of_many(monkeypatch, seen, least):
+    """By numpy and by scipy, to the bit; histories with repeats, empty ones, items without a neighbour."""
+    rng = np.random.default_rng(5)
+    for num_items, share in ((1, 0.0), (40, 0.1), (40, 0.9)):
+        inner, _ = searcher(rng, num_items, share, least)
+        own = NeighbourSearcher(inner.similarity * 0.37, inner.popularity, decay=0.8, length=6, seen=seen)
+        query = Query.of(lists(rng, 30, num_items, 9))
+        items = rng.integers(-1, num_items, (30, 12))
+        many = own.score(query, items)
+        few = [own.score(query.take(np.array([row])), items[row : row + 1])[0] for row in range(30)]
+        assert np.array_equal(np.array(few), many)

@@ -6,7 +6,7 @@ Shape legend: Q queries, K candidates, C those and what was seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from beamwood.evaluation.protocol import VIEWS
 from beamwood.fitting.choose import CUT, Choice, drawn, named
 from beamwood.fitting.settings import ChooseSeen
 from beamwood.retrieval.blend import Part
-from beamwood.retrieval.candidates import Candidates, bring, with_seen
+from beamwood.retrieval.candidates import Candidates, bring, good_of, with_seen
 from beamwood.retrieval.stored import MOST
 from beamwood.types import Hits, ItemLists, Needs, Query, Searcher, SearchOptions
 
@@ -151,8 +151,9 @@ class StageWeights:
     def _brought(self, part: Queries, *, apart: bool) -> _Block:
         """What the first stage brings, in service and so here at least as many as are judged."""
         first, query = self.first, part.query(self.first.needs)
-        k, kept = min(max(self.num_candidates, CUT), first.num_items), SearchOptions(good=CUT)
-        options = SearchOptions(part.seen, good=CUT)
+        k = min(max(self.num_candidates, CUT), first.num_items)
+        kept = SearchOptions(good=good_of(k, CUT))
+        options = replace(kept, excluded=part.seen)
         found = {
             "kept": bring(first, query, k, kept, apart=False),
             "removed": bring(first, query, k, options, apart=False),

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from beamwood.retrieval.top_k import sort_candidates
 from beamwood.types import Hits, Query, Searcher, SearchOptions, among
 
-__all__ = ["Candidates", "bring", "shown", "with_seen"]
+__all__ = ["Candidates", "bring", "good_of", "shown", "with_seen"]
 
 
 # Rows whose histories are scored together.
 _ROWS = 64
+# The share of the candidates that must be as good as a search can; a fifth is too few, three fifths lose nothing.
+_GOOD = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,11 @@ class Candidates:
             np.pad(found[1].astype(np.float32), ((0, 0), (0, missing)), constant_values=-np.inf),
             scored,
         )
+
+
+def good_of(num: int, k: int) -> int:
+    """Of so many candidates for k places, how many have to be as good as a search can: those behind rarely win."""
+    return max(min(k, num), int(_GOOD * num))
 
 
 def bring(

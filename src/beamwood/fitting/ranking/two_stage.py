@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Unpack
 
 import numpy as np
@@ -34,6 +34,7 @@ from beamwood.fitting.ranking.stage_measure import StageMeasure
 from beamwood.fitting.run import SearchedTask, train
 from beamwood.fitting.stages import first_stage, stage_weights, staged
 from beamwood.models.pairs import Asked
+from beamwood.retrieval.candidates import good_of
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
@@ -131,6 +132,7 @@ class RetrievedTask(SearchedTask[Batch]):
         hits: list[BoolArray] = []
         begin = examples.source.indptr[examples.users]
         k, until = min(config.model.num_candidates, self.num_items), budget.left / 2
+        options = SearchOptions(good=good_of(k, CUT))
         for rows in _blocks(examples.stop - begin, _SEARCHED_UNDER_A_LIMIT if budget.limited else _SEARCHED_AT_A_TIME):
             if found and budget.left < until:
                 self._keep(np.arange(rows[0]))
@@ -140,14 +142,12 @@ class RetrievedTask(SearchedTask[Batch]):
             # The context is the next event's.
             frame = None if logged is None else logged[examples.stop[rows]]
             query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
-            targets, items = self.targets(rows), retriever.search(query, k, SearchOptions(past, good=CUT)).items
+            targets, items = self.targets(rows), retriever.search(query, k, replace(options, excluded=past)).items
             hit = brought(targets, items)
             # A target that was seen comes back only where what was seen is left in.
             again = np.flatnonzero(among(targets, past).any(axis=1))
             if len(again):
-                hit[again] |= brought(
-                    targets[again], retriever.search(query.take(again), k, SearchOptions(good=CUT)).items
-                )
+                hit[again] |= brought(targets[again], retriever.search(query.take(again), k, options).items)
             found.append(items)
             hits.append(hit)
         candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)
