@@ -6,11 +6,12 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import polars as pl
 import pytest
 
-from beamwood.cli.inputs import parse_duration
+from beamwood.cli.inputs import load_split, parse_duration
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from cli_cases import ENVIRONMENT, beamwood
@@ -223,20 +224,22 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["fit", tmp_path / "broken.parquet", *out], "cannot be read"),
         (["fit", log, "--items", few, *out], "are not in the item table"),
         (["fit", log, "--method", "drt", *out], "did you mean 'dtr'"),
-        (["fit", log, "--set", "lerning_rate=1", *out], "did you mean 'optimiser.learning_rate'"),
-        (["fit", log, "--set", "model.width=-3", *out], "model.width=-3"),
+        (["fit", log, "--method", "dtr", "--set", "lerning_rate=1", *out], "did you mean 'optimiser.learning_rate'"),
+        (["fit", log, "--method", "dtr", "--set", "model.width=-3", *out], "model.width=-3"),
         (
-            ["fit", log, "--set", "optimiser.clip_norm=inf", *out],
+            ["fit", log, "--method", "dtr", "--set", "optimiser.clip_norm=inf", *out],
             "optimiser.clip_norm=inf: Input should be a finite number",
         ),
         (["fit", log, "--method", "cooccurrence", "--set", "model.shrinkage=[nan]", *out], "should be a finite number"),
-        (["fit", log, "--set", "width", *out], "has no '='"),
-        (["fit", log, "--config", tmp_path / "bad.toml", *out], "no readable TOML"),
+        (["fit", log, "--method", "dtr", "--set", "width", *out], "has no '='"),
+        (["fit", log, "--method", "dtr", "--config", tmp_path / "bad.toml", *out], "no readable TOML"),
         (["fit", log, "--split", "user", *out], "did you mean 'users'"),
         (["fit", log, "--time-limit", "soon", *out], "write 30m, 90s or 1h30m"),
         (["fit", log, "--method", "popularity", "--out", tmp_path / "foreign"], "foreign"),
         (["fit", log, "--method", "popularity", "--out", fitted], "overwrite"),
-        (["fit", log], "--out"),
+        (["fit", log, "--set", "model.width=8", *out], "--set is about one method; name it with --method"),
+        (["fit", log, "--method", "ease", "--budget-ms", "2", *out], "--budget-ms is for the search"),
+        (["fit", log, "--budget-mb", "-1", *out], "budget_mb=-1.0 is no number above 0"),
         (["evaluate", fitted, "--k", "0"], "k=0 is outside"),
         (["evaluate", fitted, "--k", "61"], "k=61 is outside 1..60"),
         (["evaluate", fitted, "--log", few], "no user column"),
@@ -334,3 +337,36 @@ def test_durations():
     for text in ("", "0s", "m", "-3s", "1d", "9" * 400, "9" * 400 + "h"):
         with pytest.raises(InputError, match="time-limit"):
             parse_duration(text)
+
+
+GONE = """
+from beamwood.methods import Method
+from beamwood.methods.popularity import METHOD as POPULARITY
+
+
+def build(split, config, seed, budget):
+    return POPULARITY.build(split, config, seed, budget), {"limit": budget.limit, "gone": budget.seconds}
+
+
+METHOD = Method(name="gone", summary="says what is gone of its limit", Config=POPULARITY.Config, build=build)
+"""
+
+
+def test_a_limit_covers_the_reading_of_the_log(market, tmp_path, capsys, monkeypatch):
+    def slowly(*arguments, **options):
+        time.sleep(0.3)
+        return load_split(*arguments, **options)
+
+    monkeypatch.setattr(sys.modules["beamwood.cli.fit"], "load_split", slowly)
+    (tmp_path / "gone.py").write_text(GONE)
+
+    def training(method):
+        arguments = ("--method", method, "--out", tmp_path / "fit", "--time-limit", "60s", "--overwrite")
+        assert beamwood("fit", market / "log.parquet", *arguments) == 0
+        return Retriever.load(tmp_path / "fit").metadata["training"]
+
+    alone = training(tmp_path / "gone.py")
+    assert alone["limit"] == 60
+    assert alone["gone"] >= 0.3
+    assert training(f"{tmp_path / 'gone.py'}+popularity")["limit"] == 45
+    assert "saved gone+popularity" in capsys.readouterr().out
