@@ -45,5 +45,5 @@ def test_a_run_of_the_service_as_a_table():
 
     Line.figures = figures
     table = serve_table("MovieLens", Line)
-    assert "| p50 ms | 0.250 | 0.500 | yes |" in table
+    assert "| p50 ms | .250 | .500 | yes |" in table
     assert "| FastAPI, saturated | 9.0 |  |  |  |" in table
