@@ -106,7 +106,10 @@ def open_snapshot(
     retriever = Retriever.load(path, threads=threads, verify=verify, searchers=searchers or {})
     manifest = read_manifest(path)
     names = retriever.names
-    own = ItemFields.read(items, names.items) if items is not None else ItemFields()
+    source = manifest.get("source")
+    told = [source.get("items_column"), source.get("item")] if isinstance(source, Mapping) else []
+    ids = [name for name in told if isinstance(name, str)]
+    own = ItemFields.read(items, names.items, ids) if items is not None else ItemFields()
     columns = ItemColumns(len(names.items), {**names.filters.columns.columns, **own.columns()})
     filters = Filters(names.items, columns, filter_bytes, names.filters.alive)
     names = Names(names.items, filters, names.users, names.histories, names.erased)
