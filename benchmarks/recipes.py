@@ -14,6 +14,7 @@ from beamwood.evaluation.summary import measure_tail
 from beamwood.methods import load_method
 from beamwood.retrieval.retriever import Retriever
 from benchmarks.job import Job, Measured
+from benchmarks.serve_table import flattened
 from benchmarks.side_by_side import answers
 
 __all__ = ["RECIPES"]
@@ -72,12 +73,22 @@ def fit_only(job: Job) -> Measured:
     return Measured({}, seconds=seconds)
 
 
+def served(job: Job) -> Measured:
+    """`beamwood serve` of the tree, beside FastAPI around two towers: the whole run of `benchmarks.serve`."""
+    from benchmarks.serve import LONG, Run
+
+    began = time.perf_counter()
+    found = Run(job.folders["dtr"], job.folders["two_tower"], LONG).whole(lambda said: None)  # noqa: ARG005
+    return Measured(flattened(found), seconds={"serve": time.perf_counter() - began})
+
+
 RECIPES: dict[str, Callable[[Job], Measured]] = {
     "whole": whole,
     "tail": tail,
     "sampled": sampled,
     "fitted": fit_only,
     "answers": answers,
+    "serve": served,
 }
 
 

@@ -10,6 +10,7 @@ from benchmarks.answer_table import answer_table, bar_table, markdown
 from benchmarks.bench import Bench
 from benchmarks.evidence import Evidence, gather, paired
 from benchmarks.figures import number, p_value
+from benchmarks.serve_table import serve_table
 from benchmarks.suite import Column, Topic
 from benchmarks.verdicts import verdict
 
@@ -46,6 +47,8 @@ def _topic(bench: Bench, name: str) -> str:
     topic = bench.suite.topics[name]
     if any(row.recipe == "answers" for row in topic.rows.values()):
         return _answers(bench, name)
+    if any(row.recipe == "serve" for row in topic.rows.values()):
+        return _served(bench, name)
     parts = []
     for log in topic.logs:
         rows = gather(bench, name, log)
@@ -59,6 +62,12 @@ def _answers(bench: Bench, name: str) -> str:
     lines = [line for line in map(bench.lines.get, runs) if line is not None]
     tables = [answer_table(bench.suite, line, bench.lines.values(line)) for line in lines]
     return "\n\n".join([*tables, bar_table(lines)]) if lines else EMPTY
+
+
+def _served(bench: Bench, name: str) -> str:
+    runs = [run for run in bench.suite if run.topic == name]
+    lines = [line for line in map(bench.lines.get, runs) if line is not None]
+    return "\n\n".join(serve_table(bench.suite.logs[line.log].title, line) for line in lines) or EMPTY
 
 
 def _of_method(bench: Bench, method: str) -> str:

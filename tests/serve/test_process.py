@@ -18,6 +18,7 @@ from served import Server, item_table, saved, wait_until
 FORBIDDEN = (
     "torch",
     "pandas",
+    "pyarrow",
     "beamwood.training",
     "beamwood.fitting",
     "beamwood.methods",

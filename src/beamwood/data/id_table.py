@@ -12,7 +12,6 @@ from zlib import crc32
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
@@ -203,6 +202,9 @@ class TextIds:
 
     def series(self) -> pl.Series:
         """All ids."""
+        # A service that only answers never comes here, and is smaller by what this brings.
+        import pyarrow as pa
+
         buffers = [None, pa.py_buffer(np.ascontiguousarray(self.stops)), pa.py_buffer(np.ascontiguousarray(self.text))]
         array = pa.Array.from_buffers(pa.large_string(), len(self), buffers)
         try:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from beamwood.serve.page.asked import Asked
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 __all__ = ["file_of", "page_of"]
 
 
 @cache
 def _environment() -> Environment:
+    # Many services are never looked at.
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     made = Environment(
         loader=PackageLoader("beamwood.serve.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

@@ -1,0 +1,186 @@
+"""What each source of new items is worth: recall of items that came after the fit, and NDCG of all.
+
+`python -m benchmarks.new_items [LOG] [--items ITEMS] [--methods dtr,two_tower] [--steps N] [--json]`. Without a log it
+is a planted market. A share of the items is held out of the fit, and added by a source: their category alone, their
+first 3 or 10 events, or 10 items that an operator names (those near all of their events). They have a share of an
+answer's places at most, as the service gives them. `recall` is recall@100 of the held items, as a share of what a model
+fitted with them reaches; `ndcg` is NDCG@20 of all targets, against no new items at all. Exit 0 whenever it measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import beamwood
+from beamwood.data.split import Queries, Split
+from beamwood.methods import load_method
+from beamwood.retrieval.new_items import NewItem
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.sources import Sources, around
+from beamwood.retrieval.top_k import sort_candidates
+from beamwood.types import Hits, SearchOptions
+from benchmarks.held_items import Held, draw, renamed
+from benchmarks.measure import one_thread, report
+
+BARS = {"category": 0.5, "3 events": 0.7, "10 events": 0.9, "similar": 0.9}
+"""By source the least share of the recall of a model that was fitted with the items."""
+LEAST_NDCG = 0.99
+_FEWEST, _MANY, _K, _CUT = 10, 10**9, 100, 20
+Judged = dict[str, float]
+
+
+def mixture_of(held: Held, sources: Sources, item: int, source: str) -> dict[int, float]:
+    """By known index what the held item is a mixture of."""
+    if source == "category":
+        table = held.whole.train.item_table
+        if table is None or table.categories[item] < 0:
+            return {}
+        alike = np.flatnonzero(table.categories == table.categories[item])
+        places = held.place[alike]
+        return sources.category(places[places < len(sources.counts)])
+    count = _MANY if source == "similar" else int(source.split()[0])
+    near = [held.place[around(history, place)] for history, place in held.first_events(item, count)]
+    mixture = sources.events(near)
+    return sources.similar(mixture) if source == "similar" else mixture
+
+
+def with_held(retriever: Retriever, held: Held, source: str) -> Retriever:
+    """The retriever of `held.fitted` with the held items, in their order."""
+    sources, ids = Sources(held.fitted.train.item_counts), held.whole.train.items.decode(held.items)
+    new = []
+    for item, name in zip(held.items.tolist(), ids, strict=True):
+        mixture = mixture_of(held, sources, item, source)
+        known = retriever.items.decode(np.array(list(mixture), np.int64)) if mixture else []
+        new.append(NewItem(name, dict(zip(known, mixture.values(), strict=True))))
+    return retriever.with_items(new)
+
+
+def found_by(retriever: Retriever, queries: Queries, k: int, *, known: int, share: float) -> Hits:
+    """The k best of each query, seen items removed, those behind the `known` ones on a share of the places at most."""
+    searcher, options = retriever.searcher, SearchOptions(queries.seen.distinct())
+    query = queries.query(searcher.needs)
+    hits = searcher.search(query, k, options)
+    if searcher.num_items == known or share >= 1:
+        return hits
+    others = searcher.search(query, k, replace(options, allowed=np.arange(searcher.num_items) < known))
+    new = hits.items >= known
+    kept = new & (np.cumsum(new, axis=1) <= math.ceil(share * k))
+    items = np.concatenate([np.where(kept, hits.items, -1), others.items], axis=1)
+    scores = np.concatenate([np.where(kept, hits.scores, -np.inf), others.scores], axis=1)
+    return sort_candidates(items, scores, k)
+
+
+def judged(retriever: Retriever, queries: Queries, new: NDArray[np.bool_], *, known: int, share: float) -> Judged:
+    """recall@100 of the labels that are new, and NDCG@20 of all; a label that was seen is no target."""
+    is_label = np.zeros((len(queries), len(new)), bool)
+    is_label[queries.labels.rows, queries.labels.items] = True
+    is_label[queries.seen.rows, queries.seen.items] = False
+    counts = is_label.sum(axis=1)
+    asked = counts > 0
+
+    def hit_by(k: int, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        hits = found_by(retriever, queries, k, known=known, share=share)
+        found: NDArray[np.bool_] = np.take_along_axis(wanted, np.maximum(hits.items, 0), axis=1) & (hits.items >= 0)
+        return found
+
+    discounts = 1 / np.log2(np.arange(2, _CUT + 2))
+    ideal = np.concatenate([[0], np.cumsum(discounts)])[np.minimum(counts, _CUT)]
+    gained = hit_by(_CUT, is_label) @ discounts
+    return {
+        "recall": float(hit_by(_K, is_label & new).sum() / max(1, (is_label & new).sum())),
+        "ndcg": float(np.mean(gained[asked] / ideal[asked])) if asked.any() else 0.0,
+    }
+
+
+def measured(
+    split: Split, method: str, settings: Mapping[str, Any], *, held_share: float, share: float, seed: int
+) -> dict[str, Any]:
+    """One method: the model fitted with the items, without them, and without them plus each source."""
+    held = draw(split, held_share, events=_FEWEST, seed=seed)
+    options: dict[str, Any] = {"seed": seed}
+    if load_method(method).needs.steps:
+        options["progress"] = False
+    whole = beamwood.fit(held.whole, method, settings, **options)
+    fitted = beamwood.fit(held.fitted, method, settings, **options)
+    num_items, known = held.whole.train.num_items, held.fitted.train.num_items
+    of_whole, behind = np.zeros(num_items, bool), np.arange(num_items) >= known
+    of_whole[held.items] = True
+    queries = held.queries(held.whole.test)
+    # Labels stay as they are: what cannot be found is missed.
+    without = renamed(held.whole.test, np.where(held.place < known, held.place, -1))
+    without = Queries(queries.users, without.histories, queries.labels, without.seen, queries.context)
+    alone = {"known": num_items, "share": 1.0}
+    own: dict[str, Any] = {"known": known, "share": share}
+    return {
+        "held": len(held.items),
+        "fitted with them": judged(whole, held.whole.test, of_whole, **alone),
+        "none": judged(fitted, without, behind, **own),
+        "sources": {name: judged(with_held(fitted, held, name), queries, behind, **own) for name in BARS},
+    }
+
+
+def bars_of(method: str, found: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Both sides of each source."""
+    reached, before = found["fitted with them"]["recall"], found["none"]["ndcg"]
+    for source, least in BARS.items():
+        own = found["sources"][source]
+        for side, value, bound in (
+            ("recall", own["recall"] / max(reached, 1e-9), least),
+            ("ndcg", own["ndcg"] / max(before, 1e-9), LEAST_NDCG),
+        ):
+            yield f"{method} {source} {side}", {"value": round(value, 4), "bound": bound, "holds": value >= bound}
+
+
+def market(num_items: int) -> Split:
+    """A planted one."""
+    from beamwood.data.synthetic import MarketConfig, make_market
+
+    made = make_market(MarketConfig(num_items=num_items), seed=0)
+    return beamwood.splits.disjoint_users(
+        beamwood.Dataset.from_log(beamwood.read_log(made.log), made.item_frame), seed=0
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("log", nargs="?", help="a log, else a planted market is drawn")
+    parser.add_argument("--items", help="its table of items, with a category")
+    parser.add_argument("--methods", default="dtr,two_tower")
+    parser.add_argument("--steps", type=int, help="steps of each training; those of the method unless given")
+    parser.add_argument("--held", type=float, default=0.05, help="the share of items that are held out")
+    parser.add_argument("--share", type=float, default=0.1, help="of an answer's places for new items; 1: all")
+    parser.add_argument("--num-items", type=int, default=1000, help="of the planted market")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    given = parser.parse_args()
+    one_thread()
+    if given.log is None:
+        split = market(given.num_items)
+    else:
+        split = beamwood.splits.disjoint_users(
+            beamwood.Dataset.from_log(beamwood.read_log(given.log), given.items), seed=given.seed
+        )
+    found: dict[str, Any] = {}
+    bars: dict[str, dict[str, Any]] = {}
+    for method in given.methods.split(","):
+        settings = {} if given.steps is None else {"loop.max_steps": given.steps}
+        if not load_method(method).needs.steps:
+            settings = {}
+        found[method] = measured(split, method, settings, held_share=given.held, share=given.share, seed=given.seed)
+        bars |= dict(bars_of(method, found[method]))
+    if given.json:
+        report(found | {"bars": bars}, as_json=True)
+        return
+    for name, bar in bars.items():
+        print(f"{'holds' if bar['holds'] else 'FAILS':<6} {name:<32} {bar['value']:<10.4g} bound {bar['bound']}")
+
+
+if __name__ == "__main__":
+    main()

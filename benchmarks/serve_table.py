@@ -1,0 +1,64 @@
+"""A service under load as Markdown: which bars hold, and what each part of the run cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks.answer_table import markdown
+from benchmarks.figures import number
+from benchmarks.lines import Line
+
+__all__ = ["flattened", "serve_table"]
+
+# Parts of a run that have requests, and what is told of each.
+_PARTS = {
+    "one_connection": "one connection",
+    "saturated_1": "saturated, one thread",
+    "saturated_2": "saturated, two threads",
+    "steady": "four fifths of capacity",
+    "overload_narrowed": "twice the capacity",
+    "overload_as_wide": "twice the capacity, beams as wide",
+    "swaps": "models swapped",
+    "rival/one_connection": "FastAPI, one connection",
+    "rival/saturated": "FastAPI, saturated",
+}
+_TOLD = {"a_second": 1, "p50_ms": 2, "p99_ms": 2, "server_cpu_ms": 3}
+_HEADINGS = ("", "answers a second", "ms, median", "ms, 99th percentile", "processor ms a request")
+
+
+def flattened(found: Mapping[str, Any], before: str = "") -> dict[str, float]:
+    """Every number of a nested document, by the names that lead to it."""
+    figures: dict[str, float] = {}
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            figures |= flattened(value, f"{before}{name}/")
+        elif isinstance(value, int | float):
+            figures[before + name] = float(value)
+    return figures
+
+
+def serve_table(title: str, line: Line) -> str:
+    """The bars and the parts of one run."""
+    load = number(line.figures["load_average"], 1)
+    threads = number(line.figures["threads"], 0)
+    heading = (
+        f"**{title}** (`{line.log}`): {line.data['items']:,} items; {line.date}, {threads} threads, a load of {load}"
+    )
+    bars = markdown(["bar", "measured", "bound", "holds"], list(_bars(line.figures)))
+    return f"{heading}\n\n{bars}\n\n{markdown(_HEADINGS, list(_rows(line.figures)))}"
+
+
+def _bars(figures: Mapping[str, float]) -> Iterator[list[str]]:
+    ends = "/value"
+    for name in [key.removeprefix("bars/").removesuffix(ends) for key in figures if key.endswith(ends)]:
+        value, bound, holds = (figures[f"bars/{name}/{part}"] for part in ("value", "bound", "holds"))
+        yield [name.replace("_", " "), number(value, 3), number(bound, 3), "yes" if holds else "**no**"]
+
+
+def _rows(figures: Mapping[str, float]) -> Iterator[list[str]]:
+    for part, title in _PARTS.items():
+        if f"{part}/a_second" in figures:
+            cells = [figures.get(f"{part}/{name}") for name in _TOLD]
+            digits = _TOLD.values()
+            yield [title, *("" if v is None else number(v, d) for v, d in zip(cells, digits, strict=True))]

@@ -1,0 +1,49 @@
+"""The experiment of new items: a planted market, a method that counts, and figures that can be told by hand."""
+
+import numpy as np
+import pytest
+from benchmarks.new_items import BARS, bars_of, found_by, judged, market, measured
+from benchmarks.serve_table import flattened, serve_table
+
+from beamwood.data.split import Queries
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.types import ItemLists
+from retrieval_cases import retriever_of
+
+
+def test_each_source_on_both_sides():
+    found = measured(market(200), "cooccurrence", {}, held_share=0.05, share=0.1, seed=0)
+    assert found["held"] == 10
+    assert found["none"]["recall"] == 0, "what is not there is not found"
+    assert found["fitted with them"]["recall"] > 0.2
+    bars = dict(bars_of("cooccurrence", found))
+    assert set(bars) == {f"cooccurrence {source} {side}" for source in BARS for side in ("recall", "ndcg")}
+    assert bars["cooccurrence 10 events recall"]["value"] > bars["cooccurrence category recall"]["value"] > 0
+
+
+def test_recall_of_the_new_and_gain_of_all():
+    """Items by popularity: 9, 8, .., 0; the last two are new."""
+    retriever = retriever_of(PopularitySearcher(np.arange(10.0)))
+    lists = ItemLists.from_lists
+    queries = Queries(np.array([0, 1]), lists([[], []]), lists([[9, 0], [8]]), lists([[], []]))
+    new = np.arange(10) >= 8
+    told = judged(retriever, queries, new, known=10, share=1.0)
+    assert told["recall"] == 1
+    first = (1 + 1 / np.log2(11)) / (1 + 1 / np.log2(3))
+    assert told["ndcg"] == pytest.approx((first + 1 / np.log2(3)) / 2)
+    assert found_by(retriever, queries, 5, known=8, share=0.2).items[0].tolist() == [9, 7, 6, 5, 4]
+    assert found_by(retriever, queries, 5, known=8, share=0.0).items[0].tolist() == [7, 6, 5, 4, 3]
+
+
+def test_a_run_of_the_service_as_a_table():
+    figures = flattened({"threads": 2, "load_average": 0.5, "rival": {"saturated": {"a_second": 9.0}}, "words": "no"})
+    assert figures == {"threads": 2.0, "load_average": 0.5, "rival/saturated/a_second": 9.0}
+    figures |= flattened({"bars": {"p50_ms": {"value": 0.25, "bound": 0.5, "holds": True}}})
+
+    class Line:
+        log, date, data = "ml1m", "today", {"items": 3000}
+
+    Line.figures = figures
+    table = serve_table("MovieLens", Line)
+    assert "| p50 ms | .250 | .500 | yes |" in table
+    assert "| FastAPI, saturated | 9.0 |  |  |  |" in table
