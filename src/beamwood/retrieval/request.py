@@ -21,6 +21,7 @@ Ids = Sequence[Any] | NDArray[Any] | pl.Series
 Allowed = BoolArray | Ids | Mapping[str, Any]
 Seen = Literal["remove", "keep"]
 Form = Literal["lists", "polars", "pandas", "arrow"]
+_SEEN = get_args(Seen)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,10 +61,10 @@ class Request:
     def __post_init__(self) -> None:
         if self.histories is None and self.users is None:
             raise InputError("give histories or users")
-        if self.seen not in get_args(Seen):
-            raise InputError(f"seen={self.seen!r} is unknown{nearest(str(self.seen), get_args(Seen))}")
-        if self.rejected not in get_args(Seen):
-            raise InputError(f"rejected={self.rejected!r} is unknown{nearest(str(self.rejected), get_args(Seen))}")
+        if self.seen not in _SEEN:
+            raise InputError(f"seen={self.seen!r} is unknown{nearest(str(self.seen), _SEEN)}")
+        if self.rejected not in _SEEN:
+            raise InputError(f"rejected={self.rejected!r} is unknown{nearest(str(self.rejected), _SEEN)}")
         _check_effort(self.effort, self.beam_width)
 
 

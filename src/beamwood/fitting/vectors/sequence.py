@@ -146,6 +146,7 @@ class SequenceTask(SearchedTask[Batch]):
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
         """[X], the softmax loss over the catalogue, or over the target and the step's negatives."""
         count = self.config.loss.sampled_negatives
+        assert count != "auto", "a plan resolves it"
         if count is None:
             return catalogue_softmax(queries_XD, self.model.output_weight, targets_X)
         negatives = torch.randint(self.num_items, (count,), generator=rng)
