@@ -20,8 +20,8 @@ __all__ = ["Allowed", "Form", "Ids", "Recommendations", "Request", "Seen", "list
 Ids = Sequence[Any] | NDArray[Any] | pl.Series
 Allowed = BoolArray | Ids | Mapping[str, Any]
 Seen = Literal["remove", "keep"]
-_SEEN = get_args(Seen)
 Form = Literal["lists", "polars", "pandas", "arrow"]
+_SEEN = get_args(Seen)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
