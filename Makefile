@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test test-long check lint types imports report format docs native sanitize sanitize-threads dist aarch64 browser servers emulators clean
+.PHONY: demo test test-long check lint types imports report format docs fuzz native sanitize sanitize-threads dist aarch64 browser servers emulators clean
 
 comma := ,
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -28,6 +28,10 @@ test: $(STAMP) browser servers
 test-long: $(STAMP) browser servers emulators
 	-$(MAKE) aarch64
 	$(PYTEST) -m "slow or real_data"
+
+# Drawn calls, commands, damaged folders and logs; the head of tests/fuzz/run.py says what the environment sets.
+fuzz: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py
 
 check: lint types imports report test
 

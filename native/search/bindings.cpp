@@ -54,6 +54,20 @@ void require_finite(const Value* values, std::size_t count, const std::string& n
     require(sum == 0, name + " holds NaN or infinity");
 }
 
+template <class... Own>
+bool is_there(const nb::ndarray<Own...>& array) {
+    return array.is_valid();
+}
+bool is_there(float) { return true; }
+
+// Where None may stand for all of them, nanobind takes it for each of them too.
+template <class... Part>
+void require_all(const std::optional<std::tuple<Part...>>& parts, const std::string& name) {
+    if (!parts) return;
+    const bool whole = std::apply([](const auto&... part) { return (is_there(part) && ...); }, *parts);
+    require(whole, name + ": None is no array; leave all of it out or none");
+}
+
 template <class Value>
 std::pair<Value*, nb::capsule> owned(std::size_t count) {
     Value* values = new Value[count];
@@ -79,6 +93,9 @@ public:
         : nodes_(nodes), similarity_(similarity), neighbours_(neighbours), light_(light), by_path_(by_path),
           kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))),
           light_kernels_(*BEAMWOOD_PICK_KERNELS(light_kernels, choose_level(level))) {
+        require_all(similarity, "similarity");
+        require_all(neighbours, "neighbours");
+        require_all(light, "light");
         set_shape(shape);
         set_model(layers, windows);
         set_similarity();

@@ -27,6 +27,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from beamwood.arguments import naming_arguments
+
 if TYPE_CHECKING:
     from os import PathLike
 
@@ -59,6 +61,7 @@ def __getattr__(name: str) -> Any:
     return found if own is None else vars(found)[own]
 
 
+@naming_arguments
 def load(
     path: str | PathLike[str],
     method: str | PathLike[str] | Method | None = None,
@@ -79,6 +82,7 @@ def load(
     return retriever.load(path, searchers=searchers, threads=threads, verify=verify)
 
 
+@naming_arguments
 def fit(
     split: Split,
     method: str | PathLike[str] | Method | None = None,
@@ -121,6 +125,7 @@ def _best(split: Split, config: Any, preset: str | None, options: dict[str, Any]
     return found
 
 
+@naming_arguments
 def evaluate(retriever: Retriever, split: Split, *, ks: Sequence[int] = (20,)) -> dict[str, PerQuery]:
     """Rank the whole catalogue for every test query of the split that the retriever was fitted on.
 
@@ -135,6 +140,7 @@ def evaluate(retriever: Retriever, split: Split, *, ks: Sequence[int] = (20,)) -
     return views
 
 
+@naming_arguments
 def compare(split: Split, methods: Sequence[str | Method], **options: Any) -> Comparison:
     """Fit each method with its defaults, judge all on the test users, and test them in pairs.
 
@@ -145,6 +151,7 @@ def compare(split: Split, methods: Sequence[str | Method], **options: Any) -> Co
     return compared
 
 
+@naming_arguments
 def settings(method: str | PathLike[str] | Method) -> dict[str, dict[str, Any]]:
     """A method's settings by dotted name: default, the words it may be, its description, its value by preset."""
     found: Method = import_module("beamwood.methods").load_method(method)

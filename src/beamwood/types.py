@@ -49,17 +49,16 @@ class ItemLists:
     items: NDArray[np.int32]
 
     def __post_init__(self) -> None:
-        indptr = np.ascontiguousarray(self.indptr, dtype=np.int64)
-        items = np.ascontiguousarray(self.items, dtype=np.int32)
-        if indptr.ndim != 1 or len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(items):
-            got = f"got shape {indptr.shape} ending at {indptr[-1:].tolist()}"
-            raise InputError(f"indptr must be one-dimensional, start at 0 and end at len(items)={len(items)}; {got}")
-        if np.any(np.diff(indptr) < 0):
-            raise InputError("indptr must never fall; build the lists with ItemLists.from_lists")
-        if len(items) and int(items.min()) < 0:
-            raise InputError(f"item indices must be 0 or more; the smallest is {int(items.min())}")
-        object.__setattr__(self, "indptr", indptr)
-        object.__setattr__(self, "items", items)
+        try:
+            indptr, items = (np.ascontiguousarray(*each) for each in ((self.indptr, np.int64), (self.items, np.int32)))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"indptr or items are no whole numbers of 64 and 32 bits: {error}") from error
+        if indptr.ndim != 1 or items.ndim != 1 or len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(items):
+            raise InputError(f"indptr must be flat, start at 0 and end at len(items)={len(items)}; got {indptr[-1:]}")
+        if np.any(np.diff(indptr) < 0) or items.min(initial=0) < 0:
+            raise InputError("indptr must never fall and items be 0 or more; build the lists with ItemLists.from_lists")
+        for name, array in (("indptr", indptr), ("items", items)):
+            object.__setattr__(self, name, array)
 
     @classmethod
     def unchecked(cls, indptr: NDArray[np.int64], items: NDArray[np.int32]) -> Self:

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -281,12 +282,40 @@ def test_a_shape_that_differs_from_the_manifest(tmp_path):
         read_artefact(tmp_path / "model")
 
 
-def test_replaced_while_reading(tmp_path):
+def test_what_was_opened_is_read_whole_though_it_was_replaced(tmp_path):
     save(tmp_path / "model")
     old = read_artefact(tmp_path / "model")
+    before = {name: array.copy() for name, array in read_artefact(tmp_path / "model").arrays("weights").items()}
     save(tmp_path / "model", mark=2, overwrite=True)
-    with pytest.raises(ArtefactError, match="replaced while it was being read; load the artefact again"):
-        old.arrays("weights")
+    assert old.text("notes.md") == "mark 1\n"
+    assert all(array.tobytes() == before[name].tobytes() for name, array in old.arrays("weights").items())
+    assert read_artefact(tmp_path / "model").text("notes.md") == "mark 2\n"
+
+
+def test_a_file_that_is_written_to_after_it_was_verified_is_refused(tmp_path):
+    save(tmp_path / "model")
+    opened = read_artefact(tmp_path / "model")
+    (tmp_path / "model" / "notes.md").write_text("mark 9\n!")
+    with pytest.raises(ArtefactError, match="was written to while it was being read; load the artefact again"):
+        opened.text("notes.md")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "weights.safetensors", "notes.md"])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_what_is_no_file_is_refused_at_once(tmp_path, monkeypatch, name, kind):
+    save(tmp_path / "model")
+    monkeypatch.chdir(tmp_path / "model")
+    Path(name).unlink()
+    if kind == "pipe":
+        os.mkfifo(name)
+    elif kind == "socket":
+        socket.socket(socket.AF_UNIX).bind(name)
+    else:
+        Path(name).symlink_to("/dev/zero")
+    with pytest.raises(ArtefactError, match=rf"{name} cannot be read.*no regular file"):
+        read_artefact(tmp_path / "model")
+    with pytest.raises(ArtefactError):
+        save(tmp_path / "model" / name)
 
 
 def test_a_save_that_lands_between_manifest_and_files_is_read_whole(tmp_path, monkeypatch):

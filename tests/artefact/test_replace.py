@@ -227,3 +227,32 @@ def test_an_artefact_that_appears_meanwhile_is_not_replaced_unasked(tmp_path, mo
     with pytest.raises(ArtefactError, match="already holds an artefact"):
         save(target, 2, overwrite=False)
     assert mark_of(target) == 1
+
+
+WRITER = textwrap.dedent("""
+    import os, sys
+    from beamwood.artefact import replace
+    sys.path.insert(0, os.path.dirname(sys.argv[3]))
+    from test_replace import save
+
+    if sys.argv[2] == "True":
+        replace._exchange = lambda *_: False
+    for mark in range(2, 10**9):
+        save(sys.argv[1], mark)
+        print(mark, flush=True)
+""")
+
+
+@pytest.mark.parametrize("lacks_exchange", [False, True])
+def test_readers_see_the_old_folder_or_the_new_one_while_another_process_replaces_it(tmp_path, lacks_exchange):
+    target = tmp_path / "model"
+    save(target, 1)
+    arguments = [sys.executable, "-c", WRITER, str(target), str(lacks_exchange), __file__]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as writer:
+        try:
+            assert writer.stdout.readline() == "2\n"
+            seen = [mark_of(target) for _ in range(60)]
+        finally:
+            writer.kill()
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 1

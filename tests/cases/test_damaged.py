@@ -1,6 +1,7 @@
 """A damaged log ends in one line with exit code 2, or is read as far as nobody could tell."""
 
 import gzip
+import os
 import random
 import subprocess
 import sys
@@ -82,3 +83,29 @@ with held_back():
     first, second = ended.stderr.splitlines()
     assert first == "log.parquet cannot be read: its parts do not fit together; is the file whole and of that format?"
     assert second == "kept"
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.parquet", "log.arrow", "log.csv.gz", "log.jsonl"])
+def test_a_pipe_or_a_device_is_refused_at_once(name, tmp_path):
+    path = tmp_path / name
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        make(path)
+        with pytest.raises(InputError, match=f"{name} is a pipe, a socket or a device"):
+            read_log(path)
+        path.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_byte_and_every_length(name, small, tmp_path):
+    """The whole form of what is drawn above."""
+    path = tmp_path / name
+    WRITERS[name](small, path)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        attempt(path)
+        path.write_bytes(whole[:place])
+        read = attempt(path)
+        if name != "log.jsonl" and (name != "log.feather" or place < len(whole) - 8):
+            assert not read, place

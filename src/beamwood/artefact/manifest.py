@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from beamwood import __version__
+from beamwood.artefact.open_files import read_regular
 from beamwood.errors import ArtefactError, first_problem
 
 __all__ = [
@@ -107,9 +108,10 @@ def checked_name(name: str, where: Path) -> str:
     return name
 
 
-def digest(path: Path) -> tuple[int, str]:
-    """Size in bytes and sha256 of a file."""
-    with path.open("rb") as stream:
+def digest(file: Path | int) -> tuple[int, str]:
+    """Size in bytes and sha256 of a file, by its path or open."""
+    with open(file, "rb", closefd=not isinstance(file, int)) as stream:
+        stream.seek(0)
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         return stream.tell(), sha256
 
@@ -151,7 +153,7 @@ def claimed_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a folder that claims to be ours, its claims not yet verified."""
     file = folder / MANIFEST
     try:
-        manifest = json.loads(file.read_bytes())
+        manifest = json.loads(read_regular(file))
         # Numbers and characters that Python's reader lets through and JSON does not have.
         json.dumps(manifest, allow_nan=False, ensure_ascii=False).encode()
     except FileNotFoundError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
-from pathlib import Path
+import os
 from typing import Any
 
 import numpy as np
@@ -31,16 +31,13 @@ _TYPES = {
 _MOST_HEADER = 100_000_000
 
 
-def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays by name. A page is read when it is looked at; what is written to one stays in this process.
+def map_arrays(file: int) -> dict[str, NDArray[Any]]:
+    """The arrays by name of an open file. A page is read when it is looked at; what is written to one stays here.
 
     Errors: `ValueError` on a file that is no safetensors, or whose arrays do not lie in it one behind the other.
     """
-    with path.open("rb") as file:
-        length = path.stat().st_size
-        entries, start = _header(file.read(8), file, length)
-        # The file may be replaced meanwhile: the pages stay those of what was opened.
-        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    entries, start = _header(file)
+    pages = mmap.mmap(file, 0, access=mmap.ACCESS_COPY)
     arrays: dict[str, NDArray[Any]] = {}
     for name, (dtype, shape, offset) in entries.items():
         count = math.prod(shape)
@@ -49,20 +46,24 @@ def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def array_shapes(path: Path) -> dict[str, list[int]]:
+def array_shapes(file: int) -> dict[str, list[int]]:
     """The shape of each array, by the header alone. Errors: as `map_arrays`."""
-    with path.open("rb") as file:
-        entries, _ = _header(file.read(8), file, path.stat().st_size)
+    entries, _ = _header(file)
     return {name: list(shape) for name, (_, shape, _) in entries.items()}
 
 
-def _header(first: bytes, file: Any, length: int) -> tuple[dict[str, tuple[Any, tuple[int, ...], int]], int]:
+def _header(file: int) -> tuple[dict[str, tuple[Any, tuple[int, ...], int]], int]:
     """By name the type, the shape and the offset of each array; where the first begins."""
-    size = int.from_bytes(first, "little")
-    if len(first) < 8 or not 2 <= size <= min(_MOST_HEADER, length - 8):
-        raise ValueError("its header does not lie in it")
+    length = os.stat(file).st_size
+    with open(file, "rb", closefd=False) as stream:
+        stream.seek(0)
+        first = stream.read(8)
+        size = int.from_bytes(first, "little")
+        if len(first) < 8 or not 2 <= size <= min(_MOST_HEADER, length - 8):
+            raise ValueError("its header does not lie in it")
+        written = stream.read(size)
     try:
-        header = json.loads(file.read(size))
+        header = json.loads(written)
         listed = {name: about for name, about in header.items() if name != "__metadata__"}
         found = {name: _entry(about) for name, about in listed.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,41 +15,46 @@ from numpy.typing import NDArray
 
 from beamwood.artefact.manifest import MANIFEST, SUFFIXES, checked_path, digest, read_manifest
 from beamwood.artefact.mapped import array_shapes, map_arrays
+from beamwood.artefact.open_files import Identity, OpenFiles, identity
 from beamwood.artefact.replace import recover
 from beamwood.errors import ArtefactError, nearest
 
 __all__ = ["Artefact", "read_artefact"]
 
-_Identity = tuple[int, int, int, int]
+_FIX = "copy the folder again or save the artefact again"
+# So long a folder is tried that saves keep replacing, each time before all of it is open.
+_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
 class Artefact:
-    """An opened folder; arrays are mapped, tables and texts read, when asked for."""
+    """An opened folder; arrays are mapped, tables and texts read, when asked for.
+
+    Its files are held open, so that a save that replaces the folder meanwhile takes nothing away.
+    """
 
     path: Path
     manifest: dict[str, Any]
-    _verified: dict[str, _Identity] = field(repr=False)
+    _files: OpenFiles = field(repr=False)
+    _verified: dict[str, Identity] = field(repr=False)
 
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:
         """The arrays of `<name>.safetensors`, mapped: see `map_arrays`."""
-        with self._opened(name, "arrays") as path:
-            return map_arrays(path)
+        with self._opened(name, "arrays") as file:
+            return map_arrays(self._files[file])
 
     def table(self, name: str) -> pl.DataFrame:
         """The frame of `<name>.parquet`."""
-        with self._opened(name, "table") as path:
-            # Through memory, not mapped: the next save may take the file away.
-            content = path.read_bytes()
+        with self._opened(name, "table") as file:
             try:
-                return pl.read_parquet(content)
+                return pl.read_parquet(self._files.content(file))
             except pl.exceptions.PanicException as error:
                 raise ValueError(f"it is no sound Parquet: {error}") from error
 
     def text(self, name: str) -> str:
         """The content of the text file `name`."""
-        with self._opened(name, "text") as path:
-            return path.read_bytes().decode()
+        with self._opened(name, "text") as file:
+            return self._files.content(file).decode()
 
     def names(self, kind: str) -> list[str]:
         """What can be loaded of a kind: "arrays", "table" or "text"."""
@@ -56,49 +62,69 @@ class Artefact:
         return [n.removesuffix(suffix) for n, about in self.manifest["files"].items() if about["kind"] == kind]
 
     @contextmanager
-    def _opened(self, name: str, kind: str) -> Iterator[Path]:
+    def _opened(self, name: str, kind: str) -> Iterator[str]:
         known = self.names(kind)
         if name not in known:
             hint = nearest(name, known) if known else "; it has none"
             raise ArtefactError(f"{self.path} (a {self.manifest['kind']}) holds no {kind} {name!r}{hint}")
-        path = self.path / (name + SUFFIXES[kind])
+        file = name + SUFFIXES[kind]
         try:
-            self._check_unchanged(path)
-            yield path
-            self._check_unchanged(path)
+            self._check_unchanged(file)
+            yield file
+            self._check_unchanged(file)
         except ArtefactError:
             raise
         except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-            raise ArtefactError(f"{path} cannot be read ({error}); save the artefact again") from error
+            raise ArtefactError(f"{self.path / file} cannot be read ({error}); save the artefact again") from error
 
-    def _check_unchanged(self, path: Path) -> None:
-        if not path.exists() or _identity(path) != self._verified[path.name]:
-            raise ArtefactError(f"{path} was replaced while it was being read; load the artefact again")
-
-
-def _identity(path: Path) -> _Identity:
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    def _check_unchanged(self, file: str) -> None:
+        if identity(self._files[file]) != self._verified[file]:
+            raise ArtefactError(f"{self.path / file} was written to while it was being read; load the artefact again")
 
 
 def read_artefact(path: str | os.PathLike[str], *, kind: str | None = None, verify: bool = True) -> Artefact:
     """Open a folder and verify format, version, names, sizes and shapes, with `verify` the files' hashes too.
 
-    `kind` is what the caller can use, e.g. "retriever". Raises `ArtefactError` naming the file and the fix.
+    Saves may replace the folder meanwhile: what is opened is the old one or the new one, whole. `kind` is what the
+    caller can use, e.g. "retriever". Raises `ArtefactError` naming the file and the fix.
     """
     target = Path(os.path.realpath(checked_path(path)))
-    for attempt in range(3):
+    until = time.monotonic() + _PATIENCE
+    while True:
         folder = _find(target)
-        before = folder.stat().st_ino
+        before = _manifest_identity(folder)
         try:
-            manifest = read_manifest(folder, kind=kind)
-            files = manifest["files"].items()
-            return Artefact(folder, manifest, {n: _verify(folder, n, a, verify) for n, a in files})
+            manifest, files = _opened_whole(folder, kind, before)
+            checked = {name: _verify(folder, name, files[name], a, verify) for name, a in manifest["files"].items()}
+            return Artefact(folder, manifest, files, checked)
         except ArtefactError:
-            # Replaced by a save while we were reading: the new folder is whole, read that one.
-            if attempt == 2 or (folder.exists() and folder.stat().st_ino == before):
+            # Replaced by a save meanwhile: read the new folder. Otherwise it is as it is.
+            if time.monotonic() > until or (_manifest_identity(folder) == before and folder.exists()):
                 raise
-    raise AssertionError("the last attempt returns or raises")
+
+
+def _manifest_identity(folder: Path) -> Identity | None:
+    try:
+        return identity(folder / MANIFEST)
+    except OSError:
+        return None
+
+
+def _opened_whole(folder: Path, kind: str | None, before: Identity | None) -> tuple[dict[str, Any], OpenFiles]:
+    """The manifest and the files that it lists, all of them of one folder. Errors: as `read_artefact`."""
+    manifest = read_manifest(folder, kind=kind)
+    name = ""
+    try:
+        for name in manifest["files"]:
+            identity(folder / name)
+        files = OpenFiles(folder, manifest["files"])
+    except FileNotFoundError:
+        raise ArtefactError(f"{folder / name} is missing; {_FIX}") from None
+    except OSError as error:
+        raise ArtefactError(f"{error.filename or folder / name} cannot be read ({error}); {_FIX}") from error
+    if _manifest_identity(folder) != before or not files.are_in(folder):
+        raise ArtefactError(f"{folder} was replaced while it was being read; load the artefact again")
+    return manifest, files
 
 
 def _find(target: Path) -> Path:
@@ -110,27 +136,24 @@ def _find(target: Path) -> Path:
     return folder
 
 
-def _verify(folder: Path, name: str, about: Mapping[str, Any], hashes: bool) -> _Identity:
+def _verify(folder: Path, name: str, file: int, about: Mapping[str, Any], hashes: bool) -> Identity:
     path = folder / name
-    fix = "copy the folder again or save the artefact again"
     try:
-        identity = _identity(path)
-        if identity[2] != about["size"]:
-            raise ArtefactError(f"{path} has {identity[2]} bytes, {about['size']} were saved; {fix}")
-        if hashes and digest(path)[1] != about["sha256"]:
-            raise ArtefactError(f"{path} is damaged (its sha256 is not the one in {MANIFEST}); {fix}")
+        found = identity(file)
+        if found[2] != about["size"]:
+            raise ArtefactError(f"{path} has {found[2]} bytes, {about['size']} were saved; {_FIX}")
+        if hashes and digest(file)[1] != about["sha256"]:
+            raise ArtefactError(f"{path} is damaged (its sha256 is not the one in {MANIFEST}); {_FIX}")
         if about["kind"] == "arrays":
-            _verify_shapes(path, about["arrays"])
-    except FileNotFoundError:
-        raise ArtefactError(f"{path} is missing; {fix}") from None
+            _verify_shapes(path, file, about["arrays"])
     except OSError as error:
-        raise ArtefactError(f"{path} cannot be read ({error}); {fix}") from error
-    return identity
+        raise ArtefactError(f"{path} cannot be read ({error}); {_FIX}") from error
+    return found
 
 
-def _verify_shapes(path: Path, expected: Mapping[str, Any]) -> None:
+def _verify_shapes(path: Path, file: int, expected: Mapping[str, Any]) -> None:
     try:
-        found = array_shapes(path)
+        found = array_shapes(file)
     except ValueError as error:
         raise ArtefactError(f"{path} is not a safetensors file ({error}); save the artefact again") from error
     for name in sorted(set(expected) | set(found)):

@@ -2,6 +2,7 @@
 
 from beamwood.cli.compare import compare
 from beamwood.cli.demo import demo
+from beamwood.cli.describe import describe
 from beamwood.cli.doctor import doctor
 from beamwood.cli.evaluate import evaluate
 from beamwood.cli.events import events
@@ -17,6 +18,7 @@ __all__ = ["COMMANDS", "EXAMPLES"]
 
 COMMANDS = (
     demo,
+    describe,
     fit,
     evaluate,
     recommend,
@@ -34,6 +36,10 @@ COMMANDS = (
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("beamwood demo --overwrite",),
+    "describe": (
+        "beamwood describe log.csv",
+        "beamwood describe log.csv --items items.csv --html log.html",
+    ),
     "fit": (
         "beamwood fit log.csv --out runs/mine --time-limit 30m",
         "beamwood fit log.csv --out runs/small --time-limit 10m --budget-ms 2",

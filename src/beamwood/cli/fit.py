@@ -245,10 +245,13 @@ def _say_what_has_no_use(method: Method, config: Settings, asked: Asked, *, user
 
 
 def _read(source: Source, *methods: Method) -> Dataset:
-    """The data, a line for each kept column that holds numbers as text, and one on methods that cannot weigh events."""
+    """The data, what of its description matters most, and lines on kept columns of text and on weights without use."""
+    from beamwood.data.description import lines_of_fit
     from beamwood.data.kept_columns import numbers_as_text
 
     dataset = load_data(source)
+    for line in lines_of_fit(dataset):
+        note(line)
     note_of_weights(dataset, methods)
     table = dataset.item_table
     for name in () if table is None else numbers_as_text(source.keep_columns, table.frame):

@@ -30,6 +30,7 @@ __all__ = [
     "note_of_weights",
     "parse_duration",
     "print_json",
+    "reading_options",
 ]
 
 
@@ -140,31 +141,34 @@ def searchers_in(method: str, folder: str | Path) -> Mapping[str, type[Any]]:
     return searchers_of(method, folder)
 
 
-def load_data(source: Source) -> Dataset:
-    """Read the log and the item table, saying on stderr what was read."""
-    from beamwood.data import ColumnNames, Dataset, read_log
+def reading_options(source: Source) -> dict[str, Any]:
+    """The options of `read_log` that a source says, repeated rows apart. Errors: an unknown word."""
+    from beamwood.data import ColumnNames
 
     if source.unlisted not in ("error", "keep"):
         raise InputError(
             f"--unlisted-items {source.unlisted!r} is unknown{nearest(source.unlisted, ['error', 'keep'])}"
         )
-    columns = ColumnNames(
-        source.user, source.item, source.time, source.weight, source.boundary, tuple(source.context), source.event
-    )
-    missing: Any = source.missing
+    return {
+        "columns": ColumnNames(
+            source.user, source.item, source.time, source.weight, source.boundary, tuple(source.context), source.event
+        ),
+        "min_weight": source.min_weight,
+        "missing": source.missing,
+        "time_format": source.time_format,
+        "separator": source.separator,
+        "header": source.columns,
+        "events": source.events,
+        "negative_events": source.negative_events,
+    }
+
+
+def load_data(source: Source) -> Dataset:
+    """Read the log and the item table, saying on stderr what was read."""
+    from beamwood.data import Dataset, read_log
+
     with held_back():
-        log = read_log(
-            source.log,
-            columns=columns,
-            min_weight=source.min_weight,
-            missing=missing,
-            drop_duplicates=source.drop_duplicates,
-            time_format=source.time_format,
-            separator=source.separator,
-            header=source.columns,
-            events=source.events,
-            negative_events=source.negative_events,
-        )
+        log = read_log(source.log, drop_duplicates=source.drop_duplicates, **reading_options(source))
     for line in log.report.lines():
         note(line)
     unlisted: Any = source.unlisted

@@ -1,6 +1,7 @@
 """From a log to histories: reading, vocabularies, splits, training examples, a synthetic market. Knows no torch."""
 
 from beamwood.data.dataset import Dataset, ItemTable
+from beamwood.data.description import describe_log
 from beamwood.data.log import ColumnNames, Log, read_log
 from beamwood.data.split import SPLITS, Queries, Split, by_boundary, by_time, disjoint_users, leave_one_out
 from beamwood.data.vocabulary import Vocabulary
@@ -16,6 +17,7 @@ __all__ = [
     "Vocabulary",
     "by_boundary",
     "by_time",
+    "describe_log",
     "disjoint_users",
     "leave_one_out",
     "read_log",

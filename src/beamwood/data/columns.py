@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,6 +75,14 @@ class ColumnNames:
     boundary: str | None = None
     context: tuple[str, ...] = ()
     event: str | None = None
+
+    def __post_init__(self) -> None:
+        names = {"user": self.user, "item": self.item, "time": self.time, "weight": self.weight}
+        for role, name in (names | {"boundary": self.boundary}).items():
+            if not isinstance(name, str | None):
+                raise InputError(f"{role}={reprlib.repr(name)} is no name of a column; give a text")
+        if not isinstance(self.context, tuple | list) or not all(isinstance(name, str) for name in self.context):
+            raise InputError(f"context={reprlib.repr(self.context)} is no list of names of columns")
 
     def resolve(self, there: Sequence[str], source: str, *, weighed: bool = True) -> dict[str, str]:
         """The column of each role that is known; user and item always are. Errors: those of `find_column`.

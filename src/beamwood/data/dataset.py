@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.arguments import naming_arguments
 from beamwood.data.digest import column_digest, frame_digest, text_bytes
 from beamwood.data.events import WEIGHT
 from beamwood.data.ids import likenesses
@@ -50,6 +51,7 @@ class Dataset:
     report: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
+    @naming_arguments
     def from_log(
         cls,
         log: Log,

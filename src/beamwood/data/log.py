@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
+from beamwood.arguments import naming_arguments
 from beamwood.data.columns import ColumnNames
 from beamwood.data.events import WEIGHT, EventKinds, event_note, last_was_negative, read_events
 from beamwood.data.ids import count_of, missing_cells, read_ids, refuse
@@ -27,7 +28,17 @@ from beamwood.data.source import Source, open_source, reading
 from beamwood.data.times import seems_time, time_expression
 from beamwood.errors import InputError, nearest
 
-__all__ = ["CONTEXT", "MISSING", "ColumnNames", "Log", "ReadReport", "read_log"]
+__all__ = [
+    "CONTEXT",
+    "MISSING",
+    "CheckedLog",
+    "ColumnNames",
+    "Log",
+    "ReadReport",
+    "check_log",
+    "count_duplicates",
+    "read_log",
+]
 
 MISSING = ("error", "drop")
 
@@ -83,6 +94,22 @@ class Log:
     rejected: pl.DataFrame | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedLog:
+    """A log of which all is checked and nothing is read yet.
+
+    `rows` will give the columns of `Log.frame`, repeated rows among them; `report` does not count these and what is
+    left out. `table`: the rows that are not left out as missing, as the source has them. `judged`: where some kinds of
+    events are negative, the rows with them.
+    """
+
+    table: Source
+    rows: pl.LazyFrame
+    report: ReadReport
+    judged: pl.LazyFrame | None = None
+
+
+@naming_arguments
 def read_log(
     source: Any,
     *,
@@ -114,6 +141,42 @@ def read_log(
     file, the column, how many rows and the fix: columns that are missing or ambiguous, no rows, null ids, times,
     weights or boundaries that cannot be read.
     """
+    checked = check_log(
+        source,
+        columns=columns,
+        min_weight=min_weight,
+        missing=missing,
+        time_format=time_format,
+        separator=separator,
+        header=header,
+        events=events,
+        negative_events=negative_events,
+    )
+    with reading(checked.report.source):
+        frame = checked.rows.collect(engine="streaming")
+        judged = None if checked.judged is None else checked.judged.collect(engine="streaming")
+    duplicates = count_duplicates(frame)
+    if drop_duplicates and duplicates:
+        frame = frame.unique(maintain_order=True)
+    left_out = checked.report.rows - len(frame)
+    counted = replace(checked.report, duplicates=duplicates, left_out=left_out, dropped_duplicates=drop_duplicates)
+    return Log(frame, counted, None if judged is None else last_was_negative(judged))
+
+
+@naming_arguments
+def check_log(
+    source: Any,
+    *,
+    columns: ColumnNames | None = None,
+    min_weight: float | None = None,
+    missing: Literal["error", "drop"] = "error",
+    time_format: str | None = None,
+    separator: str | None = None,
+    header: Sequence[str] | None = None,
+    events: Mapping[str, float] | Sequence[str] | None = None,
+    negative_events: Sequence[str] = (),
+) -> CheckedLog:
+    """All that `read_log` does before it reads the rows that it keeps, and with its errors; memory stays flat."""
     table, columns = open_source(source, Layout.of(separator, header)), ColumnNames() if columns is None else columns
     _check(columns, missing)
     chosen = columns.resolve(table.column_names, table.name, weighed=min_weight is not None)
@@ -131,18 +194,13 @@ def read_log(
     used, time_kind, looked_at = _used(table, chosen, columns, time_format)
     used += [] if weight is None else [weight]
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
-    with reading(table.name):
-        frame = kept.select(used).collect(engine="streaming")
-    rejected = last_was_negative(frame) if kinds.negative else None
-    if weight is not None:
-        frame = frame.filter(pl.col(WEIGHT) > 0)
-        frame = frame if kinds.weighed else frame.drop(WEIGHT)
-    duplicates = _count_duplicates(frame)
-    if drop_duplicates and duplicates:
-        frame = frame.unique(maintain_order=True)
     notes += [*looked_at, *_swallowed(whole, chosen)]
-    about = (weight_kind, rows - len(frame), tuple(notes), drop_duplicates)
-    return Log(frame, ReadReport(table.name, rows, chosen, duplicates, time_kind, *about), rejected)
+    report = ReadReport(table.name, rows, chosen, 0, time_kind, weight=weight_kind, notes=tuple(notes))
+    every = counting = kept.select(used)
+    if weight is not None:
+        counting = every.filter(pl.col(WEIGHT) > 0)
+        counting = counting if kinds.weighed else counting.drop(WEIGHT)
+    return CheckedLog(table, counting, report, every if kinds.negative else None)
 
 
 def _check(columns: Any, missing: Any) -> None:
@@ -297,7 +355,7 @@ def _boundary_expression(table: Source, name: str) -> pl.Expr:
     return history.alias("history")
 
 
-def _count_duplicates(frame: pl.DataFrame) -> int:
+def count_duplicates(frame: pl.DataFrame) -> int:
     """Rows that equal another row in every column read, by a 64-bit hash: 8 bytes a row."""
     hashes = np.array(frame.hash_rows(0).to_numpy())
     hashes.sort()

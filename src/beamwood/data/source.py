@@ -112,6 +112,8 @@ def _open_file(path: Path, layout: Layout) -> Source:
     # Unlike the method of a path, false also for a name that is too long to be one.
     if not os.path.exists(path):
         raise InputError(f"{path} does not exist; check the path")
+    if not path.is_file():
+        raise InputError(f"{path} is a pipe, a socket or a device, which is not read twice; save it as a file first")
     suffix = _suffix_of(path.name)
     if suffix is None and layout.separator is None:
         raise InputError(

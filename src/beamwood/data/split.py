@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.arguments import naming_arguments
 from beamwood.data.dataset import Dataset
 from beamwood.data.features import encode_context
 from beamwood.errors import InputError
@@ -109,6 +110,7 @@ def _leaves_something(split: Callable[..., Split], dataset: Dataset) -> bool:
     return True
 
 
+@naming_arguments
 @_advised
 def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 69) -> Split:
     """80 % of users train, 10 % validate, 10 % test; of the latter the first half asks for the second.
@@ -162,6 +164,7 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
     return Split(dataset, _only(dataset, train_users), valid, test, "users", rule, options, report)
 
 
+@naming_arguments
 @_advised
 def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
     """The last item of each user tests, the one before validates, the rest trains; users with fewer than 3 only train.
@@ -190,6 +193,7 @@ def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
     return Split(dataset, train, queries(end - 2), queries(end - 1), "leave-one-out", rule, {"seed": seed}, report)
 
 
+@naming_arguments
 @_advised
 def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, test_share: float = 0.1) -> Split:
     """Two moments cut the log: what is before the first trains, between them validates, after the second tests.
@@ -233,6 +237,7 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
     return Split(dataset, train, valid, test, "time", rule, options, report)
 
 
+@naming_arguments
 @_advised
 def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1) -> Split:
     """The log's own split: rows that the boundary column calls history (or train) train, the others test.

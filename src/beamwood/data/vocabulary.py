@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.arguments import naming_arguments
 from beamwood.data.id_table import IdTable, id_table
 from beamwood.errors import InputError, UnknownIdError
 from beamwood.types import IndexArray
@@ -27,6 +28,7 @@ class Vocabulary:
     Errors: `InputError` on a null or repeated id.
     """
 
+    @naming_arguments
     def __init__(self, ids: pl.Series) -> None:
         if ids.null_count():
             raise InputError(f"a vocabulary holds {ids.null_count()} null ids; remove them")
@@ -61,6 +63,7 @@ class Vocabulary:
     def __len__(self) -> int:
         return self._length
 
+    @naming_arguments
     def encode(self, ids: Sequence[Any] | pl.Series, *, on_unknown: str = "error") -> NDArray[np.int32]:
         """int32, the index of each id. An unknown id is an `InputError`, or -1 with `on_unknown="ignore"`."""
         if on_unknown not in ON_UNKNOWN:
@@ -83,6 +86,7 @@ class Vocabulary:
         """An id typed as text, in the vocabulary's own type: "12" is 12 where ids are integers."""
         return self.parse_all([text])[0]
 
+    @naming_arguments
     def parse_all(self, texts: Sequence[str], *, on_unknown: str = "error") -> list[Any]:
         """`parse` for many. Text that cannot be of the ids' type is unknown: an `InputError`, or None with "ignore".
 
@@ -118,6 +122,7 @@ class Vocabulary:
         near = asked.join(known, on="key", how="left", maintain_order="left")["id"].fill_null(stripped)
         return texts.zip_with(exact, near).to_list()
 
+    @naming_arguments
     def typed(self, ids: Sequence[Any] | pl.Series, on_unknown: str = "error") -> pl.Series:
         """The ids as a series of the vocabulary's type; None for one that is not, where that is not an error."""
         dtype = self.dtype
@@ -155,7 +160,7 @@ def _strict(values: list[Any], dtype: Any) -> pl.Series | None:
     """The values as a series of exactly that type, None where one is of another; a truth value is no number."""
     try:
         series = pl.Series("id", values, dtype=dtype, strict=True)
-    except (TypeError, OverflowError, UnicodeEncodeError, pl.exceptions.PolarsError):
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         return None
     return None if series.dtype != dtype or any(isinstance(value, bool) for value in values) else series
 

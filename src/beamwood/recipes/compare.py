@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from beamwood.arguments import naming_arguments
 from beamwood.data.split import Split
 from beamwood.errors import InputError, NotInstalledError, TimeLimitError, nearest
 from beamwood.evaluation.cost import Cost, measure_cost
@@ -134,6 +135,7 @@ def _facts(split: Split) -> dict[str, Any]:
     }
 
 
+@naming_arguments
 def compare(
     split: Split,
     methods: Sequence[str | Method],
@@ -172,6 +174,7 @@ def compare(
     return measured
 
 
+@naming_arguments
 def compare_fitted(
     split: Split,
     fitted: Mapping[str, Retriever],

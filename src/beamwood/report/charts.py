@@ -280,14 +280,14 @@ def choice(rows: Sequence[Row], x: str, y: str, *, chosen: int, names: Sequence[
     return _spec(alt.layer(*layers))
 
 
-def bars(rows: Sequence[Row], x: str, y: str) -> dict[str, Any]:
-    """A share each: `x` in its order, `y`."""
+def bars(rows: Sequence[Row], x: str, y: str, *, many: bool = False) -> dict[str, Any]:
+    """A share each: `x` in its order, `y`; where there are `many`, bars are thin and words upright."""
     order = [row["x"] for row in rows]
     chart = (
         alt.Chart(_rows(rows))
-        .mark_bar(color=_WOOD, cornerRadiusEnd=2, size=32)
+        .mark_bar(color=_WOOD, cornerRadiusEnd=2, size=18 if many else 32)
         .encode(
-            x=alt.X("x:N", sort=order, title=x, axis=alt.Axis(labelAngle=0)),
+            x=alt.X("x:N", sort=order, title=x, axis=alt.Axis(labelAngle=-90 if many else 0)),
             y=alt.Y("y:Q", title=y, axis=alt.Axis(format="%", tickCount=4)),
             tooltip=[alt.Tooltip("x:N", title=x), alt.Tooltip("y:Q", title=y, format=".2%")],
         )

@@ -13,6 +13,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.arguments import naming_arguments
 from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, nearest, unsound_score
@@ -90,6 +91,7 @@ class Retriever:
         self, histories: ItemLists | Sequence[Ids] | None = None, k: int = 20, *, as_: Form, **rest: Any
     ) -> Any: ...
 
+    @naming_arguments
     def recommend(
         self,
         histories: ItemLists | Sequence[Ids] | None = None,
@@ -161,6 +163,7 @@ class Retriever:
         scores = [row[:count].astype(float).tolist() for row, count in zip(hits.scores, counts, strict=True)]
         return Recommendations(rows, scores, promotions)
 
+    @naming_arguments
     def similar(
         self,
         items: Ids,
@@ -178,6 +181,7 @@ class Retriever:
         options = SearchOptions(allowed=None if filtered is None else filtered.mask, prepared=filtered)
         return self._by_id(similar_items(self.searcher, indices, self.names.checked_k(k), options, by=by), [])
 
+    @naming_arguments
     def score(
         self, histories: ItemLists | Sequence[Ids] | None, items: Sequence[Ids], *, users: Ids | None = None
     ) -> NDArray[np.float32]:
@@ -201,6 +205,7 @@ class Retriever:
             raise unsound_score()
         return scores
 
+    @naming_arguments
     def with_items(self, items: Sequence[NewItem]) -> Retriever:
         """The same with items that came after the fit, in the stead of such as it had; see `retrieval.new_items`.
 
@@ -209,6 +214,7 @@ class Retriever:
         """
         return replace(self, **opened(self.searcher, self.items, self.columns, items, self.erased))
 
+    @naming_arguments
     def without_items(self, items: Ids) -> Retriever:
         """The same as if it had never known these: they are in no answer, no filter and no known user's history."""
         known = num_known(self.searcher)
@@ -221,11 +227,13 @@ class Retriever:
         new, mask = self.items.decode(np.arange(known, len(self.items))), mask_of(erased, len(self.items))
         return replace(self, items=OpenVocabulary(fitted, known, new, mask), erased=erased)
 
+    @naming_arguments
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the artefact, whole or not at all; an artefact already there needs `overwrite`."""
         write_retriever(path, self.searcher, self.names, self.metadata, overwrite=overwrite)
 
     @classmethod
+    @naming_arguments
     def load(
         cls,
         path: str | os.PathLike[str],

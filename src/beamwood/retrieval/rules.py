@@ -5,6 +5,7 @@ Shape legend: N items, k results.
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -68,6 +69,10 @@ def rules_of(request: Request, k: int, filters: Filters) -> Rules | None:
     if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0 <= diversity <= 1:
         raise InputError(f"diversity={diversity!r} is outside 0..1; 0 orders by score, 1 by unlikeness alone")
     caps = None if request.max_per_category is None else _caps(request.max_per_category, filters)
+    if not isinstance(request.promote, list | tuple):
+        raise InputError(
+            f"promote={reprlib.repr(request.promote)} is no list; write [{{'where': {{..}}, 'share': 0.2}}]"
+        )
     promotions = tuple(_promotion(promoted, k, filters) for promoted in request.promote)
     if sum(each.count for each in promotions) > k:
         raise InputError(f"promote: {sum(each.count for each in promotions)} places of {k} are promised; lower shares")

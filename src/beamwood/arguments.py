@@ -1,0 +1,162 @@
+"""Arguments that do not fit, named: what goes wrong inside because of one becomes an `InputError` that says which.
+
+A call that ends well pays nothing for it. One that fails is looked at afterwards: an argument of another type than its
+annotation, or one that holds what nothing can be made of, is to blame. Where none is, the fault is ours and stays.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import inspect
+import numbers
+import reprlib
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+
+from beamwood.errors import InputError
+
+__all__ = ["naming_arguments"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_LISTS = (collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection, list, tuple)
+_MAPPINGS = (collections.abc.Mapping, dict)
+# So many parts of a list are looked at.
+_MOST = 1000
+_STRANGE = (
+    *(set, frozenset, complex, slice, range, type, BaseException, type(Ellipsis), types.FunctionType),
+    *(types.BuiltinFunctionType, collections.abc.Iterator),
+)
+
+
+def naming_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The function, whose arguments are named in an `InputError` when one of them makes it fail."""
+
+    @functools.wraps(function)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except (InputError, KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        # Polars' panics are no `Exception`.
+        except BaseException as error:
+            blamed = _blamed(function, args, kwargs)
+            if blamed is None:
+                raise
+            raise InputError(blamed) from error
+
+    return called
+
+
+def _blamed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    """What to say of the argument that does not fit, None where all do or the call has others than the function."""
+    try:
+        given = inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return None
+    parameters = inspect.signature(function).parameters
+    values = dict(_named(given.arguments, parameters))
+    for name, value in values.items():
+        known = parameters.get(name)
+        if known is None or value is known.default:
+            continue
+        if _misfits(value, _evaluated(known.annotation, function)):
+            return f"{name}={_shown(value)} does not fit ({type(value).__name__}); give {known.annotation}"
+    for name, value in values.items():
+        held = _strange(value)
+        if held is not None:
+            return f"{name}={_shown(value)} {held}; give plain values"
+    return None
+
+
+def _named(arguments: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]) -> Iterator[tuple[str, Any]]:
+    """The arguments by name, those of a `**` one by one, without the object itself."""
+    for name, value in arguments.items():
+        if parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            yield from value.items()
+        elif name not in ("self", "cls"):
+            yield name, value
+
+
+def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
+    """The type that an annotation says, `Any` where its names are known to the type checker alone."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, inspect.unwrap(function).__globals__)
+    except (NameError, TypeError, AttributeError):
+        return Any
+
+
+def _misfits(value: Any, hint: Any) -> bool:
+    """Whether a value is surely of another type than the hint says."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint in (None, type(None)):
+        return value is not None
+    if origin in (Union, types.UnionType):
+        return all(_misfits(value, part) for part in parts)
+    if origin is Literal:
+        return not any(type(value) is type(part) and value == part for part in parts)
+    if origin in _LISTS:
+        return not _is_list(value) or any(_misfits(part, parts[0]) for part in _parts(value))
+    if origin in _MAPPINGS:
+        return not isinstance(value, Mapping) or any(_misfits(part, parts[1]) for part in value.values())
+    if isinstance(origin, type):
+        return not isinstance(value, origin)
+    if hint in _NUMBERS:
+        return isinstance(value, bool) or not isinstance(value, _NUMBERS[hint])
+    try:
+        return isinstance(hint, type) and not isinstance(value, hint)
+    except TypeError:  # a protocol that is not looked at when the program runs
+        return False
+
+
+_NUMBERS: dict[Any, Any] = {int: numbers.Integral, float: numbers.Real}
+
+
+def _is_list(value: Any) -> bool:
+    """Whether a value is a list of some kind, of numpy's and Polars' too; a text is none."""
+    import numpy as np
+    import polars as pl
+
+    if isinstance(value, np.ndarray):
+        return value.ndim >= 1
+    return isinstance(value, collections.abc.Sequence | pl.Series) and not isinstance(value, str | bytes | range)
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(value[:_MOST])
+
+
+def _strange(value: Any, depth: int = 0) -> str | None:
+    """What a value holds that nothing can be made of, in words; None where it is plain."""
+    import numpy as np
+    import polars as pl
+
+    if type(value) is object or isinstance(value, _STRANGE):
+        return f"holds a {type(value).__name__}"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "holds a number beyond 64 bits"
+    if isinstance(value, float | np.floating) and not np.isfinite(value):
+        return "holds NaN or infinity"
+    if isinstance(value, str) and any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
+        return "holds text that is no plain Unicode"
+    if isinstance(value, np.ndarray) and (value.dtype == object or value.ndim != 1):
+        return f"holds an array of type {value.dtype} and shape {value.shape}"
+    if isinstance(value, pl.Series) and (value.dtype.is_nested() or value.dtype in (pl.Null, pl.Object)):
+        return f"holds a series of type {value.dtype}"
+    if depth > 3 or isinstance(value, str | bytes):
+        return None
+    inner: list[Any] = [*value, *value.values()] if isinstance(value, Mapping) else []
+    inner = _parts(value) if isinstance(value, list | tuple) else inner
+    return next((held for part in inner if (held := _strange(part, depth + 1)) is not None), None)
+
+
+def _shown(value: Any) -> str:
+    """The value in few letters, whatever it is."""
+    try:
+        return " ".join(reprlib.repr(value).split())
+    except Exception:  # its own words are broken too
+        return f"<{type(value).__name__}>"

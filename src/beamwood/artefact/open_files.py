@@ -1,0 +1,68 @@
+"""Files of a folder held open: what is read later is what was opened, whoever replaces or removes the folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["Identity", "OpenFiles", "identity", "read_regular"]
+
+Identity = tuple[int, int, int, int]
+
+
+def identity(file: Path | int) -> Identity:
+    """What tells one file from another: equal only for the same file, not written to meanwhile."""
+    status = os.stat(file)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a file. Errors: `OSError`, also for a pipe, a socket or a device, which may wait for ever."""
+    _check_regular(path)
+    return path.read_bytes()
+
+
+def _check_regular(path: Path) -> None:
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
+class OpenFiles:
+    """The named files of a folder, open until this is let go.
+
+    Errors: `OSError` on one that is missing, may not be read or is no regular file.
+    """
+
+    def __init__(self, folder: Path, names: Iterable[str]) -> None:
+        self._descriptors: dict[str, int] = {}
+        weakref.finalize(self, _close, self._descriptors)
+        for name in names:
+            _check_regular(folder / name)
+            self._descriptors[name] = os.open(folder / name, os.O_RDONLY)
+
+    def __getitem__(self, name: str) -> int:
+        """The descriptor of a file; whoever reads says from where, as by `os.pread`."""
+        return self._descriptors[name]
+
+    def content(self, name: str) -> bytes:
+        """All of a file."""
+        with open(self._descriptors[name], "rb", closefd=False) as file:
+            file.seek(0)
+            return file.read()
+
+    def are_in(self, folder: Path) -> bool:
+        """Whether these files are still those of the folder."""
+        try:
+            return all(identity(folder / name) == identity(found) for name, found in self._descriptors.items())
+        except OSError:
+            return False
+
+
+def _close(descriptors: dict[str, int]) -> None:
+    for descriptor in descriptors.values():
+        os.close(descriptor)
+    descriptors.clear()

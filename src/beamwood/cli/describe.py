@@ -1,0 +1,154 @@
+"""`beamwood describe`: what a log is, what a fit takes of it, and the command to go on."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from beamwood.cli import options as o
+from beamwood.cli.expand import expanded
+from beamwood.cli.inputs import Source, note, print_json, reading_options
+from beamwood.cli.native_words import held_back
+from beamwood.cli.output import check_page, write_page
+from beamwood.errors import InputError
+
+__all__ = ["advised", "describe"]
+
+# An option with a value as messages name it, and the columns that a message offers for one option.
+_ADVICE = re.compile(r"(--[a-z][a-z-]*) ('[^']*'|\"[^\"]*\"|[\w.%/:-]+)")
+_CHOICE = re.compile(r"has several columns for the \w+: (.+?); choose one with (--[a-z-]+)")
+_MOST_STEPS, _MOST_WAYS = 3, 4
+
+
+@expanded
+def describe(log: o.LogPath, *, reading: o.ReadOptions, html: o.Page = None, json: o.Json = False) -> None:
+    """Say what LOG holds, what a fit takes of it and leaves out, what each split leaves, and the command to go on.
+
+    A log that a fit refuses is refused here too, with every option that would make it readable, each of them tried.
+    """
+    if html is not None:
+        check_page(html)
+    refusal: str | None = None
+    try:
+        ways = [(_described(log, reading), reading)]
+    except InputError as error:
+        refusal = str(error)
+        ways = _mended(log, reading, refusal)
+    document = ways[0][0] if ways else _outlined(log, reading)
+    document = document | {"commands": [_command(log, way, told) for told, way in ways if told["split"]]}
+    if refusal is not None:
+        document |= {"error": refusal, "exit": 2}
+    if html is not None and "splits" in document:
+        from beamwood.report.describe import description_page
+
+        write_page(html, description_page(document))
+    print_json(document) if json else _show(document)
+    if refusal is not None:
+        note(f"beamwood: {' '.join(refusal.split())}")
+        raise typer.Exit(2)
+
+
+def advised(message: str, known: set[str]) -> list[tuple[str, str]]:
+    """The options of a message that have a value in it, each once, in their order."""
+    found = [(option, value.strip("'\"")) for option, value in _ADVICE.findall(message)]
+    for names, option in _CHOICE.findall(message):
+        found += [(option, name) for name in names.split(", ")]
+    return [(option, value) for option, value in dict.fromkeys(found) if _field(option) in known]
+
+
+def _field(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+def _described(log: str, reading: o.ReadOptions) -> dict[str, Any]:
+    from beamwood.data import describe_log
+
+    source = Source.of(log, reading)
+    options = reading_options(source)
+    unlisted: Any = source.unlisted
+    with held_back():
+        return describe_log(
+            log,
+            source.items,
+            item_column=source.items_column,
+            unlisted=unlisted,
+            drop_duplicates=source.drop_duplicates,
+            **options,
+        )
+
+
+def _mended(log: str, reading: o.ReadOptions, refusal: str) -> list[tuple[dict[str, Any], o.ReadOptions]]:
+    """The log under each of the advised options that make it readable."""
+    # What several steps reach may be reached by one.
+    unique = {str(way): (document, way) for document, way in _ways(log, reading, refusal, _MOST_STEPS)}
+    return list(unique.values())[:_MOST_WAYS]
+
+
+def _outlined(log: str, reading: o.ReadOptions) -> dict[str, Any]:
+    """What there is to say of a table that is no log; nothing of what is no table."""
+    from beamwood.data.description import outline
+
+    try:
+        with held_back():
+            options = reading_options(Source.of(log, reading))
+            return outline(log, **{name: options[name] for name in ("columns", "separator", "header")})
+    except InputError:
+        return {}
+
+
+def _ways(log: str, reading: o.ReadOptions, refusal: str, steps: int) -> Iterator[tuple[dict[str, Any], o.ReadOptions]]:
+    """The descriptions that what a refusal advises leads to, one option after another."""
+    known = {*asdict(reading)}
+    for option, value in advised(refusal, known):
+        if asdict(reading)[_field(option)] == value:
+            continue
+        changed: dict[str, Any] = {_field(option): value}
+        way = replace(reading, **changed)
+        try:
+            yield _described(log, way), way
+        except InputError as error:
+            if steps > 1 and str(error) != refusal:
+                yield from _ways(log, way, str(error), steps - 1)
+
+
+def _command(log: str, reading: o.ReadOptions, document: dict[str, Any]) -> str:
+    """The fit that takes the log as it was described."""
+    words = ["beamwood", "fit", log]
+    usual = asdict(o.ReadOptions())
+    for name, value in asdict(reading).items():
+        if value != usual[name]:
+            option = f"--{name.replace('_', '-')}"
+            words += [option] if value is True else [option, f"{value:g}" if isinstance(value, float) else str(value)]
+    split = document["split"]
+    words += [] if split == "users" else ["--split", split]
+    return shlex.join([*words, "--out", str(_free(Path("runs") / Path(log).name.split(".")[0]))])
+
+
+def _free(folder: Path) -> Path:
+    """The folder, or one with a number that is not there yet."""
+    number, found = 2, folder
+    while found.exists():
+        number, found = number + 1, folder.with_name(f"{folder.name}-{number}")
+    return found
+
+
+def _show(document: dict[str, Any]) -> None:
+    from beamwood.data.description import lines, outline_lines
+
+    if "error" in document and "splits" in document:
+        print("as it is, this log is refused; with the options of the first command below it is this:")
+    if "splits" in document:
+        print("\n".join(lines(document)))
+    elif "columns" in document:
+        print("\n".join(outline_lines(document)))
+    commands = document["commands"]
+    if commands:
+        print("next: " + "\n  or: ".join(commands))
+    elif "splits" in document:
+        print("no split leaves users to validate and test with; give more users or longer histories")

@@ -1,0 +1,222 @@
+"""A log described: what it holds, what a fit takes of it, and what each split would leave.
+
+Memory does not grow with the rows but with users and items. Whatever needs whole histories (ties, repeats, splits) is
+exact up to `MOST_ROWS` rows; of more it is measured on the whole histories of a part of the users, which is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from beamwood.arguments import naming_arguments
+from beamwood.data.columns import ColumnNames
+from beamwood.data.dataset import Dataset, ItemTable
+from beamwood.data.description.shape import lengths, popularity
+from beamwood.data.description.splits import chosen_split, describe_splits
+from beamwood.data.description.table import describe_table
+from beamwood.data.description.times import describe_times
+from beamwood.data.ids import likenesses, missing_cells
+from beamwood.data.layout import Layout
+from beamwood.data.log import CONTEXT, CheckedLog, Log, check_log, count_duplicates
+from beamwood.data.source import open_source, reading
+from beamwood.data.tables import aligned, read_table
+from beamwood.data.vocabulary import Vocabulary
+from beamwood.errors import InputError
+
+__all__ = ["MOST_ROWS", "describe_log", "outline"]
+
+MOST_ROWS = 1_000_000
+_LEAST_USERS = 1000
+_MOST_VALUES = 10
+_ROLES = ("user", "item", "time", "weight")
+
+
+@naming_arguments
+def describe_log(
+    source: Any,
+    items: Any = None,
+    *,
+    item_column: str | None = None,
+    unlisted: str = "error",
+    drop_duplicates: bool = False,
+    most_rows: int = MOST_ROWS,
+    **reading_options: Any,
+) -> dict[str, Any]:
+    """All that there is to say of a log, and of a table of `items`, as JSON can hold it.
+
+    It is read by `check_log` with the `reading_options`, as `read_log` does, and made a `Dataset`, so a log that a fit
+    refuses ends in the same `InputError` here. `drop_duplicates` takes memory by row. `most_rows`: see above.
+    """
+    checked = check_log(source, **reading_options)
+    rows = checked.rows.unique(maintain_order=True) if drop_duplicates else checked.rows
+    counted = _Counted.of(checked, rows)
+    dataset, report, one_in = _histories(checked, rows, counted, most_rows, items, item_column, unlisted)
+    splits = describe_splits(dataset)
+    basis = len(dataset.histories.items)
+    told: dict[str, Any] = {
+        **outline(source, **{name: reading_options.get(name) for name in ("columns", "separator", "header")}),
+        "users": _ids(counted.users, "user", checked),
+        "items": _ids(counted.items, "item", checked),
+        "times": describe_times(CheckedLog(checked.table, rows, checked.report)),
+        "weights": _weights(checked),
+        "taken": counted.rows,
+        "left_out": checked.report.rows - counted.rows,
+        "weight_words": checked.report.weight,
+        "measured_on": {"rows": basis, "users": len(dataset.users), "one_user_in": one_in},
+        "ties": dataset.report["ties"],
+        **_repeats(dataset),
+        "lengths": lengths(counted.user_rows),
+        "popularity": popularity(counted.item_rows),
+        "item_table": None if report.table is None else describe_table(report.table, report.counts),
+        "splits": splits,
+        "split": chosen_split(splits),
+        "notes": [*checked.report.notes, *report.counts["notes"]],
+    }
+    return told
+
+
+def outline(
+    source: Any,
+    columns: ColumnNames | None = None,
+    *,
+    separator: str | None = None,
+    header: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """What can be said of any table: rows, each column's type and role, and what is missing in those that have one."""
+    table = open_source(source, Layout.of(separator, header))
+    try:
+        chosen = (ColumnNames() if columns is None else columns).resolve(table.column_names, table.name, weighed=False)
+    except InputError:
+        chosen = {}
+    roles = {name: role for role, name in chosen.items()}
+    asked = {role: chosen[role] for role in _ROLES if role in chosen}
+    empty = [missing_cells(table, name).sum().alias(f"{role}.missing") for role, name in asked.items()]
+    words = [missing_cells(table, name, words=True).sum().alias(f"{role}.words") for role, name in asked.items()]
+    with reading(table.name):
+        counts = (
+            table.frame.select(pl.len().alias("rows"), *empty, *words).collect(engine="streaming").row(0, named=True)
+        )
+    return {
+        "source": table.name,
+        "rows": counts["rows"],
+        "columns": [
+            {"name": name, "type": "text" if table.is_text else str(dtype), "role": roles.get(name)}
+            for name, dtype in table.schema.items()
+        ],
+        "missing": {
+            role: {"empty": counts[f"{role}.missing"], "words": counts[f"{role}.words"] - counts[f"{role}.missing"]}
+            for role in asked
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The distinct ids of users and items, and how many rows each has."""
+
+    users: pl.Series
+    user_rows: NDArray[np.int64]
+    items: pl.Series
+    item_rows: NDArray[np.int64]
+
+    @property
+    def rows(self) -> int:
+        return int(self.user_rows.sum())
+
+    @classmethod
+    def of(cls, checked: CheckedLog, rows: pl.LazyFrame) -> _Counted:
+        def count(role: str) -> tuple[pl.Series, NDArray[np.int64]]:
+            with reading(checked.report.source):
+                counted = rows.group_by(role).len().collect(engine="streaming").sort(role)
+            return counted[role], counted["len"].to_numpy().astype(np.int64)
+
+        return cls(*count("user"), *count("item"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """The table of items by item index, and what a data set says that was made with it."""
+
+    table: ItemTable | None
+    counts: dict[str, Any]
+
+
+def _histories(
+    checked: CheckedLog,
+    rows: pl.LazyFrame,
+    counted: _Counted,
+    most_rows: int,
+    items: Any,
+    item_column: str | None,
+    unlisted: Any,
+) -> tuple[Dataset, _Report, int]:
+    """The data set of all users or of one in so many, what a fit's data set reports, and that number."""
+    one_in = max(1, min(counted.rows // max(most_rows, 1), len(counted.users) // _LEAST_USERS))
+    part = rows if one_in == 1 else rows.filter(pl.col("user").hash(0) % one_in == 0)
+    with reading(checked.report.source):
+        log = Log(part.collect(engine="streaming"), checked.report)
+    if one_in == 1:
+        dataset = Dataset.from_log(log, items, item_column=item_column, unlisted=unlisted)
+        return dataset, _Report(dataset.item_table, dataset.report), 1
+    dataset = Dataset.from_log(log)
+    catalogue, logged = Vocabulary(counted.items.rename("id")), counted.items
+    every = Log(pl.DataFrame({"item": logged}), checked.report)
+    table = None if items is None else read_table(items, item_column, every, "item")
+    if table is not None:
+        catalogue = Vocabulary.of(pl.concat([logged, table.frame["item"]]))
+    notes = [*likenesses(counted.users, "user"), *likenesses(catalogue.ids, "item")]
+    counts: dict[str, Any] = {"notes": notes}
+    found = None if table is None else aligned(table, catalogue, logged, unlisted, counts)
+    return dataset, _Report(found, counts), one_in
+
+
+def _ids(ids: pl.Series, role: str, checked: CheckedLog) -> dict[str, Any]:
+    """How many distinct ids there are, how they are written and read, and the first and the last of them."""
+    column = checked.report.columns[role]
+    written = "text" if checked.table.is_text else str(checked.table.schema[column])
+    examples = [str(ids[place]) for place in sorted({0, len(ids) - 1})]
+    return {
+        "number": len(ids),
+        "column": column,
+        "written_as": written,
+        "read_as": "text" if ids.dtype == pl.String else str(ids.dtype),
+        "examples": examples,
+        "differ_only_by_looks": len(likenesses(ids, role)) > 0,
+    }
+
+
+def _weights(checked: CheckedLog) -> dict[str, Any] | None:
+    """The range of the weights and, where they are few, how often each value is there; None without a column."""
+    name = checked.report.columns.get("weight")
+    if name is None:
+        return None
+    column = checked.table.column(name).cast(pl.Float64, strict=False).alias("weight")
+    numbers = checked.table.frame.select(column)
+    weight = pl.col("weight")
+    finite = weight.filter(weight.is_finite())
+    with reading(checked.report.source):
+        asked = finite.min().alias("least"), finite.max().alias("most"), finite.mean().alias("mean"), finite.len()
+        least, most, mean, count = numbers.select(asked).collect(engine="streaming").row(0)
+        head = numbers.head(100_000).collect(engine="streaming")["weight"]
+        few = None
+        if head.n_unique() <= _MOST_VALUES:
+            few = numbers.group_by("weight").len().collect(engine="streaming").sort("weight").head(_MOST_VALUES)
+    values = [] if few is None else [{"value": each["weight"], "rows": each["len"]} for each in few.to_dicts()]
+    return {"column": name, "numbers": count, "least": least, "most": most, "mean": mean, "values": values}
+
+
+def _repeats(dataset: Dataset) -> dict[str, int]:
+    """Rows that equal another in all that is read, and those whose user had taken the item before."""
+    histories = dataset.histories
+    pairs = np.sort(histories.rows * np.int64(dataset.num_items) + histories.items)
+    rows = pl.DataFrame({"user": histories.rows, "item": histories.items})
+    for name, column in (("time", dataset.times), ("history", dataset.in_history)):
+        rows = rows if column is None else rows.with_columns(pl.Series(name, column))
+    rows = rows if dataset.context is None else rows.hstack(dataset.context.select(pl.all().name.prefix(CONTEXT)))
+    return {"duplicates": count_duplicates(rows), "taken_again": int((pairs[1:] == pairs[:-1]).sum())}

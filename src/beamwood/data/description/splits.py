@@ -1,0 +1,45 @@
+"""What each split would leave of a log, by making it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from beamwood.data.dataset import Dataset
+from beamwood.data.split import SPLITS, Queries
+from beamwood.errors import InputError
+
+__all__ = ["chosen_split", "describe_splits"]
+
+
+def describe_splits(dataset: Dataset) -> dict[str, dict[str, Any]]:
+    """By split what trains, validates and tests, or the error that it ends in; the boundary only where there is one."""
+    return {name: _left(dataset, name) for name in SPLITS if name != "boundary" or dataset.in_history is not None}
+
+
+def chosen_split(splits: dict[str, dict[str, Any]]) -> str | None:
+    """The log's own split, else the first that leaves users to test by; None where none does."""
+    order = dict.fromkeys(["boundary", *splits])
+    return next((name for name in order if name in splits and "error" not in splits[name]), None)
+
+
+def _left(dataset: Dataset, name: str) -> dict[str, Any]:
+    try:
+        split = SPLITS[name](dataset)
+    except InputError as error:
+        return {"error": str(error)}
+    return {
+        "train_rows": len(split.train.histories.items),
+        "valid_users": len(split.valid),
+        "test_users": len(split.test),
+        "test_labels": len(split.test.labels.items),
+        "labels_seen_before": _seen(split.test, dataset.num_items),
+    }
+
+
+def _seen(queries: Queries, num_items: int) -> int:
+    """How many labels their users had taken, which answers without seen items cannot find."""
+    labels, seen = (part.rows * num_items + part.items for part in (queries.labels, queries.seen))
+    ordered = np.sort(seen)
+    return int((ordered[np.minimum(np.searchsorted(ordered, labels), len(ordered) - 1)] == labels).sum())

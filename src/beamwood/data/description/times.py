@@ -1,0 +1,125 @@
+"""When a log's rows are: unit, zone, range, and the days without any."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from beamwood.data.log import CheckedLog
+from beamwood.data.source import Source, reading
+from beamwood.data.times import seconds_of
+
+__all__ = ["describe_times", "moment"]
+
+_DAY = 86_400
+_BARS = 12
+_UNITS = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}
+_ZONE = r"([Zz]|[+-]\d{2}:?\d{2}|[A-Z]{2,5}|[A-Za-z]+/[A-Za-z_]+)\]?\s*$"
+# What ends like a zone and is none: a number below 0, half a day.
+_CLOCK = r"(?i)^[\d.+-]+$|[ap]m\s*$"
+_NUMERIC = ("whole numbers", "numbers")
+# Microseconds of the year 5138; what is larger counts nanoseconds.
+_MICROSECONDS = 10**17
+
+
+def describe_times(checked: CheckedLog) -> dict[str, Any] | None:
+    """Unit, zone, first and last time, days without rows and rows by time; None where the log has no times.
+
+    Times that are no moments since 1970, such as places in an order, have no days.
+    """
+    if "time" not in checked.rows.collect_schema().names():
+        return None
+    time, name = pl.col("time"), checked.report.columns["time"]
+    with reading(checked.report.source):
+        first, last = checked.rows.select(time.min().alias("a"), time.max()).collect(engine="streaming").row(0)
+    parts = _parts(checked.report.time, first, last)
+    told: dict[str, Any] = {
+        "column": name,
+        "kind": checked.report.time,
+        "unit": _unit(checked, name) if _is_number(checked.report.time) else "dates",
+        "zone": _zone(checked.table, name),
+        "first": moment(checked.report.time, first, last)[0] or str(first),
+        "last": moment(checked.report.time, first, last)[1] or str(last),
+    }
+    return told if parts is None else told | _days(checked, parts)
+
+
+def moment(kind: str, first: int, last: int) -> tuple[str | None, str | None]:
+    """Two times of a log of this kind as ISO 8601 text in UTC; None where they are no moments."""
+    parts = _parts(kind, first, last)
+    if parts is None:
+        return None, None
+    start = dt.datetime(1970, 1, 1)
+    moments = [start + dt.timedelta(seconds=time // parts) for time in (first, last)]
+    return moments[0].isoformat(sep=" "), moments[1].isoformat(sep=" ")
+
+
+def _is_number(kind: str) -> bool:
+    return kind.partition("', ")[2].startswith(_NUMERIC)
+
+
+def _parts(kind: str, first: int, last: int) -> int | None:
+    """How many of a time's units are a second; None where times are no moments of the years 1 to 9999."""
+    if not _is_number(kind):
+        parts = 10**9 if max(abs(first), abs(last)) >= _MICROSECONDS else 10**6
+        return parts if first // parts >= -62_135_596_800 and last // parts < 253_402_300_800 else None
+    seconds = seconds_of(first), seconds_of(last)
+    if seconds[0] is None or seconds[1] is None:
+        return None
+    parts = round(last / seconds[1])
+    return parts if parts == round(first / seconds[0]) else None
+
+
+def _unit(checked: CheckedLog, name: str) -> str:
+    """The unit that the numbers are written in."""
+    number = checked.table.column(name).cast(pl.Float64, strict=False)
+    with reading(checked.report.source):
+        largest = checked.table.frame.select(number.max()).collect(engine="streaming").item()
+    seconds = seconds_of(int(largest))
+    return "numbers that only order" if seconds is None else _UNITS[round(int(largest) / seconds)]
+
+
+def _zone(table: Source, name: str) -> str:
+    """Which zone the times are in, or taken to be in."""
+    dtype = table.schema[name]
+    if isinstance(dtype, pl.Datetime):
+        return dtype.time_zone or "none written, taken as UTC"
+    if dtype not in (pl.String, pl.Categorical, pl.Enum):
+        return "none written, taken as UTC"
+    text = table.column(name).cast(pl.String)
+    with reading(table.name):
+        asked = (text.str.contains(_ZONE) & ~text.str.contains(_CLOCK)).sum().alias("zoned"), text.count().alias("all")
+        zoned, rows = table.frame.select(asked).collect(engine="streaming").row(0)
+    if not zoned:
+        return "none written, taken as UTC"
+    return "written in each" if zoned == rows else f"written in {zoned:,} of {rows:,}, the others taken as UTC"
+
+
+def _days(checked: CheckedLog, parts: int) -> dict[str, Any]:
+    """Days from the first to the last, those without rows, the longest gap between rows in days, rows by time."""
+    day = (pl.col("time") // (_DAY * parts)).alias("day")
+    with reading(checked.report.source):
+        counted = checked.rows.group_by(day).len().collect(engine="streaming").sort("day")
+    days, rows = counted["day"].to_numpy(), counted["len"].to_numpy().astype(np.int64)
+    gaps = np.diff(days)
+    longest = int(gaps.argmax()) if len(gaps) else None
+    edges = np.linspace(days[0], days[-1] + 1, min(_BARS, int(days[-1] - days[0]) + 1) + 1).astype(np.int64)
+    return {
+        "days": int(days[-1] - days[0] + 1),
+        "days_without_rows": int(days[-1] - days[0] + 1 - len(days)),
+        "longest_gap": None
+        if longest is None
+        else {"days": int(gaps[longest]), "from": _date(days[longest]), "to": _date(days[longest + 1])},
+        "rows_by_time": [
+            {"from": _date(low), "rows": int(rows[(days >= low) & (days < high)].sum())}
+            for low, high in pairwise(edges)
+        ],
+    }
+
+
+def _date(day: np.int64) -> str:
+    return (dt.date(1970, 1, 1) + dt.timedelta(days=int(day))).isoformat()

@@ -1,0 +1,1 @@
+"""Cases drawn by number: see `run`."""
