@@ -1,5 +1,6 @@
 """The public functions, each with arguments that are right: a case makes some of them wrong."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -83,9 +84,15 @@ def answers(retriever, path):
         "score": (retriever.score, {"histories": [["i01"]], "items": [["i02", "i03"]], "users": None}),
         "with_items": (retriever.with_items, {"items": []}),
         "without_items": (retriever.without_items, {"items": ["i04"]}),
-        "save": (retriever.save, {"path": path, "overwrite": True}),
+        "save": (lambda **given: saved(retriever, path.parent, given), {"path": path, "overwrite": True}),
         "load": (beamwood.load, {"path": path, "method": None, "threads": 1, "verify": True}),
     }
+
+
+def saved(retriever, folder, given):
+    """Save as from within a folder, so that a name that is drawn stays in it."""
+    with contextlib.chdir(folder):
+        retriever.save(**given)
 
 
 def case(made, seed, number):
