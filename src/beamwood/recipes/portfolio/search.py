@@ -31,6 +31,7 @@ __all__ = ["Found", "Search", "Wanted"]
 
 # Of the limit, at most: for blends and the reading of the test users, and for that reading alone.
 _AFTER, _MOST_AFTER, _READING = 0.2, 300.0, 0.05
+_JUDGEMENTS = 4
 # Stops after which more time brings no more.
 _ENDED = ("patience", "max_steps", "max_epochs")
 
@@ -206,7 +207,8 @@ class Search:
 
     def _blend(self) -> None:
         """Try blends while there is time for one more, and for the reading of the test users."""
-        longest = 0.0
+        # Weights are chosen by what several judgements take.
+        longest = _JUDGEMENTS * max(self._judging.values(), default=0.0)
         while True:
             values = {each.parts: each.value for each in self.candidates() if self._may_blend(each)}
             failed = [each.parts for each in self.parts.measured if each.value is None]
