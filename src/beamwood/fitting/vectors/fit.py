@@ -55,7 +55,7 @@ def _answering(searcher: VectorSearcher, seen_weight: float, split: Split) -> Bl
 
     They are counted in all of the log, as the retriever knows its histories; no query of a split is without one.
     """
-    if searcher.needs.users:
+    if searcher.needs.users and not searcher.needs.or_history:
         return Blend([Part(searcher)], seen_weight=seen_weight)
     counts = np.bincount(split.dataset.histories.items, minlength=searcher.num_items)
     return Blend([Part(searcher, gate="history")], seen_weight=seen_weight, fallback=PopularitySearcher(counts))
