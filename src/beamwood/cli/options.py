@@ -172,7 +172,7 @@ TimeLimit = Annotated[
     typer.Option(
         "--time-limit",
         metavar="TIME",
-        help="End each training, or the search for the best, after so long: 90s, 30m, 1h30m.",
+        help="End the training or the search after: 90s, 30m, 1h.",
     ),
 ]
 Page = Annotated[Text, typer.Option("--html", metavar="FILE", help="Also write a page for the browser.")]
