@@ -286,7 +286,8 @@ class SearchOptions:
     `excluded`: one list of items a row; `allowed` bool[N], for all rows; `effort`: of a tree, 0 (its cheapest way to
     search) to 1 (its full beam), in place of the way that validation chose; `beam_width`: of a full beam of a tree;
     `explain`: `Hits.parts` is filled by a searcher of several parts; `prepared`: what searchers keep of the same
-    `allowed` between searches.
+    `allowed` between searches. `good`: how many of the results must be as good as one can (None: all of them); those
+    behind are what a tree finds on the way, for another to order.
     """
 
     excluded: ItemLists | None = None
@@ -295,6 +296,7 @@ class SearchOptions:
     explain: bool = False
     effort: float | None = None
     prepared: Prepared | None = None
+    good: int | None = None
 
     def take(self, rows: IndexArray) -> Self:
         """The options of the given rows."""

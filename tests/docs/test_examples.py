@@ -54,6 +54,7 @@ def tables():
 def folder(tables, tmp_path, monkeypatch):
     for name, frame in tables.items():
         frame.write_csv(tmp_path / name)
+    tables["log.csv"].select("user_id", "item_id", "timestamp").write_csv(tmp_path / "bare.csv", include_header=False)
     (tmp_path / "in-stock.txt").write_text("".join(f"{item}\n" for item in range(1, 30)))
     (tmp_path / "candidates.txt").write_text("3\n1\n8\n")
     (tmp_path / "users.txt").write_text("7\n9\n")
