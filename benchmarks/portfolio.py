@@ -62,6 +62,7 @@ class Study:
         self.split: Split = split_of(LOGS[log], data)
         self.test = drawn(self.split.test, _USERS, seed=0)
         self.fitted: dict[str, Retriever] = {}
+        self.failed: dict[str, TimeLimitError] = {}
 
     def judged(self, name: str) -> dict[str, Any]:
         """The values by test user and view of a method, a sum, or of what is found; and its seconds."""
@@ -100,10 +101,17 @@ class Study:
     def _named(self, name: str) -> tuple[Retriever, dict[str, Any]]:
         """A sum's parts have the limit each; what was fitted in this process is not fitted again."""
         for part in name.split("+"):
-            if part not in self.fitted:
-                _say(f"{self.log}: {part}")
+            if part in self.failed:
+                raise self.failed[part]
+            if part in self.fitted:
+                continue
+            _say(f"{self.log}: {part}")
+            try:
                 options = {"seed": 0, "time_limit": self.seconds / 3, "progress": False}
                 self.fitted[part] = beamwood.fit(self.split, part, **options)
+            except TimeLimitError as error:
+                self.failed[part] = error
+                raise
         return sum_of([self.fitted[part] for part in name.split("+")], self.split, seed=0), {}
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit", "fit_method", "fit_named", "starting_anew"]
 
-_METHOD_HELP = f"Without one the best is found; {', '.join(METHODS)}; sums, as dtr+ease; .py files."
+_METHOD_HELP = f"None: find the best. Or {', '.join(METHODS)}; sums, as dtr+ease; FILE.py."
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def fit(
     log: o.LogPath,
     *,
     out: Annotated[
-        o.Text, typer.Option("--out", metavar="FOLDER", help="Where to save the retriever; runs/ and the log's name.")
+        o.Text, typer.Option("--out", metavar="FOLDER", help="Where to save; else runs/ and the log's name.")
     ] = None,
     method: Annotated[o.Text, typer.Option("--method", metavar="NAME", help=_METHOD_HELP)] = None,
     split: o.SplitName = "users",

@@ -186,7 +186,12 @@ MethodFile = Annotated[
     ),
 ]
 TimeLimit = Annotated[
-    Text, typer.Option("--time-limit", metavar="TIME", help="End each training after so long: 90s, 30m, 1h30m.")
+    Text,
+    typer.Option(
+        "--time-limit",
+        metavar="TIME",
+        help="End the training or the search after: 90s, 30m, 1h.",
+    ),
 ]
 Page = Annotated[Text, typer.Option("--html", metavar="FILE", help="Also write a page for the browser.")]
 TensorBoard = Annotated[

@@ -33,7 +33,8 @@ class BudgetOptions:
         typer.Option("--budget-ms", metavar="X", help="Milliseconds that an answer may take, without --method."),
     ] = None
     budget_mb: Annotated[
-        o.Number, typer.Option("--budget-mb", metavar="X", help="Megabytes that it may need, without --method.")
+        o.Number,
+        typer.Option("--budget-mb", metavar="X", hidden=True, help="Megabytes that it may need, without --method."),
     ] = None
 
     def check_unused(self, method: str) -> None:

@@ -31,7 +31,7 @@ __all__ = [
     "within",
 ]
 
-SHORTEST = 30.0
+SHORTEST = 45.0
 """Seconds below which a look at a training says little; fewer methods are looked at rather than shorter."""
 
 # Of what is left, no more goes to a method that counts.

@@ -31,6 +31,9 @@ __all__ = ["Found", "Search", "Wanted"]
 
 # Of the limit, at most: for blends and the reading of the test users, and for that reading alone.
 _AFTER, _MOST_AFTER, _READING = 0.2, 300.0, 0.05
+_JUDGEMENTS = 4
+# Of a look, at most, for judging what it brought.
+_MOST_JUDGING = 0.3
 # Stops after which more time brings no more.
 _ENDED = ("patience", "max_steps", "max_epochs")
 
@@ -158,7 +161,9 @@ class Search:
             from beamwood.training.run_folder import RunFolder
 
             limit += max((each.trained for each in self._singles if each.name == member.name), default=0.0)
-            limit -= min(self._judging.get(member.name, max(self._judging.values(), default=0.0)), 0.3 * seconds)
+            # What was not judged yet may take longer than the others did.
+            known, longest = self._judging.get(member.name), max(self._judging.values(), default=0.0)
+            limit -= min(2 * longest if known is None else known, _MOST_JUDGING * seconds)
             run = RunFolder(self.parts.run_of(member.name))
             options |= {"run": run, "resume": run.path.exists()}
         options["time_limit"] = Budget(limit, clock=self.budget.clock, name=member.name)
@@ -206,7 +211,8 @@ class Search:
 
     def _blend(self) -> None:
         """Try blends while there is time for one more, and for the reading of the test users."""
-        longest = 0.0
+        # Weights are chosen by what several judgements take.
+        longest = _JUDGEMENTS * max(self._judging.values(), default=0.0)
         while True:
             values = {each.parts: each.value for each in self.candidates() if self._may_blend(each)}
             failed = [each.parts for each in self.parts.measured if each.value is None]
