@@ -48,6 +48,7 @@ METHODS = {
     "melt": "beamwood.methods.melt",
     "cities": "beamwood.methods.cities",
     "two_tower": "beamwood.methods.two_tower",
+    "indexed": "beamwood.methods.indexed",
     "ranker": "beamwood.methods.ranker",
     "two_stage": "beamwood.methods.two_stage",
     "cooccurrence": "beamwood.methods.cooccurrence",

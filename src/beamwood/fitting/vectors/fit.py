@@ -5,24 +5,19 @@ from __future__ import annotations
 import functools
 from typing import Any, Unpack
 
-import numpy as np
-
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.run import SearchedTask, train
-from beamwood.fitting.vectors.indexing import Indexing
+from beamwood.fitting.vectors.indexing import Indexing, answering
 from beamwood.fitting.vectors.settings import VectorConfig
-from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.candidates import bring
 from beamwood.retrieval.index import Index
-from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.training.budget import Budget
 
-__all__ = ["answering", "fit_vectors"]
+__all__ = ["fit_vectors"]
 
 
 def fit_vectors(
@@ -48,14 +43,3 @@ def fit_vectors(
     training["seen_weight"] = seen_weight
     blend = answering(searcher, seen_weight, split)
     return build_retriever(blend, split, method=method, config=config, seed=seed, training=training)
-
-
-def answering(searcher: VectorSearcher, seen_weight: float, split: Split) -> Blend:
-    """The searcher with what was seen, and with the most popular items for an empty history, which has no vector.
-
-    They are counted in all of the log, as the retriever knows its histories; no query of a split is without one.
-    """
-    if searcher.needs.users:
-        return Blend([Part(searcher)], seen_weight=seen_weight)
-    counts = np.bincount(split.dataset.histories.items, minlength=searcher.num_items)
-    return Blend([Part(searcher, gate="history")], seen_weight=seen_weight, fallback=PopularitySearcher(counts))

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.settings import IndexChoice
+from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.index import INDEXES, Index, Making, check_installed, settings_of
+from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.training.budget import Budget
 from beamwood.types import Query
 
-__all__ = ["Indexing", "training_queries"]
+__all__ = ["Indexing", "answering", "training_queries"]
 
 # Queries that an index learns from at most, and points of a history that are asked at.
 _MOST, _POINTS = 20_000, 8
@@ -68,3 +70,14 @@ def training_queries(searcher: VectorSearcher, split: Split, seed: int) -> NDArr
         for start in range(0, len(asked), _ROWS)
     ]
     return np.concatenate([np.empty((0, searcher.vectors.shape[1]), np.float32), *parts])
+
+
+def answering(searcher: VectorSearcher, seen_weight: float, split: Split) -> Blend:
+    """The searcher with what was seen, and with the most popular items for an empty history, which has no vector.
+
+    They are counted in all of the log, as the retriever knows its histories; no query of a split is without one.
+    """
+    if searcher.needs.users:
+        return Blend([Part(searcher)], seen_weight=seen_weight)
+    counts = np.bincount(split.dataset.histories.items, minlength=searcher.num_items)
+    return Blend([Part(searcher, gate="history")], seen_weight=seen_weight, fallback=PopularitySearcher(counts))

@@ -8,6 +8,8 @@ from beamwood.retrieval.index.contract import Index, IndexSettings, Making, chec
 from beamwood.retrieval.index.exact import ExactIndex
 from beamwood.retrieval.index.hnsw import HnswIndex
 from beamwood.retrieval.index.ivf import IvfIndex
+from beamwood.retrieval.index.rotlex import RotlexIndex
+from beamwood.retrieval.index.scann import ScannIndex
 
 __all__ = [
     "INDEXES",
@@ -18,11 +20,19 @@ __all__ = [
     "IndexSettings",
     "IvfIndex",
     "Making",
+    "RotlexIndex",
+    "ScannIndex",
     "check_installed",
     "settings_of",
 ]
 
-INDEXES: dict[str, type[Index]] = {"exact": ExactIndex, "hnsw": HnswIndex, "ivf": IvfIndex}
+INDEXES: dict[str, type[Index]] = {
+    "exact": ExactIndex,
+    "hnsw": HnswIndex,
+    "ivf": IvfIndex,
+    "scann": ScannIndex,
+    "rotlex": RotlexIndex,
+}
 
 if TYPE_CHECKING:
     IndexName = str

@@ -59,6 +59,12 @@ class Buckets:
         found.sort()
         return found[np.diff(found, prepend=-1) > 0] if self.overlap else found
 
+    def of_item(self) -> NDArray[np.int32]:
+        """int32[N], the bucket of each item, of several the last."""
+        bucket_N = np.zeros(self.num_items, np.int32)
+        bucket_N[self.lists.items] = self.lists.rows
+        return bucket_N
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What is saved of them."""
         return {"bucket_starts": self.lists.indptr, "bucket_items": self.lists.items}

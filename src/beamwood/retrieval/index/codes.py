@@ -98,6 +98,11 @@ class Codes:
     def __len__(self) -> int:
         return len(self.codes)
 
+    def check_rows(self, num_items: int) -> None:
+        """Raise `ArtefactError` unless there is a row of codes for each item."""
+        if len(self.codes) != num_items:
+            raise ArtefactError(f"there are codes of {len(self.codes)} items, where {num_items} belong")
+
     def decoded(self, rows: IndexArray | None = None) -> NDArray[np.float32]:
         """float32[B, D], the vectors of some rows, or of all."""
         codes = self.codes if rows is None else self.codes[rows]

@@ -47,9 +47,9 @@ class Making:
 class Index(Protocol):
     """Finds items by the inner product of their vectors, float32[N, D], with a query's.
 
-    What it owes is in `beamwood.testing.IndexContract`. `name` is that of `index.kind` and of a saved folder,
-    `Settings` what else it may be set to, `modules` what has to be installed to build it, `trains` whether its build is
-    a training.
+    What it owes is in `beamwood.testing.IndexContract`. `name` is that of `index.kind` and of a saved folder.
+    `Settings` is what else it may be set to. `modules` have to be installed to build it. `trains`: its build is a
+    training.
     """
 
     name: ClassVar[str]
