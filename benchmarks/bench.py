@@ -155,7 +155,12 @@ class Bench:
         plan = self._plan(run, job.row, split)
         if not _is_of(job.saved, plan):
             print(f"{run.name} is fitted first: its folder is not there, or of other settings", flush=True)
-            shutil.rmtree(job.work, ignore_errors=True)
+            begun = job.work / "begun.json"
+            # A training of the same plan that was stopped goes on.
+            if not (begun.is_file() and json.loads(begun.read_text()) == json.loads(json.dumps(plan))):
+                shutil.rmtree(job.work, ignore_errors=True)
+                job.work.mkdir(parents=True)
+                begun.write_text(json.dumps(plan))
             self._measured(run, split, job.work)
             _mark(job.saved, plan)
         return job.saved

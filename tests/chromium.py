@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import time
@@ -13,6 +14,7 @@ import pytest
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_chromium = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium; apt-get install chromium")
 WIDTHS = (360, 1280)
+PATIENCE = 120  # seconds for an answer of a browser on a busy machine
 PAPER = 740  # of an A4 sheet between its margins, in pixels of CSS
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run"]
 FLAGS += ["--disable-dev-shm-usage", "--disable-background-networking", "--no-proxy-server"]
@@ -43,7 +45,11 @@ class Chromium:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.wait(timeout=20)
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(timeout=20)
         os.close(self.commands)
         os.close(self.answers)
 
@@ -63,6 +69,8 @@ class Chromium:
 
     def _next(self):
         while b"\0" not in self.buffer:
+            # A tab that has crashed answers nothing more.
+            assert select.select([self.answers], [], [], PATIENCE)[0], f"no answer of the browser in {PATIENCE} s"
             read = os.read(self.answers, 2**20)
             assert read, "the browser has ended"
             self.buffer += read

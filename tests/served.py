@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +17,7 @@ from starlette.testclient import TestClient
 from beamwood.serve.app import build_app
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
+from bounded import joined
 from retrieval_cases import item_frame, retriever_of, tree_searcher
 
 NUM_ITEMS = 90
@@ -77,15 +79,29 @@ class Server:
         # A log that nobody reads would fill a pipe.
         out = subprocess.DEVNULL if self.log is None else open(self.log, "wb")
         self.process = subprocess.Popen(self.program, stdout=out, stderr=subprocess.PIPE, text=True)
-        line = self.process.stderr.readline()
-        assert " answers at http://" in line, line + self.process.stderr.read()
-        self.address = line.split()[-1]
+        self.said, self.address = [], None
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        until = time.monotonic() + 120
+        while self.address is None and self.process.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        if self.address is None:
+            self.__exit__()
+            raise AssertionError(f"the server has not begun: {''.join(self.said)}")
         return self
+
+    def _read(self):
+        # All of it, as a process waits whose pipe is full.
+        for line in self.process.stderr:
+            self.said.append(line)
+            if " answers at http://" in line:
+                self.address = line.split()[-1]
 
     def __exit__(self, *_):
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(timeout=30)
+        joined([self.reader])
         self.process.stderr.close()
 
     def ask(self, path, body=None, headers=None, timeout=60):

@@ -47,7 +47,7 @@ def stop(process: subprocess.Popen[bytes], how: int = signal.SIGTERM) -> None:
         process.wait(10)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        process.wait(60)
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def postgres_server(folder: Path, *, port: int | None = None) -> Running:
     data, port = folder / "data", port or free_port()
     if not data.exists():
         made = [str(programs[-1].with_name("initdb")), "-D", str(data), "-U", "beamwood", "-A", "trust", "-N"]
-        subprocess.run([*as_user, *made, "-E", "UTF8"], check=True, stdout=subprocess.DEVNULL, cwd=folder)
+        subprocess.run([*as_user, *made, "-E", "UTF8"], check=True, stdout=subprocess.DEVNULL, cwd=folder, timeout=120)
     settings = [
         "-c",
         "listen_addresses=127.0.0.1",
@@ -104,7 +104,7 @@ def _wait_until_it_answers(address: str, seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while True:
         try:
-            psycopg.connect(address).close()
+            psycopg.connect(address, connect_timeout=5).close()
             return
         except psycopg.OperationalError:
             # It listens while it still recovers what it kept.

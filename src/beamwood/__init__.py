@@ -97,8 +97,7 @@ def fit(
     sums = import_module("beamwood.methods.sums")
     first, *others = sums.parts(method)
     sums.check_counting(first, others)
-    fitted: Retriever = first.fitted(split, config, preset=preset, **options)
-    both: Retriever = sums.with_counting(fitted, others, split, seed=options.get("seed", 0))
+    both: Retriever = sums.fitted_sum(first, others, split, config, preset=preset, **options)
     return both
 
 

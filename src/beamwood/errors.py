@@ -15,6 +15,7 @@ __all__ = [
     "InputError",
     "NotInstalledError",
     "TimeLimitError",
+    "UnknownIdError",
     "UnknownSearcherError",
     "closest",
     "first_problem",
@@ -43,6 +44,10 @@ def unsound_score() -> ArtefactError:
     )
 
 
+class UnknownIdError(InputError):
+    """Ids of users or items that a retriever does not know."""
+
+
 class UnknownSearcherError(ArtefactError):
     """A saved folder holds a searcher that the package does not define."""
 
@@ -67,8 +72,10 @@ def first_problem(error: ValidationError) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like `name`, None where none is."""
-    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)), None)
+    """The known name that is most like `name`, upper and lower case alike; None where none is."""
+    names = {each.casefold(): each for each in sorted(known, reverse=True)}
+    found = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.5)
+    return names[found[0]] if found else None
 
 
 def nearest(name: str, known: Iterable[str], *, quoted: bool = False) -> str:

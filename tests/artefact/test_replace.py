@@ -13,6 +13,7 @@ import pytest
 
 from beamwood.artefact import read_artefact, replace, write_artefact
 from beamwood.errors import ArtefactError
+from bounded import line_of
 
 
 def save(path, mark, *, overwrite=True, size=1000):
@@ -87,7 +88,7 @@ def test_a_kill_at_any_moment_leaves_old_or_new_whole(tmp_path, lacks_exchange):
     seen = []
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         while True:
-            status = int(child.stdout.readline())
+            status = int(line_of(child))
             seen.append(mark_of(target))
             # From the killed state a reader and the next save both find their way.
             save(target, 1)

@@ -327,6 +327,29 @@ def test_a_folder_that_is_gone_is_fitted_first(checkout, capsys):
     assert "agrees with its line" in said
 
 
+def test_a_fit_that_was_stopped_on_the_way_goes_on(checkout, monkeypatch):
+    """Unless its settings are others by then."""
+    bench_of, halves = sys.modules["benchmarks.bench"], []
+    shutil.rmtree(checkout / "runs")
+
+    def stopped(job):
+        halves.append((job.work / "training" / "half").exists())
+        (job.work / "training").mkdir(exist_ok=True)
+        (job.work / "training" / "half").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("BEAMWOOD_DATA", str(checkout / "data"))
+    monkeypatch.setitem(sys.modules["benchmarks.recipes"].RECIPES, "whole", stopped)
+    for each in range(3):
+        if each == 2:
+            changed_suite(checkout, '"loop.max_steps" = 20', '"loop.max_steps" = 25')
+        bench = bench_of.Bench(bench_of.Place(checkout))
+        run = bench.suite.find("main/planted/sasrec/0")
+        with pytest.raises(KeyboardInterrupt):
+            bench._fitted(run, bench._split(run))
+    assert halves == [False, True, False]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

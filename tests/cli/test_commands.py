@@ -6,11 +6,12 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import polars as pl
 import pytest
 
-from beamwood.cli.inputs import parse_duration
+from beamwood.cli.inputs import load_split, parse_duration
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from cli_cases import ENVIRONMENT, beamwood
@@ -334,3 +335,36 @@ def test_durations():
     for text in ("", "0s", "m", "-3s", "1d", "9" * 400, "9" * 400 + "h"):
         with pytest.raises(InputError, match="time-limit"):
             parse_duration(text)
+
+
+GONE = """
+from beamwood.methods import Method
+from beamwood.methods.popularity import METHOD as POPULARITY
+
+
+def build(split, config, seed, budget):
+    return POPULARITY.build(split, config, seed, budget), {"limit": budget.limit, "gone": budget.seconds}
+
+
+METHOD = Method(name="gone", summary="says what is gone of its limit", Config=POPULARITY.Config, build=build)
+"""
+
+
+def test_a_limit_covers_the_reading_of_the_log(market, tmp_path, capsys, monkeypatch):
+    def slowly(*arguments, **options):
+        time.sleep(0.3)
+        return load_split(*arguments, **options)
+
+    monkeypatch.setattr(sys.modules["beamwood.cli.fit"], "load_split", slowly)
+    (tmp_path / "gone.py").write_text(GONE)
+
+    def training(method):
+        arguments = ("--method", method, "--out", tmp_path / "fit", "--time-limit", "60s", "--overwrite")
+        assert beamwood("fit", market / "log.parquet", *arguments) == 0
+        return Retriever.load(tmp_path / "fit").metadata["training"]
+
+    alone = training(tmp_path / "gone.py")
+    assert alone["limit"] == 60
+    assert alone["gone"] >= 0.3
+    assert training(f"{tmp_path / 'gone.py'}+popularity")["limit"] == 45
+    assert "saved gone+popularity" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from beamwood import __version__
 from beamwood.cli.main import main
 from beamwood.methods import Method
 from beamwood.training.interrupt import Interrupted
+from bounded import line_of
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
@@ -82,7 +83,7 @@ def test_a_request_to_end_before_training(folder):
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
-    assert process.stderr.readline() == "reading\n"
+    assert line_of(process, process.stderr) == "reading\n"
     process.send_signal(signal.SIGTERM)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors

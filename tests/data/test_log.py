@@ -101,7 +101,7 @@ def test_wrong_values(change, message):
 def test_wrong_files(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         read_log(tmp_path / "none.csv")
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="is a folder without files of a known ending"):
         read_log(tmp_path)
     (tmp_path / "log.xyz").write_text("a")
     with pytest.raises(InputError, match=r"log\.xyz has an unknown ending; known: \.parquet"):

@@ -246,7 +246,7 @@ def test_wrong_files(tmp_path):
             read_log(path)
 
     fails(tmp_path / "none.parquet", r"none\.parquet does not exist")
-    fails(tmp_path, r"is a folder; name one file \(\.parquet")
+    fails(tmp_path, "is a folder without files of a known ending")
     (tmp_path / "log.xlsx").write_text("x")
     fails(tmp_path / "log.xlsx", r"unknown ending; known: \.parquet")
     (tmp_path / "empty.csv").write_text("")

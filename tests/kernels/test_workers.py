@@ -7,6 +7,7 @@ import pytest
 
 from beamwood.kernels import native
 from beamwood.kernels.search import DinSearch
+from bounded import joined
 from din_cases import WINDOWS, random_case
 
 native_only = pytest.mark.skipif(native() is None, reason="the native core was not built")
@@ -41,8 +42,7 @@ def together(*works):
     others = [threading.Thread(target=run, args=(work,)) for work in works]
     for thread in others:
         thread.start()
-    for thread in others:
-        thread.join()
+    joined(others)
     return not wrong
 
 

@@ -1,5 +1,7 @@
 """Counting methods keep a limit: fewer settings, fewer validation users, fewer items, and a line for each."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -8,9 +10,12 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.counting import CountingConfig, Grid, best_of_grid, interactions
+from beamwood.fitting.stages import put_behind
 from beamwood.methods import load_method
 from beamwood.methods.ease import _affordable
+from beamwood.methods.sums import fitted_sum
 from beamwood.training.budget import Budget
+from beamwood.types import SearchOptions
 
 
 class Clock:
@@ -90,3 +95,62 @@ def test_a_limit_is_taken_by_every_counting_method(split):
     for name in ("popularity", "cooccurrence", "transitions", "ease"):
         retriever = load_method(name).fitted(split, time_limit=60.0)
         assert len(retriever.recommend([split.dataset.items.decode(np.array([0]))]).item_ids[0]) == 20
+
+
+def test_the_parts_of_a_sum_share_one_limit(split):
+    clock, given = Clock(), {}
+
+    def spied(name, takes):
+        method = load_method(name)
+
+        def build(split, config, seed, budget):
+            given[name] = budget.limit
+            clock.now += takes
+            return method.build(split, config, seed, Budget())
+
+        return replace(method, build=build)
+
+    first, second, third = spied("popularity", 40.0), spied("cooccurrence", 10.0), spied("transitions", 5.0)
+    both = fitted_sum(first, [second, third], split, None, time_limit=Budget(100.0, clock=clock))
+    # Three quarters for the first; of the 60 s that are left half for counting, in two equal parts; then of 50 s.
+    assert given == pytest.approx({"popularity": 75.0, "cooccurrence": 15.0, "transitions": 25.0})
+    assert "left_out" not in both.metadata["training"]
+    fitted_sum(first, [second], split, None)
+    assert given["cooccurrence"] == float("inf")
+
+
+def test_the_weights_of_a_sum_are_chosen_by_as_many_users_as_there_is_time_for(split):
+    clock, asked = Clock(), []
+
+    @dataclass
+    class Slow:
+        """A tenth of a second for each row that is searched."""
+
+        inner: object
+
+        def search(self, query, k, options=SearchOptions()):
+            asked.append(len(query))
+            clock.now += 0.1 * len(query)
+            return self.inner.search(query, k, options)
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    first, second = (load_method(name).fitted(split) for name in ("popularity", "cooccurrence"))
+    slow, valid = replace(first, searcher=Slow(first.searcher)), np.count_nonzero(split.valid.labels.lengths)
+    put_behind(slow, second, split)
+    assert asked == [valid] * len(asked)
+    each, budget = 0.1 * len(asked), None
+    for room in (1.1, 0.9, 0.0):
+        # What it takes to price it comes first: 4 and 32 rows, twice.
+        limit, clock.now = 72 * each + room * valid * each / 0.8, 0.0
+        budget = Budget(limit, clock=clock)
+        asked.clear()
+        both = put_behind(slow, second, split, budget=budget)
+        judged = max(64, min(valid, int(room * valid + 1e-6)))
+        assert asked[-1] == judged
+        assert bool(budget.left_out) == (judged < valid)
+        assert 0 <= both.metadata["training"]["valid/removed/ndcg@20"] <= 1
+        if room:
+            assert clock.now <= limit
+    assert budget.left_out == [f"64 of {valid} validation users choose the weights of a sum"]

@@ -19,6 +19,7 @@ from beamwood.data import Vocabulary
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.retriever import Retriever
+from bounded import line_of
 from retrieval_cases import item_frame, retriever_of, tree_searcher, vector_searcher
 
 
@@ -112,17 +113,17 @@ def test_processes_share_what_they_answer_from(tmp_path):
     others = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     try:
         for each in others:
-            assert each.stdout.readline() == "loaded\n"
+            assert line_of(each) == "loaded\n"
             # Nearly nothing is read before it is needed.
             _, weights = pages(each)
             assert 0 < weights["Rss"] < 0.1 * size
             each.stdin.write("\n")
             each.stdin.flush()
-        assert [each.stdout.readline() for each in others] == ["asked\n"] * 3
+        assert [line_of(each) for each in others] == ["asked\n"] * 3
         found = [pages(each) for each in others]
     finally:
         for each in others:
-            each.communicate("")
+            each.communicate("", timeout=60)
     for whole, weights in found:
         assert whole["Anonymous"] <= 0.15 * size + 60 * 2**20
         # Each has read much of the weights, has written to none, and counts a third of what all have.

@@ -11,6 +11,7 @@ from beamwood.kernels.links import LINKS
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval import extended_tree
 from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.extended import Extended
 from beamwood.retrieval.extended_tree import ExtendedTree
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.neighbours import NeighbourSearcher
@@ -140,6 +141,37 @@ def test_a_mixture_of_nothing_comes_last_and_is_found_alone(name):
     assert (extended.search(query, N + 2).items[:, -1] == N).all()
     alone = np.arange(N + 2) == N
     assert (extended.search(query, 1, SearchOptions(allowed=alone)).items == N).all()
+
+
+@pytest.mark.parametrize("name", SEARCHERS)
+@pytest.mark.parametrize("mixtures", [[], [{}], [{}, {}]], ids=["none", "one of nothing", "two of nothing"])
+def test_no_new_items_and_none_with_a_place_are_answered(name, mixtures):
+    """Whether a searcher joins nothing, or only what it cannot score."""
+    fitted, query, more = SEARCHERS[name](), queries(), len(mixtures)
+    before = fitted.search(query, 12)
+    for extended in (with_items(fitted, Mixtures.of(mixtures)), _of_kind(fitted, mixtures)):
+        known = np.arange(N + more) < N
+        few = known & (np.arange(N + more) % 50 == 7)
+        excluded = ItemLists.from_lists([[7, 57]] * len(query))
+        hits = extended.search(query, 12)
+        assert np.array_equal(hits.items, before.items)
+        hits = extended.search(query, N + more + 3, SearchOptions(excluded, few))
+        assert ((hits.items >= 0).sum(axis=1) == 4).all()
+        nobody = np.zeros(N + more, bool)
+        assert (extended.search(query, 3, SearchOptions(allowed=nobody)).items == -1).all()
+        all_items = extended.search(query, N + more)
+        assert (np.sort(all_items.items, axis=1) == np.arange(N + more)).all()
+        none = np.empty((len(query), 0), np.int32)
+        assert extended.score(query, none).shape == (len(query), 0)
+        nobody_asks = Query.of(ItemLists.from_lists([]))
+        assert extended.search(nobody_asks, 4).items.shape == (0, 4)
+
+
+def _of_kind(fitted, mixtures):
+    """The searcher that says it has new items, even if it has none: such a folder may be saved."""
+    if isinstance(fitted, Blend):
+        return with_items(fitted, Mixtures.of(mixtures))
+    return (ExtendedTree if isinstance(fitted, TreeSearcher) else Extended)(fitted, Mixtures.of(mixtures))
 
 
 @pytest.mark.parametrize("kind", ["steer", "cascade"])

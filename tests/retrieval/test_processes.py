@@ -9,6 +9,7 @@ import pytest
 
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import ItemLists, Query, SearchOptions
+from bounded import joined
 from din_cases import WINDOWS, random_case
 
 ROWS = 24
@@ -83,8 +84,7 @@ def test_a_process_forked_while_others_search_answers():
             assert np.array_equal(fork_and_answer(searcher, histories), expected)
     finally:
         stop.set()
-        for thread in others:
-            thread.join()
+        joined(others)
 
 
 @pytest.mark.slow

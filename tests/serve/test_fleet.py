@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from bounded import joined
 from served import Server, saved, wait_until
 from store_servers import free_port, postgres_server, redis_server, stop, wait_for_port
 
@@ -130,8 +131,7 @@ def _one_is_killed(servers, address, number):
         thread.start()
     time.sleep(0.3)
     servers[0].signal(signal.SIGKILL)
-    for thread in threads:
-        thread.join()
+    joined(threads)
     assert failed == []
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.sqlite import SqliteStore
+from bounded import joined
 from served import NUM_ITEMS, item_table, post, saved, serving, wait_until
 
 WIDE = {"limits": Limits(new_item_share=1.0)}
@@ -168,8 +169,7 @@ def test_searches_go_on_while_items_come(client, folder):
             put(client, {"item": f"new-{at % 5}", "similar": known(folder, at, at + 20)})
     finally:
         done.set()
-        for thread in threads:
-            thread.join()
+        joined(threads)
     assert not failed
     assert {f"new-{at}" for at in range(5)} <= set(ids(client, history=history))
 

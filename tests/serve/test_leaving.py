@@ -3,7 +3,10 @@
 import asyncio
 import json
 import threading
+from contextlib import suppress
+from pathlib import Path
 
+import beamwood
 from beamwood.serve.answering import recommended
 from beamwood.serve.app import build_app
 from beamwood.serve.asking import Kept
@@ -12,6 +15,7 @@ from beamwood.serve.messages import Recommend
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits, ServeSettings
 from beamwood.serve.snapshot import open_snapshot
+from beamwood.serve.upkeep import ended, upkeep
 from served import saved
 
 
@@ -125,3 +129,56 @@ def test_under_pressure_beams_narrow_and_say_so(tmp_path):
     assert answer(0.01).degraded
     assert not answer(1, Recommend(user=11, k=2, beam_width=8)).degraded, "who names a width has it"
     assert open_snapshot(folder, min_beam=50).rungs[1:] == (), "no beam is widened"
+
+
+def test_what_is_cancelled_as_its_answer_comes_ends(tmp_path):
+    """`asyncio.wait_for` of Python 3.11 loses such a cancellation; a service that waits for its tasks never ends."""
+    folder, _ = saved(tmp_path / "model")
+    service = Service.open(folder, ServeSettings(threads=1, log="none"))
+
+    async def main():
+        histories, answer = service.histories, asyncio.get_running_loop().create_future()
+        histories._in_pool = lambda _: answer
+        work = asyncio.create_task(histories.call("read", lambda store: store))
+        await asyncio.sleep(0)
+        answer.set_result(None)
+        work.cancel()
+        await asyncio.wait([work], timeout=30)
+        assert work.cancelled()
+
+    asyncio.run(main())
+    service.close()
+    for file in Path(beamwood.__file__).parent.rglob("*.py"):
+        assert "wait_for(" not in file.read_text(), f"{file} loses cancellations; write asyncio.timeout"
+
+
+def test_upkeep_ends_and_outlives_what_fails(tmp_path, capsys):
+    folder, _ = saved(tmp_path / "model")
+    service, calls = Service.open(folder, ServeSettings(threads=1, log="none")), []
+
+    async def wrong():
+        calls.append("wrong")
+        raise ZeroDivisionError("here")
+
+    async def stubborn():
+        while True:
+            calls.append("begun")
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+            if calls.count("begun") > 1:
+                return
+
+    async def main():
+        service.catalogue.keep_up = wrong
+        async with asyncio.timeout(60):
+            async with upkeep(service):
+                while calls.count("wrong") < 2:
+                    await asyncio.sleep(0.01)
+            task = asyncio.create_task(stubborn())
+            await asyncio.sleep(0)
+            await ended([task])
+
+    asyncio.run(main())
+    service.close()
+    assert calls.count("begun") == 2
+    assert "ZeroDivisionError: here" in capsys.readouterr().err

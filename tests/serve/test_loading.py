@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 
+from bounded import joined
 from served import post, saved, serving, wait_until
 
 
@@ -101,8 +102,7 @@ def test_twenty_swaps_fail_no_request(models):
             thread.start()
         names = {load(client, f"m{number % 2}")["model"] for number in range(1, 21)}
         over.set()
-        for thread in asking:
-            thread.join()
+        joined(asking)
         assert len(answers) > 20
         assert {answer.status_code for answer in answers} == {200}
         assert len(names) == 2

@@ -4,10 +4,14 @@ import re
 import time
 from html import unescape
 
+import numpy as np
 import pytest
 
+from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.popularity import PopularitySearcher
 from chromium import Chromium, needs_chromium
-from served import Server, item_table, post, saved, serving
+from retrieval_cases import retriever_of, tree_searcher, vector_searcher
+from served import NUM_ITEMS, Server, item_table, post, saved, serving
 
 ASK = "/?user=11&k=5"
 
@@ -56,6 +60,43 @@ def test_the_list_and_its_reasons_are_the_apis(client, form):
         for step in each["explain"]["path"]:
             assert f'<td class="path-score">{step["score"]:.4f}</td>' in page
     assert "overlap with an exact search" in page
+
+
+COUNTS = PopularitySearcher(np.arange(NUM_ITEMS))
+SEARCHERS = {
+    "popularity": lambda: COUNTS,
+    "vectors": lambda: vector_searcher(NUM_ITEMS),
+    "steered tree": lambda: tree_searcher(NUM_ITEMS, steered=True),
+    "sum": lambda: Blend([Part(vector_searcher(NUM_ITEMS)), Part(COUNTS, 0.1)], num_candidates=20, fallback=COUNTS),
+}
+
+
+@pytest.mark.parametrize("kind", SEARCHERS)
+@pytest.mark.parametrize("titles", [False, True])
+def test_every_kind_of_model_has_its_page(kind, titles, tmp_path):
+    retriever = retriever_of(SEARCHERS[kind](), text=False)
+    retriever.save(tmp_path / "model")
+    items = item_table(tmp_path / "items.parquet", retriever) if titles else None
+    twin, other = retriever.items.decode(np.array([3, 4]))
+    with serving(tmp_path / "model", items=items) as client:
+        post(client, "/v1/events", {"events": [{"user": 11, "item": other}]})
+        new = {"item": 99_999, "similar": [twin], "fields": {"title": "Brand new"} if titles else {}}
+        assert client.put("/v1/items", json={"items": [new]}).status_code == 200
+        for form in (
+            "",
+            "user=11",
+            "user=nobody",
+            f"history={twin}",
+            f"history={other},99999",
+            "find=9",
+            "user=11&category=c1",
+        ):
+            page = client.get(f"/?{form}&k=90")
+            assert page.status_code == 200, form
+        shown = client.get(f"/?history={other}&k=90").text
+        assert 99_999 in items_of(shown)
+        assert ("Brand new" in shown) == titles
+        assert "Brand new" in client.get("/?find=brand").text or not titles
 
 
 def test_items_are_found_by_title_and_by_id(client):
@@ -131,29 +172,117 @@ def waited_for(browser, expression, wanted):
         time.sleep(0.1)
 
 
+# A busy machine may take its time.
+PATIENT = ("--store", "memory", "--log", "none", "--timeout", "60s", "--max-wait", "60s")
+
+
+def pressed(browser, focused):
+    """Enter on what has the focus: by the keyboard alone."""
+    browser.ask(f"{focused}.focus()")
+    for kind in ("keyDown", "keyUp"):
+        enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+        browser.call("Input.dispatchKeyEvent", type=kind, **enter)
+
+
+def typed(browser, field, text):
+    browser.ask(f"document.querySelector('{field}').focus()")
+    browser.call("Input.insertText", text=text)
+
+
+def said(browser, text):
+    waited_for(browser, f"document.getElementById('item-said').textContent.includes({text!r})", True)
+
+
+def check_looks(browser, width):
+    """Nothing wrong, nothing aside, every field has a name, and all of it can be read."""
+    assert browser.errors() == []
+    browser.ask("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    assert browser.ask("document.documentElement.scrollWidth") <= width
+    assert browser.ask(_LABELS) == 0
+    assert browser.ask(_CONTRAST) == []
+
+
 @needs_chromium
 def test_it_is_fit_for_a_guest(folder, tmp_path):
-    options = ("--items", str(folder[1]), "--store", "memory", "--log", "none")
-    with Server(folder[0], *options) as server, Chromium(tmp_path) as browser:
+    with Server(folder[0], "--items", str(folder[1]), *PATIENT) as server, Chromium(tmp_path) as browser:
         for width, dark in ((360, True), (1280, False)):
             browser.visit(server.address + "/?user=11&k=20", width, dark=dark, drawn="live")
-            assert browser.errors() == []
             assert all(url.startswith((server.address, "data:")) for url in browser.requested())
-            browser.ask("document.querySelectorAll('details').forEach(each => { each.open = true; })")
-            assert browser.ask("document.documentElement.scrollWidth") <= width
             assert browser.ask("document.querySelectorAll('ol.answer > li').length") == 20
-            assert browser.ask(_LABELS) == 0
-            assert browser.ask(_CONTRAST) == []
+            check_looks(browser, width)
             browser.picture(tmp_path / f"page-{width}.png", height=2400)
-        # By the keyboard alone: the first of the list is taken, and is not answered again.
         first = browser.ask("document.querySelector('ol.answer > li').dataset.item")
-        browser.ask("document.querySelector('button.took').focus()")
-        for kind in ("keyDown", "keyUp"):
-            enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
-            browser.call("Input.dispatchKeyEvent", type=kind, **enter)
+        pressed(browser, "document.querySelector('button.took')")
         waited_for(browser, f"document.querySelector('li[data-item=\"{first}\"]') === null", True)
-        assert browser.ask("document.querySelectorAll('ol.answer > li').length") == 20
+        # The page comes anew, in pieces where the machine is busy.
+        waited_for(browser, "document.querySelectorAll('ol.answer > li').length", 20)
+        waited_for(browser, "document.readyState", "complete")
         browser.ask("document.getElementById('models-show').click()")
-        said = "document.getElementById('model-list').textContent.includes('answers, searched by')"
-        waited_for(browser, said, True)
+        answers = "document.getElementById('model-list').textContent.includes('answers, searched by')"
+        waited_for(browser, answers, True)
         assert browser.errors() == []
+
+
+@needs_chromium
+def test_new_items_are_put_hidden_and_erased_in_the_page(folder, tmp_path):
+    path, table = folder
+    with serving(path, items=table) as client:
+        twin, other = (items_of(client.get(ASK).text)[place] for place in (0, 1))
+    with (
+        Server(path, "--items", str(table), "--limit", "new_item_share=1", *PATIENT) as server,
+        Chromium(tmp_path) as browser,
+    ):
+        browser.visit(server.address + ASK, 1280, drawn="live")
+        typed(browser, "#item-put [name=item]", "90071992547409931")
+        typed(browser, "#item-put [name=similar]", f"{twin}, {other}")
+        typed(browser, "#item-put [data-field=title]", "A new title")
+        typed(browser, "#item-put [data-field=price]", "7.5")
+        pressed(browser, "document.querySelector('#item-put [data-field=price]')")
+        said(browser, "from the items that it is like")
+        asked = {"user": 11, "k": 90, "fields": ["title"], "filter": {"where": {"price": 7.5}}}
+        status, answer = server.ask("/v1/recommend", asked)
+        assert status == 200
+        # Digits that a script would round are kept.
+        assert {"title": "A new title"} in [
+            each["fields"] for each in answer["items"] if each["item"] == 90071992547409931
+        ]
+
+        typed(browser, "#item-put [name=item]", "5000")
+        pressed(browser, "document.querySelector('#item-put [name=item]')")
+        said(browser, "it has no place in lists yet")
+        typed(browser, "#item-put [name=item]", str(twin))
+        pressed(browser, "document.querySelector('#item-put button')")
+        said(browser, "was fitted")
+
+        pressed(browser, "document.getElementById('items-show')")
+        waited_for(browser, "document.querySelectorAll('#item-list tbody tr').length", 2)
+        for width, dark in ((360, False), (360, True), (1280, True)):
+            shown = browser.ask(
+                "[...document.querySelectorAll('#item-list th[scope=row]')].map(each => each.textContent)"
+            )
+            assert "5000" in shown
+            browser.visit(server.address + ASK, width, dark=dark, drawn="live")
+            pressed(browser, "document.getElementById('items-show')")
+            waited_for(browser, "document.querySelectorAll('#item-list tbody tr').length", 2)
+            check_looks(browser, width)
+
+        browser.ask("document.querySelector('#item-list tr[data-item=\"5000\"] button').click()")
+        said(browser, "5000 is shown to nobody from now on")
+        erase = "document.querySelector('#item-list tr[data-item=\"5000\"] button.danger')"
+        pressed(browser, erase)
+        said(browser, "Press again")
+        assert len(server.ask("/v1/items")[1]["items"]) == 2
+        pressed(browser, erase)
+        said(browser, "5000 is erased")
+        waited_for(browser, "document.querySelectorAll('#item-list tbody tr').length", 1)
+
+        typed(browser, "#item-change [name=item]", str(twin))
+        pressed(browser, "document.querySelector('#item-change [value=hide]')")
+        said(browser, f"{twin} is shown to nobody from now on")
+        assert twin not in [each["item"] for each in server.ask("/v1/recommend", {"user": 11, "k": 90})[1]["items"]]
+        pressed(browser, "document.querySelector('#item-change [value=show]')")
+        said(browser, f"{twin} may be shown from now on")
+        typed(browser, "#item-change [name=item]", "7x")
+        pressed(browser, "document.querySelector('#item-change [value=show]')")
+        said(browser, "is unknown")
+        assert [each for each in browser.errors() if "exceptionDetails" in each] == []

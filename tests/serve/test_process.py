@@ -12,6 +12,7 @@ import time
 import pytest
 
 from beamwood.cli.main import main
+from bounded import joined
 from served import Server, item_table, saved, wait_until
 
 FORBIDDEN = (
@@ -168,8 +169,7 @@ def test_under_fire(folder):
         threads = [threading.Thread(target=ask) for _ in range(6)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        joined(threads)
         assert set(seen) <= {200, 429}
         assert 200 in seen
         assert server.ask("/v1/recommend", {"user": 11})[0] == 200

@@ -10,6 +10,7 @@ import urllib.error
 
 import pytest
 
+from bounded import joined
 from served import Server, saved
 
 NOW = int(time.time())
@@ -37,7 +38,7 @@ def test_a_killed_server_keeps_what_it_acknowledged(kills, tmp_path):
                     assert asked[0] == 200
                 except (urllib.error.URLError, ConnectionError, TimeoutError, OSError):
                     break
-            killer.join()
+            joined([killer])
             # The next life begins with what got no answer: it may be there already.
     assert acknowledged
     with Server(folder, *options) as server:

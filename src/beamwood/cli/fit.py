@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from beamwood.fitting.settings import Settings
     from beamwood.methods import Method
     from beamwood.retrieval.retriever import Retriever
+    from beamwood.training.budget import Budget
 
 __all__ = ["beside", "fit", "fit_method", "starting_anew"]
 
@@ -126,18 +127,18 @@ def fit(
 ) -> None:
     """Train a method on LOG and save the retriever that is best on validation users."""
     from beamwood.artefact import check_output
-    from beamwood.methods.sums import check_counting, parts, with_counting
+    from beamwood.methods.sums import check_counting, of_first, parts, with_counting
 
+    budget = _budget(time_limit, method)
     check_output(out, overwrite=overwrite)
     if written.html is not None:
         check_page(written.html)
-    limit = parse_duration(time_limit)
     first, *others = parts(method)
     check_counting(first, others)
     config = settings.of(first)
     first.check_installed(config)
     source = Source.of(log, reading, user_table, _context_columns(first, config), keep_columns)
-    _say_what_has_no_use(first, config, limit=limit, resume=resume, user_table=user_table, tensorboard=tensorboard)
+    _say_what_has_no_use(first, config, budget, resume=resume, user_table=user_table, tensorboard=tensorboard)
     data = load_split(_read(source), split, {"seed": seed})
     began = time.perf_counter()
     fitted = fit_method(
@@ -147,13 +148,13 @@ def fit(
         preset=settings.preset,
         out=out,
         seed=seed,
-        limit=limit,
+        limit=of_first(budget, first, others),
         resume=resume,
         overwrite=overwrite,
         source=source,
         tensorboard=tensorboard,
     )
-    fitted = written.of(with_counting(fitted, others, data, seed=seed))
+    fitted = written.of(with_counting(fitted, others, data, seed=seed, budget=budget))
     fitted.save(out, overwrite=overwrite)
     document = {
         "out": out,
@@ -166,6 +167,13 @@ def fit(
         document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, out)}
         write_fit(written.html, document, data)
     print_json(document) if json else show(document)
+
+
+def _budget(time_limit: str | None, method: str) -> Budget:
+    """A budget from here on: who gives a limit waits for the log and for what libraries take to load, too."""
+    from beamwood.training.budget import Budget
+
+    return Budget(parse_duration(time_limit), name=method)
 
 
 def curve_of(method: Method, out: str) -> list[dict[str, Any]]:
@@ -195,8 +203,8 @@ def show(document: dict[str, Any]) -> None:
 def _say_what_has_no_use(
     method: Method,
     config: Settings,
+    budget: Budget,
     *,
-    limit: float | None,
     resume: bool,
     user_table: str | None,
     tensorboard: str | None,
@@ -205,7 +213,7 @@ def _say_what_has_no_use(
         note(f"{method.name} only counts: --resume has no use")
     if not method.needs.steps and tensorboard is not None:
         note(f"{method.name} only counts, so it has no curves: --tensorboard has no use")
-    if limit is not None and method.needs.steps and not method.needs.trains(config):
+    if budget.limited and method.needs.steps and not method.needs.trains(config):
         note("two fitted stages are only put together: --time-limit has no use")
     if user_table is not None and not method.needs.named_columns(config, "users"):
         note(
@@ -246,7 +254,7 @@ def fit_method(
     out: str,
     seed: int,
     preset: str | None = None,
-    limit: float | None = None,
+    limit: float | Budget | None = None,
     resume: bool = False,
     overwrite: bool = False,
     source: Source | None = None,

@@ -52,6 +52,8 @@ class Source:
     missing: str = "error"
     drop_duplicates: bool = False
     time_format: str | None = None
+    separator: str | None = None
+    columns: tuple[str, ...] | None = None
 
     @classmethod
     def of(
@@ -88,6 +90,8 @@ class Source:
             reading.missing,
             reading.drop_duplicates,
             reading.time_format,
+            separator=reading.separator,
+            columns=None if reading.columns is None else tuple(reading.columns.split(",")),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -138,6 +142,8 @@ def load_data(source: Source) -> Dataset:
             missing=missing,
             drop_duplicates=source.drop_duplicates,
             time_format=source.time_format,
+            separator=source.separator,
+            header=source.columns,
         )
     for line in log.report.lines():
         note(line)

@@ -265,7 +265,8 @@ def search_caption(search: dict[str, Any]) -> str:
     """What the curve rests on."""
     return (
         f"how it is searched: the cheapest way by which {search['queries']:,} validation queries likely lose at most "
-        f"{100 * search['may_lose']:g} % of {search['monitor']}"
+        f"{100 * search['may_lose']:g} % of {search['monitor']}, or {100 * search['may_lose_level']:g} % where their "
+        "mean is no lower than the full beam's"
     )
 
 

@@ -9,6 +9,7 @@ import typer
 
 __all__ = [
     "Boundary",
+    "Columns",
     "Count",
     "DropDuplicates",
     "ItemColumn",
@@ -28,6 +29,7 @@ __all__ = [
     "Preset",
     "ReadOptions",
     "Seed",
+    "Separator",
     "SplitName",
     "TimeColumn",
     "TimeFormat",
@@ -50,7 +52,10 @@ Count = Optional[int]  # noqa: UP045
 Number = Optional[float]  # noqa: UP045
 
 LogPath = Annotated[
-    str, typer.Argument(metavar="LOG", help="The log: a file of Parquet, CSV, JSON lines, Arrow or RecBole .inter.")
+    str,
+    typer.Argument(
+        metavar="LOG", help="The log: Parquet, CSV, JSON lines, Arrow or RecBole .inter; a file, or a folder of parts."
+    ),
 ]
 Items = Annotated[
     Text, typer.Option("--items", metavar="FILE", help="A table of items; recommend filters by its column 'category'.")
@@ -81,6 +86,21 @@ TimeColumn = Annotated[
 TimeFormat = Annotated[
     Text,
     typer.Option("--time-format", metavar="TEXT", hidden=True, help="How times are written, as '%d.%m.%Y %H:%M'."),
+]
+Separator = Annotated[
+    Text,
+    typer.Option(
+        "--separator", metavar="MARK", hidden=True, help="What is between a text file's columns: ';', '::', tab."
+    ),
+]
+Columns = Annotated[
+    Text,
+    typer.Option(
+        "--columns",
+        metavar="NAME,NAME",
+        hidden=True,
+        help="A text file without a line of names: its columns, as user,item,-,time.",
+    ),
 ]
 WeightColumn = Annotated[
     Text, typer.Option("--weight-column", metavar="NAME", hidden=True, help="Column of weights, for --min-weight.")
@@ -179,3 +199,5 @@ class ReadOptions:
     missing: Missing = "error"
     drop_duplicates: DropDuplicates = False
     time_format: TimeFormat = None
+    separator: Separator = None
+    columns: Columns = None

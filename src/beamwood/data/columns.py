@@ -6,34 +6,55 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from beamwood.errors import InputError, nearest
+from beamwood.data.header import header_hint
+from beamwood.errors import InputError, closest, nearest
 
-__all__ = ["ALIASES", "ColumnNames", "find_column", "header_hint", "plain_name"]
+__all__ = ["ALIASES", "ColumnNames", "find_column", "known_names", "plain_name", "squashed"]
 
 # Preferred names first; a name of a later group counts only where the earlier groups have none.
 ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
     "user": (
-        ("user_id", "user", "userid", "uid", "visitorid", "visitor_id", "customer_id", "customerid"),
-        ("session_id", "session", "sessionid"),
+        ("user_id", "user", "uid", "visitor_id", "customer_id"),
+        (
+            *("customer_number", "customer_no", "customer", "cust_id", "client_id", "client", "member_id", "member"),
+            *("account_id", "account", "reviewer_id", "reader_id", "person_id", "profile_id", "buyer_id", "shopper_id"),
+            *("subscriber_id", "player_id", "listener_id", "viewer_id", "household_id", "household_key", "user_name"),
+            *("user_uuid", "user_hash", "user_key", "user_no", "user_number", "user_idx", "visitor", "msno"),
+        ),
+        ("anonymous_id", "cookie_id", "device_id", "client_ip"),
+        ("session_id", "session", "visit_id", "ga_session_id"),
     ),
     "item": (
-        ("item_id", "item", "itemid", "iid", "product_id", "productid", "movie_id", "movieid", "article_id", "asin"),
+        ("item_id", "item", "iid", "product_id", "movie_id", "article_id", "asin"),
         ("news_id", "track_id", "video_id", "click_article_id", "parent_asin", "business_id"),
+        (
+            *("sku", "sku_id", "product", "product_code", "product_number", "product_no", "product_sku", "stock_code"),
+            *("item_code", "item_number", "item_no", "item_key", "item_idx", "goods_id", "article", "article_number"),
+            *("movie", "film_id", "show_id", "title_id", "anime_id", "video", "clip_id", "book_id", "isbn", "song_id"),
+            *("track", "game_id", "app_id", "recipe_id", "listing_id", "offer_id", "hotel_id", "job_id", "post_id"),
+            *("content_id", "media_id", "document_id", "doc_id", "page_id", "photo_id", "course_id", "poi_id"),
+            *("venue_id", "restaurant_id", "place_id", "gmap_id", "property_id", "ad_id", "ean", "upc", "gtin"),
+        ),
+        ("artist_id", "author_id", "url", "page_url"),
     ),
     "time": (
         ("timestamp", "datetime", "time", "ts", "event_time", "created_at", "click_timestamp", "unix_time"),
         (
-            *("unixreviewtime", "unix_review_time", "unix_timestamp", "unixtime", "epoch", "time_stamp", "date_time"),
-            *("timestamp_ms", "timestamp_s", "ts_ms", "event_timestamp", "event_ts", "eventtime", "event_datetime"),
-            *("t_dat", "createdat", "created", "created_on", "click_time", "rating_timestamp", "rated_at", "viewed_at"),
+            *("unix_review_time", "unix_timestamp", "epoch", "timestamp_ms", "timestamp_s", "ts_ms"),
+            *("event_timestamp", "event_ts", "event_datetime", "t_dat", "created", "created_on", "click_time"),
+            *("rating_timestamp", "rated_at", "viewed_at", "time_ms", "server_time", "utc_time", "listened_at"),
         ),
         (
-            *("reviewtime", "review_time", "review_date", "purchase_date", "purchased_at", "order_date", "ordered_at"),
-            *("invoicedate", "invoice_date", "transaction_date", "event_date", "interaction_time", "occurred_at"),
+            *("review_time", "review_date", "purchase_date", "purchase_time", "purchased_at", "order_date"),
+            *("order_time", "ordered_at", "invoice_date", "transaction_date", "transaction_time", "event_date"),
+            *("interaction_time", "occurred_at", "visit_time", "played_at", "updated_at", "modified_at"),
         ),
         ("date", "day"),
     ),
-    "weight": (("rating", "weight", "score", "event_weight"),),
+    "weight": (
+        ("rating", "weight", "score", "event_weight"),
+        ("stars", "overall", "rate", "review_score", "play_count", "playcount", "quantity", "watch_ratio"),
+    ),
 }
 
 
@@ -67,11 +88,7 @@ class ColumnNames:
             if name is not None:
                 found[role] = name
             elif role in ("user", "item"):
-                known = ", ".join(ALIASES[role][0])
-                raise InputError(
-                    f"{source} has no {role} column; it has: {', '.join(there)}. Name it with --{role}-column, "
-                    f"in Python ColumnNames({role}=...) (known by themselves: {known}){header_hint(there)}"
-                )
+                raise InputError(_without(role, [name for name in there if name not in found.values()], there, source))
         if found["user"] == found["item"]:
             raise InputError(
                 f"{source}: column '{found['user']}' is named for both the user and the item; name another with "
@@ -95,17 +112,20 @@ def find_column(
 ) -> str | None:
     """The column given for a role, or the only one whose name is an alias of it; None where none is.
 
-    Names are compared in lower case, with "_" for blanks, dots and hyphens: "User ID" is "user_id".
+    Names are compared without case, blanks and marks: "User ID" and "userId" are "user_id".
 
     `also`: further aliases, looked for last. Errors: the given one is not there; several aliases are. The message names
     the source, the columns that were there and what settles it (`fix`). Several are as none without `refuse_several`.
     """
     if given is not None:
         if given not in there:
-            raise InputError(f"{source} has no column '{given}' for the {role}; it has: {', '.join(there)}")
+            like = _likeliest(given, there)
+            meant = "" if like is None else f"; did you mean --{role}-column '{like}'?"
+            raise InputError(f"{source} has no column '{given}' for the {role}; it has: {', '.join(there)}{meant}")
         return given
     for group in (*ALIASES.get(role, ()), also):
-        found = [name for name in there if plain_name(name) in group]
+        known = {squashed(name) for name in group}
+        found = [name for name in there if squashed(name) in known]
         if len(found) > 1 and not refuse_several:
             return None
         if len(found) > 1:
@@ -123,13 +143,30 @@ def plain_name(name: str) -> str:
     return re.sub(r"[\s.-]+", "_", name.strip().lower())
 
 
-def header_hint(names: Sequence[str]) -> str:
-    """What seems wrong with a text file whose first line gave these names; empty where nothing does."""
-    if any("\x00" in name or "\ufffd" in name for name in names):
-        return "; it seems to be UTF-16: save it as UTF-8"
-    mark = next((mark for mark in ("::", ";", "\t", "|", ",") if len(names) == 1 and mark in names[0]), None)
-    if mark is not None:
-        return f"; its columns seem to be separated by {mark!r}: write it with commas as .csv, or with tabs as .tsv"
-    if sum(re.fullmatch(r"\s*[+-]?[\d.]+\s*", name) is not None for name in names) >= 2:
-        return "; its first line seems to hold values: put a line of names before it, such as user,item,rating,time"
-    return ""
+def squashed(name: str) -> str:
+    """A column's name without case, blanks and marks: "User ID", "userId" and "user_id" are "userid"."""
+    return re.sub(r"[\W_]+", "", name.casefold())
+
+
+def known_names(role: str) -> set[str]:
+    """All aliases of a role, `squashed`."""
+    return {squashed(name) for group in ALIASES[role] for name in group}
+
+
+def _likeliest(name: str, there: Sequence[str]) -> str | None:
+    """The column that is most like a name, None where none is."""
+    same = next((each for each in there if squashed(each) == squashed(name)), None)
+    return closest(name, there) if same is None else same
+
+
+def _without(role: str, free: Sequence[str], there: Sequence[str], source: str) -> str:
+    """What to say of a source without a column for a role: what it has, the likeliest of it, the option."""
+    hint = header_hint(there)
+    if hint:
+        return f"{source} has no {role} column{hint}"
+    like = next((each for alias in ALIASES[role][0] if (each := closest(alias, free)) is not None), None)
+    such = "" if like is None else f", such as --{role}-column '{like}'"
+    return (
+        f"{source} has no {role} column; it has: {', '.join(there)}. Name it with --{role}-column, in Python "
+        f"ColumnNames({role}=...){such} (known by themselves: {', '.join(ALIASES[role][0])})"
+    )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ import polars as pl
 
 from beamwood.data.columns import ColumnNames
 from beamwood.data.ids import count_of, missing_cells, read_ids, refuse
+from beamwood.data.layout import Layout
 from beamwood.data.source import Source, open_source, reading
 from beamwood.data.times import seems_time, time_expression
 from beamwood.errors import InputError, nearest
@@ -29,6 +31,7 @@ __all__ = ["CONTEXT", "MISSING", "ColumnNames", "Log", "ReadReport", "read_log"]
 MISSING = ("error", "drop")
 
 CONTEXT = "context."
+_DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 _HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false", "0"]
 
 
@@ -85,8 +88,13 @@ def read_log(
     missing: Literal["error", "drop"] = "error",
     drop_duplicates: bool = False,
     time_format: str | None = None,
+    separator: str | None = None,
+    header: Sequence[str] | None = None,
 ) -> Log:
-    """Read a log from a file, a pandas or Polars frame, or an Arrow table; see `open_source`.
+    """Read a log from a file, a folder of its parts, a pandas or Polars frame, or an Arrow table; see `open_source`.
+
+    `separator`: what is between the columns of a text file, such as ";" or "::", where its first lines do not tell.
+    `header`: the names of its columns, where it has no line of them, as ["user", "item", "-", "time"].
 
     `columns.boundary` names a column that says which rows are a user's history (true, 1, "history", "train"). The
     others are the future to be predicted (false, 0, "future", "test"). `min_weight` keeps the rows of at least that
@@ -97,7 +105,7 @@ def read_log(
     file, the column, how many rows and the fix: columns that are missing or ambiguous, no rows, null ids, times,
     weights or boundaries that cannot be read.
     """
-    table, columns = open_source(source), ColumnNames() if columns is None else columns
+    table, columns = open_source(source, Layout.of(separator, header)), ColumnNames() if columns is None else columns
     if not isinstance(columns, ColumnNames):
         raise InputError(f"columns={reprlib.repr(columns)} is no ColumnNames; write ColumnNames(user=..., item=...)")
     if missing not in MISSING:
@@ -107,7 +115,7 @@ def read_log(
     rows = count_of(table, pl.len())
     if rows == 0:
         raise InputError(f"{table.name} has no rows; give a log with at least two users")
-    whole, notes = table, list[str]()
+    whole, notes = table, [*table.notes]
     if missing == "drop":
         table, said = _without_missing(table, chosen)
         notes += said
@@ -239,8 +247,15 @@ def _weight_expression(table: Source, name: str) -> pl.Expr:
         raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no weights; use numbers")
     # A single-precision 0.7 is below the double-precision one, so it stays as it is.
     weight = column if dtype == pl.Float32 else column.cast(pl.Float64, strict=False)
-    bad = ~weight.is_finite().fill_null(False)
-    refuse(table, name, bad, "weights that are not finite", "mend them or name another with --weight-column")
+    other = "mend them or name another with --weight-column"
+    if dtype == pl.String:
+        bare = column.str.strip_chars()
+        comma = bare.str.contains(_DECIMAL_COMMA)
+        refuse(table, name, comma, "weights with a decimal comma", "write them with a point")
+        no_number = bare.is_not_null() & bare.cast(pl.Float64, strict=False).is_null()
+        refuse(table, name, no_number, "weights that are no numbers", other)
+        weight = bare.cast(pl.Float64, strict=False)
+    refuse(table, name, ~weight.is_finite().fill_null(False), "weights that are missing or not finite", other)
     return weight
 
 

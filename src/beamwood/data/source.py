@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +12,16 @@ from typing import Any
 
 import polars as pl
 
-from beamwood.data.columns import header_hint
+from beamwood.data.header import header_hint
+from beamwood.data.layout import Layout
+from beamwood.data.parts import parts_of
+from beamwood.data.text_table import TEXT_SUFFIXES, scan_text
 from beamwood.errors import InputError
 
 __all__ = ["SUFFIXES", "Source", "open_source", "reading"]
 
 _ARROW_FILE = b"ARROW1"
+_UNSAID = Layout()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,7 @@ class Source:
     """A table not yet read: its `name` in messages, the `frame`, and whether every cell is still text (CSV).
 
     Where only some rows are kept, `whole` is the frame before that and `kept` says which, so that errors name rows as
-    the file counts them.
+    the file counts them. `notes`: what was taken for what.
     """
 
     name: str
@@ -32,6 +37,7 @@ class Source:
     is_text: bool
     whole: pl.LazyFrame | None = None
     kept: pl.Expr | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def column_names(self) -> list[str]:
@@ -48,7 +54,7 @@ class Source:
 
     def keeping(self, kept: pl.Expr) -> Source:
         """The table of the rows that are `kept`."""
-        return Source(self.name, self.frame.filter(kept), self.is_text, self.frame, kept)
+        return Source(self.name, self.frame.filter(kept), self.is_text, self.frame, kept, self.notes)
 
     def first(self, name: str, chosen: pl.Expr) -> tuple[int, Any]:
         """The first row, from 1, that is `chosen`, and its cell in a column."""
@@ -59,13 +65,17 @@ class Source:
             return frame.select(row.alias("row"), cell.alias("cell")).collect().row(0)
 
 
-def open_source(source: Any) -> Source:
+def open_source(source: Any, layout: Layout = _UNSAID) -> Source:
     """The table of a path, a pandas or Polars frame (eager or lazy), an Arrow table or anything that exports Arrow.
 
-    Errors: no such file, a folder, an unsupported suffix, a file that cannot be read, an object that is no table.
+    A path is a file, a folder of parts of one table, or a pattern of their names. `layout`: what is said of text files.
+    Errors: no such file, an unsupported suffix, a file that cannot be read, an object that is no table; a layout of
+    what is no text file.
     """
     if isinstance(source, str | os.PathLike):
-        return _open_path(Path(source))
+        return _open_path(Path(source), layout)
+    if layout.is_said:
+        raise InputError("--separator and --columns are about text files, and this is none; leave them out")
     if isinstance(source, pl.LazyFrame):
         return Source("the lazy frame", source, False)
     if isinstance(source, pl.DataFrame):
@@ -94,7 +104,7 @@ def reading(name: str) -> Iterator[None]:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError) as error:
         broken = isinstance(error, pl.exceptions.PanicException)
         reason = "its parts do not fit together" if broken else _first_line(error)
-        written = any(name.lower().endswith(known) for known, (_, is_text) in SUFFIXES.items() if not is_text)
+        written = _suffix_of(name) not in (None, *TEXT_SUFFIXES)
         not_text = "utf-8" in reason.lower() and not written
         fix = "save it as UTF-8" if not_text else "is the file whole and of that format?"
         raise InputError(f"{name} cannot be read: {reason}; {fix}") from error
@@ -104,28 +114,49 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _open_path(path: Path) -> Source:
+def _open_path(path: Path, layout: Layout) -> Source:
+    parts = parts_of(str(path), _suffix_of if layout.separator is None else _any_suffix_of)
+    if parts is None:
+        return _open_file(path, layout)
+    opened = [_open_file(file, layout) for file in parts.files]
+    frame = parts.joined([each.frame for each in opened], [each.schema for each in opened])
+    return Source(str(path), frame, opened[0].is_text, notes=(*parts.notes(), *opened[0].notes))
+
+
+def _open_file(path: Path, layout: Layout) -> Source:
     # Unlike the method of a path, false also for a name that is too long to be one.
     if not os.path.exists(path):
         raise InputError(f"{path} does not exist; check the path")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; name one file ({', '.join(SUFFIXES)})")
-    suffix = next((known for known in SUFFIXES if path.name.lower().endswith(known)), None)
-    if suffix is None:
+    suffix = _suffix_of(path.name)
+    if suffix is None and layout.separator is None:
         raise InputError(
-            f"{path} has an unknown ending; known: {', '.join(SUFFIXES)}. Write it as Parquet, or as .csv with a line "
-            f"of names first and commas between"
+            f"{path} has an unknown ending; known: {', '.join(SUFFIXES)}. If it is text, say what separates its "
+            "columns, as --separator ';'; else write it as Parquet"
         )
     if path.stat().st_size == 0:
         raise InputError(f"{path} cannot be read: it is empty")
-    scan, is_text = SUFFIXES[suffix]
+    scan = None if suffix is None else _SCANS.get(suffix)
+    if layout.is_said and scan is not None:
+        raise InputError(f"--separator and --columns are about text files, and {path} is none; leave them out")
+    notes: tuple[str, ...] = ()
     with reading(str(path)):
-        frame = scan(path)
-        if is_text:
+        if scan is None:
+            frame, notes = scan_text(path, suffix, layout)
             _refuse_repeated_names(str(path), frame)
-        if suffix == ".inter":
+        else:
+            frame = scan(path)
+        if suffix is not None and suffix.startswith(".inter"):
             frame = _without_field_types(frame)
-    return Source(str(path), frame, is_text)
+    return Source(str(path), frame, scan is None, notes=notes)
+
+
+def _suffix_of(name: str) -> str | None:
+    """The known ending of a file's name, None where it has none."""
+    return max((known for known in SUFFIXES if name.lower().endswith(known)), key=len, default=None)
+
+
+def _any_suffix_of(name: str) -> str:
+    return _suffix_of(name) or os.path.splitext(name)[1]
 
 
 def _refuse_repeated_names(name: str, frame: pl.LazyFrame) -> None:
@@ -148,25 +179,29 @@ def _scan_lines_of_json(path: Path) -> pl.LazyFrame:
     return pl.scan_ndjson(path, infer_schema_length=None)
 
 
+def _scan_json(path: Path) -> pl.LazyFrame:
+    """One list of rows, or a row a line."""
+    packed = path.name.lower().endswith(".gz")
+    with gzip.open(path) if packed else path.open("rb") as file:
+        first = file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+        if first != b"[":
+            return _scan_lines_of_json(path)
+        file.seek(0)
+        return pl.read_json(file.read().removeprefix(b"\xef\xbb\xbf"), infer_schema_length=None).lazy()
+
+
 def _without_field_types(frame: pl.LazyFrame) -> pl.LazyFrame:
     """RecBole writes `user_id:token` in its header; the part behind the colon is the type."""
     return frame.rename({name: name.split(":")[0] for name in frame.collect_schema().names()})
 
 
-def _text(separator: str, quote: str | None = '"') -> tuple[Callable[[Path], pl.LazyFrame], bool]:
-    return (lambda path: pl.scan_csv(path, separator=separator, quote_char=quote, infer_schema=False)), True
-
-
-# Text is read as text: a number that looks like one may be an id with a leading zero.
-SUFFIXES: dict[str, tuple[Callable[[Path], pl.LazyFrame], bool]] = {
-    ".parquet": (pl.scan_parquet, False),
-    ".pq": (pl.scan_parquet, False),
-    ".arrow": (_scan_arrow, False),
-    ".feather": (_scan_arrow, False),
-    ".ipc": (_scan_arrow, False),
-    **{f".csv{packed}": _text(",") for packed in ("", ".gz", ".zst")},
-    **{f".tsv{packed}": _text("\t") for packed in ("", ".gz", ".zst")},
-    **{f".{name}{packed}": (_scan_lines_of_json, False) for name in ("jsonl", "ndjson") for packed in ("", ".gz")},
-    # RecBole writes no quotes: one in an id is part of it.
-    ".inter": _text("\t", quote=None),
+_SCANS: dict[str, Callable[[Path], pl.LazyFrame]] = {
+    ".parquet": pl.scan_parquet,
+    ".pq": pl.scan_parquet,
+    ".arrow": _scan_arrow,
+    ".feather": _scan_arrow,
+    ".ipc": _scan_arrow,
+    **{f".{name}{packed}": _scan_lines_of_json for name in ("jsonl", "ndjson") for packed in ("", ".gz")},
+    **dict.fromkeys((".json", ".json.gz"), _scan_json),
 }
+SUFFIXES = (*_SCANS, *TEXT_SUFFIXES)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
 
 from beamwood.data.split import Queries, Split
 from beamwood.errors import InputError, nearest
@@ -15,9 +18,13 @@ from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget, price_of
 from beamwood.types import Searcher
 
 __all__ = ["first_stage", "put_behind", "put_together", "stage_weights", "staged", "two_stage"]
+
+# With a limit, no more of what is left goes to choosing weights, and so many users have a say at least.
+_CHOOSING, _FEWEST = 0.8, 64
 
 
 def staged(first: Searcher, second: Searcher, weights: Weights, *, num_candidates: int) -> Blend:
@@ -72,26 +79,51 @@ def two_stage(
 
 
 def put_behind(
-    first: Retriever, second: Retriever, split: Split, config: StagesConfig | None = None, *, seed: int = 0
+    first: Retriever,
+    second: Retriever,
+    split: Split,
+    config: StagesConfig | None = None,
+    *,
+    seed: int = 0,
+    budget: Budget | None = None,
 ) -> Retriever:
     """`two_stage` with the weights that are best on `split.valid`, unless `config` (None: defaults) gives both as 0.
 
-    Both must be fitted on the training part of this split. Errors: as `two_stage`, and without a validation label.
+    Both must be fitted on the training part of this split. By a limited `budget` as many validation users have a say
+    as there is time for. Errors: as `two_stage`, and without a validation label.
     """
-    config = config or StagesConfig()
+    config, budget = config or StagesConfig(), budget or Budget()
     choose, num_candidates = config.choose, config.model.num_candidates
     both = two_stage(first, second, num_candidates=num_candidates)
     if choose.retriever_weight == 0 and choose.seen_weight == 0:
         return both
     fitted = None if isinstance(second.searcher, RankingSearcher) else second.searcher
     check_monitor(choose.monitor)
-    queries = drawn(split.valid, choose.validation_users, seed=seed)
-    weights, metrics = stage_weights(first, queries, config, fitted).best(second.searcher)
+
+    def chosen(queries: Queries) -> tuple[Weights, dict[str, float]]:
+        return stage_weights(first, queries, config, fitted).best(second.searcher)
+
+    weights, metrics = chosen(_who_choose(split, choose.validation_users, seed, budget, chosen))
     both = two_stage(
         first, second, num_candidates=num_candidates, retriever_weight=weights.first, seen_weight=weights.seen
     )
     both.metadata["training"] |= weights.facts() | {f"valid/{choose.monitor}": metrics[choose.monitor]}
     return both
+
+
+def _who_choose(split: Split, num_users: int, seed: int, budget: Budget, choose: Callable[[Queries], Any]) -> Queries:
+    """So many validation queries, or as many as a limit has time for."""
+    queries = drawn(split.valid, num_users, seed=seed)
+    queries = queries.take(np.flatnonzero(queries.labels.lengths > 0))
+    if not budget.limited or len(queries) <= _FEWEST:
+        return queries
+    shuffled = queries.take(np.random.default_rng(seed).permutation(len(queries)))
+    whole = price_of(lambda num: choose(shuffled.take(np.arange(num))), len(queries), budget.clock)
+    num = max(_FEWEST, int(len(queries) * min(1.0, _CHOOSING * max(budget.left, 0.0) / max(whole, 1e-9))))
+    if num >= len(queries):
+        return queries
+    budget.leave_out(f"{num} of {len(queries)} validation users choose the weights of a sum")
+    return shuffled.take(np.arange(num))
 
 
 def first_stage(split: Split, config: StagesConfig) -> Retriever:

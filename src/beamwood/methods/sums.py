@@ -9,10 +9,15 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.stages import put_behind
 from beamwood.methods import load_method
+from beamwood.methods.arguments import checked_options
 from beamwood.methods.method import Method
 from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget
 
-__all__ = ["check_counting", "parts", "sum_of", "with_counting"]
+__all__ = ["check_counting", "fitted_sum", "of_first", "parts", "sum_of", "with_counting"]
+
+# Of a limit, what the first method of a sum has; of what is left, what the counting of the others has.
+_FIRST, _COUNTING = 0.75, 0.5
 
 
 def parts(method: Any) -> list[Method]:
@@ -33,17 +38,47 @@ def check_counting(first: Method, others: Sequence[Method]) -> None:
             )
 
 
-def with_counting(fitted: Retriever, others: Sequence[Method], split: Split, *, seed: int) -> Retriever:
+def of_first(budget: Budget, first: Method, others: Sequence[Method]) -> Budget | None:
+    """What the first method of a sum may take of a budget: all, or what leaves the others some; None: no limit."""
+    if not budget.limited:
+        return None
+    return budget.share(_FIRST, first.name) if others else budget
+
+
+def fitted_sum(first: Method, others: Sequence[Method], split: Split, config: Any, **options: Any) -> Retriever:
+    """The first fitted with these settings and options, and each of the others behind it; all within one limit."""
+    if not others:
+        return first.fitted(split, config, **options)
+    own = {name: value for name, value in options.items() if name != "preset"}
+    budget = Budget.of(checked_options(first, own).get("time_limit"))
+    fitted = first.fitted(split, config, **options | {"time_limit": of_first(budget, first, others)})
+    return with_counting(fitted, others, split, seed=options.get("seed", 0), budget=budget)
+
+
+def with_counting(
+    fitted: Retriever, others: Sequence[Method], split: Split, *, seed: int, budget: Budget | None = None
+) -> Retriever:
     """The retriever with each of the counting methods behind it.
 
-    What its training says goes with it, and as "cooccurrence/retriever_weight" what was chosen of each.
+    What its training says goes with it, and as "cooccurrence/retriever_weight" what was chosen of each. All keep to
+    what is left of `budget`; what there was no time for is in `training.left_out`.
     """
+    budget = budget or Budget()
     training = fitted.metadata.get("training", {})
-    for other in others:
-        fitted = sum_of([fitted, other.fitted(split)], split, seed=seed)
+    for number, other in enumerate(others):
+        counted = other.fitted(split, **_limited(budget, other, len(others) - number))
+        fitted = put_behind(fitted, counted, split, seed=seed, budget=budget)
         training = training | {f"{other.name}/{key}": value for key, value in fitted.metadata["training"].items()}
+        training |= {"left_out": list(budget.left_out)} if budget.left_out else {}
         fitted.metadata["training"] = training
     return fitted
+
+
+def _limited(budget: Budget, other: Method, waiting: int) -> dict[str, Any]:
+    """Options of a counting method, which has its part of a limit where so many still wait for theirs."""
+    if not budget.limited:
+        return {}
+    return {"time_limit": budget.share(_COUNTING * max(budget.left, 0.0) / (waiting * budget.limit), other.name)}
 
 
 def sum_of(fitted: Sequence[Retriever], split: Split, *, seed: int) -> Retriever:

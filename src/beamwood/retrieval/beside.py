@@ -38,6 +38,8 @@ class Beside:
 
     def joined(self, hits: Hits, scores_BO: NDArray[np.float32], k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of these items by their scores; none twice, none that may not be shown."""
+        if len(self.rows_O) == 0:
+            return hits
         scores_BO = scores_BO.astype(np.float32)
         if options.allowed is not None:
             scores_BO[:, ~options.allowed[self.items_O]] = -np.inf

@@ -32,7 +32,8 @@ def with_items(fitted: Searcher, mixtures: Mixtures) -> Searcher:
 
     Trees put them on empty leaves, a blend gives them to each of its parts, of all others a new item's score is the
     mixture of the known scores. Nothing that is large is copied, and the given searcher goes on answering as it did.
-    Errors: `InputError` on a mixture of unknown items, or more than a tree has room for.
+    Without new items it is the fitted searcher itself. Errors: `InputError` on a mixture of unknown items, or more than
+    a tree has room for.
     """
     if isinstance(fitted, Blend):
         parts = [replace(part, searcher=with_items(part.searcher, mixtures)) for part in fitted.parts]
@@ -45,6 +46,8 @@ def with_items(fitted: Searcher, mixtures: Mixtures) -> Searcher:
         )
     if isinstance(fitted, ExtendedTree | Extended):
         return with_items(fitted.fitted, mixtures)
+    if len(mixtures) == 0:
+        return fitted
     if isinstance(fitted, TreeSearcher):
         return ExtendedTree(fitted, mixtures)
     return Extended(fitted, mixtures)

@@ -130,7 +130,8 @@ class Experiments:
     async def begin(self) -> None:
         """Take up what ran before, if the store answers soon."""
         try:
-            await asyncio.wait_for(self.look(), _BEGIN_SECONDS)
+            async with asyncio.timeout(_BEGIN_SECONDS):
+                await self.look()
         except (Problem, TimeoutError) as problem:
             self.service.log.said("experiment_not_followed", reason=str(problem))
 

@@ -95,9 +95,9 @@ class Histories:
             return self._without(owner, snapshot)
         try:
             last = self.service.settings.limits.history
-            reading = self._in_pool(lambda: kept_of(self._open(), owner, snapshot, last=last))
             # The other half of the time is the search's.
-            return await asyncio.wait_for(reading, self.service.settings.timeout / 2)
+            async with asyncio.timeout(self.service.settings.timeout / 2):
+                return await self._in_pool(lambda: kept_of(self._open(), owner, snapshot, last=last))
         except (StoreUnavailable, TimeoutError):
             self._failed("read")
             return self._without(owner, snapshot)
@@ -117,7 +117,8 @@ class Histories:
             store = self.store
             if store is None:
                 store = await self._in_pool(self._open)
-            done: Appended = await asyncio.wait_for(asyncio.wrap_future(store.append(events)), _WRITE_SECONDS)
+            async with asyncio.timeout(_WRITE_SECONDS):
+                done: Appended = await asyncio.wrap_future(store.append(events))
         except KeyReused as error:
             raise Problem("key_reused", str(error), field="events") from None
         except (StoreUnavailable, TimeoutError) as error:
@@ -132,7 +133,8 @@ class Histories:
     async def call(self, name: str, work: Callable[[HistoryStore], _Result]) -> _Result:
         """What `work` does with the store, beside the loop. Errors: `Problem` where it is down."""
         try:
-            return await asyncio.wait_for(self._in_pool(lambda: work(self._open())), _WRITE_SECONDS)
+            async with asyncio.timeout(_WRITE_SECONDS):
+                return await self._in_pool(lambda: work(self._open()))
         except (StoreUnavailable, TimeoutError) as error:
             raise self._refused(name, error) from None
 
@@ -150,8 +152,10 @@ class Histories:
 
     def _refused(self, name: str, error: BaseException) -> Problem:
         self._failed(name)
-        said = str(error) or "it does not answer in time"
-        return Problem("store_unavailable", f"nothing was kept ({said}); send it again", retry_after_ms=1000)
+        message = f"nothing was kept ({error}); send it again"
+        if isinstance(error, TimeoutError):
+            message = "the store does not answer in time, and may keep this later; send it again with the same keys"
+        return Problem("store_unavailable", message, retry_after_ms=1000)
 
     def _failed(self, name: str) -> None:
         self._errors.labels(name).inc()

@@ -21,7 +21,7 @@ from beamwood.serve.app import build_app
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits, ServeSettings
-from beamwood.serve.upkeep import follow
+from beamwood.serve.upkeep import ended, follow
 
 __all__ = ["check_binding", "serve"]
 
@@ -88,7 +88,7 @@ class _Running:
 
     def __init__(self, service: Service, folder: Path, bound: socket.socket) -> None:
         self.service, self.folder, self.bound = service, folder, bound
-        self.error: InputError | None = None
+        self.error: Exception | None = None
         self.signals = 0
         self.tasks: set[asyncio.Task[Any]] = set()
         settings = service.settings
@@ -115,9 +115,7 @@ class _Running:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._start(self._load())
         await self.server.serve(sockets=[self.bound])
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await ended(self.tasks)
         if self.error is not None:
             raise self.error
         return 0
@@ -132,10 +130,10 @@ class _Running:
         service = self.service
         try:
             opened = await asyncio.to_thread(service.opened, self.folder)
-        except InputError as error:
+            await service.experiments.begin()
+        except Exception as error:
             self.error, self.server.should_exit = error, True
             return
-        await service.experiments.begin()
         service.snapshot = opened
         # What was loaded stays; the collector need not look at it again.
         gc.collect()

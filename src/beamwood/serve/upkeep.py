@@ -3,30 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import sys
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
 
-__all__ = ["follow", "upkeep"]
+__all__ = ["ended", "follow", "upkeep"]
 
 _LAG_EVERY, _LOOK_EVERY = 0.1, 2.0
+_AGAIN_AFTER = 1.0
 
 
 @asynccontextmanager
 async def upkeep(service: Service) -> AsyncIterator[None]:
     """Within it, these tasks run."""
-    works = [service.log.keep_writing(), _watch_lag(service), service.histories.keep_up()]
-    works += [service.answers.keep_up(), service.experiments.keep_up(), service.catalogue.keep_up()]
-    tasks = [asyncio.create_task(work) for work in works]
+    works: list[Callable[[], Awaitable[None]]] = [service.log.keep_writing, partial(_watch_lag, service)]
+    works += [service.histories.keep_up, service.answers.keep_up]
+    works += [service.experiments.keep_up, service.catalogue.keep_up]
+    tasks = [asyncio.create_task(_lasting(service, work)) for work in works]
     try:
         yield
     finally:
-        for task in tasks:
+        await ended(tasks)
+
+
+async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait for them; one that goes on nevertheless is cancelled again."""
+    left = set(tasks)
+    while left:
+        for task in left:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        _, left = await asyncio.wait(left, timeout=_AGAIN_AFTER)
+
+
+async def _lasting(service: Service, work: Callable[[], Awaitable[None]]) -> None:
+    """Work that never ends: what fails is said, and begun anew."""
+    while True:
+        try:
+            await work()
+        except Exception as error:
+            print(f"upkeep: {''.join(traceback.format_exception(error))}", file=sys.stderr, flush=True)
+            service.log.said("upkeep_failed", reason=f"{type(error).__name__}: {error}")
+            await asyncio.sleep(_AGAIN_AFTER)
 
 
 async def _watch_lag(service: Service) -> None:

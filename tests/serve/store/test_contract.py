@@ -16,6 +16,7 @@ from beamwood.serve.store.event import Event, Session
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import Answered, HistoryStore, KeyReused, Retention, StoreUnavailable
+from bounded import joined
 
 NOW = 1.7e9
 KINDS = ("memory", "sqlite", "redis", "postgres")
@@ -246,8 +247,7 @@ def test_many_threads_lose_and_double_nothing(store: HistoryStore) -> None:
     threads = [threading.Thread(target=send, args=(events,)) for events in mine]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    joined(threads)
     assert problems == []
     found = list(store.records())
     assert len(found) == 4 * 60

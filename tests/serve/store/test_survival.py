@@ -18,6 +18,7 @@ import pytest
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import HistoryStore, StoreUnavailable
+from bounded import ended, line_of
 from store_servers import free_port, postgres_server, redis_server, stop
 
 NOW = 1.7e9
@@ -49,10 +50,10 @@ def _writing(address: str, first: int) -> subprocess.Popen[str]:
 def _killed(process: subprocess.Popen[str], draw: random.Random) -> list[int]:
     """What a writer had acknowledged when it was killed, at a random time after its first acknowledgement."""
     assert process.stdout is not None
-    said = process.stdout.readline()
+    said = line_of(process)
     time.sleep(draw.uniform(0, 0.15))
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    ended(process)
     # The last line may be cut: what it says was acknowledged, so far as it goes, but for its last number.
     whole = (said + process.stdout.read()).rpartition("\n")[0]
     return [int(word) for word in whole.split()]
@@ -116,7 +117,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(kind: str, kills: i
                 number += 20
                 killer = subprocess.Popen(["sh", "-c", f"sleep {draw.uniform(0, 0.05)}; kill -9 {process.pid}"])
                 acknowledged |= _sent(store, range(number, number + 100))
-                killer.wait()
+                ended(killer)
                 stop(process, signal.SIGKILL)
                 with pytest.raises(StoreUnavailable):
                     store.history(1)
@@ -143,7 +144,7 @@ def test_a_second_process_is_told_who_has_the_file(tmp_path: Path) -> None:
     process = _writing(address, 0)
     try:
         assert process.stdout is not None
-        process.stdout.readline()
+        line_of(process)
         with pytest.raises(ValueError, match=f"in use by process {process.pid}; stop it"):
             open_store(address)
         beside = open_store(address, read_only=True)
@@ -153,7 +154,7 @@ def test_a_second_process_is_told_who_has_the_file(tmp_path: Path) -> None:
         beside.close()
     finally:
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        ended(process)
         process.stdout.close() if process.stdout else None
     open_store(address).close()
 

@@ -97,11 +97,12 @@ class LightStage:
         own = Budget(_LEARNING * max(budget.left, 1.0), clock=budget.clock) if budget.limited else Budget()
         head = self._distillation(searcher).learn(self._histories(num), own)
         lit, queries = self._with(searcher, light=head), self._queries(num / whole)
+        own = Budget()
         if budget.limited:
-            # By what searching takes now: a machine may have more to do than it had.
-            room = _JUDGING * budget.left / max(self._searching(lit, queries, budget), 1e-9)
-            queries = queries.take(np.arange(max(1, int(len(queries) * min(1.0, room)))))
-        choice = choose_ways(lit, queries, self.task.config.choose.monitor)
+            own = Budget(_JUDGING * max(budget.left, 1.0), clock=budget.clock)
+            # The first of them may be all that there is time for.
+            queries = queries.take(np.random.default_rng(self.seed).permutation(len(queries)))
+        choice = choose_ways(lit, queries, self.task.config.choose.monitor, own)
         self.blind = choice.best_steered < 1 - _WORTH
         if self.blind:
             lit, choice = searcher, choice.of_beams()

@@ -18,17 +18,22 @@ from beamwood.fitting.choose import CUT
 from beamwood.kernels.light import Way
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.ways import Ways
+from beamwood.training.budget import Budget
 from beamwood.types import Hits, Query, SearchOptions
 
-__all__ = ["KEPT", "SearchChoice", "SearchedBy", "candidates", "choose_ways"]
+__all__ = ["KEPT", "KEPT_LEVEL", "SearchChoice", "SearchedBy", "candidates", "choose_ways"]
 
 KEPT = 0.005
-"""The share of the full beam's metric that a cheaper way may lose."""
+"""The share of the full beam's metric that a cheaper way may likely lose."""
+KEPT_LEVEL = 0.015
+"""The same of a way whose own mean is no lower than the full beam's, which a few queries leave in doubt."""
 
 # One-sided, 90 %: how sure a choice has to be that no more is lost.
 _SURE = 1.2816
 # Fewer queries than this say nothing about so small a share.
 _FEWEST = 30
+# Queries that all ways answer before a limit is looked at again.
+_BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -69,40 +74,44 @@ class SearchChoice:
             asdict(way) | {"nodes": round(nodes, 1), "metric": round(metric, 6), "lowest": round(lowest, 5)}
             for way, nodes, metric, lowest in zip(self.ways.ladder, self.nodes, self.metric, self.lowest, strict=True)
         ]
-        judged = {"monitor": self.monitor, "queries": self.queries, "may_lose": KEPT}
-        return asdict(self.ways.default) | {"chosen": self.ways.chosen} | judged | {"curve": curve}
+        judged = {"monitor": self.monitor, "queries": self.queries}
+        rule = {"may_lose": KEPT, "may_lose_level": KEPT_LEVEL}
+        return asdict(self.ways.default) | {"chosen": self.ways.chosen} | judged | rule | {"curve": curve}
 
 
 def candidates(beam_width: int, *, steered: bool) -> tuple[Way, ...]:
     """The ways that are tried for a tree whose full beam has that width; it comes last."""
-    narrow = [max(1, beam_width // 3), max(1, 2 * beam_width // 3)]
-    ways = [Way("beam", width) for width in (*narrow, beam_width)]
+    third, half, most = (max(1, beam_width * part // 6) for part in (2, 3, 4))
+    ways = [Way("beam", width) for width in (third, most, beam_width)]
     if steered:
         steer = [(2, 50), (2, 100), (2, 200), (7, 400)]
+        # Of a beam of 150: 70 and 100 judged of a level for 50 kept, 140 for 75, 200 for 100.
+        cascade = [(third, 7 * beam_width // 15), (third, 2 * third), (half, 14 * beam_width // 15), (most, 2 * most)]
         ways = [
             *(Way("steer", times * beam_width, judged) for times, judged in steer),
-            *(Way("cascade", width, 2 * width) for width in narrow),
+            *(Way("cascade", width, max(width, judged)) for width, judged in cascade),
             *ways,
         ]
     return tuple(dict.fromkeys(ways))
 
 
-def choose_ways(searcher: TreeSearcher, queries: Queries, monitor: str) -> SearchChoice:
-    """What `queries` with labels say of each way: the cheapest is chosen whose loss against the full beam is, by the
-    lower end of a paired interval over them, at most `KEPT` of its metric; else the full beam."""
+def choose_ways(searcher: TreeSearcher, queries: Queries, monitor: str, budget: Budget | None = None) -> SearchChoice:
+    """What `queries` with labels say of each way, and the cheapest that keeps enough; else the full beam is chosen.
+
+    Losses are shares of the full beam's metric, by the lower end of a paired interval over the queries. A way may lose
+    `KEPT`, and `KEPT_LEVEL` where its mean is no lower than the full beam's. In a limited `budget` the first queries
+    have a say, as many as there is time for.
+    """
     tried = candidates(searcher.beam_width, steered=searcher.weights.light is not None)
-    measured = [_values(searcher, queries, way, monitor) for way in tried]
-    (full_nodes, full_Q), lowest = measured[-1], []
-    for _, values_Q in measured:
-        change_Q = values_Q - full_Q
-        error = float(change_Q.std(ddof=1)) / len(change_Q) ** 0.5 if len(change_Q) > 1 else np.inf
-        # Where the full beam finds nothing there is nothing to lose.
-        lowest.append((float(change_Q.mean()) - _SURE * error) / max(float(full_Q.mean()), 1e-12))
+    measured = _measured(searcher, queries, tried, monitor, budget or Budget())
+    full_nodes, full_Q = measured[-1]
+    changes = [_change(values_Q, full_Q) for _, values_Q in measured]
+    lowest = [low for _, low in changes]
     # What costs no less than the full beam is no way to search; of equally dear ones the wider light beam comes last.
     order = [at for at in range(len(tried) - 1) if measured[at][0] < full_nodes]
     order = [*sorted(order, key=lambda at: (measured[at][0], tried[at].beam_width)), len(tried) - 1]
     enough = len(full_Q) >= _FEWEST
-    kept = [place for place, at in enumerate(order) if enough and lowest[at] >= -KEPT]
+    kept = [place for place, at in enumerate(order) if enough and _is_kept(*changes[at])]
     ways = Ways(tuple(tried[at] for at in order), kept[0] if kept else len(order) - 1)
     return SearchChoice(
         ways,
@@ -112,6 +121,20 @@ def choose_ways(searcher: TreeSearcher, queries: Queries, monitor: str) -> Searc
         tuple(float(measured[at][1].mean()) for at in order),
         tuple(lowest[at] if enough or at == len(tried) - 1 else -1.0 for at in order),
     )
+
+
+def _change(values_Q: NDArray[np.float64], full_Q: NDArray[np.float64]) -> tuple[float, float]:
+    """The mean change against the full beam and the lower end of its interval, as shares of the full beam's mean."""
+    change_Q = values_Q - full_Q
+    error = float(change_Q.std(ddof=1)) / len(change_Q) ** 0.5 if len(change_Q) > 1 else np.inf
+    # Where the full beam finds nothing there is nothing to lose.
+    mean, full = float(change_Q.mean()), max(float(full_Q.mean()), 1e-12)
+    return mean / full, (mean - _SURE * error) / full
+
+
+def _is_kept(mean: float, lowest: float) -> bool:
+    """Does a way of that change keep enough to be chosen?"""
+    return lowest >= -(KEPT_LEVEL if mean >= 0 else KEPT)
 
 
 @dataclass(frozen=True)
@@ -130,12 +153,33 @@ class SearchedBy:
         return self.searcher.searched(query, k, options, self.way.wide_enough(k))
 
 
+def _measured(
+    searcher: TreeSearcher, queries: Queries, tried: Sequence[Way], monitor: str, budget: Budget
+) -> list[tuple[float, NDArray[np.float64]]]:
+    """`_values` of each way, all by the same queries: those of the first block, and of more while there is time."""
+    at_a_time = _BLOCK if budget.limited else max(1, len(queries))
+    blocks: list[list[tuple[float, NDArray[np.float64]]]] = []
+    longest = 0.0
+    for start in range(0, max(1, len(queries)), at_a_time):
+        if blocks and budget.left < longest:
+            break
+        began, rows = budget.seconds, np.arange(start, min(start + at_a_time, len(queries)))
+        blocks.append([_values(searcher, queries.take(rows), way, monitor) for way in tried])
+        longest = max(longest, budget.seconds - began)
+    joined = []
+    for parts in zip(*blocks, strict=True):
+        sizes = [len(values) for _, values in parts]
+        nodes = float(np.average([nodes for nodes, _ in parts], weights=sizes))
+        joined.append((nodes, np.concatenate([values for _, values in parts])))
+    return joined
+
+
 def _values(searcher: TreeSearcher, queries: Queries, way: Way, monitor: str) -> tuple[float, NDArray[np.float64]]:
     """The nodes that the scorer judges of a query, and each query's metric, for "both" the mean over views."""
     view, name = monitor.split("/")
     views: Sequence[str] = tuple(VIEWS) if view == "both" else (view,)
     results = [
-        evaluate(SearchedBy(searcher, way), queries, ks=(CUT,), remove_seen=each == "new", batch_size=1024)
+        evaluate(SearchedBy(searcher, way), queries, ks=(CUT,), remove_seen=each == "removed", batch_size=1024)
         for each in views
     ]
     nodes = float(np.mean([result.scored for result in results]))

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from msgspec import structs
 
-from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
+from beamwood.retrieval.item_columns import CATEGORY, LabelColumn, NumberColumn
 from beamwood.serve.answering import recommended
 from beamwood.serve.asking import Kept
 from beamwood.serve.messages import Answer, Recommend
@@ -21,9 +21,9 @@ from beamwood.serve.page.asked import Asked
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import Snapshot, indices_of
 
-__all__ = ["Exact", "Titled", "View", "view_of"]
+__all__ = ["CellField", "Exact", "Titled", "View", "view_of"]
 
-_MOST_FOUND, _MOST_CATEGORIES = 10, 200
+_MOST_FOUND, _MOST_CATEGORIES, _MOST_FIELDS = 10, 200, 12
 # A beam over all of so many items takes some milliseconds; of more it is the full beam that is shown beside.
 _EXACT_ITEMS = 50_000
 
@@ -46,6 +46,14 @@ class Exact:
 
 
 @dataclass(frozen=True, slots=True)
+class CellField:
+    """A column that a new item may have a cell of; `kind`: number, truth, time or text."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What the template shows."""
 
@@ -55,6 +63,8 @@ class View:
     found: Sequence[Titled] = ()
     categories: Sequence[str] = ()
     columns: Sequence[str] = ()
+    fields: Sequence[CellField] = ()
+    ids: str = "text"
     titles: dict[Any, str] = field(default_factory=dict)
     user: int | str | None = None
 
@@ -70,6 +80,8 @@ def view_of(
         "history": titled(snapshot, asked.ids(snapshot.names.items)),
         "categories": sorted(labels.names)[:_MOST_CATEGORIES] if isinstance(labels, LabelColumn) else (),
         "columns": [name for name in columns if name != CATEGORY],
+        "fields": _fields(snapshot)[:_MOST_FIELDS],
+        "ids": "number" if snapshot.names.items.dtype.is_integer() else "text",
     }
     if body is None:
         return View(**shown)
@@ -77,6 +89,14 @@ def view_of(
     looked_at = [part["item"] for item in answer.items for part in (item.explain or {}).get("attention", ())]
     titles = {each.item: each.title for each in titled(snapshot, list(dict.fromkeys(looked_at)))}
     return View(answer, _exact(snapshot, body, kept, limits, answer), titles=titles, user=body.user, **shown)
+
+
+def _fields(snapshot: Snapshot) -> list[CellField]:
+    """The columns of new items, the title first; the category has a place of its own."""
+    columns, title = snapshot.names.filters.columns.columns, snapshot.fields.title
+    names = dict.fromkeys([*([] if title is None else [title]), *snapshot.fields.names, *columns])
+    kinds = {name: column.kind for name, column in columns.items() if isinstance(column, NumberColumn)}
+    return [CellField(name, kinds.get(name, "text")) for name in names if name != CATEGORY]
 
 
 def titled(snapshot: Snapshot, items: Sequence[Any]) -> list[Titled]:

@@ -25,7 +25,8 @@ class GroupWriter:
     """Runs every write of a store on one thread, in order; nothing else may write.
 
     Appends within 10 ms, or up to 500 events, are one commit. A group waits only while others come: a single append is
-    committed at once, and those that arrive during its commit are the next group.
+    committed at once, and those that arrive during its commit are the next group. What is cancelled before its turn is
+    not written; later it cannot be cancelled.
     """
 
     def __init__(self, name: str, commit: Commit) -> None:
@@ -64,6 +65,9 @@ class GroupWriter:
         waiting = self._queue.get()
         while waiting is not None:
             work, future = waiting
+            if not future.set_running_or_notify_cancel():
+                waiting = self._queue.get()
+                continue
             if callable(work):
                 _finish(future, work)
                 waiting = self._queue.get()
@@ -85,8 +89,9 @@ class GroupWriter:
                 break
             if callable(following[0]):
                 return group, following
-            group.append(following)
-            size += len(following[0])
+            if following[1].set_running_or_notify_cancel():
+                group.append(following)
+                size += len(following[0])
         return group, None
 
     def _write(self, group: list[tuple[Batch, Future[Any]]]) -> None:

@@ -6,7 +6,7 @@ let before = null;
 
 async function asked(path, method = "GET", body = undefined) {
   const options = { method, headers: body === undefined ? {} : { "Content-Type": "application/json" } };
-  if (body !== undefined) options.body = JSON.stringify(body);
+  if (body !== undefined) options.body = typeof body === "string" ? body : JSON.stringify(body);
   const answer = await fetch(path, options);
   const said = await answer.json();
   if (!answer.ok) throw new Error(said.error.message);
@@ -47,10 +47,11 @@ async function keepUp() {
 
 async function took(button) {
   const request = document.querySelector("[data-request]").dataset.request;
-  const event = { ...JSON.parse(button.dataset.event), request_id: request };
+  // Ids stay the text that they are: a long one is no number of a script.
+  const event = `${button.dataset.event.slice(0, -1)}, "request_id": ${JSON.stringify(request)}}`;
   button.disabled = true;
   try {
-    await asked("/v1/events", "POST", { events: [event] });
+    await asked("/v1/events", "POST", `{"events": [${event}]}`);
     location.reload();
   } catch (error) {
     button.disabled = false;
@@ -96,6 +97,107 @@ async function models() {
   }
 }
 
+const putting = document.getElementById("item-put"), changing = document.getElementById("item-change");
+
+function told(text) {
+  document.getElementById("item-said").textContent = text;
+}
+
+function id(text) {
+  const whole = putting.dataset.ids === "number" && /^(0|-?[1-9][0-9]{0,17})$/.test(text);
+  return whole ? text : JSON.stringify(text);
+}
+
+function cells() {
+  const given = {};
+  for (const each of putting.querySelectorAll("[data-field]")) {
+    const text = each.value.trim(), kind = each.dataset.kind;
+    if (text) given[each.dataset.field] = kind === "number" ? Number(text) : kind === "truth" ? text === "true" : text;
+  }
+  return given;
+}
+
+const PLACES = {
+  similar: "its place comes from the items that it is like.",
+  events: "its place comes from its first events.",
+  category: "its place comes from its category.",
+  none: "it has no place in lists yet: say what it is like or its category, or send three events.",
+};
+
+async function put() {
+  const given = new FormData(putting), text = given.get("item").trim();
+  const similar = given.get("similar").split(",").map((each) => each.trim()).filter(Boolean).map(id);
+  const rest = { category: (given.get("category") || "").trim() || null, fields: cells(), available: given.has("available") };
+  const item = `{"item": ${id(text)}, "similar": [${similar}], ${JSON.stringify(rest).slice(1)}`;
+  const done = await asked("/v1/items", "PUT", `{"items": [${item}]}`);
+  putting.reset();
+  return `${text} may be shown: ${PLACES[done.items[0].source]}`;
+}
+
+async function changed(text, act) {
+  if (act === "erase") {
+    await asked(`/v1/items/${encodeURIComponent(text)}`, "DELETE");
+    return `${text} is erased: no list and no history has it any more.`;
+  }
+  const body = `{"${act === "show" ? "set" : "clear"}": [${id(text)}]}`;
+  const done = await asked("/v1/items/availability", "PUT", body);
+  const now = act === "show" ? "may be shown" : "is shown to nobody";
+  return done.changed ? `${text} ${now} from now on.` : `${text} ${now} already.`;
+}
+
+// What cannot be undone is pressed twice.
+function sure(pressed) {
+  if (pressed.value !== "erase" || pressed.dataset.asked) return true;
+  pressed.dataset.asked = "yes";
+  told("This cannot be undone. Press again to erase.");
+  pressed.addEventListener("blur", () => { delete pressed.dataset.asked; }, { once: true });
+  return false;
+}
+
+async function worked(work) {
+  told("…");
+  try {
+    const text = await work();
+    if (!document.getElementById("item-list").hidden) await items();
+    told(text);
+  } catch (error) {
+    told(error.message);
+  }
+}
+
+function cell(content, kind = "td") {
+  const made = document.createElement(kind);
+  made.append(content);
+  if (kind === "th") made.scope = "row";
+  return made;
+}
+
+function rowOf(each) {
+  const row = document.createElement("tr"), state = cell(each.available ? "shown " : "hidden "), text = String(each.item);
+  row.dataset.item = text;
+  const from = cell(each.source);
+  from.className = state.className = "text";
+  // An id beyond what a script can count exactly is typed above.
+  if (typeof each.item === "string" || Number.isSafeInteger(each.item)) {
+    for (const act of [each.available ? "hide" : "show", "erase"]) {
+      const made = button(act, () => { if (sure(made)) worked(() => changed(text, act)); });
+      made.value = act;
+      made.setAttribute("aria-label", `${act} ${text}`);
+      if (act === "erase") made.className = "danger";
+      state.append(made, " ");
+    }
+  }
+  row.append(cell(text, "th"), from, cell(String(each.events)), cell(String(each.shown)), state);
+  return row;
+}
+
+async function items() {
+  const found = await asked("/v1/items"), list = document.getElementById("item-list");
+  list.tBodies[0].replaceChildren(...found.items.map(rowOf));
+  list.hidden = false;
+  return found.items.length ? "" : "None came after the fit.";
+}
+
 const slider = document.querySelector("input[type=range]");
 if (slider) {
   slider.addEventListener("input", () => {
@@ -104,5 +206,15 @@ if (slider) {
   });
 }
 for (const each of document.querySelectorAll("button.took")) each.addEventListener("click", () => took(each));
+putting?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  worked(put);
+});
+changing?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = new FormData(changing).get("item").trim();
+  if (sure(event.submitter)) worked(() => changed(text, event.submitter.value));
+});
+document.getElementById("items-show")?.addEventListener("click", () => worked(items));
 document.getElementById("models-show")?.addEventListener("click", models);
 if (document.getElementById("figures")) keepUp();

@@ -1,0 +1,113 @@
+"""How the columns of a text file lie: what separates them, told or found in the first lines, and what they are called.
+
+Shape legend of the files: one line of names unless names are given, then a row a line.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from beamwood.data.columns import known_names, squashed
+from beamwood.data.header import seem_values
+from beamwood.errors import InputError
+
+__all__ = ["Layout", "check_names", "fields_of", "separator_of"]
+
+_WORDS = {
+    "tab": "\t",
+    "\\t": "\t",
+    "comma": ",",
+    "semicolon": ";",
+    "pipe": "|",
+    "space": " ",
+    "blank": " ",
+}
+# A file's own separator counts before these; a blank only where nothing else fits.
+_CANDIDATES = ("\t", ";", "|", "::", ",")
+_NO_USE = ("-", "_", "")
+_LONGEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What was said of a text file: the separator, and the names of columns where it has no line of them."""
+
+    separator: str | None = None
+    names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, separator: str | None, header: Sequence[str] | None) -> Self:
+        """The layout of what was typed: "tab" and "\\t" are a tab; "-" is a column without use, which gets a name.
+
+        Errors: a separator that cannot be one; names that are repeated, or none.
+        """
+        if separator is not None:
+            separator = _WORDS.get(separator, separator) if isinstance(separator, str) else separator
+            usable = isinstance(separator, str) and 0 < len(separator) <= _LONGEST
+            if not usable or any(mark in separator for mark in '"\n\r'):
+                raise InputError(f"--separator {separator!r} separates nothing; give ';', '::', tab or another mark")
+        if header is None:
+            return cls(separator)
+        if isinstance(header, str) or not all(isinstance(name, str) for name in header):
+            raise InputError(f"header={header!r} is no list of names; write [{header!r}] or ['user', 'item', 'time']")
+        given = [name.strip() for name in header]
+        names = [f"unnamed {place}" if name in _NO_USE else name for place, name in enumerate(given, start=1)]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"--columns names '{name}' twice; give each its own name, '-' for one without use")
+        if not any(name not in _NO_USE for name in given):
+            raise InputError("--columns names no column; write them in their order, such as user,item,rating,time")
+        return cls(separator, tuple(names))
+
+    @property
+    def is_said(self) -> bool:
+        """Whether anything was."""
+        return self.separator is not None or self.names is not None
+
+
+def fields_of(lines: Sequence[str], separator: str, quote: str | None) -> list[list[str]]:
+    """The cells of lines that are not blank; quotes are read where the separator is one character."""
+    given = [line for line in lines if line.strip()]
+    if len(separator.encode()) > 1 or quote is None:
+        return [line.split(separator) for line in given]
+    # A quoted cell goes on in the next line.
+    return [row for row in csv.reader((f"{line}\n" for line in given), delimiter=separator, quotechar=quote) if row]
+
+
+def separator_of(lines: Sequence[str], own: str | None, quote: str | None) -> str | None:
+    """What separates the columns of the first lines of a file; None where nothing does so in each.
+
+    `own`: what the file's ending says. Another counts where all lines have as many cells by it, and more than by `own`.
+    """
+    first = fields_of(lines[:1], own, quote) if own is not None else []
+    best, most = own, len(first[0]) if first else 1
+    for mark in _CANDIDATES:
+        count = _even_count(lines, mark, quote)
+        if count > most:
+            best, most = mark, count
+    if most < 2 and _even_count(lines, " ", quote) > 1:
+        return " "
+    return best
+
+
+def _even_count(lines: Sequence[str], mark: str, quote: str | None) -> int:
+    """How many cells each line has by a separator, 0 where some differ."""
+    counts = {len(row) for row in fields_of(lines, mark, quote)}
+    return counts.pop() if len(counts) == 1 else 0
+
+
+def check_names(source: str, names: Sequence[str], first: Sequence[str]) -> None:
+    """Errors: names that do not fit the first line of a file, or for a file whose first line holds names."""
+    if len(names) != len(first):
+        raise InputError(
+            f"{source}: --columns names {len(names)} columns, its first line has {len(first)} "
+            f"({', '.join(first[:8])}); name each, '-' for one without use"
+        )
+    known = {name for role in ("user", "item", "time", "weight") for name in known_names(role)} | set(names)
+    if sum(squashed(cell) in known for cell in first) >= 2 and not seem_values(first):
+        raise InputError(
+            f"{source}: its first line ({', '.join(first[:8])}) seems to hold names already; leave --columns out"
+        )

@@ -1,0 +1,89 @@
+"""A log in several files: the parts of a folder, or of a pattern of names, as one table."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from beamwood.errors import InputError
+
+__all__ = ["Parts", "parts_of"]
+
+_SHOWN = 3
+
+
+class Parts:
+    """Files of one kind, in the order of their names, that hold rows of one table; `left_out`: others beside them."""
+
+    def __init__(self, name: str, files: Sequence[Path], left_out: Sequence[str], root: Path | None) -> None:
+        self.name, self.files, self.left_out, self.root = name, tuple(files), tuple(left_out), root
+
+    def joined(self, frames: Sequence[pl.LazyFrame], schemas: Sequence[dict[str, Any]]) -> pl.LazyFrame:
+        """The rows of all parts. A folder called `key=value` is a column of its parts that lack it.
+
+        Errors: parts of other columns or types than the first.
+        """
+        first, names = self.files[0], list(schemas[0])
+        for file, schema in zip(self.files, schemas, strict=True):
+            if set(schema) != set(names):
+                raise InputError(
+                    f"{self.name}: {file.name} has the columns {', '.join(schema)}, {first.name} has "
+                    f"{', '.join(names)}; the files of a folder are read as parts of one table, so name one file"
+                )
+            for name, dtype in schema.items():
+                one = schemas[0][name]
+                if dtype != one and not (dtype.is_integer() and one.is_integer()):
+                    raise InputError(
+                        f"{self.name}: column '{name}' is of type {dtype} in {file.name} and {one} in {first.name}; "
+                        "write all parts alike"
+                    )
+        each = [self._keyed(frame.select(names), file) for frame, file in zip(frames, self.files, strict=True)]
+        return pl.concat(each, how="vertical_relaxed")
+
+    def notes(self) -> tuple[str, ...]:
+        """How many files were read as one, and what was left out, in words."""
+        said = [f"{len(self.files):,} files are read as one, in the order of their names"]
+        if self.left_out:
+            more = "" if len(self.left_out) <= _SHOWN else f" and {len(self.left_out) - _SHOWN:,} more"
+            said.append(f"left out beside them: {', '.join(self.left_out[:_SHOWN])}{more}")
+        return tuple(said)
+
+    def _keyed(self, frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
+        if self.root is None:
+            return frame
+        pairs = [part.partition("=") for part in file.relative_to(self.root).parts[:-1]]
+        there = frame.collect_schema().names()
+        return frame.with_columns(pl.lit(value).alias(key) for key, mark, value in pairs if mark and key not in there)
+
+
+def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> Parts | None:
+    """The parts of a folder, or of a pattern such as "logs/*.csv" that is no file's name; None of anything else.
+
+    Hidden files and those that begin with "_" are none. Errors: no part; parts of several kinds.
+    """
+    if os.path.isdir(path):
+        root: Path | None = Path(path)
+        found = sorted(file for file in Path(path).rglob("*") if file.is_file() and not _is_hidden(file, Path(path)))
+    elif not os.path.exists(path) and glob.has_magic(path):
+        root, found = None, sorted(Path(each) for each in glob.glob(path, recursive=True) if os.path.isfile(each))
+    else:
+        return None
+    kinds = Counter(suffix for file in found if (suffix := suffix_of(file.name)) is not None)
+    if not kinds:
+        what = "is a folder without" if root is not None else "names no"
+        raise InputError(f"{path} {what} files of a known ending; give a log, or a folder of its parts")
+    if len(kinds) > 1:
+        told = ", ".join(f"{count} of {suffix}" for suffix, count in kinds.most_common())
+        raise InputError(f"{path} holds files of several kinds ({told}); name one file, or a pattern such as '*.csv'")
+    files = [file for file in found if suffix_of(file.name) is not None]
+    return Parts(path, files, [file.name for file in found if file not in files], root)
+
+
+def _is_hidden(file: Path, root: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in file.relative_to(root).parts)

@@ -1,0 +1,86 @@
+"""Text files of rows, every cell left as text: a number that looks like one may be an id with a leading zero."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from beamwood.data.layout import Layout, check_names, fields_of, separator_of
+from beamwood.errors import InputError
+
+__all__ = ["TEXT_SUFFIXES", "scan_text"]
+
+# What separates the columns, by ending; None: found in the first lines. RecBole's .inter has no quotes.
+_OWN = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".inter": "\t", ".txt": None, ".dat": None, ".data": None}
+TEXT_SUFFIXES = tuple(f"{suffix}{packed}" for suffix in _OWN for packed in ("", ".gz", ".zst"))
+_SAMPLE = 100
+# No cell of a sound text file holds it.
+_NOWHERE = "\x01"
+
+
+def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFrame, tuple[str, ...]]:
+    """The table of a text file, and what was taken for what, in words. `suffix`: None for an unknown ending.
+
+    Errors: what separates its columns cannot be found; names that do not fit; lines of other numbers of cells.
+    """
+    own = None if suffix is None else _OWN[suffix.removesuffix(".gz").removesuffix(".zst")]
+    quote = None if suffix is not None and suffix.startswith(".inter") else '"'
+    lines = [line or "" for line in _lines(path, lossy=True).head(_SAMPLE).collect()["line"].to_list()]
+    if any("\x00" in line for line in lines[:2]):
+        raise InputError(f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8")
+    separator = separator_of(lines, own, quote) if layout.separator is None else layout.separator
+    if separator is None:
+        raise InputError(
+            f"{path}: what separates its columns is not clear from its first lines; say it with --separator, as "
+            "--separator ';'"
+        )
+    notes = []
+    if layout.separator is None and separator != own:
+        notes.append(f"its columns are separated by {separator!r}, as its first lines have it (or say --separator)")
+    first = (fields_of(lines, separator, quote) or [[]])[0]
+    if layout.names is not None:
+        check_names(str(path), layout.names, first)
+    if len(separator.encode()) > 1:
+        return _split(path, separator, layout.names or tuple(first), layout.names is None), tuple(notes)
+    frame = pl.scan_csv(
+        path,
+        separator=separator,
+        quote_char=quote,
+        infer_schema=False,
+        has_header=layout.names is None,
+        new_columns=None if layout.names is None else list(layout.names),
+    )
+    return frame, tuple(notes)
+
+
+def _lines(path: Path, *, lossy: bool = False) -> pl.LazyFrame:
+    """The lines of a text file as the column `line`, null for blank ones; `lossy`: also where they are no UTF-8."""
+    return pl.scan_csv(
+        path,
+        separator=_NOWHERE,
+        quote_char=None,
+        has_header=False,
+        infer_schema=False,
+        new_columns=["line"],
+        encoding="utf8-lossy" if lossy else "utf8",
+    )
+
+
+def _split(path: Path, separator: str, names: tuple[str, ...], named: bool) -> pl.LazyFrame:
+    """Lines split at a separator of several characters; nothing is quoted there."""
+    line, rows = pl.col("line"), _lines(path).filter(pl.col("line").is_not_null())
+    rows = rows.slice(1) if named else rows
+    other = line.str.count_matches(separator, literal=True) != len(names) - 1
+    found = rows.select(other.sum().alias("bad"), line.filter(other).first()).collect(engine="streaming").row(0)
+    if found[0]:
+        raise InputError(
+            f"{path}: {found[0]} lines have another number of columns than {len(names)}, the first {found[1]!r}; mend "
+            "them"
+        )
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise InputError(f"{path} has several columns named '{repeated}'; give each its own name")
+    cells = line.str.split_exact(separator, len(names) - 1).struct.rename_fields(list(names))
+    text = rows.select(cells).unnest("line")
+    return text.with_columns(pl.all().replace("", None))

@@ -1,0 +1,271 @@
+"""Files of any layout: what separates their columns, what these are called, and logs that lie in several files."""
+
+import gzip
+import json
+import random
+
+import polars as pl
+import pytest
+
+from beamwood.data import Dataset, read_log
+from beamwood.data.header import column_guess, seem_values
+from beamwood.data.layout import separator_of
+from beamwood.errors import InputError
+
+NAMES = ("user_id", "item_id", "rating", "timestamp")
+HEADER = ",".join(NAMES)
+
+
+@pytest.fixture
+def whole(frame):
+    return Dataset.from_log(read_log(frame)).fingerprint()
+
+
+def fingerprint(source, **options):
+    return Dataset.from_log(read_log(source, **options)).fingerprint()
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "txt", "dat", "data", "tab"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|", "::", " "])
+def test_what_separates_columns_is_found_and_said(write, planted, whole, separator, ending):
+    path = write(planted, f"log.{ending}", HEADER.replace(",", separator), separator)
+    log = read_log(path)
+    assert Dataset.from_log(log).fingerprint() == whole
+    own = {"csv": ",", "tsv": "\t", "tab": "\t"}.get(ending)
+    said = [f"its columns are separated by {separator!r}, as its first lines have it (or say --separator)"]
+    assert list(log.report.notes) == (said if separator != own else [])
+
+
+@pytest.mark.parametrize(
+    ("lines", "own", "expected"),
+    [
+        (["a;b;c", "1;2,5;3", "1;3,5;4"], ",", ";"),
+        (["a,b", '1,"x;y"', '2,"z;w"'], None, ","),
+        (["user,item,tags", "1,2,x|y", "2,3,z|w"], ",", ","),
+        (["1;2;3,5", "2;2;4,5"], ",", ";"),
+        (["id", "1", "2"], ",", ","),
+        (["id", "1", "2"], None, None),
+        (["a b", "1 2"], None, " "),
+        (["a b,c d", "x y,z w"], None, ","),
+        (["a;b", '1;"x', 'y"', "2;z"], None, ";"),
+        (["a,b", "1,2,3"], ",", ","),
+    ],
+)
+def test_a_separator_fits_all_first_lines(lines, own, expected):
+    assert separator_of(lines, own, '"') == expected
+
+
+@pytest.mark.parametrize("said", ["~", "tab", "\\t", "§", "||"])
+def test_a_separator_that_is_said_counts(write, planted, whole, say, said):
+    mark = {"tab": "\t", "\\t": "\t"}.get(said, said)
+    path = write(planted, "log.export", HEADER.replace(",", mark), mark)
+    assert fingerprint(path, separator=said) == whole
+    say("fit", path, "--separator", said)
+    # Evaluated from what the folder remembers of its log.
+    assert "40 users, 30 items" in say("evaluate", path.parent / "out")
+
+
+@pytest.mark.parametrize("separator", [",", "\t", "::"])
+def test_a_file_without_names_is_named_by_the_advice_it_gives(write, planted, whole, say, separator):
+    path = write(planted, "log.dat", None, separator)
+    refused = say("fit", path, code=2)
+    assert "its first line seems to hold values" in refused
+    advice = refused.split("--columns ")[1].split()[0]
+    assert advice == "user,item,rating,time"
+    say("fit", path, "--columns", advice)
+    assert fingerprint(path, header=advice.split(",")) == whole
+    assert "40 users, 30 items" in say("evaluate", path.parent / "out")
+
+
+@pytest.mark.parametrize(
+    ("cells", "guess"),
+    [
+        (["7", "2", "4.5", "978300760"], "user,item,rating,time"),
+        (["978300760123", "7", "2"], "time,user,item"),
+        (["A1", "B2", "2019-03-01 10:00:00", "77"], "user,item,time,-"),
+        (["7", "2"], "user,item"),
+    ],
+)
+def test_what_values_may_mean(cells, guess):
+    assert seem_values(cells)
+    assert ",".join(column_guess(cells)) == guess
+
+
+def test_columns_without_use_are_left_out(write, planted):
+    path = write(planted, "log.csv", None)
+    assert read_log(path, header=["user", "item", "-", "-"]).report.columns == {"user": "user", "item": "item"}
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "message"),
+    [
+        (None, "user,item,time", "names 3 columns, its first line has 4"),
+        (None, "user,item,item,time", "names 'item' twice"),
+        (None, "-,-,-,-", "names no column"),
+        (HEADER, "user,item,rating,time", "seems to hold names already; leave --columns out"),
+        (HEADER, "a,b,c,d", "seems to hold names already"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(write, planted, say, header, columns, message):
+    assert message in say("fit", write(planted, header=header), "--columns", columns, code=2)
+
+
+@pytest.mark.parametrize("separator", ["", "\n", '"', "123456789", 5])
+def test_what_separates_nothing_is_refused(write, planted, separator):
+    with pytest.raises(InputError, match="separates nothing; give ';'"):
+        read_log(write(planted), separator=separator)
+
+
+def test_a_layout_is_of_text_alone(frame, tmp_path):
+    frame.write_parquet(tmp_path / "log.parquet")
+    for source in (frame, tmp_path / "log.parquet"):
+        with pytest.raises(InputError, match=r"--separator and --columns are about text files"):
+            read_log(source, separator=";")
+    with pytest.raises(InputError, match="header='user' is no list of names"):
+        read_log(frame, header="user")
+
+
+def test_a_line_of_other_length_is_refused_where_marks_are_long(write, planted):
+    path = write([*planted, (1, 2, 3)], "log.dat", HEADER.replace(",", "::"), "::")
+    with pytest.raises(InputError, match="1 lines have another number of columns than 4, the first '1::2::3'"):
+        read_log(path)
+
+
+def test_a_file_whose_separator_is_not_clear_asks(tmp_path):
+    (tmp_path / "log.txt").write_text("user\n1\n")
+    with pytest.raises(InputError, match="not clear from its first lines; say it with --separator"):
+        read_log(tmp_path / "log.txt")
+
+
+# Several files
+
+
+def parts(frame, folder, writer, ending, names=("part-0", "part-1", "part-2")):
+    folder.mkdir(parents=True, exist_ok=True)
+    for place, name in enumerate(names):
+        writer(frame.slice(place * 120, 120), folder / f"{name}.{ending}")
+    (folder / "_SUCCESS").touch()
+    (folder / ".part-0.crc").write_text("x")
+
+
+def zipped(frame, path):
+    path.write_bytes(gzip.compress(frame.write_csv().encode()))
+
+
+WRITERS = {
+    "parquet": pl.DataFrame.write_parquet,
+    "csv": pl.DataFrame.write_csv,
+    "csv.gz": zipped,
+    "jsonl": pl.DataFrame.write_ndjson,
+    "feather": pl.DataFrame.write_ipc,
+}
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_a_folder_of_parts_is_one_log(frame, whole, tmp_path, ending):
+    parts(frame, tmp_path / "log", WRITERS[ending], ending)
+    for source in (tmp_path / "log", tmp_path / "log" / "part-*"):
+        log = read_log(source)
+        assert Dataset.from_log(log).fingerprint() == whole
+        assert log.report.notes == ("3 files are read as one, in the order of their names",)
+
+
+def test_folders_called_by_a_value_are_a_column(frame, tmp_path):
+    for day in ("2024-05-01", "2024-05-02"):
+        frame.drop("timestamp").write_parquet(_made(tmp_path / "log" / f"day={day}") / "x.parquet")
+    log = read_log(tmp_path / "log")
+    assert log.report.columns["time"] == "day"
+    assert log.frame["time"].n_unique() == 2
+
+
+def test_parts_without_names_are_named_alike(frame, whole, tmp_path, say):
+    parts(frame, tmp_path / "log", lambda rows, path: rows.write_csv(path, include_header=False), "csv")
+    say("fit", tmp_path / "log", "--columns", HEADER)
+    assert fingerprint(tmp_path / "log", header=NAMES) == whole
+    assert "40 users, 30 items" in say("evaluate", tmp_path / "out")
+
+
+def test_what_lies_beside_parts_is_said(frame, tmp_path):
+    parts(frame, tmp_path / "log", pl.DataFrame.write_csv, "csv")
+    (tmp_path / "log" / "README.md").write_text("about")
+    assert read_log(tmp_path / "log").report.notes[1] == "left out beside them: README.md"
+
+
+def test_parts_that_are_none_are_refused(frame, tmp_path):
+    folder = _made(tmp_path / "log")
+    with pytest.raises(InputError, match="is a folder without files of a known ending"):
+        read_log(folder)
+    with pytest.raises(InputError, match="names no files of a known ending"):
+        read_log(folder / "*.csv")
+    frame.write_parquet(folder / "a.parquet")
+    frame.rename({"rating": "stars"}).write_parquet(folder / "b.parquet")
+    with pytest.raises(InputError, match=r"b\.parquet has the columns user_id, .*parts of one table"):
+        read_log(folder)
+    frame.cast({"item_id": pl.String}).write_parquet(folder / "b.parquet")
+    with pytest.raises(InputError, match=r"column 'item_id' is of type String in b\.parquet and Int64 in a\.parquet"):
+        read_log(folder)
+    frame.cast({"item_id": pl.Int32}).write_parquet(folder / "b.parquet")
+    assert len(read_log(folder).frame) == 2 * len(frame)
+    frame.write_csv(folder / "c.csv")
+    with pytest.raises(InputError, match=r"several kinds \(2 of \.parquet, 1 of \.csv\)"):
+        read_log(folder)
+
+
+def _made(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_json_may_be_one_list(frame, whole, tmp_path, packed):
+    text = json.dumps(frame.to_dicts())
+    path = tmp_path / ("log.json.gz" if packed else "log.json")
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    assert fingerprint(path) == whole
+    lines = tmp_path / "lines.json"
+    lines.write_text("".join(f"{json.dumps(row)}\n" for row in frame.to_dicts()))
+    assert fingerprint(lines) == whole
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("user", "item", "time"),
+    [
+        ("customerNumber", "SKU", "Timestamp"),
+        ("CustomerID", "StockCode", "InvoiceDate"),
+        ("visitorid", "itemid", "timestamp"),
+        ("reviewerID", "asin", "unixReviewTime"),
+        ("customer_id", "product_id", "purchase_date"),
+        ("USER_ID", "songId", "playedAt"),
+    ],
+)
+def test_usual_names_are_known_without_case_and_marks(user, item, time):
+    report = read_log(pl.DataFrame({user: [1], "quux": [2], item: [3], time: [4]})).report
+    assert report.columns == {"user": user, "item": item, "time": time}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["usr_id", "item"], r"no user column; it has: usr_id, item\. Name it with --user-column.*'usr_id'"),
+        (["user", "itm"], r"no item column; it has: user, itm\. Name it with --item-column.*'itm'"),
+    ],
+)
+def test_a_missing_column_names_the_nearest_and_its_option(write, say, names, message):
+    rows = [[random.Random(user).randrange(9) if name != names[0] else user for name in names] for user in range(20)]
+    path = write(rows * 4, header=",".join(names))
+    refused = say("fit", path, code=2)
+    with pytest.raises(InputError, match=message):
+        read_log(path)
+    option, name = refused.split("such as ")[1].split()[:2]
+    assert "20 users" in say("fit", path, option, name.strip("'"))
+
+
+def test_a_column_that_is_misspelt_names_the_nearest(frame):
+    from beamwood.data import ColumnNames
+
+    for given, meant in (("usr_id", "user_id"), ("USER_ID", "user_id"), ("UserId", "user_id")):
+        with pytest.raises(InputError, match=f"no column '{given}' for the user.*did you mean --user-column '{meant}'"):
+            read_log(frame, columns=ColumnNames(user=given))

@@ -1,0 +1,158 @@
+"""The rule by which a way to search is chosen, on planted answers: what each way finds is counted out."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from beamwood.data.split import Queries
+from beamwood.fitting.tree.search_choice import KEPT, KEPT_LEVEL, candidates, choose_ways
+from beamwood.kernels.light import Way
+from beamwood.training.budget import Budget
+from beamwood.types import Hits, ItemLists, Needs
+
+WANTED, OTHER = 7, 8
+USERS, FULL = 1000, 500
+CHEAPEST = Way("steer", 120, 50)
+
+
+@dataclass
+class Planted:
+    """The full beam finds the wanted item of the first 500 of 1,000 users; so does every way but for the `gained`
+    further users of one way, and the `lost` ones, in the views of `changed`."""
+
+    gained: dict[Way, int] = field(default_factory=dict)
+    lost: dict[Way, int] = field(default_factory=dict)
+    changed: tuple[str, ...] = ("kept", "removed")
+    beam_width: int = 60
+    steered: bool = True
+    searches: int = 0
+    needs: Needs = field(default_factory=Needs)
+
+    @property
+    def weights(self):
+        return SimpleNamespace(light=object() if self.steered else None)
+
+    def searched(self, query, k, options, way):
+        self.searches += 1
+        view = "kept" if options.excluded is None else "removed"
+        gained, lost = ((each.get(way, 0) if view in self.changed else 0) for each in (self.gained, self.lost))
+        found = (query.users >= lost) & (query.users < FULL + gained)
+        items = np.full((len(query.users), k), -1, np.int32)
+        items[:, 0] = np.where(found, WANTED, OTHER)
+        scores = np.where(items >= 0, np.float32(0), np.float32(-np.inf))
+        nodes = {"beam": 16 * way.beam_width, "cascade": 3 * way.judged, "steer": way.judged}[way.kind]
+        return Hits(items, scores, np.full(len(query.users), nodes))
+
+
+def queries(num=USERS):
+    lists = ItemLists.from_lists([[WANTED]] * num)
+    seen = ItemLists.from_lists([[3]] * num)
+    return Queries(np.arange(num), seen, lists, seen)
+
+
+def chosen(planted, monitor="both/f@20", **more):
+    return choose_ways(planted, queries(**more), monitor)
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "is_kept"),
+    [
+        # No lower in the mean: an interval down to -1.15 % is kept, one down to -1.62 % is not.
+        (10, 10, True),
+        (20, 20, False),
+        # Much higher in the mean is no proof either: +4 % within an interval of 6 %.
+        (320, 300, False),
+        # Lower in the mean: kept by the interval alone, -.46 % and -.64 %.
+        (0, 1, True),
+        (1, 2, False),
+        # The interval of the first row and a mean below the full beam's.
+        (9, 10, False),
+    ],
+)
+def test_a_way_is_kept_by_its_interval_or_by_its_mean(gained, lost, is_kept):
+    choice = chosen(Planted({CHEAPEST: gained}, {CHEAPEST: lost}))
+    assert choice.ways.ladder[0] == CHEAPEST
+    full, share = choice.metric[-1], (gained - lost) / FULL
+    assert choice.metric[0] == pytest.approx(full * (1 + share))
+    # By hand: changes of one sign or the other, each as large as what one user found adds.
+    spread = (((gained + lost) / USERS - ((gained - lost) / USERS) ** 2) / (USERS - 1)) ** 0.5
+    assert choice.lowest[0] == pytest.approx(share - 1.2816 * spread * USERS / FULL)
+    assert (choice.ways.chosen == 0) == is_kept
+    if not is_kept:
+        assert choice.ways.chosen == 1, "the next way loses nothing"
+
+
+def test_facts_name_both_bounds_of_the_rule():
+    facts = chosen(Planted()).facts()
+    assert (facts["may_lose"], facts["may_lose_level"]) == (KEPT, KEPT_LEVEL) == (0.005, 0.015)
+    assert facts["chosen"] == 0
+    assert facts["queries"] == USERS
+
+
+@pytest.mark.parametrize(
+    ("monitor", "view", "is_kept"),
+    [
+        ("both/f@20", "kept", False),
+        ("both/f@20", "removed", False),
+        ("kept/f@20", "kept", False),
+        ("kept/f@20", "removed", True),
+        ("removed/f@20", "removed", False),
+        ("removed/f@20", "kept", True),
+    ],
+)
+def test_a_loss_counts_in_the_views_that_the_monitor_names(monitor, view, is_kept):
+    choice = chosen(Planted(lost={CHEAPEST: 100}, changed=(view,)), monitor)
+    assert (choice.ways.chosen == 0) == is_kept
+    lost = 0 if is_kept else 0.1 if monitor.startswith("both") else 0.2
+    assert choice.metric[0] == pytest.approx((1 - lost) * choice.metric[-1])
+
+
+def test_where_all_lose_the_full_beam_answers():
+    ways = candidates(60, steered=True)
+    choice = chosen(Planted(lost=dict.fromkeys(ways[:-1], 5)))
+    assert choice.ways.default == ways[-1] == Way("beam", 60)
+    assert choice.of_beams().ways.default == Way("beam", 60)
+
+
+def test_too_few_queries_choose_nothing():
+    assert chosen(Planted(), num=29).ways.default == Way("beam", 60)
+    assert chosen(Planted(), num=30).ways.default == CHEAPEST
+
+
+@pytest.mark.parametrize(("seconds", "judged"), [(1.0, 32), (100.0, 128), (109.0, 128), (110.0, 160), (1e6, USERS)])
+def test_a_limit_ends_it_after_as_many_queries_as_there_is_time_for(seconds, judged):
+    """A search takes a second, so that a block of 32 queries takes 22, 11 ways in two views each."""
+    planted = Planted({CHEAPEST: 10}, {CHEAPEST: 10})
+    budget = Budget(seconds, clock=lambda: float(planted.searches))
+    choice = choose_ways(planted, queries(), "both/f@20", budget)
+    assert choice.queries == judged
+    assert planted.searches == 22 * -(-judged // 32)
+    assert planted.searches <= max(seconds, 22)
+    whole = chosen(Planted({CHEAPEST: 10}, {CHEAPEST: 10}), num=judged)
+    assert choice.ways == whole.ways
+    for name in ("nodes", "metric", "lowest"):
+        assert getattr(choice, name) == pytest.approx(getattr(whole, name))
+
+
+def test_what_is_tried_of_a_beam_of_150():
+    tried = candidates(150, steered=True)
+    assert [(way.beam_width, way.judged) for way in tried if way.kind == "steer"] == [
+        (300, 50),
+        (300, 100),
+        (300, 200),
+        (1050, 400),
+    ]
+    assert [(way.beam_width, way.judged) for way in tried if way.kind == "cascade"] == [
+        (50, 70),
+        (50, 100),
+        (75, 140),
+        (100, 200),
+    ]
+    assert [way.beam_width for way in tried if way.kind == "beam"] == [50, 100, 150]
+    for width in (1, 2, 3, 7):
+        for way in candidates(width, steered=True):
+            assert way.beam_width >= 1
+            assert way.kind == "beam" or way.judged >= 1
+            assert way.kind != "cascade" or way.judged >= way.beam_width
