@@ -54,6 +54,7 @@ def tables():
 def folder(tables, tmp_path, monkeypatch):
     for name, frame in tables.items():
         frame.write_csv(tmp_path / name)
+    tables["log.csv"].select("user_id", "item_id", "timestamp").write_csv(tmp_path / "bare.csv", include_header=False)
     (tmp_path / "in-stock.txt").write_text("".join(f"{item}\n" for item in range(1, 30)))
     (tmp_path / "candidates.txt").write_text("3\n1\n8\n")
     (tmp_path / "users.txt").write_text("7\n9\n")
@@ -80,7 +81,9 @@ def quick(words):
     words = words[:limit] + words[limit + 2 :]
     if words[0] == "compare":
         return [*words, "--time-limit", LIMIT]
-    method = load_method((words[words.index("--method") + 1] if "--method" in words else "dtr").split("+")[0])
+    if "--method" not in words:
+        return [*words, "--time-limit", LIMIT]
+    method = load_method(words[words.index("--method") + 1].split("+")[0])
     trains = method.needs.steps and "--ranker" not in words and "loop.max_steps=40" not in words
     return [*words, *STEPS] if trains else words
 
@@ -175,7 +178,7 @@ def run_beside(command, serving):
 @pytest.mark.parametrize("command", sorted(EXAMPLES.keys() - {"demo"}))
 def test_the_examples_of_help_run(command, folder):
     if command in ("evaluate", "recommend", "inspect", "similar", "score", "serve"):
-        run("beamwood fit log.csv --items items.csv --out runs/mine --time-limit 1m")
+        run("beamwood fit log.csv --items items.csv --method dtr --out runs/mine --time-limit 1m")
     elif command == "export":
         run("beamwood fit log.csv --method two_tower --out runs/mine --time-limit 1m")
     for example in EXAMPLES[command]:

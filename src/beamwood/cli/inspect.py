@@ -264,9 +264,9 @@ def search_rows(search: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 def search_caption(search: dict[str, Any]) -> str:
     """What the curve rests on."""
     return (
-        f"how it is searched: the cheapest way by which {search['queries']:,} validation queries likely lose at most "
-        f"{100 * search['may_lose']:g} % of {search['monitor']}, or {100 * search['may_lose_level']:g} % where their "
-        "mean is no lower than the full beam's"
+        f"how it is searched: the cheapest way by which {search['queries']:,} validation queries lose at most "
+        f"{100 * search['may_lose']:g} % of {search['monitor']}, "
+        f"and likely at most {100 * search['may_lose_level']:g} %"
     )
 
 

@@ -7,17 +7,16 @@ the mean of the history's).
 from __future__ import annotations
 
 import functools
-from typing import Any, Self
-
-from pydantic import model_validator
+from typing import Any
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.fitted import fitted_alike
 from beamwood.fitting.settings import ChooseSeen, Settings
+from beamwood.fitting.vectors.index_settings import IndexChoice
 from beamwood.fitting.vectors.indexing import Indexing, answering
-from beamwood.fitting.vectors.settings import FolderStart, IndexChoice, check_index
+from beamwood.fitting.vectors.settings import FolderStart
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.candidates import bring
 from beamwood.retrieval.item_vectors import part_with
@@ -36,11 +35,6 @@ class Config(Settings):
     start: FolderStart = FolderStart()
     choose: ChooseSeen = ChooseSeen()
     index: IndexChoice = IndexChoice()
-
-    @model_validator(mode="after")
-    def _the_index_has_it(self) -> Self:
-        check_index(self.index)
-        return self
 
 
 def vectors_of(searcher: Searcher, folder: str) -> VectorSearcher:

@@ -24,9 +24,9 @@ from beamwood.types import Hits, Query, SearchOptions
 __all__ = ["KEPT", "KEPT_LEVEL", "SearchChoice", "SearchedBy", "candidates", "choose_ways"]
 
 KEPT = 0.005
-"""The share of the full beam's metric that a cheaper way may likely lose."""
+"""The share of the full beam's metric that the mean of a cheaper way may be lower."""
 KEPT_LEVEL = 0.015
-"""The same of a way whose own mean is no lower than the full beam's, which a few queries leave in doubt."""
+"""The share that it may likely lose: of a few thousand queries an interval is wider than `KEPT`."""
 
 # One-sided, 90 %: how sure a choice has to be that no more is lost.
 _SURE = 1.2816
@@ -98,9 +98,9 @@ def candidates(beam_width: int, *, steered: bool) -> tuple[Way, ...]:
 def choose_ways(searcher: TreeSearcher, queries: Queries, monitor: str, budget: Budget | None = None) -> SearchChoice:
     """What `queries` with labels say of each way, and the cheapest that keeps enough; else the full beam is chosen.
 
-    Losses are shares of the full beam's metric, by the lower end of a paired interval over the queries. A way may lose
-    `KEPT`, and `KEPT_LEVEL` where its mean is no lower than the full beam's. In a limited `budget` the first queries
-    have a say, as many as there is time for.
+    Losses are shares of the full beam's metric. The mean of a way may lose `KEPT`, and the lower end of a paired
+    interval over the queries `KEPT_LEVEL`. In a limited `budget` the first queries have a say, as many as there is
+    time for.
     """
     tried = candidates(searcher.beam_width, steered=searcher.weights.light is not None)
     measured = _measured(searcher, queries, tried, monitor, budget or Budget())
@@ -134,7 +134,7 @@ def _change(values_Q: NDArray[np.float64], full_Q: NDArray[np.float64]) -> tuple
 
 def _is_kept(mean: float, lowest: float) -> bool:
     """Does a way of that change keep enough to be chosen?"""
-    return lowest >= -(KEPT_LEVEL if mean >= 0 else KEPT)
+    return mean >= -KEPT and lowest >= -KEPT_LEVEL
 
 
 @dataclass(frozen=True)

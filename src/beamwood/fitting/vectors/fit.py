@@ -27,17 +27,28 @@ def fit_vectors(
     *,
     method: str,
     index: type[Index] | None = None,
+    evaluate_start: bool = False,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """`train`, and the retriever of the best weights, which then get their `choose.seen_weight`.
 
-    Validation searches exactly, the retriever by `index`; None: by that of the settings.
+    Validation searches exactly, the retriever by `index`; None: by that of the settings. `evaluate_start`: see
+    `LoopConfig`.
     """
     seed, options = options.get("seed", 0), with_budget(options)
     # It says what is missing before the training, not after.
     indexing = Indexing(split, config.index, kind=index, seed=seed)
     choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))
-    training = train(task, split, config, method=method, choice=choice, later=indexing.price, **options)
+    training = train(
+        task,
+        split,
+        config,
+        method=method,
+        choice=choice,
+        later=indexing.price,
+        evaluate_start=evaluate_start,
+        **options,
+    )
     searcher = indexing.of(task.searcher(), Budget.of(options.get("time_limit")))
     seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.of(searcher)
     training["seen_weight"] = seen_weight

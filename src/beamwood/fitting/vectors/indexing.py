@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.data.split import Split
-from beamwood.fitting.vectors.settings import IndexChoice
+from beamwood.fitting.vectors.index_settings import IndexChoice
 from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.index import INDEXES, Index, Making, check_installed, settings_of
 from beamwood.retrieval.popularity import PopularitySearcher
@@ -77,7 +77,7 @@ def answering(searcher: VectorSearcher, seen_weight: float, split: Split) -> Ble
 
     They are counted in all of the log, as the retriever knows its histories; no query of a split is without one.
     """
-    if searcher.needs.users:
+    if searcher.needs.users and not searcher.needs.or_history:
         return Blend([Part(searcher)], seen_weight=seen_weight)
     counts = np.bincount(split.dataset.histories.items, minlength=searcher.num_items)
     return Blend([Part(searcher, gate="history")], seen_weight=seen_weight, fallback=PopularitySearcher(counts))

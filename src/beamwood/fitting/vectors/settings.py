@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from beamwood.evaluation.metrics import TailOf
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
@@ -23,23 +23,24 @@ from beamwood.fitting.settings import (
     TrainedSettings,
     Width,
 )
+from beamwood.fitting.vectors.index_settings import IndexChoice
+from beamwood.models import mol
 from beamwood.models.encoder import NumHeads
-from beamwood.models.encoders import EncoderName, caser, fmlp, gru4rec, sasrec
-from beamwood.retrieval.index import INDEXES, IndexName
+from beamwood.models.encoders import AnySizes, EncoderName, sasrec
 
 __all__ = [
     "AlignedModel",
     "CitiesConfig",
     "EncoderModel",
     "FolderStart",
-    "IndexChoice",
+    "GraphConfig",
     "MeltConfig",
+    "MixtureConfig",
     "PreferenceConfig",
     "SequenceConfig",
     "SequenceModel",
     "TowerConfig",
     "VectorConfig",
-    "check_index",
 ]
 
 if TYPE_CHECKING:
@@ -47,34 +48,12 @@ if TYPE_CHECKING:
 else:
     UserTower = Literal["mf", "mean", EncoderName]
 
+# Up to so many items a step's softmax is over all of them; of more it takes longer than all the rest of the step.
+_WHOLE, _SAMPLED = 15_000, 1_000
+# Steps between validations of two towers, however short an epoch is.
+_LEAST_STEPS = 20
+
 MaxContexts = Annotated[int, Field(ge=1, description="occurrences of an item that are looked at")]
-
-
-class IndexKind(Group):
-    """What finds the largest products."""
-
-    kind: IndexName = Field("exact", description="what finds the largest products; hnsw needs the extra ann")
-
-    @model_serializer(mode="wrap")
-    def _its_own(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # What other indexes may be set to is no part of this choice.
-        values, others = handler(self), _others(self.kind)
-        return {name: value for name, value in values.items() if name not in others}
-
-
-def _others(kind: str) -> set[str]:
-    """The settings that other indexes have, and this one does not."""
-    own = INDEXES[kind].Settings.model_fields
-    return {name for each in INDEXES.values() for name in each.Settings.model_fields if name not in own}
-
-
-if TYPE_CHECKING:
-
-    class IndexChoice(IndexKind):
-        """And what each index may be set to; each takes its own."""
-else:
-    _own = dict.fromkeys(each.Settings for each in reversed(INDEXES.values()))
-    IndexChoice = create_model("IndexChoice", __base__=(*_own, IndexKind))
 
 
 class VectorConfig(TrainedSettings):
@@ -83,19 +62,6 @@ class VectorConfig(TrainedSettings):
     choose: ChooseSeen = ChooseSeen()
     index: IndexChoice = IndexChoice()
 
-    @model_validator(mode="after")
-    def _the_index_has_it(self) -> Self:
-        check_index(self.index)
-        return self
-
-
-def check_index(index: IndexChoice) -> None:
-    """Errors: `ValueError` on what is set of another index than the chosen one, and is not its default."""
-    for name, value in index:
-        if name in index.model_fields_set & _others(index.kind) and value != type(index).model_fields[name].default:
-            own = [kind for kind, each in INDEXES.items() if name in each.Settings.model_fields]
-            raise ValueError(f"index.{name} is not for index.kind={index.kind}; it is for {', '.join(own)}")
-
 
 class EncoderModel(Group):
     """What every encoder of histories has."""
@@ -103,10 +69,6 @@ class EncoderModel(Group):
     width: Width = 64
     length: HistoryLength = 69
     dropout: Dropout = 0.2
-
-
-class AnySizes(caser.Sizes, gru4rec.Sizes, fmlp.Sizes, sasrec.Sizes):
-    """The sizes of all encoders, where one is chosen by its name; each takes its own."""
 
 
 class SequenceModel(EncoderModel):
@@ -125,8 +87,10 @@ class SequenceExamples(Group):
 class SequenceLoss(Group):
     """The softmax over the catalogue."""
 
-    sampled_negatives: int | None = Field(
-        None, ge=1, description="uniform negatives that a step's examples share, with log q; null: the whole catalogue"
+    sampled_negatives: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
+        "auto",
+        description="uniform negatives that a step's examples share, with log q; null: the whole catalogue (the "
+        "papers); auto: that up to 15,000 items, else 1,000",
     )
 
 
@@ -152,14 +116,23 @@ class SequenceConfig(VectorConfig):
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """Item vectors of a column start as its projections."""
         optimiser, possible = self.optimiser, self.model.item_column is None
+        sampled = self.sampled(facts)
         values: dict[str, Any] = {
+            "loss.sampled_negatives": sampled,
             "start.items": start_of(self.start.items, facts.num_items, possible=possible),
             "optimiser.item_decay": optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay,
         }
         # The full softmax moves every item.
-        if self.loss.sampled_negatives is not None:
+        if sampled is not None:
             values["optimiser.embeddings"] = embeddings_of(optimiser.embeddings, facts.num_items)
         return values
+
+    def sampled(self, facts: Facts) -> int | None:
+        """How many negatives a step's examples share, None where the softmax is over the whole catalogue."""
+        given = self.loss.sampled_negatives
+        if given == "auto":
+            return None if facts.num_items <= _WHOLE else _SAMPLED
+        return given
 
     @model_validator(mode="after")
     def _a_window_has_two_items(self) -> Self:
@@ -213,6 +186,10 @@ class PreferenceConfig(SequenceConfig):
     model: AlignedModel = AlignedModel()
     start: AlignedStart = AlignedStart()
     loss: PreferenceLoss = PreferenceLoss()
+
+    def sampled(self, facts: Facts) -> int | None:
+        """None unless it is asked for: what is compared are exact probabilities."""
+        return None if self.loss.sampled_negatives == "auto" else super().sampled(facts)
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """A fitted model brings its item vectors."""
@@ -305,7 +282,11 @@ class TowerConfig(VectorConfig):
     choose: ChooseSeen = ChooseSeen(monitor="removed/ndcg@20")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """User ids have no start; a mask harms importance resampling, and no other sampler."""
+        """User ids have no start; a mask harms importance resampling, and no other sampler.
+
+        A small log is learned by heart within a few epochs, so that the best is between two looks unless each epoch has
+        one.
+        """
         tower, loss = self.model.user_tower, self.loss
         user_rows = {"mf": facts.num_users, "mean": facts.num_items + 1}.get(tower, facts.num_items)
         # The full softmax moves every item.
@@ -316,6 +297,9 @@ class TowerConfig(VectorConfig):
             "loss.mask_known": masks,
             "optimiser.embeddings": embeddings_of(self.optimiser.embeddings, *rows),
         }
+        if "loop.evaluate_every" not in self.given:
+            epoch = int(facts.num_users * facts.mean_history) // self.loop.batch_size
+            values["loop.evaluate_every"] = min(self.loop.evaluate_every, max(epoch, _LEAST_STEPS))
         if loss.negatives == "mns":
             values["loss.num_uniform"] = loss.num_uniform or self.loop.batch_size
         return values
@@ -325,3 +309,52 @@ class TowerConfig(VectorConfig):
         if self.loop.batch_size < 2:
             raise ValueError(f"loop.batch_size={self.loop.batch_size} is below 2; a batch has its own negatives")
         return self
+
+
+class GraphModel(Group):
+    """Vectors over a graph."""
+
+    width: Width = 64
+    num_layers: int = Field(3, ge=0, le=16, description="layers of the graph, K; 0: matrix factorisation, users by id")
+    known_users: Literal["trained", "history"] = Field(
+        "history", description="users of training by their own vectors, or by their history as all others are"
+    )
+
+
+class GraphLoss(Group):
+    """BPR."""
+
+    regularisation: float = Field(1e-4, ge=0, description="lambda: L2 of the vectors that a batch draws")
+
+
+class GraphConfig(VectorConfig):
+    """LightGCN; an epoch has as many pairs as the graph has edges."""
+
+    model: GraphModel = GraphModel()
+    loss: GraphLoss = GraphLoss()
+    optimiser: Optimiser = Optimiser(learning_rate=5e-3, schedule="constant", clip_norm=None)
+    loop: Loop = Loop(batch_size=2048, max_epochs=200)
+    choose: ChooseSeen = ChooseSeen(monitor="removed/ndcg@20")
+
+
+class MixtureModel(mol.Sizes, sasrec.Sizes, SequenceModel):
+    """SASRec, and the components of its mixture."""
+
+    temperature: float = Field(0.05, gt=0, description="products of components, which are -1 to 1, are divided by it")
+    num_candidates: int | None = Field(
+        100, ge=1, description="items that each pair of components brings to be mixed; null: all, exactly"
+    )
+
+
+class MixtureLoss(SequenceLoss):
+    """The sampled softmax of a mixture."""
+
+    sampled_negatives: int = Field(128, ge=1, description="uniform negatives that a step's examples share, with log q")
+    load_balance: float = Field(1e-3, ge=0, description="weight of what gates pay for leaving pairs of components idle")
+
+
+class MixtureConfig(SequenceConfig):
+    """Mixture of logits over SASRec."""
+
+    model: MixtureModel = MixtureModel()
+    loss: MixtureLoss = MixtureLoss()
