@@ -141,7 +141,7 @@ KINDS = {
 if importlib.util.find_spec("faiss") is not None:
     KINDS["tower-hnsw"] = lambda: two_tower("mean").indexed(HnswIndex)
 
-SMALL = {"num_buckets": 4, "num_children": 2, "num_epochs": 1, "hidden": 5}
+SMALL = {"num_buckets": 4, "num_codewords": 16, "num_codes": 2, "num_children": 2, "num_epochs": 1, "hidden": 5}
 for _name, _kind in INDEXES.items():
     if _name not in ("exact", "hnsw"):
         KINDS[f"tower-{_name}"] = lambda kind=_kind: two_tower("mean").indexed(kind, settings_of(kind, SMALL))
@@ -170,7 +170,8 @@ def array_damages(array):
         yield "below 0", -np.abs(array)
     else:
         yield "too large", np.full_like(array, np.iinfo(array.dtype).max)
-        yield "far below 0", np.full_like(array, np.iinfo(array.dtype).min)
+        if array.dtype.kind == "i":
+            yield "far below 0", np.full_like(array, np.iinfo(array.dtype).min)
         yield (
             "one too large",
             np.where(np.arange(array.size).reshape(array.shape) == array.size // 2, 10**6, array).astype(array.dtype),
