@@ -283,10 +283,9 @@ class Prepared(_Kept):
 class SearchOptions:
     """What a search leaves out, what it may show, its effort, and whether it says how it came to its answer.
 
-    `excluded`: one list of items a row; `allowed` bool[N], for all rows; `effort`: of a tree, 0 (its cheapest way to
-    search) to 1 (its full beam), in place of the way that validation chose; `beam_width`: of a full beam of a tree;
-    `explain`: `Hits.parts` is filled by a searcher of several parts; `prepared`: what searchers keep of the same
-    `allowed` between searches.
+    `excluded`: a list of items a row; `allowed` bool[N], for all rows; `effort`: of a tree, 0 (cheapest way) to 1 (full
+    beam), in place of the way that was chosen; `beam_width`: of a full beam; `explain`: fill `Hits.parts`; `prepared`:
+    kept of the same `allowed` between searches; `good`: results that must be the best (None: all), others a tree's.
     """
 
     excluded: ItemLists | None = None
@@ -295,6 +294,7 @@ class SearchOptions:
     explain: bool = False
     effort: float | None = None
     prepared: Prepared | None = None
+    good: int | None = None
 
     def take(self, rows: IndexArray) -> Self:
         """The options of the given rows."""

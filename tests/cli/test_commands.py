@@ -249,7 +249,7 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["recommend", fitted, "--user", "3", "-k", "0"], "k=0 is outside 1..60"),
         (["recommend", fitted, "--user", "3", "-k", "99"], "k=99 is outside 1..60"),
         (["recommend", fitted, "--user", "9999"], "unknown, such as 9999"),
-        (["recommend", fitted, "--user", "x"], "id 'x' is not of type Int64"),
+        (["recommend", fitted, "--user", "x"], "id 'x' is unknown: the log's ids are of type Int64"),
         (["recommend", fitted], "give one of --user"),
         (["recommend", fitted, "--history", "1", "--category", "none"], "category 'none' is unknown"),
         (["recommend", tmp_path / "foreign", "--user", "1"], "foreign"),
@@ -306,7 +306,7 @@ def test_unknown_integer_ids_can_be_ignored(fitted, capsys):
         assert beamwood("recommend", fitted, *arguments, "-k", "3", "--on-unknown", "ignore") == 0
         assert capsys.readouterr().out.count("\n") == 4
         assert beamwood("recommend", fitted, *arguments) == 2
-        assert "is not of type Int64" in capsys.readouterr().err
+        assert "is unknown: the log's ids are of type Int64" in capsys.readouterr().err
 
 
 def test_counting_commands_never_import_torch(fitted):

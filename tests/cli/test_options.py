@@ -248,9 +248,9 @@ def test_a_file_has_the_groups_as_tables_and_words_win(tmp_path, capsys):
     assert (config.tree.branching, config.loop.max_steps, config.loop.batch_size) == (4, 8, 7)
     assert config.given == {"tree.branching", "loop.max_steps", "loop.batch_size"}
     path.write_text("max_steps = 5\n")
-    assert beamwood("fit", "log.csv", "--out", tmp_path / "out", "--config", path) == 2
+    assert beamwood("fit", "log.csv", "--method", "dtr", "--out", tmp_path / "out", "--config", path) == 2
     assert "max_steps belongs to a group: write loop.max_steps" in capsys.readouterr().err
-    assert beamwood("fit", "log.csv", "--out", tmp_path / "out", "--set", "embeddings=item") == 2
+    assert beamwood("fit", "log.csv", "--method", "dtr", "--out", tmp_path / "out", "--set", "embeddings=item") == 2
     assert "write tree.embeddings or optimiser.embeddings" in capsys.readouterr().err
 
 

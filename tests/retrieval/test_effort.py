@@ -87,3 +87,54 @@ def test_on_the_command_line_and_in_whole_jobs(tmp_path, capsys):
 
     assert beamwood("recommend", tmp_path / "model", "--user", "7", "--effort", "2") == 2
     assert "effort=2.0 is outside 0..1" in capsys.readouterr().err
+
+
+def test_candidates_of_a_blend_are_brought_by_the_way_of_what_is_asked_for():
+    """Eighty candidates for four places: eighty leaves are judged, not as many more as eighty places are."""
+    searcher, users = tree_searcher(500, steered=True), np.arange(3, 12)
+    histories = retriever_of(searcher).histories.take(users)
+    query, brought = Query.of(histories), []
+
+    class Asked:
+        """The tree, and with what it is asked."""
+
+        def __getattr__(self, name):
+            return getattr(searcher, name)
+
+        def search(self, query, k, options=SearchOptions()):
+            brought.append((k, options.good))
+            return searcher.search(query, k, options)
+
+    two = Blend([Part(Asked()), Part(vector_searcher(500))], num_candidates=80)
+    options = SearchOptions(histories.distinct(), effort=0)
+    hits = two.search(query, 4, options)
+    assert brought == [(80, 4)]
+    assert (hits.scored == 160).all()
+    wide = searcher.search(query, 80, SearchOptions(histories.distinct(), effort=0))
+    # Without a word of what has to be good all eighty do, by the same way.
+    assert (wide.scored == 80).all()
+    assert searcher.search(query, 80, SearchOptions(histories.distinct(), effort=0, good=80)).items.tolist() == (
+        wide.items.tolist()
+    )
+    # A blend within a blend brings what the outer one is asked for.
+    brought.clear()
+    Blend([Part(two), Part(vector_searcher(500))], num_candidates=50).search(query, 4, options)
+    assert brought == [(80, 4)]
+
+
+@pytest.mark.parametrize(
+    ("way", "k", "good", "wide"),
+    [
+        (Way("steer", 300, 100), 100, None, Way("steer", 300, 500)),
+        (Way("steer", 300, 100), 100, 20, Way("steer", 300, 100)),
+        (Way("steer", 300, 100), 100, 40, Way("steer", 300, 200)),
+        (Way("steer", 300, 100), 100, 300, Way("steer", 300, 500)),
+        (Way("steer", 300, 50), 100, 20, Way("steer", 300, 100)),
+        (Way("cascade", 50, 100), 100, 20, Way("cascade", 100, 100)),
+        (Way("cascade", 50, 100), 15, 5, Way("cascade", 50, 100)),
+        (Way("beam", 150), 200, 20, Way("beam", 200)),
+        (Way("beam", 150), 100, 20, Way("beam", 150)),
+    ],
+)
+def test_a_way_is_widened_for_the_good_places_alone(way, k, good, wide):
+    assert way.wide_enough(k, good) == wide

@@ -12,7 +12,7 @@ from beamwood.cli import options as o
 from beamwood.cli.evaluate import tail_rule, with_tail_label
 from beamwood.cli.expand import expanded
 from beamwood.cli.fit import starting_anew
-from beamwood.cli.inputs import Source, load_data, load_split, note, parse_duration, print_json
+from beamwood.cli.inputs import Source, load_data, load_split, note, note_of_weights, parse_duration, print_json
 from beamwood.cli.measure import parse_cuts, print_table
 from beamwood.cli.output import check_page, write_page
 from beamwood.errors import InputError
@@ -95,6 +95,7 @@ def fit_and_compare(
     recipe.check_alone(sums, split, presets)
     recipe.check_installed(sums, presets)
     data = load_split(load_data(source), split, {"seed": seed})
+    note_of_weights(data.dataset, [method for parts in sums.values() for method in parts])
     cuts = parse_cuts(k, len(data.dataset.items))
     with starting_anew("nothing is kept of a comparison"):
         return recipe.compare(data, named, ks=cuts, preset=preset, seed=seed, time_limit=limit, tail=tail, say=note)

@@ -14,7 +14,16 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import Source, load_data, load_split, make_config, note, parse_duration, print_json
+from beamwood.cli.inputs import (
+    Source,
+    load_data,
+    load_split,
+    make_config,
+    note,
+    note_of_weights,
+    parse_duration,
+    print_json,
+)
 from beamwood.cli.output import check_page, write_page
 from beamwood.cli.search import BudgetOptions, FolderSearch
 from beamwood.cli.written import Asked, RunOptions, WrittenOptions, beside, default_output
@@ -158,7 +167,7 @@ def fit_named(
     first.check_installed(config)
     source = source_of(first, config)
     _say_what_has_no_use(first, config, asked, user_table=source.user_table)
-    data = load_split(_read(source), split, {"seed": asked.seed})
+    data = load_split(_read(source, first, *others), split, {"seed": asked.seed})
     began = time.perf_counter()
     fitted = fit_method(
         first,
@@ -238,11 +247,12 @@ def _say_what_has_no_use(method: Method, config: Settings, asked: Asked, *, user
         )
 
 
-def _read(source: Source) -> Dataset:
-    """The data, and a line for each kept column that holds numbers as text."""
+def _read(source: Source, *methods: Method) -> Dataset:
+    """The data, a line for each kept column that holds numbers as text, and one on methods that cannot weigh events."""
     from beamwood.data.kept_columns import numbers_as_text
 
     dataset = load_data(source)
+    note_of_weights(dataset, methods)
     table = dataset.item_table
     for name in () if table is None else numbers_as_text(source.keep_columns, table.frame):
         note(f"--keep-columns {name} keeps numbers as text; write {name}:number to ask for less or more than a number")

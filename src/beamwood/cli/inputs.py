@@ -27,6 +27,7 @@ __all__ = [
     "load_split",
     "make_config",
     "note",
+    "note_of_weights",
     "parse_duration",
     "print_json",
 ]
@@ -54,6 +55,9 @@ class Source:
     time_format: str | None = None
     separator: str | None = None
     columns: tuple[str, ...] | None = None
+    event: str | None = None
+    events: dict[str, float] | None = None
+    negative_events: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -65,6 +69,8 @@ class Source:
         keep_columns: str | None = None,
     ) -> Self:
         """What the options say. Errors: an option that is about the item table, without one."""
+        from beamwood.data.events import parse_events
+
         about_items = {
             "--items-column": reading.items_column,
             "--unlisted-items keep": reading.unlisted_items == "keep",
@@ -92,6 +98,9 @@ class Source:
             reading.time_format,
             separator=reading.separator,
             columns=None if reading.columns is None else tuple(reading.columns.split(",")),
+            event=reading.event_column,
+            events=parse_events(reading.events),
+            negative_events=tuple(kind.strip() for kind in (reading.negative_events or "").split(",") if kind.strip()),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -139,7 +148,9 @@ def load_data(source: Source) -> Dataset:
         raise InputError(
             f"--unlisted-items {source.unlisted!r} is unknown{nearest(source.unlisted, ['error', 'keep'])}"
         )
-    columns = ColumnNames(source.user, source.item, source.time, source.weight, source.boundary, tuple(source.context))
+    columns = ColumnNames(
+        source.user, source.item, source.time, source.weight, source.boundary, tuple(source.context), source.event
+    )
     missing: Any = source.missing
     with held_back():
         log = read_log(
@@ -151,6 +162,8 @@ def load_data(source: Source) -> Dataset:
             time_format=source.time_format,
             separator=source.separator,
             header=source.columns,
+            events=source.events,
+            negative_events=source.negative_events,
         )
     for line in log.report.lines():
         note(line)
@@ -174,6 +187,16 @@ def load_data(source: Source) -> Dataset:
     return dataset
 
 
+def note_of_weights(dataset: Dataset, methods: Sequence[Method]) -> None:
+    """A line on the methods that cannot weigh kinds of events, where the data weigh them."""
+    alike = [method.name for method in methods if not method.needs.weighs]
+    if dataset.weights is not None and alike:
+        note(
+            f"{', '.join(dict.fromkeys(alike))} learn from each event alike; the weights of --events count in methods "
+            "that count"
+        )
+
+
 def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
     """The named split, its rule said on stderr."""
     from beamwood.data import SPLITS
@@ -182,7 +205,24 @@ def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
         raise InputError(f"--split '{name}' is unknown{nearest(name, SPLITS)}")
     split = SPLITS[name](dataset, **options)
     note(f"split: {split.rule}")
+    repeated = _of_seen_labels(split)
+    if repeated is not None:
+        note(repeated)
     return split
+
+
+def _of_seen_labels(split: Split) -> str | None:
+    """What to say where at least half of the labels were seen before."""
+    seen, labels = split.test.labels_seen, len(split.test.labels.items)
+    if 2 * seen < labels:
+        return None
+    read = split.dataset.report.get("log", {})
+    repeats = read.get("duplicates", 0) and not read.get("dropped_duplicates")
+    fix = "--drop-duplicates leaves out rows that repeat another" if repeats else "read the view with seen items kept"
+    return (
+        f"{seen:,} of {labels:,} test labels are items that their user had taken before; with seen items removed no "
+        f"method can find them: {fix}"
+    )
 
 
 def make_config(method: Method, file: str | None, settings: Sequence[str], *, preset: str | None = None) -> Settings:

@@ -15,6 +15,7 @@ from beamwood.cli.inputs import note, print_json
 from beamwood.cli.recommend import allowed_of, parse_history, read_lines
 from beamwood.errors import InputError
 from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.resolve import of_users
 from beamwood.retrieval.similar import By
 
 __all__ = ["export", "score", "similar"]
@@ -81,7 +82,8 @@ def score(
     if not listed:
         raise InputError(f"--items {items} holds no ids; write one a line")
     histories = None if history is None else [retriever.items.parse_all(parse_history(history))]
-    users = None if user is None or retriever.users is None else [retriever.users.parse(user)]
+    with of_users():
+        users = None if user is None or retriever.users is None else [retriever.users.parse(user)]
     (scores,) = retriever.score(histories, [listed], users=users)
     # Ties by the item's index, as everywhere.
     order = np.lexsort((retriever.items.encode(listed), -scores))

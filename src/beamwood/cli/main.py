@@ -16,6 +16,7 @@ from beamwood import __version__
 from beamwood.cli import commands
 from beamwood.cli.help import HelpfulCommand, HelpfulGroup
 from beamwood.cli.output import prepare_streams, say, silence
+from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
 
@@ -78,7 +79,7 @@ def main(arguments: list[str]) -> int:
         # Typer makes a number of Ctrl-C and says nothing.
         return failed("interrupted", INTERRUPTED, as_json=as_json) if result == INTERRUPTED else result or OK
     except InputError as error:
-        return failed(str(error), WRONG_INPUT, as_json=as_json)
+        return failed(in_words_of(arguments, str(error)), WRONG_INPUT, as_json=as_json)
     except typer.Exit as stop:
         return stop.exit_code
     except (typer.Abort, KeyboardInterrupt):

@@ -12,6 +12,8 @@ __all__ = [
     "Columns",
     "Count",
     "DropDuplicates",
+    "EventColumn",
+    "Events",
     "ItemColumn",
     "Items",
     "ItemsColumn",
@@ -22,6 +24,7 @@ __all__ = [
     "MinWeight",
     "Missing",
     "MovedItems",
+    "NegativeEvents",
     "MovedLog",
     "Number",
     "Overwrite",
@@ -100,6 +103,21 @@ Columns = Annotated[
         metavar="NAME,NAME",
         hidden=True,
         help="A text file without a line of names: its columns, as user,item,-,time.",
+    ),
+]
+EventColumn = Annotated[
+    Text, typer.Option("--event-column", metavar="NAME", hidden=True, help="Column of kinds of events, for --events.")
+]
+Events = Annotated[
+    Text, typer.Option("--events", metavar="KIND,KIND=X", help="Kinds of events that count, weighed as buy,view=0.3.")
+]
+NegativeEvents = Annotated[
+    Text,
+    typer.Option(
+        "--negative-events",
+        metavar="KIND,KIND",
+        hidden=True,
+        help="Kinds that mean no, as skip: in no history, kept for --without-rejected.",
     ),
 ]
 WeightColumn = Annotated[
@@ -201,3 +219,6 @@ class ReadOptions:
     time_format: TimeFormat = None
     separator: Separator = None
     columns: Columns = None
+    event_column: EventColumn = None
+    events: Events = None
+    negative_events: NegativeEvents = None

@@ -15,8 +15,10 @@ from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import note, print_json
+from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
 from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.resolve import of_users
 
 if TYPE_CHECKING:
     from beamwood.retrieval.request import Allowed, Request
@@ -45,6 +47,9 @@ _Where = Annotated[
     o.Text, typer.Option("--where", metavar="TEXT", help="Columns of items: 'price<=20 and brand in (a, b)'.")
 ]
 _IncludeSeen = Annotated[bool, typer.Option("--include-seen", help="Keep seen items among the answers.")]
+_WithoutRejected = Annotated[
+    bool, typer.Option("--without-rejected", help="Leave out what the user had a negative event of last.")
+]
 _Context = Annotated[
     o.Texts,
     typer.Option("--context", metavar="NAME=VALUE", hidden=True, help="A column of the context that the model reads."),
@@ -86,7 +91,8 @@ class AskedOptions:
             every = retriever.users.decode(np.arange(len(retriever.users)))
             return Asked(every, every, True)
         names = [*(self.user or []), *(read_lines(self.users) if self.users else [])]
-        return Asked(names, retriever.users.parse_all(names, on_unknown=on_unknown), True)
+        with of_users():
+            return Asked(names, retriever.users.parse_all(names, on_unknown=on_unknown), True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,7 @@ def recommend(
     where: _Where = None,
     allowed_items: _AllowedItems = None,
     include_seen: _IncludeSeen = False,
+    without_rejected: _WithoutRejected = False,
     context: _Context = None,
     on_unknown: _OnUnknown = "error",
     effort: _Effort = None,
@@ -142,24 +149,30 @@ def recommend(
         allowed=allowed_of(retriever, category, allowed_items, on_unknown),
         context=context_of(context, retriever.searcher.needs.names, len(asked.rows)),
         seen="keep" if include_seen else "remove",
+        rejected="remove" if without_rejected else "keep",
         on_unknown=on_unknown,
         where=None if where is None else parse_where(where, columns),
         effort=effort,
         beam_width=beam_width,
     )
-    try:
-        if writing.out is not None:
-            _write_all(retriever, request, asked, folder, writing, json=json)
-            return
-        found = retriever.answer(request)
-    except InputError as error:
-        raise InputError(str(error).replace("on_unknown='ignore'", "--on-unknown ignore")) from error
+    if writing.out is not None:
+        _write_all(retriever, request, asked, folder, writing, json=json)
+        return
+    found = retriever.answer(request)
+    why = {row: in_words_of(("recommend",), reason) for row, reason in found.empty.items()}
     if json:
         rows = zip(asked.labels, found.item_ids, found.scores, strict=True)
-        print_json([{"query": label, "items": items, "scores": scores} for label, items, scores in rows])
+        print_json(
+            [
+                {"query": label, "items": items, "scores": scores} | ({"why": why[row]} if row in why else {})
+                for row, (label, items, scores) in enumerate(rows)
+            ]
+        )
         return
-    for label, items, scores in zip(asked.labels, found.item_ids, found.scores, strict=True):
+    for row, (label, items, scores) in enumerate(zip(asked.labels, found.item_ids, found.scores, strict=True)):
         print(label)
+        if row in why:
+            note(f"{label}: no items, as {why[row]}")
         for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1):
             print(f"  {rank:>3}  {item}  {score:.4f}")
 

@@ -64,7 +64,9 @@ _KeepDays = Annotated[
 _Models = Annotated[o.Text, typer.Option("--models-dir", metavar="FOLDER", help="Below it other models may be loaded.")]
 _Watch = Annotated[bool, typer.Option("--watch", help="Load a newer model of --models-dir, or of FOLDER as a link.")]
 _Drain = Annotated[str, typer.Option("--drain", metavar="TIME", help="After SIGTERM requests are still taken so long.")]
-_Grace = Annotated[str, typer.Option("--grace", metavar="TIME", help="And what runs is finished within this.")]
+_Grace = Annotated[
+    str, typer.Option("--grace", metavar="TIME", hidden=True, help="After --drain, what runs is finished within this.")
+]
 _Limit = Annotated[
     o.Texts,
     typer.Option(

@@ -23,7 +23,7 @@ class WrittenOptions:
     """What is written of a fit: all that answers need, or nothing of users; a page beside."""
 
     without_histories: Annotated[
-        bool, typer.Option("--without-histories", help="Save no users and nothing of what they took.")
+        bool, typer.Option("--without-histories", hidden=True, help="Save no users and nothing of what they took.")
     ] = False
     html: o.Page = None
 

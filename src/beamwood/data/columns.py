@@ -64,6 +64,7 @@ class ColumnNames:
 
     `time="none"` has the order of rows count, whatever columns there are, unless one is called so.
     `context`: columns that say in which context an item was taken, such as the device; read as they are.
+    `event`: the column of kinds of events, which `read_log(events=...)` chooses from.
     """
 
     user: str | None = None
@@ -72,6 +73,7 @@ class ColumnNames:
     weight: str | None = None
     boundary: str | None = None
     context: tuple[str, ...] = ()
+    event: str | None = None
 
     def resolve(self, there: Sequence[str], source: str, *, weighed: bool = True) -> dict[str, str]:
         """The column of each role that is known; user and item always are. Errors: those of `find_column`.

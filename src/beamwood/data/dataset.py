@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.digest import column_digest, frame_digest, text_bytes
+from beamwood.data.events import WEIGHT
 from beamwood.data.ids import likenesses
 from beamwood.data.kept_columns import checked_kept
 from beamwood.data.log import CONTEXT, Log
@@ -30,8 +31,9 @@ _UNLISTED = ("error", "keep")
 class Dataset:
     """Users' histories, oldest first; what orders ties in time, `by_user_and_time` says.
 
-    `histories` one row a user index; beside its entries `times` int64, `in_history` bool (the boundary column) and
-    `context`, the log's columns of the context.
+    `histories` one row a user index; beside its entries `times` int64, `in_history` bool (the boundary column),
+    `weights` float32 of kinds of events that do not weigh alike, and `context`, the log's columns of the context.
+    `rejected`: the items of each user index whose last event was negative.
     `user_table`: columns of users, aligned with the user index. `report`: what was read and noted, JSON-able.
     """
 
@@ -40,6 +42,8 @@ class Dataset:
     histories: ItemLists
     times: NDArray[np.int64] | None = None
     in_history: BoolArray | None = None
+    weights: NDArray[np.float32] | None = None
+    rejected: ItemLists | None = None
     context: pl.DataFrame | None = None
     item_table: ItemTable | None = None
     user_table: pl.DataFrame | None = None
@@ -86,7 +90,9 @@ class Dataset:
             people = aligned_users(read_table(user_table, None, log, "user"), users, report)
         codes = {"user": users.encode(frame["user"]), "item": catalogue.encode(frame["item"])}
         context = [name for name in frame.columns if name.startswith(CONTEXT)]
-        coded = pl.DataFrame(codes).hstack([frame[n] for n in frame.columns if n in ("time", "history", *context)])
+        coded = pl.DataFrame(codes).hstack(
+            [frame[n] for n in frame.columns if n in ("time", "history", WEIGHT, *context)]
+        )
         coded, report["ties"], by = by_user_and_time(coded)
         if report["ties"]:
             report["notes"].append(_of_ties(report["ties"], len(coded), by))
@@ -97,6 +103,8 @@ class Dataset:
             histories=ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), coded["item"].to_numpy()),
             times=coded["time"].to_numpy() if "time" in coded.columns else None,
             in_history=coded["history"].to_numpy() if "history" in coded.columns else None,
+            weights=coded[WEIGHT].to_numpy() if WEIGHT in coded.columns else None,
+            rejected=_rejected(log.rejected, users, catalogue, report),
             context=coded.select(pl.col(context).name.map(_plain)) if context else None,
             item_table=item_table,
             user_table=people,
@@ -121,14 +129,16 @@ class Dataset:
         return np.bincount(self.histories.items, held, minlength=len(self.items)).astype(np.int64)
 
     def with_histories(self, histories: ItemLists) -> Dataset:
-        """The same users and items with other histories, without times and context."""
-        return replace(self, histories=histories, times=None, in_history=None, context=None)
+        """The same users and items with other histories, without times, weights and context."""
+        return replace(self, histories=histories, times=None, in_history=None, weights=None, context=None)
 
     def keeping(self, entries: NDArray[np.int64], lengths: NDArray[np.int64]) -> Dataset:
         """The same users and items with the given entries of their histories, `lengths` of them a user, in order."""
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         part = self.with_histories(ItemLists(indptr, self.histories.items[entries]))
-        return part if self.context is None else replace(part, context=self.context[entries])
+        context = None if self.context is None else self.context[entries]
+        weights = None if self.weights is None else self.weights[entries]
+        return part if context is None and weights is None else replace(part, context=context, weights=weights)
 
     def fingerprint(self) -> str:
         """sha256 of ids, histories and times: equal for equal content, whatever file it came from."""
@@ -138,6 +148,9 @@ class Dataset:
             digest.update(_id_bytes(ids))
         for array in (self.histories.indptr, self.histories.items, self.times, self.in_history):
             digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+        rejected = () if self.rejected is None else (self.rejected.indptr, self.rejected.items)
+        for array in (*rejected, *(() if self.weights is None else (self.weights,))):
+            digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
     def tables_digest(self) -> str:
@@ -150,6 +163,26 @@ class Dataset:
         return (
             {} if self.context is None else {name: column_digest(self.context[name]) for name in self.context.columns}
         )
+
+
+def _rejected(
+    pairs: pl.DataFrame | None, users: Vocabulary, items: Vocabulary, report: dict[str, Any]
+) -> ItemLists | None:
+    """The items that each user rejected, of known users and items alone."""
+    if pairs is None:
+        return None
+    rows, columns = (
+        known.encode(pairs[name], on_unknown="ignore") for known, name in ((users, "user"), (items, "item"))
+    )
+    known = (rows >= 0) & (columns >= 0)
+    order = np.lexsort((columns[known], rows[known]))
+    counts = np.bincount(rows[known], minlength=len(users))
+    report["rejected"] = int(known.sum())
+    report["notes"].append(
+        f"{report['rejected']:,} pairs of a user and an item have a negative event last; they are kept, so that "
+        "`recommend --without-rejected` leaves these items out"
+    )
+    return ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), columns[known][order])
 
 
 def _of_ties(ties: int, rows: int, by: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from beamwood.data.columns import ColumnNames
+from beamwood.data.events import WEIGHT, EventKinds, event_note, last_was_negative, read_events
 from beamwood.data.ids import count_of, missing_cells, read_ids, refuse
 from beamwood.data.layout import Layout
 from beamwood.data.source import Source, open_source, reading
@@ -71,13 +72,15 @@ class ReadReport:
 
 @dataclass(frozen=True)
 class Log:
-    """`frame` has the columns user, item, and time (Int64), history (Boolean) where known.
+    """`frame` has the columns user, item, and time (Int64), history (Boolean), event_weight (Float32) where known.
 
-    Columns of the context are there as "context." and their name.
+    Columns of the context are there as "context." and their name. `rejected`: pairs of user and item whose last event
+    is a negative one.
     """
 
     frame: pl.DataFrame
     report: ReadReport = field(repr=False)
+    rejected: pl.DataFrame | None = None
 
 
 def read_log(
@@ -90,11 +93,17 @@ def read_log(
     time_format: str | None = None,
     separator: str | None = None,
     header: Sequence[str] | None = None,
+    events: Mapping[str, float] | Sequence[str] | None = None,
+    negative_events: Sequence[str] = (),
 ) -> Log:
-    """Read a log from a file, a folder of its parts, a pandas or Polars frame, or an Arrow table; see `open_source`.
+    """Read a log from a file, a folder of its parts, a frame of pandas or Polars, an Arrow table, arrays, lists of rows
+    or a sparse matrix; see `open_source`.
 
     `separator`: what is between the columns of a text file, such as ";" or "::", where its first lines do not tell.
-    `header`: the names of its columns, where it has no line of them, as ["user", "item", "-", "time"].
+    `header`: the names of columns, where a text file, an array or rows have none, as ["user", "item", "-", "time"].
+    `events`: the kinds of events that count, of the column `columns.event`: a list, or weights as {"buy": 1, "view":
+    0.3}; rows of other kinds are left out. `negative_events`: kinds that are in no history, but are kept as what users
+    do not want.
 
     `columns.boundary` names a column that says which rows are a user's history (true, 1, "history", "train"). The
     others are the future to be predicted (false, 0, "future", "test"). `min_weight` keeps the rows of at least that
@@ -106,11 +115,9 @@ def read_log(
     weights or boundaries that cannot be read.
     """
     table, columns = open_source(source, Layout.of(separator, header)), ColumnNames() if columns is None else columns
-    if not isinstance(columns, ColumnNames):
-        raise InputError(f"columns={reprlib.repr(columns)} is no ColumnNames; write ColumnNames(user=..., item=...)")
-    if missing not in MISSING:
-        raise InputError(f"missing={missing!r} is unknown{nearest(str(missing), MISSING)}")
+    _check(columns, missing)
     chosen = columns.resolve(table.column_names, table.name, weighed=min_weight is not None)
+    kinds = EventKinds.of(columns.event, events, negative_events)
     _refuse_forgotten_times(table, columns, chosen, time_format)
     rows = count_of(table, pl.len())
     if rows == 0:
@@ -119,25 +126,42 @@ def read_log(
     if missing == "drop":
         table, said = _without_missing(table, chosen)
         notes += said
+    table, weight, of_events = _events_of(table, kinds, tuple(chosen.values()))
+    notes += of_events
     used, time_kind, looked_at = _used(table, chosen, columns, time_format)
+    used += [] if weight is None else [weight]
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
     with reading(table.name):
         frame = kept.select(used).collect(engine="streaming")
+    rejected = last_was_negative(frame) if kinds.negative else None
+    if weight is not None:
+        frame = frame.filter(pl.col(WEIGHT) > 0)
+        frame = frame if kinds.weighed else frame.drop(WEIGHT)
     duplicates = _count_duplicates(frame)
     if drop_duplicates and duplicates:
         frame = frame.unique(maintain_order=True)
-    report = ReadReport(
-        table.name,
-        rows,
-        chosen,
-        duplicates,
-        time_kind,
-        weight=weight_kind,
-        left_out=rows - len(frame),
-        notes=(*notes, *looked_at, *_swallowed(whole, chosen)),
-        dropped_duplicates=drop_duplicates,
-    )
-    return Log(frame, report)
+    notes += [*looked_at, *_swallowed(whole, chosen)]
+    about = (weight_kind, rows - len(frame), tuple(notes), drop_duplicates)
+    return Log(frame, ReadReport(table.name, rows, chosen, duplicates, time_kind, *about), rejected)
+
+
+def _check(columns: Any, missing: Any) -> None:
+    """Errors: columns that are none, a word for missing cells that is none."""
+    if not isinstance(columns, ColumnNames):
+        raise InputError(f"columns={reprlib.repr(columns)} is no ColumnNames; write ColumnNames(user=..., item=...)")
+    if missing not in MISSING:
+        raise InputError(f"missing={missing!r} is unknown{nearest(str(missing), MISSING)}")
+
+
+def _events_of(table: Source, kinds: EventKinds, taken: Sequence[str]) -> tuple[Source, pl.Expr | None, list[str]]:
+    """The rows of kinds that count or are negative, their weights, and what was done or may be, in words."""
+    if kinds.are_said:
+        rows, weight, said = read_events(table, kinds)
+        return rows, weight, [said]
+    if kinds.column is not None:
+        raise InputError(f"--event-column {kinds.column} has no use without --events, such as buy,view=0.3")
+    advice = event_note(table, taken)
+    return table, None, [] if advice is None else [advice]
 
 
 def _refuse_forgotten_times(

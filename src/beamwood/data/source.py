@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from beamwood.data.header import header_hint
+from beamwood.data.in_memory import frame_of
 from beamwood.data.layout import Layout
 from beamwood.data.parts import parts_of
 from beamwood.data.text_table import TEXT_SUFFIXES, scan_text
@@ -66,34 +67,18 @@ class Source:
 
 
 def open_source(source: Any, layout: Layout = _UNSAID) -> Source:
-    """The table of a path, a pandas or Polars frame (eager or lazy), an Arrow table or anything that exports Arrow.
+    """The table of a path, or of what is in memory: see `frame_of`.
 
-    A path is a file, a folder of parts of one table, or a pattern of their names. `layout`: what is said of text files.
-    Errors: no such file, an unsupported suffix, a file that cannot be read, an object that is no table; a layout of
-    what is no text file.
+    A path is a file, a folder of parts of one table, or a pattern of their names. `layout`: what is said of text files
+    and of rows without names. Errors: no such file, an unsupported suffix, a file that cannot be read, an object that
+    is no table; a layout of what has its own.
     """
     if isinstance(source, str | os.PathLike):
         return _open_path(Path(source), layout)
-    if layout.is_said:
-        raise InputError("--separator and --columns are about text files, and this is none; leave them out")
-    if isinstance(source, pl.LazyFrame):
-        return Source("the lazy frame", source, False)
-    if isinstance(source, pl.DataFrame):
-        return Source("the frame", source.lazy(), False)
-    if source is None:
-        raise InputError(
-            "there is no source to read: it is None; give a path, a pandas or Polars frame or an Arrow table"
-        )
-    module = type(source).__module__.split(".")[0]
-    name = {"pandas": "the pandas frame", "pyarrow": "the Arrow table"}.get(module, f"the {type(source).__name__}")
-    try:
-        frame = pl.from_pandas(source) if module == "pandas" else pl.DataFrame(source)
-    except (Exception, pl.exceptions.PanicException) as error:  # every frame library raises its own
-        raise InputError(
-            f"{name} cannot be read as a table ({_first_line(error)}); give a path, a pandas or Polars frame or an "
-            "Arrow table, with ids as whole numbers or strings"
-        ) from error
-    return Source(name, frame.lazy(), False)
+    if layout.separator is not None:
+        raise InputError("--separator is about text files, and this is none; leave it out")
+    name, frame = frame_of(source, layout.names)
+    return Source(name, frame, False)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -39,6 +41,13 @@ class Queries:
         """What a searcher with these needs is asked, its columns of the context encoded."""
         return Query(self.users, self.histories, encode_context(needs.context, self.context, len(self)))
 
+    @property
+    def labels_seen(self) -> int:
+        """How many labels are items that their query has seen, which "seen items removed" cannot find."""
+        width = 1 + max(int(part.items.max(initial=0)) for part in (self.labels, self.seen))
+        labels, seen = (part.rows.astype(np.int64) * width + part.items for part in (self.labels, self.seen))
+        return int(np.isin(labels, seen).sum())
+
     def take(self, rows: IndexArray) -> Self:
         """The queries of the given rows."""
         rows = np.asarray(rows, np.int64)
@@ -69,6 +78,38 @@ class Split:
     report: dict[str, int] = field(default_factory=dict)
 
 
+class _Unsplit(InputError):
+    """A log of which a split leaves nothing to judge by; what else would is still to be said."""
+
+
+def _advised(split: Callable[..., Split]) -> Callable[..., Split]:
+    """The split, whose error names another one that was tried on the same log, or says that none does."""
+
+    @functools.wraps(split)
+    def tried(dataset: Dataset, **options: Any) -> Split:
+        try:
+            return split(dataset, **options)
+        except _Unsplit as error:
+            fitting = [name for name, other in SPLITS.items() if _leaves_something(inspect.unwrap(other), dataset)]
+            advice = (
+                f"choose --split {' or '.join(fitting)}"
+                if fitting
+                else "no split does, as users have too few interactions: give a log with longer histories"
+            )
+            raise InputError(f"{error}; {advice}") from None
+
+    return tried
+
+
+def _leaves_something(split: Callable[..., Split], dataset: Dataset) -> bool:
+    try:
+        split(dataset)
+    except InputError:
+        return False
+    return True
+
+
+@_advised
 def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 69) -> Split:
     """80 % of users train, 10 % validate, 10 % test; of the latter the first half asks for the second.
 
@@ -83,7 +124,7 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
     order = np.random.default_rng(seed).permutation(num_users)
     first, second = int(0.8 * num_users), int(0.9 * num_users)
     if first == 0 or second in (first, num_users):
-        raise InputError(f"{num_users} users are too few for disjoint training, validation and test users; at least 10")
+        raise _Unsplit(f"{num_users} users are too few for disjoint training, validation and test users, at least 10")
     middle = _middles(dataset)
 
     def queries(rows: NDArray[np.int64]) -> Queries:
@@ -103,9 +144,8 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
     train_users[order[:first]] = True
     valid, test = queries(np.sort(order[first:second])), queries(np.sort(order[second:]))
     if not len(valid) or not len(test):
-        raise InputError(
-            f"the split leaves {len(valid)} validation and {len(test)} test users with both a history and labels; give "
-            "more users or longer histories"
+        raise _Unsplit(
+            f"the split leaves {len(valid)} validation and {len(test)} test users with both a history and labels"
         )
     report = {
         "train_users": first,
@@ -122,6 +162,7 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
     return Split(dataset, _only(dataset, train_users), valid, test, "users", rule, options, report)
 
 
+@_advised
 def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
     """The last item of each user tests, the one before validates, the rest trains; users with fewer than 3 only train.
 
@@ -131,7 +172,7 @@ def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
     histories = dataset.histories
     users = np.flatnonzero(histories.lengths >= 3)
     if len(users) == 0:
-        raise InputError("no user has 3 interactions, which leave-one-out needs; choose --split users or time")
+        raise _Unsplit("no user has 3 interactions, which leave-one-out needs")
     start, end = histories.indptr[users], histories.indptr[users + 1]
 
     def queries(held_out: NDArray[np.int64]) -> Queries:
@@ -149,6 +190,7 @@ def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
     return Split(dataset, train, queries(end - 2), queries(end - 1), "leave-one-out", rule, {"seed": seed}, report)
 
 
+@_advised
 def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, test_share: float = 0.1) -> Split:
     """Two moments cut the log: what is before the first trains, between them validates, after the second tests.
 
@@ -162,9 +204,9 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
         raise InputError(f"valid_share={valid_share} and test_share={test_share} must be above 0 and sum below 1")
     counted = np.arange(len(dataset.times)) - np.repeat(dataset.histories.indptr[:-1], dataset.histories.lengths)
     if np.array_equal(dataset.times, counted):
-        raise InputError(
+        raise _Unsplit(
             "the times only count 0, 1, 2, ... within each user and do not compare between users, which --split time "
-            "needs; choose --split users or leave-one-out"
+            "needs"
         )
     ordered = np.sort(dataset.times)
     cuts = [ordered[int(len(ordered) * share)] for share in (1 - valid_share - test_share, 1 - test_share)]
@@ -175,7 +217,7 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
     def queries(past: NDArray[np.int64], future: NDArray[np.int64]) -> Queries:
         users = np.flatnonzero((past > 0) & (future > past))
         if len(users) == 0:
-            raise InputError("no user has events on both sides of a time cut; use another split or other shares")
+            raise _Unsplit("no user has events on both sides of a time cut")
         history = histories.slices(start[users], start[users] + past[users])
         labels = histories.slices(start[users] + past[users], start[users] + future[users]).distinct()
         return Queries(users, history, labels, history, _context(dataset, start[users] + past[users]))
@@ -191,6 +233,7 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
     return Split(dataset, train, valid, test, "time", rule, options, report)
 
 
+@_advised
 def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1) -> Split:
     """The log's own split: rows that the boundary column calls history (or train) train, the others test.
 
@@ -220,7 +263,7 @@ def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1)
         labels = part(wanted).distinct()
         users = np.flatnonzero((labels.lengths > 0) & (past.lengths > 0))
         if len(users) == 0:
-            raise InputError("no user has both history and future rows; check the boundary column")
+            raise _Unsplit("no user has both history and future rows by the boundary column")
         entries = np.flatnonzero(wanted)
         first = entries[np.searchsorted(rows[entries], users)]
         return Queries(users, past.take(users), labels.take(users), past.take(users), _context(dataset, first))

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.id_table import IdTable, id_table
-from beamwood.errors import InputError
+from beamwood.errors import InputError, UnknownIdError
 from beamwood.types import IndexArray
 
 __all__ = ["ON_UNKNOWN", "Vocabulary", "check_known"]
@@ -84,7 +84,7 @@ class Vocabulary:
         return self.parse_all([text])[0]
 
     def parse_all(self, texts: Sequence[str], *, on_unknown: str = "error") -> list[Any]:
-        """`parse` for many. Text that cannot be of the ids' type is an `InputError`, or None with "ignore".
+        """`parse` for many. Text that cannot be of the ids' type is unknown: an `InputError`, or None with "ignore".
 
         Ids of text are taken exactly; where none is equal, blanks around either do not count if only one id is left.
         """
@@ -98,7 +98,12 @@ class Vocabulary:
             stripped = column if dtype == pl.Binary else column.str.strip_chars()
             values = stripped.cast(dtype, strict=False).to_list()
         if None in values and on_unknown != "ignore":
-            raise self._wrong_type(column[values.index(None)])
+            unknown = column[values.index(None)]
+            like = f", such as {self.decode(np.zeros(1, int))[0]}" if len(self) else ""
+            raise UnknownIdError(
+                f"id {unknown!r} is unknown: the log's ids are of type {dtype}{like}; leave it out or pass "
+                "on_unknown='ignore'"
+            )
         return values
 
     def _but_for_blanks(self, texts: pl.Series) -> list[Any]:
@@ -140,7 +145,7 @@ def check_known(ids: Sequence[Any] | pl.Series, indices: NDArray[np.int32]) -> N
     if len(indices) and int(np.minimum.reduce(indices)) < 0:
         unknown = np.flatnonzero(indices < 0)
         examples = ", ".join(repr(ids[int(i)]) for i in unknown[:3])
-        raise InputError(
+        raise UnknownIdError(
             f"{len(unknown)} of {len(indices)} ids are unknown, such as {examples}; "
             "leave them out or pass on_unknown='ignore'"
         )

@@ -39,6 +39,7 @@ def build_retriever(
         items=dataset.items,
         users=dataset.users,
         histories=dataset.histories,
+        rejected=dataset.rejected,
         columns=None if kept is None or not kept.columns else ItemColumns.of(kept),
         metadata={
             "method": method,

@@ -151,13 +151,17 @@ class StageWeights:
     def _brought(self, part: Queries, *, apart: bool) -> _Block:
         """What the first stage brings, in service and so here at least as many as are judged."""
         first, query = self.first, part.query(self.first.needs)
-        k, options = min(max(self.num_candidates, CUT), first.num_items), SearchOptions(part.seen)
-        found = {"kept": bring(first, query, k, apart=False), "removed": bring(first, query, k, options, apart=False)}
+        k, kept = min(max(self.num_candidates, CUT), first.num_items), SearchOptions(good=CUT)
+        options = SearchOptions(part.seen, good=CUT)
+        found = {
+            "kept": bring(first, query, k, kept, apart=False),
+            "removed": bring(first, query, k, options, apart=False),
+        }
         same = apart and _alike(part.seen, part.histories)
         if same:
             found["apart"] = with_seen(first, query, found["removed"].brought)
         elif apart:
-            found["apart"] = bring(first, query, k, apart=True)
+            found["apart"] = bring(first, query, k, kept, apart=True)
         return _Block(query, part, part.labels.distinct(), found, same)
 
     def _judged(self, block: _Block, name: str) -> NDArray[np.int32]:

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, get_origin
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 from scipy import sparse
 
+from beamwood.data.dataset import Dataset
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.choose import drawn
@@ -19,12 +21,24 @@ from beamwood.retrieval.neighbours import NeighbourSearcher, SeenPlace
 from beamwood.training.budget import Budget, price_of
 from beamwood.types import FloatArray, ItemLists
 
-__all__ = ["CountingConfig", "Decay", "Grid", "Power", "best_of_grid", "counts_within", "interactions"]
+__all__ = [
+    "CountLast",
+    "CountingConfig",
+    "Decay",
+    "Grid",
+    "Power",
+    "best_of_grid",
+    "counts_within",
+    "interactions",
+    "weighted_counts",
+]
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 """The weight of a history item against that of the next newer one."""
 Power = Annotated[float, Field(ge=0, le=10)]
 """The exponent of a frequency."""
+CountLast = Annotated[int, Field(ge=2, description="of longer histories, the latest so many interactions form pairs")]
+"""Pairs of a history grow with the square of its length: a program that takes everything would count for hours."""
 
 
 class Grid(Group):
@@ -59,19 +73,61 @@ class CountingConfig(Settings):
 _SHARE, _FEWEST = 0.5, 64
 
 
-def interactions(histories: ItemLists, num_items: int) -> sparse.csr_matrix:
-    """Binary float64 [users, N]: who took what."""
-    distinct = histories.distinct()
+def interactions(
+    histories: ItemLists,
+    num_items: int,
+    count_last: int = 2**31 - 1,
+    facts: dict[str, Any] | None = None,
+    weights: NDArray[np.float32] | None = None,
+) -> sparse.csr_matrix:
+    """Float64 [users, N]: who took what, 1 or the largest of its `weights`, which are one an interaction.
+
+    Of longer histories it is the latest `count_last` interactions; `facts` say of how many.
+    """
+    longer = int(np.count_nonzero(histories.lengths > count_last))
+    if longer and facts is not None:
+        facts["long_histories"] = (
+            f"of {longer:,} histories of more than {count_last:,} interactions the latest form pairs (model.count_last)"
+        )
+    if weights is not None:
+        return _weighed(histories, weights, num_items, count_last)
+    distinct = histories.last(count_last).distinct()
     ones = np.ones(len(distinct.items))
     return sparse.csr_matrix((ones, distinct.items, distinct.indptr), shape=(len(distinct), num_items))
 
 
+def _weighed(histories: ItemLists, weights: NDArray[np.float32], num_items: int, count_last: int) -> sparse.csr_matrix:
+    ends = np.repeat(histories.indptr[1:], histories.lengths)
+    kept = np.flatnonzero(ends - np.arange(len(ends)) <= count_last)
+    rows, items, values = histories.rows[kept].astype(np.int64), histories.items[kept], weights[kept]
+    keys = rows * num_items + items
+    order = np.lexsort((values, keys))
+    keys = keys[order]
+    last = np.flatnonzero(np.append(keys[1:] != keys[:-1], True)) if len(keys) else np.zeros(0, np.int64)
+    rows, items = np.divmod(keys[last], num_items)
+    shape = (len(histories), num_items)
+    return sparse.csr_matrix((values[order][last].astype(np.float64), (rows, items)), shape=shape)
+
+
+def weighted_counts(data: Dataset) -> NDArray[np.float64]:
+    """float64[N], the interactions of each item, or the sum of their weights."""
+    counts: NDArray[np.float64] = np.bincount(data.histories.items, data.weights, data.num_items).astype(np.float64)
+    return counts
+
+
 def counts_within(
-    histories: ItemLists, num_items: int, steps: int, *, power: float = 1.0, weights: FloatArray | None = None
+    histories: ItemLists,
+    num_items: int,
+    steps: int,
+    *,
+    power: float = 1.0,
+    weights: FloatArray | None = None,
+    of_events: NDArray[np.float32] | None = None,
 ) -> sparse.csr_matrix:
     """[N, N]: the sum of 1 / gap^power over all pairs (i, then j `gap` steps later) of a history, gap 1..steps.
 
-    `weights` [histories]: what a pair of each history counts besides; None for 1.
+    `weights` [histories]: what a pair of each history counts besides; None for 1. `of_events`: a weight an interaction;
+    a pair counts the product of both.
     """
     total = sparse.csr_matrix((num_items, num_items))
     rows = histories.rows
@@ -81,6 +137,8 @@ def counts_within(
         values = np.full(len(first), float(gap) ** -power)
         if weights is not None:
             values *= weights[rows[gap:][same]]
+        if of_events is not None:
+            values *= of_events[:-gap][same] * of_events[gap:][same]
         total = total + sparse.csr_matrix((values, (first, later)), shape=(num_items, num_items))
     total.setdiag(0)
     total.eliminate_zeros()

@@ -55,12 +55,16 @@ class Way:
         if (self.judged < 1) != (self.kind == "beam"):
             raise InputError(f"judged={self.judged} is for steer and cascade, and 1 or more there; beam has none")
 
-    def wide_enough(self, k: int, places: int = 20) -> Way:
-        """The same for k results: what is judged grows with what is asked for beyond so many `places`."""
+    def wide_enough(self, k: int, good: int | None = None, places: int = 20) -> Way:
+        """The same for k results: what is judged grows with the `good` (None: all of them) beyond so many `places`.
+
+        Those behind the good ones are the next of what was judged for these.
+        """
         if k <= min(places, self.beam_width):
             return self
-        times = max(1.0, k / places)
-        return Way(self.kind, max(self.beam_width, k), int(np.ceil(self.judged * times)))
+        times = max(1.0, min(k, k if good is None else good) / places)
+        judged = 0 if self.kind == "beam" else max(k, int(np.ceil(self.judged * times)))
+        return Way(self.kind, max(self.beam_width, k), judged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from pydantic import Field, NonNegativeFloat
 from scipy import sparse
 
 from beamwood.data.split import Split
-from beamwood.fitting.counting import CountingConfig, Grid, Power, best_of_grid, interactions
+from beamwood.fitting.counting import CountingConfig, CountLast, Grid, Power, best_of_grid, interactions
 from beamwood.kernels.lists import strongest
-from beamwood.methods.method import Method
+from beamwood.methods.method import Method, Needs
 from beamwood.training.budget import Budget
 from beamwood.types import Searcher
 
@@ -25,6 +25,7 @@ class CosineGrid(Grid):
         (10.0, 100.0), min_length=1, description="added to the denominator: larger trusts rare pairs less"
     )
     power: tuple[Power, ...] = Field((0.5,), min_length=1, description="of the item frequencies; 0.5 is the cosine")
+    count_last: CountLast = 2500
 
 
 class Config(CountingConfig):
@@ -36,10 +37,11 @@ class Config(CountingConfig):
 def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_neighbours: int) -> sparse.csr_matrix:
     """`c_ij / ((n_i n_j)^power + shrinkage)`, c the users who took both, n those who took one; diagonal 0.
 
-    `taken` binary [users, N]; rows of the product are formed in blocks, so memory follows the neighbours kept.
+    `taken` [users, N] binary, or weights, of which n sums the squares. Rows of the product are formed in blocks, so
+    memory follows the neighbours kept.
     """
-    counts = np.asarray(taken.sum(axis=0)).ravel()
-    scale = np.maximum(counts, 1) ** power
+    counts = np.asarray(taken.multiply(taken).sum(axis=0)).ravel()
+    scale = np.where(counts > 0, counts, 1) ** power
     items_of = sparse.csr_matrix(taken.T)
     blocks = []
     for start in range(0, taken.shape[1], 2048):
@@ -54,12 +56,14 @@ def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_
 
 def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
     """Count on the training histories, choose shrinkage, power and decay on the validation queries."""
-    taken, model = interactions(split.train.histories, split.train.num_items), config.model
+    model, facts = config.model, dict[str, Any]()
+    taken = interactions(split.train.histories, split.train.num_items, model.count_last, facts, split.train.weights)
 
     def matrix(shrinkage: float, power: float) -> sparse.csr_matrix:
         return similarity(taken, shrinkage=shrinkage, power=power, num_neighbours=model.num_neighbours)
 
-    return best_of_grid(split, config, matrix, seed, budget, shrinkage=model.shrinkage, power=model.power)
+    searcher, chosen = best_of_grid(split, config, matrix, seed, budget, shrinkage=model.shrinkage, power=model.power)
+    return searcher, chosen | facts
 
 
 METHOD = Method(
@@ -67,4 +71,5 @@ METHOD = Method(
     summary="item-to-item cosine with shrinkage, the history weighted by recency",
     Config=Config,
     build=build,
+    needs=Needs(weighs=True),
 )

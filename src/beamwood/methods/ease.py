@@ -1,6 +1,6 @@
 """EASE: the linear item-to-item model that reconstructs histories best, in closed form; the latest items decide.
 
-    B_ij = -P_ij / P_jj, B_jj = 0,    P = (X'X + regularisation I)^-1,    X binary [users, N]
+    B_ij = -P_ij / P_jj, B_jj = 0,    P = (X'X + regularisation I)^-1,    X binary, or weights, [users, N]
 
 With decay 1, seen "counted" and a `length` beyond every history (preset `paper`) it is the paper's. Source: Steck,
 Embarrassingly shallow autoencoders for sparse data (WWW 2019), equation 8.
@@ -18,9 +18,9 @@ from pydantic import Field
 from scipy import linalg, sparse
 
 from beamwood.data.split import Split
-from beamwood.fitting.counting import CountingConfig, Grid, best_of_grid, interactions
+from beamwood.fitting.counting import CountingConfig, CountLast, Grid, best_of_grid, interactions
 from beamwood.kernels.din import MAX_HISTORY
-from beamwood.methods.method import Method
+from beamwood.methods.method import Method, Needs
 from beamwood.training.budget import Budget
 from beamwood.types import Searcher
 
@@ -45,6 +45,7 @@ class RidgeGrid(Grid):
         description="so many of the most frequent items get weights; time grows with the third power, memory with the "
         "square",
     )
+    count_last: CountLast = 2500
 
 
 class Config(CountingConfig):
@@ -108,8 +109,9 @@ def _affordable(some: sparse.csr_matrix, wanted: int, budget: Budget) -> int:
 
 def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
     """Solve on the training histories, choose regularisation and decay on the validation queries."""
-    size, model = split.train.num_items, config.model
-    everything, order = interactions(split.train.histories, size), np.argsort(-split.train.item_counts, kind="stable")
+    size, model, facts = split.train.num_items, config.model, dict[str, Any]()
+    everything = interactions(split.train.histories, size, model.count_last, facts, split.train.weights)
+    order = np.argsort(-split.train.item_counts, kind="stable")
     most = _affordable(sparse.csr_matrix(everything[:, order[:_PRICED]]), min(size, model.max_items), budget)
     frequent = np.sort(order[:most])
     taken = sparse.csr_matrix(everything[:, frequent])
@@ -118,10 +120,17 @@ def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Sear
         solved = weights(taken, regularisation=regularisation, num_neighbours=model.num_neighbours).tocoo()
         return sparse.csr_matrix((solved.data, (frequent[solved.row], frequent[solved.col])), shape=(size, size))
 
-    return best_of_grid(split, config, matrix, seed, budget, regularisation=model.regularisation)
+    searcher, chosen = best_of_grid(split, config, matrix, seed, budget, regularisation=model.regularisation)
+    return searcher, chosen | facts
 
 
-PAPER = {"model.decay": (1.0,), "model.seen": ("counted",), "model.length": MAX_HISTORY, "model.num_neighbours": 10_000}
+PAPER = {
+    "model.decay": (1.0,),
+    "model.seen": ("counted",),
+    "model.length": MAX_HISTORY,
+    "model.num_neighbours": 10_000,
+    "model.count_last": 2**31 - 1,
+}
 
 METHOD = Method(
     name="ease",
@@ -129,5 +138,6 @@ METHOD = Method(
     "recency (weights for the 10,000 most frequent items: `model.max_items`)",
     Config=Config,
     build=build,
+    needs=Needs(weighs=True),
     presets={"paper": PAPER},
 )

@@ -48,7 +48,8 @@ class Needs:
     `steps`: it trains by steps, so it needs torch and takes a run folder, a time limit and resume; `unless` names the
     setting with which it does not. `users`: it knows the users of
     training alone, always (True) or where a setting has one of the values. `time`: the log has times. `columns`: the
-    settings that name columns, and of which table. `fitted`: the fitted models that it goes on from.
+    settings that name columns, and of which table. `fitted`: the fitted models that it goes on from. `weighs`: it
+    counts kinds of events by their weights.
     """
 
     steps: bool = False
@@ -57,6 +58,7 @@ class Needs:
     time: bool = False
     columns: Mapping[str, Table] = field(default_factory=dict)
     fitted: tuple[Fitted, ...] = ()
+    weighs: bool = False
 
     @property
     def alone(self) -> bool:

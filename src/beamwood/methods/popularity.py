@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from beamwood.data.split import Split
+from beamwood.fitting.counting import interactions
 from beamwood.fitting.settings import Settings
-from beamwood.methods.method import Method
+from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.training.budget import Budget
 
@@ -18,9 +19,13 @@ class Config(Settings):
 
 
 def build(split: Split, config: Config, seed: int, budget: Budget) -> PopularitySearcher:
-    """Count the training users who took each item; repeats count once."""
+    """Count the training users who took each item, or sum their weights; repeats count once."""
     del config, seed, budget
-    return PopularitySearcher(np.bincount(split.train.histories.distinct().items, minlength=split.train.num_items))
+    train = split.train
+    taken = interactions(train.histories, train.num_items, weights=train.weights)
+    return PopularitySearcher(np.asarray(taken.sum(axis=0)).ravel())
 
 
-METHOD = Method(name="popularity", summary="the same list for everyone", Config=Config, build=build)
+METHOD = Method(
+    name="popularity", summary="the same list for everyone", Config=Config, build=build, needs=Needs(weighs=True)
+)

@@ -13,9 +13,9 @@ from pydantic import Field
 from scipy import sparse
 
 from beamwood.data.split import Split
-from beamwood.fitting.counting import CountingConfig, Grid, Power, best_of_grid, counts_within
+from beamwood.fitting.counting import CountingConfig, Grid, Power, best_of_grid, counts_within, weighted_counts
 from beamwood.kernels.lists import strongest
-from beamwood.methods.method import Method
+from beamwood.methods.method import Method, Needs
 from beamwood.training.budget import Budget
 from beamwood.types import Searcher
 
@@ -39,8 +39,10 @@ class Config(CountingConfig):
 def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
     """Count on the training histories, choose both powers and the decay on the validation queries."""
     model = config.model
-    counts = counts_within(split.train.histories, split.train.num_items, model.steps)
-    frequency = np.maximum(split.train.item_counts, 1).astype(float)
+    train = split.train
+    counts = counts_within(train.histories, train.num_items, model.steps, of_events=train.weights)
+    frequency = weighted_counts(train)
+    frequency = np.where(frequency > 0, frequency, 1.0)
 
     def matrix(source_power: float, target_power: float) -> sparse.csr_matrix:
         scaled = sparse.diags(frequency**-source_power) @ counts @ sparse.diags(frequency**-target_power)
@@ -55,4 +57,5 @@ METHOD = Method(
     summary="directed counts of what follows what within ten steps",
     Config=Config,
     build=build,
+    needs=Needs(weighs=True),
 )

@@ -300,6 +300,9 @@ def _in_turn(
                 continue
             seconds[method.name] = round(time.perf_counter() - began, 1)
             say(f"{method.name}: fitted in {seconds[method.name]} s")
+            capped = fitted[method.name].metadata.get("training", {}).get("long_histories")
+            if capped is not None:
+                say(f"{method.name}: {capped}")
         missing = [method.name for method in sums[name] if method.name in left_out]
         if missing:
             left_out.setdefault(name, f"{missing[0]} is left out")

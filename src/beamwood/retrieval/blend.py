@@ -101,9 +101,10 @@ class Blend:
     The first's `num_candidates` best (None: as many as are asked for), and where `seen_weight` is not 0, all that was
     seen and may be shown, to whose score it is added: an item lies nearest to itself, whether or not it is wanted
     again. A search for k above `num_candidates` brings k; those beyond follow in the first's order, by scores that say
-    no more than that (the lowest less 1, 2, 3, ..). A tree asked for more than its beam widens it, and may bring
-    others. Rows for which the first's gate is shut are answered by the `fallback`, all scores 0. `Hits.scored` counts
-    what all parts scored. Source of two stages: two-stage bounds, section 3, where the second's alone counts.
+    no more than that (the lowest less 1, 2, 3, ..). A tree judges for as many as are asked for, not for all
+    candidates; asked for more than its beam it widens it, and may bring others. Rows for which the first's gate is shut
+    are answered by the `fallback`, all scores 0. `Hits.scored` counts what all parts scored. Source of two stages:
+    two-stage bounds, section 3, where the second's alone counts.
     """
 
     kind: ClassVar[str] = "blend"
@@ -158,7 +159,9 @@ class Blend:
         """The k best items of each row; see `types.Searcher`."""
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         judged = min(k if self.num_candidates is None else self.num_candidates, self.num_items)
-        wanted, quiet = min(max(k, judged), self.num_items), replace(options, explain=False)
+        wanted, good = min(max(k, judged), self.num_items), k if options.good is None else min(k, options.good)
+        # Candidates behind what is asked for only have to be likely: their order is the other parts' affair.
+        quiet = replace(options, explain=False, good=good)
         began = time.perf_counter()
         found = bring(self.first, query, wanted, quiet, apart=self.seen_weight != 0)
         seconds = time.perf_counter() - began

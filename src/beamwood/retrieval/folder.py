@@ -52,6 +52,10 @@ def write_retriever(
     if histories is not None:
         histories = histories if erased is None else keeping(histories, ~erased[histories.items])
         files["histories"] = {"indptr": histories.indptr, "items": histories.items}
+    rejected = names.rejected
+    if rejected is not None:
+        rejected = rejected if erased is None else keeping(rejected, ~erased[rejected.items])
+        files["rejected"] = {"indptr": rejected.indptr, "items": rejected.items}
     manifest = {"kind": "retriever", "searcher": searcher.kind, "searcher_config": config, "columns": kept}
     write_artefact(path, manifest=manifest | dict(metadata), arrays=files, tables=tables, overwrite=overwrite)
 
@@ -85,19 +89,22 @@ def _opened(
     stored = artefact.arrays("columns") if "columns" in artefact.names("arrays") else {}
     with restoring(folder, "the item columns (manifest.json, columns.safetensors)"):
         columns = ItemColumns.restore(len(items), manifest["columns"], stored, verify=verify)
-    users, histories = None, None
+    users, histories, rejected = None, None, None
     if "histories" in artefact.names("arrays"):
         users, own = _ids(artefact, "users", verify=verify), artefact.arrays("histories")
         with restoring(folder, "histories.safetensors"):
             histories = _histories(own, len(users), len(items), verify=verify)
+        if "rejected" in artefact.names("arrays"):
+            with restoring(folder, "rejected.safetensors"):
+                rejected = _histories(artefact.arrays("rejected"), len(users), len(items), verify=verify)
     metadata = {name: value for name, value in manifest.items() if name not in _OWN | _WRITTEN}
     if "erased" not in artefact.names("arrays"):
-        return searcher, Names(items, Filters(items, columns), users, histories), metadata
+        return searcher, Names(items, Filters(items, columns), users, histories, None, rejected), metadata
     with restoring(folder, "erased.safetensors"):
         erased = _erased(artefact.arrays("erased"), len(items))
     items = OpenVocabulary(items, len(items), [], erased)
     filters = Filters(items, columns, alive=Prepared(~erased))
-    return searcher, Names(items, filters, users, histories, erased), metadata
+    return searcher, Names(items, filters, users, histories, erased, rejected), metadata
 
 
 def _erased(arrays: Mapping[str, NDArray[Any]], num_items: int) -> BoolArray:

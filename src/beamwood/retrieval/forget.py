@@ -11,6 +11,7 @@ import numpy as np
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
+from beamwood.types import BoolArray, ItemLists
 
 __all__ = ["without_erased", "without_users"]
 
@@ -19,7 +20,7 @@ def without_users(retriever: Retriever) -> Retriever:
     """The same model, asked by history alone. Errors: a model that is asked by user."""
     if retriever.searcher.needs.users:
         raise InputError("this method knows users by id, not by their histories; fit another one without histories")
-    return replace(retriever, users=None, histories=None)
+    return replace(retriever, users=None, histories=None, rejected=None)
 
 
 def without_erased(retriever: Retriever, users: Sequence[Any], until: float) -> tuple[Retriever, int]:
@@ -34,12 +35,19 @@ def without_erased(retriever: Retriever, users: Sequence[Any], until: float) -> 
     known = retriever.users.encode(list(users), on_unknown="ignore")
     gone = np.zeros(len(retriever.users), np.bool_)
     gone[known[known >= 0]] = True
-    histories = retriever.histories
+    lists = (retriever.histories, retriever.rejected)
     if retriever.searcher.needs.users:
-        starts = histories.indptr[:-1]
-        emptied = histories.slices(starts, np.where(gone, starts, histories.indptr[1:]))
-        return replace(retriever, histories=emptied, metadata=metadata), int(gone.sum())
+        took, rejected = (_emptied(each, gone) for each in lists)
+        return replace(retriever, histories=took, rejected=rejected, metadata=metadata), int(gone.sum())
     kept = np.flatnonzero(~gone)
     vocabulary = Vocabulary(retriever.users.ids.gather(kept.tolist()))
-    left = histories.slices(histories.indptr[kept], histories.indptr[kept + 1])
-    return replace(retriever, users=vocabulary, histories=left, metadata=metadata), int(gone.sum())
+    took, rejected = (None if each is None else each.take(kept) for each in lists)
+    left = replace(retriever, users=vocabulary, histories=took, rejected=rejected, metadata=metadata)
+    return left, int(gone.sum())
+
+
+def _emptied(lists: ItemLists | None, gone: BoolArray) -> ItemLists | None:
+    if lists is None:
+        return None
+    starts = lists.indptr[:-1]
+    return lists.slices(starts, np.where(gone, starts, lists.indptr[1:]))

@@ -39,12 +39,16 @@ Say = Callable[[int, int, float], None]
 
 
 def check_file(path: str | os.PathLike[str], *, overwrite: bool = False, resume: bool = False) -> Path:
-    """The path of an output that can be written. Errors: an ending of no format, a file that is there."""
+    """The path of an output whose folder is there then. Errors: an ending of no format, a file that is there."""
     target = Path(path)
     if target.suffix not in FORMATS:
         raise InputError(f"--out {target} ends in {target.suffix!r}{nearest(target.suffix, FORMATS)}")
-    if not target.parent.is_dir():
-        raise InputError(f"--out {target} cannot be written: there is no folder {target.parent}; make it first")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--out {target} cannot be written: {target.parent} can be no folder ({error.strerror}); name another"
+        ) from error
     if target.is_dir():
         raise InputError(f"--out {target} is a folder; name a file in it")
     if target.exists() and not overwrite:

@@ -9,17 +9,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 
-from beamwood.errors import InputError, nearest
+from beamwood.errors import InputError, NotInstalledError, nearest
 from beamwood.retrieval.stored import MOST
 from beamwood.types import BoolArray, ItemLists
 
-__all__ = ["Allowed", "Ids", "Recommendations", "Request", "Seen", "listed", "truth_values"]
+__all__ = ["Allowed", "Form", "Ids", "Recommendations", "Request", "Seen", "listed", "truth_values"]
 
 Ids = Sequence[Any] | NDArray[Any] | pl.Series
 Allowed = BoolArray | Ids | Mapping[str, Any]
 Seen = Literal["remove", "keep"]
 _SEEN = get_args(Seen)
+Form = Literal["lists", "polars", "pandas", "arrow"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +32,7 @@ class Request:
     `allowed`: item ids, {"category": name or names}, or N truth values by item index; `where`: conditions on the item
     columns that the fit kept, such as {"price": {"lte": 20}}; both act inside the search. `context`: by column a value
     a row, where the retriever looks at it; what is left out counts as missing.
+    `rejected`: "remove" leaves out items of which a user had a negative event last, as the fit kept them.
     `seen`: "remove" leaves the history's own items out, "keep" may answer with them.
     `on_unknown`: "error" refuses unknown ids, "ignore" drops unknown items and answers unknown users as if they had no
     history. `exclude`: ids that no row shows. `max_per_category`: so many items of a category at most, or by name, as
@@ -53,12 +56,15 @@ class Request:
     promote: Sequence[Mapping[str, Any]] = ()
     effort: float | None = None
     beam_width: int | None = None
+    rejected: Seen = "keep"
 
     def __post_init__(self) -> None:
         if self.histories is None and self.users is None:
             raise InputError("give histories or users")
         if self.seen not in _SEEN:
             raise InputError(f"seen={self.seen!r} is unknown{nearest(str(self.seen), _SEEN)}")
+        if self.rejected not in _SEEN:
+            raise InputError(f"rejected={self.rejected!r} is unknown{nearest(str(self.rejected), _SEEN)}")
         _check_effort(self.effort, self.beam_width)
 
 
@@ -67,22 +73,42 @@ class Recommendations:
     """For each row the item ids found, best first, and their scores; `rank` counts from 1.
 
     A row is shorter than k only where fewer items were allowed. `promotions`: the name of the promotion that each item
-    is there by, or None; empty where the request had none. With diversity or promotions the scores need not fall.
+    is there by, or None; empty where the request had none. `empty`: why a row has no item, by row. With diversity or
+    promotions the scores need not fall.
     """
 
     item_ids: list[list[Any]]
     scores: list[list[float]]
     promotions: list[list[str | None]] = field(default_factory=list)
+    empty: dict[int, str] = field(default_factory=dict)
 
     @property
     def rank(self) -> list[list[int]]:
         return [list(range(1, len(row) + 1)) for row in self.item_ids]
 
-    def as_frame(self) -> pl.DataFrame:
-        """One line a recommendation: row, rank, item, score."""
+    def to(self, form: Form, users: Sequence[Any] | None = None) -> Any:
+        """The item ids as "lists", or `as_frame` of "polars", "pandas" or "arrow"; `users`: who asked, a row each."""
+        if form not in get_args(Form):
+            raise InputError(f"as_={form!r} is unknown{nearest(str(form), get_args(Form))}")
+        if form == "lists":
+            return self.item_ids
+        frame = self.as_frame(users)
+        if form == "polars":
+            return frame
+        try:
+            return frame.to_arrow() if form == "arrow" else frame.to_pandas()
+        except ImportError as error:
+            raise NotInstalledError(f"as_={form!r} needs {form}, which is not installed: pip install {form}") from error
+
+    def as_frame(self, users: Sequence[Any] | None = None) -> pl.DataFrame:
+        """One line a recommendation: row, rank, item, score, and first the user where `users` asked, one a row."""
         lengths = [len(row) for row in self.item_ids]
+        who = (
+            {} if users is None else {"user": [user for user, n in zip(users, lengths, strict=True) for _ in range(n)]}
+        )
         return pl.DataFrame(
             {
+                **who,
                 "row": np.repeat(np.arange(len(lengths)), lengths),
                 "rank": pl.Series([rank for row in self.rank for rank in row], dtype=pl.Int64),
                 "item": [item for row in self.item_ids for item in row],
@@ -103,6 +129,10 @@ def _check_effort(effort: Any, beam_width: Any) -> None:
 
 def listed(name: str, values: Any) -> list[Any]:
     """The values of a list, an array or a series. Errors: a single value, or text, in its place."""
+    if sparse.issparse(values):
+        raise InputError(f"{name} is a sparse matrix, which has no ids; give a list of ids for each row")
+    if type(values).__module__.startswith("pyarrow"):
+        return list(values.to_pylist())
     if not isinstance(values, str | bytes):
         try:
             return list(values)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from beamwood.data.features import encode_context
 from beamwood.data.vocabulary import Vocabulary
-from beamwood.errors import InputError, nearest
+from beamwood.errors import InputError, UnknownIdError, nearest
 from beamwood.retrieval.filters import Filters, keeping
 from beamwood.retrieval.request import Ids, Request, listed
 from beamwood.types import BoolArray, ItemLists, Needs, Query, SearchOptions
 
-__all__ = ["Names", "rows_of_ids"]
+__all__ = ["Names", "of_users", "rows_of_ids"]
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
     """What ids and filters mean: the catalogue, its columns, and what is known of users (None where nothing is).
 
-    `erased`: items that no known user's history has any more.
+    `erased`: items that no known user's history has any more. `rejected`: what each user had a negative event of last.
     """
 
     items: Vocabulary
@@ -32,6 +34,7 @@ class Names:
     users: Vocabulary | None = None
     histories: ItemLists | None = None
     erased: BoolArray | None = None
+    rejected: ItemLists | None = None
 
     def resolve(self, request: Request, needs: Needs) -> tuple[Query, int, SearchOptions]:
         """What a searcher with these needs is asked, for how many items, and the options of its search.
@@ -49,7 +52,8 @@ class Names:
         users = np.full(len(histories), -1, np.int64)
         if self.users is not None and request.users is not None:
             asked = listed("users", request.users)
-            users = np.asarray(self.users.encode(asked, on_unknown=request.on_unknown), np.int64)
+            with of_users():
+                users = np.asarray(self.users.encode(asked, on_unknown=request.on_unknown), np.int64)
         frame = None if request.context is None else _context_frame(request.context, needs, len(histories))
         query = Query(users, histories, encode_context(needs.context, frame, len(histories)))
         excluded = histories if request.seen == "remove" else None
@@ -57,6 +61,9 @@ class Names:
             banned = self.items.encode(listed("exclude", request.exclude), on_unknown=request.on_unknown)
             each = ItemLists.from_lists([banned[banned >= 0]] * len(histories))
             excluded = each.distinct() if excluded is None else excluded.union(each)
+        if request.rejected == "remove":
+            unwanted = self._rejected_by(users)
+            excluded = unwanted if excluded is None else excluded.union(unwanted)
         allowed = None if filtered is None else filtered.mask
         return query, k, SearchOptions(excluded, allowed, request.beam_width, effort=request.effort, prepared=filtered)
 
@@ -80,7 +87,8 @@ class Names:
             return ItemLists.unchecked(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), flat)
         if self.users is None or self.histories is None:
             raise InputError("this artefact keeps no users; give histories, or fit with users kept")
-        rows_of_users = np.asarray(self.users.encode(listed("users", users), on_unknown=on_unknown))
+        with of_users():
+            rows_of_users = np.asarray(self.users.encode(listed("users", users), on_unknown=on_unknown))
         known = rows_of_users >= 0
         if known.all():
             return self._alive(self.histories.take(rows_of_users))
@@ -88,6 +96,17 @@ class Names:
         rows = np.where(known, rows_of_users, 0)
         starts = self.histories.indptr[rows]
         return self._alive(self.histories.slices(starts, np.where(known, self.histories.indptr[rows + 1], starts)))
+
+    def _rejected_by(self, users: NDArray[np.int64]) -> ItemLists:
+        """What each user had a negative event of last; nothing of unknown ones."""
+        if self.rejected is None:
+            raise InputError(
+                "this retriever keeps no negative events, so none can be left out; fit it with --negative-events, in "
+                "Python read_log(negative_events=[...])"
+            )
+        starts = self.rejected.indptr[np.maximum(users, 0)]
+        stops = self.rejected.indptr[np.maximum(users, 0) + 1]
+        return self._alive(self.rejected.slices(starts, np.where(users >= 0, stops, starts)))
 
     def _alive(self, histories: ItemLists) -> ItemLists:
         """The histories without erased items."""
@@ -104,6 +123,15 @@ class Names:
         if not 1 <= number <= len(self.items):
             raise InputError(f"k={k} is outside 1..{len(self.items)}, the number of items")
         return number
+
+
+@contextmanager
+def of_users() -> Iterator[None]:
+    """Within it an unknown id is a user's, and the error says how new users are asked for."""
+    try:
+        yield
+    except UnknownIdError as error:
+        raise UnknownIdError(f"users: {error}, or give the histories of new users") from None
 
 
 def rows_of_ids(name: str, rows: Any) -> list[list[Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,12 @@ from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.new_items import NewItem, num_known
 from beamwood.retrieval.opened import opened
-from beamwood.retrieval.request import Allowed, Ids, Recommendations, Request, Seen, listed
+from beamwood.retrieval.request import Allowed, Form, Ids, Recommendations, Request, Seen, listed
 from beamwood.retrieval.resolve import Names, rows_of_ids
 from beamwood.retrieval.rules import arranged, rules_of
 from beamwood.retrieval.similar import By, similar_items
 from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.why_empty import why_empty
 from beamwood.types import Hits, ItemLists, Prepared, Searcher, SearchOptions
 
 __all__ = ["Retriever"]
@@ -41,6 +42,7 @@ class Retriever:
     `items` numbers the catalogue, `columns` are those of items that filters may ask for. `users` and `histories` are
     what is known of users, so that they can be asked for by id. `metadata` is JSON-able: method, configuration, data
     fingerprint, split, metrics. `erased`: known items that no answer, no filter and no history has any more.
+    `rejected`: what each user had a negative event of last, which a request may leave out.
     """
 
     searcher: Searcher
@@ -50,6 +52,7 @@ class Retriever:
     columns: ItemColumns | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     erased: NDArray[np.int32] | None = None
+    rejected: ItemLists | None = None
 
     def __post_init__(self) -> None:
         if len(self.items) != self.searcher.num_items:
@@ -61,6 +64,8 @@ class Retriever:
             raise InputError(f"the columns are of {self.columns.num_items} items, the vocabulary of {len(self.items)}")
         if (self.users is None) != (self.histories is None):
             raise InputError("give users and histories together, or neither")
+        if self.rejected is not None and len(self.rejected) != (0 if self.users is None else len(self.users)):
+            raise InputError(f"rejected has {len(self.rejected)} rows; give one for each user")
 
     @cached_property
     def names(self) -> Names:
@@ -68,7 +73,22 @@ class Retriever:
         columns = ItemColumns(len(self.items)) if self.columns is None else self.columns
         erased = None if self.erased is None else mask_of(self.erased, len(self.items))
         filters = Filters(self.items, columns, alive=None if erased is None else Prepared(~erased))
-        return Names(self.items, filters, self.users, self.histories, erased)
+        return Names(self.items, filters, self.users, self.histories, erased, self.rejected)
+
+    @overload
+    def recommend(
+        self, histories: ItemLists | Sequence[Ids] | None = None, k: int = 20, *, as_: None = None, **rest: Any
+    ) -> Recommendations: ...
+
+    @overload
+    def recommend(
+        self, histories: ItemLists | Sequence[Ids] | None = None, k: int = 20, *, as_: Literal["lists"], **rest: Any
+    ) -> list[list[Any]]: ...
+
+    @overload
+    def recommend(
+        self, histories: ItemLists | Sequence[Ids] | None = None, k: int = 20, *, as_: Form, **rest: Any
+    ) -> Any: ...
 
     def recommend(
         self,
@@ -83,9 +103,13 @@ class Retriever:
         where: Mapping[str, Any] | None = None,
         effort: float | None = None,
         beam_width: int | None = None,
+        rejected: Seen = "keep",
+        as_: Form | None = None,
         **rules: Any,
-    ) -> Recommendations:
+    ) -> Any:
         """`answer` of a `Request` of these; `rules`: exclude, max_per_category, diversity, promote.
+
+        `as_`: "lists" of item ids a row, or a frame of "polars", "pandas" or "arrow", in place of `Recommendations`.
 
         `effort` in 0..1: how thoroughly a tree is searched, 0 its cheapest way, 1 its full beam, None the way that the
         fit has chosen; or `beam_width`: a full beam of that many nodes.
@@ -93,8 +117,9 @@ class Retriever:
         for name in rules:
             if name not in _RULES:
                 raise InputError(f"recommend has no argument '{name}'{nearest(name, _RULES)}")
-        given: dict[str, Any] = {**rules, "effort": effort, "beam_width": beam_width}
-        return self.answer(Request(histories, k, users, allowed, context, seen, on_unknown, where, **given))
+        given: dict[str, Any] = {**rules, "effort": effort, "beam_width": beam_width, "rejected": rejected}
+        found = self.answer(Request(histories, k, users, allowed, context, seen, on_unknown, where, **given))
+        return found if as_ is None else found.to(as_, None if users is None else listed("users", users))
 
     def answer(self, request: Request) -> Recommendations:
         """The k best items of each row of the request, best first.
@@ -103,7 +128,8 @@ class Retriever:
         (a blend's fallback; all scores 0). Errors: `InputError` on what does not fit this retriever.
         """
         hits, promotions = self.hits(request)
-        return self._by_id(hits, promotions if request.promote else [])
+        found = self._by_id(hits, promotions if request.promote else [])
+        return found if all(found.item_ids) else replace(found, empty=why_empty(self.names, request, found.item_ids))
 
     def hits(self, request: Request) -> tuple[Hits, list[list[str | None]]]:
         """What `answer` says by id, by item index, and the names of promotions, where the request has rules."""
@@ -217,4 +243,4 @@ class Retriever:
         searcher, names, metadata = read_retriever(path, searchers, threads=threads, verify=verify)
         erased = None if names.erased is None else np.flatnonzero(names.erased).astype(np.int32)
         columns = names.filters.columns
-        return cls(searcher, names.items, names.users, names.histories, columns, metadata, erased)
+        return cls(searcher, names.items, names.users, names.histories, columns, metadata, erased, names.rejected)

@@ -54,10 +54,10 @@ class TreeSearcher:
     acts inside the search: a subtree without an allowed item is never opened, so k results come back whenever k items
     are allowed; where few are, all of them are scored and the result is exact. A bitmap of allowed items that is
     read-only is counted once (`retrieval.prepared`). A search for k above `beam_width` widens the beam to k, and judges
-    more leaves in proportion. Ties on a level go to the lower node, among results to the lower item. Where the scorer
-    has learned that what was seen comes again (a weight of it above 0), the history's own items are candidates too: a
-    search does not reach each of their leaves. `link`: what a score means; by "path" that of a leaf is the
-    log-probability of the path to it, each step a sigmoid (PLT), the others change no answer.
+    more leaves in proportion to k, or to `options.good`. Ties on a level go to the lower node, among results to the
+    lower item. Where the scorer has learned that what was seen comes again (a weight of it above 0), the history's own
+    items are candidates too: a search does not reach each of their leaves. `link`: what a score means; by "path" that
+    of a leaf is the log-probability of the path to it, each step a sigmoid (PLT), the others change no answer.
     Source: DTR, algorithm 1.
     """
 
@@ -225,7 +225,7 @@ class TreeSearcher:
         """How to search for k results."""
         if options.beam_width is not None:
             return Way("beam", max(k, options.beam_width))
-        return self.ways.of(options.effort).wide_enough(k)
+        return self.ways.of(options.effort).wide_enough(k, options.good)
 
     def _scores_all(self, options: SearchOptions, way: Way) -> bool:
         most = _EXACT_FACTOR * (way.judged or way.beam_width)

@@ -112,7 +112,7 @@ def open_snapshot(
     own = ItemFields.read(items, names.items, ids) if items is not None else ItemFields()
     columns = ItemColumns(len(names.items), {**names.filters.columns.columns, **own.columns()})
     filters = Filters(names.items, columns, filter_bytes, names.filters.alive)
-    names = Names(names.items, filters, names.users, names.histories, names.erased)
+    names = Names(names.items, filters, names.users, names.histories, names.erased, names.rejected)
     data = manifest.get("data")
     end = data.get("end") if isinstance(data, Mapping) else None
     return Snapshot(

@@ -49,7 +49,7 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
         base,
         number=number,
         retriever=retriever,
-        names=Names(retriever.items, filters, names.users, names.histories, retriever.names.erased),
+        names=Names(retriever.items, filters, names.users, names.histories, retriever.names.erased, names.rejected),
         fields=_fields(base.fields, new),
         popular=_popular(base, retriever.searcher),
         fitted=base,

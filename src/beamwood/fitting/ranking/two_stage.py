@@ -25,7 +25,7 @@ from beamwood.data.split import Split
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
 from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.choose import Choice, check_monitor, drawn
+from beamwood.fitting.choose import CUT, Choice, check_monitor, drawn
 from beamwood.fitting.columns import context_features, tensors
 from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.ranking.pair_models import asked, build_pair_model, pair_scorer
@@ -140,12 +140,14 @@ class RetrievedTask(SearchedTask[Batch]):
             # The context is the next event's.
             frame = None if logged is None else logged[examples.stop[rows]]
             query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
-            targets, items = self.targets(rows), retriever.search(query, k, SearchOptions(past)).items
+            targets, items = self.targets(rows), retriever.search(query, k, SearchOptions(past, good=CUT)).items
             hit = brought(targets, items)
             # A target that was seen comes back only where what was seen is left in.
             again = np.flatnonzero(among(targets, past).any(axis=1))
             if len(again):
-                hit[again] |= brought(targets[again], retriever.search(query.take(again), k).items)
+                hit[again] |= brought(
+                    targets[again], retriever.search(query.take(again), k, SearchOptions(good=CUT)).items
+                )
             found.append(items)
             hits.append(hit)
         candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)

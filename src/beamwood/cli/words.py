@@ -1,0 +1,47 @@
+"""What an error says for Python, in the words of the command that was typed: no option is advised that it has not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from beamwood.cli.help import Described
+
+__all__ = ["in_words_of"]
+
+_UNKNOWN = "pass on_unknown='ignore'"
+_NEW_USERS = "give the histories of new users"
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+
+
+def in_words_of(arguments: Sequence[str], message: str) -> str:
+    """The message for whoever typed these arguments, with the options of that command alone."""
+    from beamwood.cli.help import pages
+
+    every = pages()
+    if not arguments or arguments[0] not in every:
+        return message
+    known, of_fit = (_options(every[name]) for name in (arguments[0], "fit"))
+    for words, option, typed in (
+        (_UNKNOWN, "--on-unknown", "pass --on-unknown ignore"),
+        ("pass seen='keep' to have them", "--include-seen", "--include-seen has them"),
+        (_NEW_USERS, "--history", "say what a new user took with --history"),
+    ):
+        message = (
+            message.replace(words, typed) if option in known else re.sub(rf",? or {re.escape(words)}", "", message)
+        )
+    return message + _elsewhere(message, of_fit - known)
+
+
+def _options(page: Described) -> set[str]:
+    return {word for one in page.options for word in one.typed.replace(",", " ").split() if word.startswith("--")}
+
+
+def _elsewhere(message: str, of_fit: set[str]) -> str:
+    """Which options of a message are those of a fit alone: a folder reads its log as it was fitted."""
+    # What follows the name of a program is that program's.
+    own = re.sub(r"beamwood [a-z]+[^;,()]*", "", message)
+    others = [option for option in dict.fromkeys(_OPTION.findall(own)) if option in of_fit]
+    return f" ({', '.join(others)}: of `beamwood fit`)" if others else ""

@@ -1,0 +1,189 @@
+"""What cannot be answered says why, in words of the command that was typed; advice is tried before it is given."""
+
+import re
+
+import polars as pl
+import pytest
+
+import beamwood
+from beamwood.cli.help import pages
+from beamwood.data import Dataset, by_time, disjoint_users, leave_one_out, read_log
+from beamwood.data.split import SPLITS
+from beamwood.errors import InputError, UnknownIdError
+
+
+@pytest.fixture
+def folder(write, planted, say, tmp_path):
+    """A folder fitted on the planted log, in which user 777 has taken everything."""
+    rows = planted + [(777, item, 5, 1_900_000_000 + item) for item in range(30)]
+    items = write([(item, "xyz"[item % 3]) for item in range(30)], "items.csv", "item_id,category")
+    say("fit", write(rows), "--items", items)
+    return tmp_path / "out"
+
+
+# Labels that were seen
+
+
+def test_leave_one_out_says_that_labels_were_seen(write, planted, say):
+    twice = [row for row in planted for _ in range(2)]
+    said = say("fit", write(twice), "--split", "leave-one-out")
+    assert "40 of 40 test labels are items that their user had taken before; with seen items removed no" in said
+    advised = re.search(r"find them: (--[a-z-]+)", said)[1]
+    assert "test labels" not in say("fit", write(twice), "--split", "leave-one-out", advised)
+
+
+def test_other_repeats_are_not_told_to_be_dropped(write, planted, say):
+    later = planted + [(user, item, rating, time + 10**8) for user, item, rating, time in planted]
+    said = say("fit", write(later), "--split", "leave-one-out")
+    assert "find them: read the view with seen items kept" in said
+    assert "test labels" not in say("fit", write(planted), "--split", "leave-one-out")
+
+
+def test_seen_labels_are_counted():
+    frame = pl.DataFrame({"user": [1, 1, 1, 2, 2, 2], "item": [5, 6, 5, 5, 6, 7], "time": range(6)})
+    split = leave_one_out(Dataset.from_log(read_log(frame)))
+    assert (split.test.labels_seen, split.valid.labels_seen) == (1, 0)
+
+
+# Advice
+
+
+def data(lengths, times=None):
+    rows = [(user, item) for user, length in enumerate(lengths) for item in range(length)]
+    frame = pl.DataFrame(rows, ["user", "item"], orient="row")
+    return Dataset.from_log(read_log(frame if times is None else frame.with_columns(time=pl.Series(times(len(rows))))))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split"),
+    [
+        (data([2] * 30), leave_one_out),
+        (data([4] * 5), disjoint_users),
+        (data([4] * 30, lambda rows: [place // 4 for place in range(rows)]), by_time),
+        (data([4] * 30, lambda rows: [place % 4 for place in range(rows)]), by_time),
+    ],
+)
+def test_the_split_that_is_advised_works(dataset, split):
+    with pytest.raises(InputError) as error:
+        split(dataset)
+    advised = str(error.value).split("choose --split ")[1].split(" or ")
+    for name in advised:
+        assert len(SPLITS[name](dataset).test)
+
+
+def test_where_no_split_works_none_is_advised(write, say):
+    path = write([(user, user % 7, 5, 1000 + user) for user in range(60)])
+    for split in ("users", "leave-one-out", "time"):
+        said = say("fit", path, "--split", split, code=2)
+        assert "no split does" in said
+        assert "choose --split" not in said
+
+
+# Empty answers
+
+
+def test_an_empty_answer_says_why(folder, say):
+    said = say("recommend", folder, "--user", "777", "-k", "5")
+    assert "777: no items, as every one of the 30 items of the catalogue was seen; --include-seen has them" in said
+    assert len(say("recommend", folder, "--user", "777", "-k", "5", "--include-seen").splitlines()) == 6
+    some = say("recommend", folder, "--user", "777", "--category", "x")
+    assert "every one of the 10 items that pass the filter was seen" in some
+    assert '"why": "every one of' in say("recommend", folder, "--user", "777", "--json")
+    assert "why" not in say("recommend", folder, "--user", "1", "--json")
+
+
+def test_reasons_are_those_of_each_row(folder):
+    retriever = beamwood.load(folder)
+    found = retriever.recommend(users=[1, 777], k=3)
+    assert list(found.empty) == [1]
+    assert len(found.item_ids[0]) == 3
+    nothing = retriever.recommend([[1], [2]], k=3, allowed=[])
+    assert nothing.empty == {0: "no item passes the filter", 1: "no item passes the filter"}
+    left = retriever.recommend([list(range(29))], k=3, exclude=[29])
+    assert "was seen or excluded" in left.empty[0]
+    banned = retriever.recommend([[0]], k=3, exclude=list(range(30)))
+    assert banned.empty == {0: "all 30 items of the catalogue are excluded"}
+    assert retriever.recommend([[0]], k=3).empty == {}
+
+
+# Unknown ids
+
+
+@pytest.mark.parametrize("user", ["newguy", "99999"])
+def test_an_unknown_user_is_no_wrong_type(folder, say, user):
+    said = say("recommend", folder, "--user", user, code=2)
+    assert f"{user}" in said
+    assert "unknown" in said
+    assert "pass --on-unknown ignore" in said
+    assert "say what a new user took with --history" in said
+    assert len(say("recommend", folder, "--user", user, "--on-unknown", "ignore", "-k", "3").splitlines()) == 4
+
+
+def test_unknown_ids_have_an_error_of_their_own(folder):
+    retriever = beamwood.load(folder)
+    with pytest.raises(UnknownIdError, match=r"users: 1 of 1 ids are unknown.*give the histories of new users"):
+        retriever.recommend(users=[99999])
+    with pytest.raises(UnknownIdError, match="1 of 2 ids are unknown, such as 99"):
+        retriever.recommend([[1, 99]])
+    with pytest.raises(InputError, match="is not of type") as error:
+        retriever.recommend(users=["newguy"])
+    assert not isinstance(error.value, UnknownIdError)
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("recommend", "--user", "99999"),
+        ("recommend", "--history", "abc"),
+        ("recommend", "--user", "1", "--allowed-items", "users.txt"),
+        ("similar", "--item", "9999"),
+        ("similar", "--item", "abc"),
+        ("score", "--items", "users.txt", "--user", "1"),
+        ("score", "--items", "items.txt", "--user", "newguy"),
+        ("score", "--items", "items.txt", "--history", "999"),
+        ("evaluate", "--log", "other.csv"),
+    ],
+)
+def test_errors_name_options_of_their_command_alone(folder, say, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "users.txt").write_text("1\n4242\n")
+    (tmp_path / "items.txt").write_text("1\n2\n")
+    (tmp_path / "other.csv").write_text("who,what\n1,2\n")
+    command, *rest = arguments
+    said = say(command, folder, *rest, code=2).strip().splitlines()[-1]
+    assert "on_unknown=" not in said
+    known = {word for one in pages()[command].options for word in one.typed.replace(",", " ").split()}
+    said = said.partition(" (--user-column: of `beamwood fit`)")[0]
+    for option in re.findall(r"(?<!\w)--[a-z-]+", said):
+        assert option in known or (command, option) == ("evaluate", "--user-column")
+
+
+# Outputs
+
+
+def test_an_output_makes_its_folder(folder, say, tmp_path):
+    say("recommend", folder, "--user", "1", "--out", tmp_path / "new" / "deep" / "recs.csv")
+    assert (tmp_path / "new" / "deep" / "recs.csv").exists()
+    (tmp_path / "file").write_text("")
+    said = say("recommend", folder, "--user", "1", "--out", tmp_path / "file" / "recs.csv", code=2)
+    assert "can be no folder" in said
+
+
+# Weights
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("3 stars", "weights that are no numbers, the first '3 stars' in row 1; mend them"),
+        ('"3,5"', "weights with a decimal comma, the first '3,5' in row 1; write them with a point"),
+        ("inf", "weights that are missing or not finite"),
+        ("", "weights that are missing or not finite"),
+    ],
+)
+def test_weights_that_are_none(write, planted, say, word, message):
+    path = write([(user, item, word, time) for user, item, _, time in planted])
+    assert message in say("fit", path, "--min-weight", "4", code=2)

@@ -1,0 +1,140 @@
+"""Logs from any library, answers for any library, and the nearest name for whatever was mistyped."""
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy import sparse
+
+import beamwood
+from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.errors import InputError
+
+NAMES = ["user_id", "item_id", "rating", "timestamp"]
+
+
+def fingerprint(source, **options):
+    return Dataset.from_log(read_log(source, **options)).fingerprint()
+
+
+SOURCES = {
+    "pandas": lambda rows: pl.DataFrame(rows, NAMES, orient="row").to_pandas(),
+    "arrow": lambda rows: pl.DataFrame(rows, NAMES, orient="row").to_arrow(),
+    "lazy": lambda rows: pl.LazyFrame(rows, NAMES, orient="row"),
+    "batches": lambda rows: pa.table(pl.DataFrame(rows, NAMES, orient="row").to_arrow()).to_batches()[0],
+    "dict": lambda rows: dict(zip(NAMES, map(list, zip(*rows, strict=True)), strict=True)),
+    "arrays": lambda rows: {name: np.array(rows)[:, place] for place, name in enumerate(NAMES)},
+    "records": lambda rows: np.array(rows, dtype=[(name, np.int64) for name in NAMES]),
+    "mappings": lambda rows: [dict(zip(NAMES, row, strict=True)) for row in rows],
+}
+BARE = {
+    "tuples": list,
+    "lists": lambda rows: [list(row) for row in rows],
+    "array": np.array,
+    "objects": lambda rows: np.array(rows, dtype=object),
+    "floats": lambda rows: np.array(rows, dtype=float),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_tables_of_every_library_are_one_log(planted, frame, source):
+    assert fingerprint(SOURCES[source](planted)) == fingerprint(frame)
+
+
+@pytest.mark.parametrize("source", BARE)
+def test_bare_rows_are_named(planted, frame, source):
+    rows = BARE[source](planted)
+    assert fingerprint(rows, header=NAMES) == fingerprint(frame)
+    with pytest.raises(InputError, match=r"has no names; .* header=\['user', 'item', 'time', '-'\]"):
+        read_log(rows)
+    with pytest.raises(InputError, match=r"header names 2 columns, the .* has 4"):
+        read_log(rows, header=["user", "item"])
+
+
+@pytest.mark.parametrize("made", [sparse.csr_matrix, sparse.coo_matrix, sparse.csc_array])
+def test_a_sparse_matrix_has_a_row_for_each_entry(planted, made):
+    entries = {(user, item): rating for user, item, rating, _ in planted}
+    users, items = zip(*entries, strict=True)
+    matrix = made((np.array([*entries.values()], float), (np.array(users), np.array(items))), shape=(60, 30))
+    log = read_log(matrix, min_weight=4)
+    assert set(log.frame.select("user", "item").rows()) == {pair for pair, rating in entries.items() if rating >= 4}
+    assert len(read_log(matrix).frame) == len(entries)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (None, {}, "it is None; give a path, a frame of pandas"),
+        (42, {}, "the int cannot be read as a table"),
+        (np.zeros(3), {"header": ["user"]}, "1 dimensions"),
+        ([(1, 2), (1, 2, 3)], {"header": ["user", "item"]}, "rows of 2 to 3 cells; give each row as many"),
+        ([(1, 2), ("a", 2)], {"header": ["user", "item"]}, "cannot be read as a table"),
+        (pl.DataFrame({"user": [1]}), {"header": ["user"]}, "and this is neither"),
+        ([], {}, "no user column|cannot be read"),
+        ({"user": [1, 2], "item": [1]}, {}, "the dict cannot be read as a table"),
+    ],
+)
+def test_what_is_no_table_is_refused(source, options, message):
+    with pytest.raises(InputError, match=message):
+        read_log(source, **options)
+
+
+@pytest.fixture
+def retriever(frame):
+    return beamwood.fit(leave_one_out(Dataset.from_log(read_log(frame))), "popularity")
+
+
+def test_answers_are_of_the_library_that_is_asked_for(retriever):
+    plain = retriever.recommend(users=[3, 5], k=4)
+    lists = retriever.recommend(users=[3, 5], k=4, as_="lists")
+    assert lists == plain.item_ids
+    frame = retriever.recommend(users=np.array([3, 5]), k=4, as_="polars")
+    assert frame.columns == ["user", "row", "rank", "item", "score"]
+    assert frame["user"].to_list() == [3] * 4 + [5] * 4
+    assert frame["item"].to_list() == [item for row in lists for item in row]
+    of_pandas = retriever.recommend(users=pl.Series([3, 5]), k=4, as_="pandas")
+    assert pl.from_pandas(of_pandas).equals(frame)
+    of_arrow = retriever.recommend(users=pa.array([3, 5]), k=4, as_="arrow")
+    assert isinstance(of_arrow, pa.Table)
+    assert pl.from_arrow(of_arrow).equals(frame)
+    by_history = retriever.recommend([[1, 2]], k=4, as_="polars")
+    assert by_history.columns == ["row", "rank", "item", "score"]
+
+
+def test_histories_come_from_every_library(retriever):
+    expected = retriever.recommend([[1, 2], [3]], k=3).item_ids
+    series = pl.Series([[1, 2], [3]])
+    for histories in (series, series.to_pandas(), series.to_arrow(), [np.array([1, 2]), np.array([3])], ((1, 2), (3,))):
+        assert retriever.recommend(histories, k=3).item_ids == expected
+    with pytest.raises(InputError, match="histories is a sparse matrix, which has no ids"):
+        retriever.recommend(sparse.eye(3), k=3)
+
+
+def test_an_unknown_form_names_the_nearest(retriever):
+    with pytest.raises(InputError, match="as_='pandsa' is unknown; did you mean 'pandas'"):
+        retriever.recommend(users=[3], k=3, as_="pandsa")
+
+
+# What was mistyped
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [
+        (["recomend", "x"], "recommend"),
+        (["fit", "LOG", "--out", "x", "--metod", "ease"], "--method"),
+        (["fit", "LOG", "--out", "x", "--method", "Eaze"], "ease"),
+        (["fit", "LOG", "--out", "x", "--method", "EASE"], "ease"),
+        (["fit", "LOG", "--out", "x", "--method", "ease", "--set", "model.regularization=3"], "model.regularisation"),
+        (["fit", "LOG", "--out", "x", "--method", "ease", "--preset", "papr"], "paper"),
+        (["fit", "LOG", "--out", "x", "--method", "ease", "--split", "leave-1-out"], "leave-one-out"),
+        (["fit", "LOG", "--out", "x", "--method", "ease", "--item-column", "Item"], "--item-column 'item_id'"),
+        (["fit", "LOG", "--out", "x", "--method", "ease", "--missing", "dorp"], "drop"),
+        (["compare", "LOG", "--methods", "ease,popularty"], "popularity"),
+        (["settings", "cooccurence"], "cooccurrence"),
+    ],
+)
+def test_what_was_mistyped_names_the_nearest(write, planted, say, arguments, nearest):
+    path = write(planted)
+    said = say(arguments[0], *[path if word == "LOG" else word for word in arguments[1:]], code=2)
+    assert nearest in said.strip().splitlines()[-1]
