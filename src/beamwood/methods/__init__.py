@@ -50,6 +50,7 @@ METHODS = {
     "melt": "beamwood.methods.melt",
     "cities": "beamwood.methods.cities",
     "two_tower": "beamwood.methods.two_tower",
+    "indexed": "beamwood.methods.indexed",
     "lightgcn": "beamwood.methods.lightgcn",
     "ranker": "beamwood.methods.ranker",
     "two_stage": "beamwood.methods.two_stage",

@@ -7,6 +7,7 @@ P = Q X pairs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,11 +21,11 @@ from beamwood.models import mol
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.index import INDEXES, ExactIndex, Index
+from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexSettings, Making
 from beamwood.retrieval.products import is_catalogue
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, prefixed
 from beamwood.retrieval.top_k import check_histories, check_search, join_hits, sort_candidates, top_k
-from beamwood.types import Hits, IndexArray, Needs, Query, SearchOptions
+from beamwood.types import FloatArray, Hits, IndexArray, Needs, Query, SearchOptions
 
 __all__ = ["MixtureSearcher"]
 
@@ -72,16 +73,26 @@ class MixtureSearcher:
         self._parts_XNC = np.ascontiguousarray(parts_NXC.transpose(1, 0, 2))
         self.indexes = [ExactIndex(each) for each in self._parts_XNC] if indexes is None else indexes
 
-    def indexed(self, kind: type[Index]) -> MixtureSearcher:
-        """The same with indexes of another kind."""
+    def indexed(
+        self, kind: type[Index], settings: IndexSettings | None = None, making: Making = Making()
+    ) -> MixtureSearcher:
+        """The same with indexes of another kind; what is asked of each are the queries' components."""
+        asked = making.queries
+        if asked is not None:
+            making = replace(making, queries=lambda: self._components(asked()))
         return MixtureSearcher(
             self.encoder,
             self.weights,
             self.sizes,
             temperature=self.temperature,
             num_candidates=self.num_candidates,
-            indexes=[kind(each) for each in self._parts_XNC],
+            indexes=[kind(each, settings, making) for each in self._parts_XNC],
         )
+
+    def _components(self, vectors_BD: FloatArray) -> Array:
+        """float32[B Q, C], the components of queries' vectors, one after the other."""
+        parts_BQC: Array = mol.query_parts(self.weights, np.asarray(vectors_BD, np.float32), self.sizes)[0]
+        return parts_BQC.reshape(-1, parts_BQC.shape[-1])
 
     @property
     def num_items(self) -> int:

@@ -23,10 +23,10 @@ from beamwood.fitting.settings import (
     TrainedSettings,
     Width,
 )
+from beamwood.fitting.vectors.index_settings import IndexChoice
 from beamwood.models import mol
 from beamwood.models.encoder import NumHeads
 from beamwood.models.encoders import AnySizes, EncoderName, sasrec
-from beamwood.retrieval.index import IndexName
 
 __all__ = [
     "AlignedModel",
@@ -56,20 +56,14 @@ _LEAST_STEPS = 20
 MaxContexts = Annotated[int, Field(ge=1, description="occurrences of an item that are looked at")]
 
 
-class VectorModel(Group):
-    """What every method has whose scores are products of vectors."""
-
-    index: IndexName = Field("exact", description="what finds the largest products; hnsw needs the extra ann")
-
-
 class VectorConfig(TrainedSettings):
-    """Settings that all of them have."""
+    """Settings that all methods have whose scores are products of vectors."""
 
-    model: VectorModel = VectorModel()
     choose: ChooseSeen = ChooseSeen()
+    index: IndexChoice = IndexChoice()
 
 
-class EncoderModel(VectorModel):
+class EncoderModel(Group):
     """What every encoder of histories has."""
 
     width: Width = 64
@@ -219,7 +213,7 @@ class MeltConfig(VectorConfig):
     loop: Loop = Loop(batch_size=128, max_steps=600, evaluate_every=100)
 
 
-class ContextModel(VectorModel):
+class ContextModel(Group):
     """What infers a vector from contexts."""
 
     num_heads: NumHeads = 2
@@ -317,7 +311,7 @@ class TowerConfig(VectorConfig):
         return self
 
 
-class GraphModel(VectorModel):
+class GraphModel(Group):
     """Vectors over a graph."""
 
     width: Width = 64

@@ -1,0 +1,51 @@
+"""The settings of an index: its kind, and what each kind may be set to, as the files of the indexes say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer, model_validator
+
+from beamwood.fitting.settings import Group
+from beamwood.retrieval.index import INDEXES, IndexName
+
+__all__ = ["IndexChoice"]
+
+
+class IndexKind(Group):
+    """What finds the largest products.
+
+    Errors: `ValueError` on what is set of another index than the chosen one, and is not its default.
+    """
+
+    kind: IndexName = Field("exact", description="what finds the largest products; hnsw needs the extra ann")
+
+    @model_validator(mode="after")
+    def _the_index_has_it(self) -> Self:
+        others, fields = _others(self.kind), type(self).model_fields
+        for name, value in self:
+            if name in others and value != fields[name].default:
+                own = [kind for kind, each in INDEXES.items() if name in each.Settings.model_fields]
+                raise ValueError(f"index.{name} is not for index.kind={self.kind}; it is for {', '.join(own)}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _its_own(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What other indexes may be set to is no part of this choice.
+        values, others = handler(self), _others(self.kind)
+        return {name: value for name, value in values.items() if name not in others}
+
+
+def _others(kind: str) -> set[str]:
+    """The settings that other indexes have, and this one does not."""
+    own = INDEXES[kind].Settings.model_fields
+    return {name for each in INDEXES.values() for name in each.Settings.model_fields if name not in own}
+
+
+if TYPE_CHECKING:
+
+    class IndexChoice(IndexKind):
+        """And what each index may be set to; each takes its own."""
+else:
+    _own = dict.fromkeys(each.Settings for each in reversed(INDEXES.values()))
+    IndexChoice = create_model("IndexChoice", __base__=(*_own, IndexKind))
