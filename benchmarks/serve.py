@@ -54,7 +54,7 @@ def fit(folder: Path, times: Times) -> None:
     dataset = beamwood.Dataset.from_log(beamwood.read_log(market.log), market.item_frame)
     split = beamwood.splits.disjoint_users(dataset, seed=0)
     steps = {"loop.max_steps": times.steps}
-    tower = steps | {"model.index": "hnsw"}
+    tower = steps | {"index.kind": "hnsw"}
     beamwood.fit(split, "two_tower", tower, progress=False).save(folder / "rival")
     beamwood.fit(split, "dtr", steps, progress=False).save(folder / "model")
 

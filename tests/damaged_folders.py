@@ -33,7 +33,7 @@ from beamwood.models.neumf import NeuMf
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.terms import TERMS
 from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.index import HnswIndex
+from beamwood.retrieval.index import INDEXES, HnswIndex, settings_of
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
@@ -140,6 +140,11 @@ KINDS = {
 
 if importlib.util.find_spec("faiss") is not None:
     KINDS["tower-hnsw"] = lambda: two_tower("mean").indexed(HnswIndex)
+
+SMALL = {"num_buckets": 4, "num_children": 2, "num_epochs": 1, "hidden": 5}
+for _name, _kind in INDEXES.items():
+    if _name not in ("exact", "hnsw"):
+        KINDS[f"tower-{_name}"] = lambda kind=_kind: two_tower("mean").indexed(kind, settings_of(kind, SMALL))
 
 # A wrong value in the place of any other of a manifest.
 WRONG_VALUES = (None, "zzz", -1, 0, 1.5, True, 10**12, [], ["a"], {}, {"a": None})

@@ -23,7 +23,7 @@ class Extra:
 
 EXTRAS = {
     "train": Extra({"torch": "torch"}, "methods that train: trees, sequences, towers, rankers"),
-    "ann": Extra({"faiss": "faiss-cpu"}, "model.index=hnsw: approximate search over item vectors"),
+    "ann": Extra({"faiss": "faiss-cpu"}, "index.kind=hnsw: a graph over item vectors"),
     "plots": Extra(
         {"altair": "altair", "jinja2": "jinja2", "markupsafe": "markupsafe", "vl_convert": "vl-convert-python"},
         "--html: reports as pages",

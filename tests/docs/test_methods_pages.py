@@ -34,7 +34,7 @@ def test_a_method_has_a_page(name):
 def test_settings_that_a_page_names_are_there(name):
     page = (DOCS / "methods" / f"{name}.md").read_text()
     known = load_method(name).Config.names()
-    for setting in re.findall(r"`((?:model|tree|start|examples|loss|optimiser|loop|choose)\.\w+)", page):
+    for setting in re.findall(r"`((?:model|tree|start|examples|loss|optimiser|loop|choose|index)\.\w+)", page):
         assert setting in known, f"{name}.md names {setting}"
 
 

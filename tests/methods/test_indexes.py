@@ -55,16 +55,20 @@ def configured(name, changes, start):
 
 
 def test_all_of_them_are_tried():
-    having = [name for name in METHODS if "model.index" in load_method(name).Config.names()]
+    known = {name: load_method(name) for name in METHODS}
+    having = [name for name, each in known.items() if each.needs.steps and "index.kind" in each.Config.names()]
     assert sorted(having) == sorted({name for name, _ in VECTORS})
 
 
-@pytest.mark.parametrize("index", INDEXES)
-@pytest.mark.parametrize(("name", "changes"), VECTORS)
+# Every method with one index, and every index with one method.
+TRIED = [*((name, changes, "ivf") for name, changes in VECTORS), *(("two_tower", {}, index) for index in INDEXES)]
+
+
+@pytest.mark.parametrize(("name", "changes", "index"), TRIED)
 def test_it_takes_every_index(split, start, tmp_path, name, changes, index):
     if index == "hnsw":
         pytest.importorskip("faiss", reason="faiss is not installed (pip install 'beamwood[ann]')")
-    config = configured(name, changes, start) | {"model.index": index}
+    config = configured(name, changes, start) | {"index.kind": index}
     fitted = beamwood.fit(split, name, config, progress=False)
     fitted.save(tmp_path / "saved")
     loaded, users = beamwood.load(tmp_path / "saved"), fitted.users.ids.head(20)
@@ -73,13 +77,32 @@ def test_it_takes_every_index(split, start, tmp_path, name, changes, index):
     answers = fitted.recommend(users=users, k=5)
     assert loaded.recommend(users=users, k=5) == answers
     # So few items are found by any of them.
-    exact = beamwood.fit(split, name, config | {"model.index": "exact"}, progress=False)
+    exact = beamwood.fit(split, name, config | {"index.kind": "exact"}, progress=False)
     assert exact.recommend(users=users, k=5).item_ids == answers.item_ids
 
 
 def test_an_unknown_index_is_refused(split):
-    with pytest.raises(InputError, match="'exact' or 'hnsw'"):
-        beamwood.fit(split, "sasrec", {"model.index": "hsnw"}, progress=False)
+    with pytest.raises(InputError, match=r"index\.kind='hsnw': Input should be 'exact'"):
+        beamwood.fit(split, "sasrec", {"index.kind": "hsnw"}, progress=False)
+
+
+def test_what_another_index_has_is_refused(split):
+    with pytest.raises(InputError, match=r"index\.search_width is not for index\.kind=ivf; it is for hnsw"):
+        beamwood.fit(split, "sasrec", {"index.kind": "ivf", "index.search_width": 9}, progress=False)
+
+
+def test_its_settings_are_its_own(split):
+    config = SMALL | {"index.kind": "ivf", "index.num_buckets": 6, "index.num_probed": 2}
+    index = beamwood.fit(split, "two_tower", config, progress=False).searcher.first.index
+    assert (len(index.centres), index.num_probed) == (6, 2)
+
+
+def test_settings_that_two_have_are_the_same():
+    fields = {}
+    for index in INDEXES.values():
+        for name, field in index.Settings.model_fields.items():
+            assert fields.setdefault(name, field.default) == field.default
+            assert 0 < len(field.description.split()) <= 20
 
 
 def test_an_index_is_one_file(split, tmp_path):

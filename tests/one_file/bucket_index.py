@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from beamwood.methods.sasrec import METHOD as SASREC
+from beamwood.retrieval.index import IndexSettings, Making
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.vectors import VectorSearcher, searcher_with
 from beamwood.types import SearchOptions
@@ -17,9 +18,9 @@ from beamwood.types import SearchOptions
 class Buckets:
     """C = 8 centres drawn from the items; each item is in the bucket of the nearest, and half of them are looked at."""
 
-    name = "buckets"
+    name, Settings, modules, trains = "buckets", IndexSettings, (), False
 
-    def __init__(self, vectors_ND, bucket_N=None):
+    def __init__(self, vectors_ND, settings=None, making=Making(), *, bucket_N=None):
         self.vectors = vectors_ND
         centres_CD = vectors_ND[:: -(-len(vectors_ND) // 8)]
         self.bucket_N = np.argmax(vectors_ND @ centres_CD.T, axis=1).astype(np.int32) if bucket_N is None else bucket_N
@@ -42,7 +43,7 @@ class Buckets:
 
     @classmethod
     def restore(cls, vectors_ND, config, arrays):  # noqa: ARG003
-        return cls(vectors_ND, arrays["bucket"])
+        return cls(vectors_ND, bucket_N=arrays["bucket"])
 
 
 METHOD = replace(

@@ -45,3 +45,15 @@ def test_restored_it_answers_equally(index):
     one, other = index.search(queries, 10), again.search(queries, 10)
     assert np.array_equal(one.items, other.items)
     assert np.array_equal(one.scored, other.scored)
+
+
+def test_the_defaults_are_those_of_the_library():
+    import faiss
+
+    vectors = np.random.default_rng(4).normal(size=(700, 16)).astype(np.float32)
+    plain = faiss.IndexHNSWFlat(16, 32, faiss.METRIC_INNER_PRODUCT)
+    faiss.omp_set_num_threads(1)
+    plain.add(vectors)
+    _, arrays = HnswIndex(vectors).export()
+    assert np.array_equal(arrays["neighbours"], faiss.vector_to_array(plain.hnsw.neighbors))
+    assert np.array_equal(arrays["levels"], faiss.vector_to_array(plain.hnsw.levels))

@@ -1,12 +1,13 @@
 """The indexes keep the contract; HNSW answers exactly what it cannot find, and a graph that is broken is refused."""
 
 import sys
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.retrieval.index import INDEXES, ExactIndex, HnswIndex
+from beamwood.retrieval.index import INDEXES, ExactIndex, HnswIndex, IvfIndex
 from beamwood.retrieval.products import best_products
 from beamwood.testing import IndexContract
 from beamwood.types import ItemLists, SearchOptions
@@ -15,10 +16,19 @@ from beamwood.types import ItemLists, SearchOptions
 class TestExact(IndexContract):
     index = ExactIndex
     recall = 1.0
+    exhaustive: ClassVar = {}
+
+
+class TestIvf(IndexContract):
+    index = IvfIndex
+    recall = 0.5
+    exhaustive: ClassVar = {"num_buckets": 40, "num_probed": 40}
+    efforts: ClassVar = [{"num_probed": num} for num in (1, 4, 16, 55)]
 
 
 class TestHnsw(IndexContract):
     index = HnswIndex
+    efforts: ClassVar = [{"num_links": 2, "search_width": 20}, {"num_links": 8, "search_width": 80}]
 
     @pytest.fixture(autouse=True)
     def _needs_faiss(self):
@@ -52,7 +62,7 @@ def test_rows_that_a_filter_empties_are_exact(case):
 
 def test_without_faiss_the_fix_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(InputError, match=r'index=hnsw: faiss is not installed; .*pip install "beamwood\[ann\]"'):
+    with pytest.raises(InputError, match=r'index.kind=hnsw: faiss is not installed; .*pip install "beamwood\[ann\]"'):
         HnswIndex(np.zeros((3, 2)))
 
 
@@ -74,4 +84,4 @@ def test_a_broken_graph_is_refused(case, name):
             HnswIndex.restore(vectors, config, arrays | {name: np.ascontiguousarray(array)})
     low = int(np.flatnonzero(levels == 1)[0])
     with pytest.raises(ArtefactError, match="entry_point"):
-        HnswIndex.restore(vectors, {"entry_point": low}, arrays)
+        HnswIndex.restore(vectors, config | {"entry_point": low}, arrays)

@@ -48,7 +48,10 @@ class SettingOptions:
     start: Annotated[
         o.Text,
         typer.Option(
-            "--from", metavar="FOLDER", hidden=True, help="A fitted model to go on from (lpo4rec, melt, cities)."
+            "--from",
+            metavar="FOLDER",
+            hidden=True,
+            help="A fitted model to go on from (lpo4rec, melt, cities, indexed).",
         ),
     ] = None
     retriever: Annotated[

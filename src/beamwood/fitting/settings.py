@@ -49,7 +49,7 @@ __all__ = [
     "Width",
 ]
 
-GROUPS = ("model", "tree", "start", "examples", "loss", "optimiser", "loop", "choose")
+GROUPS = ("model", "tree", "start", "examples", "loss", "optimiser", "loop", "choose", "index")
 """The groups that settings may have, in the order in which they are listed."""
 
 LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]

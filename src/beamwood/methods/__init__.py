@@ -51,6 +51,7 @@ METHODS = {
     "cities": "beamwood.methods.cities",
     "two_tower": "beamwood.methods.two_tower",
     "lightgcn": "beamwood.methods.lightgcn",
+    "indexed": "beamwood.methods.indexed",
     "ranker": "beamwood.methods.ranker",
     "two_stage": "beamwood.methods.two_stage",
     "cooccurrence": "beamwood.methods.cooccurrence",

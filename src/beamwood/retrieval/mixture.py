@@ -7,6 +7,7 @@ P = Q X pairs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from beamwood.models import mol
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.index import INDEXES, ExactIndex, Index
+from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexSettings, Making
 from beamwood.retrieval.products import is_catalogue
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, prefixed
 from beamwood.retrieval.top_k import check_histories, check_search, join_hits, sort_candidates, top_k
@@ -72,15 +73,29 @@ class MixtureSearcher:
         self._parts_XNC = np.ascontiguousarray(parts_NXC.transpose(1, 0, 2))
         self.indexes = [ExactIndex(each) for each in self._parts_XNC] if indexes is None else indexes
 
-    def indexed(self, kind: type[Index]) -> MixtureSearcher:
-        """The same with indexes of another kind."""
+    def indexed(
+        self, kind: type[Index], settings: IndexSettings | None = None, making: Making = Making()
+    ) -> MixtureSearcher:
+        """The same with indexes of another kind, each of which is asked with all components of a query."""
+        asked, seconds = making.queries, making.seconds
+
+        def components() -> Array:
+            assert asked is not None
+            parts_QQC: Array = mol.query_parts(self.weights, asked(), self.sizes)[0]
+            return parts_QQC.reshape(-1, self.sizes.component_width)
+
+        own = replace(
+            making,
+            queries=None if asked is None else components,
+            seconds=None if seconds is None else seconds / self.sizes.item_components,
+        )
         return MixtureSearcher(
             self.encoder,
             self.weights,
             self.sizes,
             temperature=self.temperature,
             num_candidates=self.num_candidates,
-            indexes=[kind(each) for each in self._parts_XNC],
+            indexes=[kind(each, settings, own) for each in self._parts_XNC],
         )
 
     @property

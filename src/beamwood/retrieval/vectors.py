@@ -16,7 +16,7 @@ from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.index import INDEXES, ExactIndex, Index
+from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexSettings, Making
 from beamwood.retrieval.products import products
 from beamwood.retrieval.queries import QUERIES, EncodedHistory, Known, QueryVectors, UserBranch, restore_queries
 from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
@@ -53,9 +53,11 @@ class VectorSearcher:
         self.queries, self.vectors = queries, np.ascontiguousarray(vectors, np.float32)
         self.index: Index = ExactIndex(self.vectors) if index is None else index
 
-    def indexed(self, kind: type[Index]) -> VectorSearcher:
+    def indexed(
+        self, kind: type[Index], settings: IndexSettings | None = None, making: Making = Making()
+    ) -> VectorSearcher:
         """The same with an index of another kind."""
-        return VectorSearcher(self.queries, self.vectors, kind(self.vectors))
+        return VectorSearcher(self.queries, self.vectors, kind(self.vectors, settings, making))
 
     @property
     def num_items(self) -> int:

@@ -15,7 +15,7 @@ __all__ = ["VectorOptions"]
 class VectorOptions(TrainOptions, total=False):
     """A part that a method of one's own is made with: it binds it, as `functools.partial(METHOD.fit, index=...)`.
 
-    `index` (that of `model.index`) finds the largest products; who loads such a folder needs it too
+    `index` (that of `index.kind`) finds the largest products; who loads such a folder needs it too
     (`retrieval.vectors.searcher_with`).
     """
 

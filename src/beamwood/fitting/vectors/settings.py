@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from beamwood.evaluation.metrics import TailOf
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
@@ -26,7 +26,7 @@ from beamwood.fitting.settings import (
 from beamwood.models import mol
 from beamwood.models.encoder import NumHeads
 from beamwood.models.encoders import AnySizes, EncoderName, sasrec
-from beamwood.retrieval.index import IndexName
+from beamwood.retrieval.index import INDEXES, IndexName
 
 __all__ = [
     "AlignedModel",
@@ -34,6 +34,7 @@ __all__ = [
     "EncoderModel",
     "FolderStart",
     "GraphConfig",
+    "IndexChoice",
     "MeltConfig",
     "MixtureConfig",
     "PreferenceConfig",
@@ -41,6 +42,7 @@ __all__ = [
     "SequenceModel",
     "TowerConfig",
     "VectorConfig",
+    "check_index",
 ]
 
 if TYPE_CHECKING:
@@ -51,20 +53,42 @@ else:
 MaxContexts = Annotated[int, Field(ge=1, description="occurrences of an item that are looked at")]
 
 
-class VectorModel(Group):
-    """What every method has whose scores are products of vectors."""
+class IndexKind(Group):
+    """What finds the largest products."""
 
-    index: IndexName = Field("exact", description="what finds the largest products; hnsw needs the extra ann")
+    kind: IndexName = Field("exact", description="what finds the largest products; hnsw needs the extra ann")
+
+
+if TYPE_CHECKING:
+
+    class IndexChoice(IndexKind):
+        """And what each index may be set to; each takes its own."""
+else:
+    _own = dict.fromkeys(each.Settings for each in reversed(INDEXES.values()))
+    IndexChoice = create_model("IndexChoice", __base__=(*_own, IndexKind))
 
 
 class VectorConfig(TrainedSettings):
-    """Settings that all of them have."""
+    """Settings that all methods have whose scores are products of vectors."""
 
-    model: VectorModel = VectorModel()
     choose: ChooseSeen = ChooseSeen()
+    index: IndexChoice = IndexChoice()
+
+    @model_validator(mode="after")
+    def _the_index_has_it(self) -> Self:
+        check_index(self.index)
+        return self
 
 
-class EncoderModel(VectorModel):
+def check_index(index: IndexChoice) -> None:
+    """Errors: `ValueError` on what is set of another index than the chosen one."""
+    for name in sorted(index.model_fields_set - {*INDEXES[index.kind].Settings.model_fields, "kind"}):
+        own = [kind for kind, each in INDEXES.items() if name in each.Settings.model_fields]
+        if own:
+            raise ValueError(f"index.{name} is not for index.kind={index.kind}; it is for {', '.join(own)}")
+
+
+class EncoderModel(Group):
     """What every encoder of histories has."""
 
     width: Width = 64
@@ -199,7 +223,7 @@ class MeltConfig(VectorConfig):
     loop: Loop = Loop(batch_size=128, max_steps=600, evaluate_every=100)
 
 
-class ContextModel(VectorModel):
+class ContextModel(Group):
     """What infers a vector from contexts."""
 
     num_heads: NumHeads = 2
@@ -290,7 +314,7 @@ class TowerConfig(VectorConfig):
         return self
 
 
-class GraphModel(VectorModel):
+class GraphModel(Group):
     """Vectors over a graph."""
 
     width: Width = 64

@@ -1,44 +1,38 @@
-"""Indexes over item vectors by name: each finds the largest inner products of a query; each is one file.
-
-Shape legend: B rows, N items, D width, k results.
-"""
+"""Indexes over item vectors by name: each finds the largest inner products of a query; each is one file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal
 
-from numpy.typing import NDArray
-
+from beamwood.retrieval.index.contract import Index, IndexSettings, Making, check_installed, settings_of
 from beamwood.retrieval.index.exact import ExactIndex
 from beamwood.retrieval.index.hnsw import HnswIndex
-from beamwood.types import FloatArray, Hits, SearchOptions
+from beamwood.retrieval.index.ivf import IvfIndex
+from beamwood.retrieval.index.rotlex import RotlexIndex
+from beamwood.retrieval.index.scann import ScannIndex
 
-__all__ = ["INDEXES", "ExactIndex", "HnswIndex", "Index", "IndexName"]
+__all__ = [
+    "INDEXES",
+    "ExactIndex",
+    "HnswIndex",
+    "Index",
+    "IndexName",
+    "IndexSettings",
+    "IvfIndex",
+    "Making",
+    "RotlexIndex",
+    "ScannIndex",
+    "check_installed",
+    "settings_of",
+]
 
-
-class Index(Protocol):
-    """Finds items by the inner product of their vectors, float32[N, D], with a query's.
-
-    What it owes is in `beamwood.testing.IndexContract`. `name` is that of the setting and of a saved folder.
-    """
-
-    name: ClassVar[str]
-
-    def __init__(self, vectors_ND: FloatArray, /) -> None: ...
-
-    def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """The k best found for each row, in the order of `top_k`; fewer only where fewer may be shown."""
-        ...
-
-    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What it keeps beside the vectors: a JSON-able configuration and plain arrays."""
-        ...
-
-    @classmethod
-    def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self: ...
-
-
-INDEXES: dict[str, type[Index]] = {"exact": ExactIndex, "hnsw": HnswIndex}
+INDEXES: dict[str, type[Index]] = {
+    "exact": ExactIndex,
+    "hnsw": HnswIndex,
+    "ivf": IvfIndex,
+    "scann": ScannIndex,
+    "rotlex": RotlexIndex,
+}
 
 if TYPE_CHECKING:
     IndexName = str

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
+from beamwood.retrieval.index.contract import IndexSettings, Making
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
@@ -14,11 +15,19 @@ __all__ = ["ExactIndex"]
 
 
 class ExactIndex:
-    """`best_products` of the vectors; nothing is kept beside them."""
+    """`best_products` of the vectors; nothing is kept beside them, nothing is to be set."""
 
     name: ClassVar[str] = "exact"
+    Settings: ClassVar[type[IndexSettings]] = IndexSettings
+    modules: ClassVar[tuple[str, ...]] = ()
+    trains: ClassVar[bool] = False
 
-    def __init__(self, vectors_ND: FloatArray) -> None:
+    def __init__(
+        self,
+        vectors_ND: FloatArray,
+        settings: IndexSettings | None = None,  # noqa: ARG002
+        making: Making = Making(),  # noqa: ARG002
+    ) -> None:
         self.vectors = vectors_ND
 
     def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:

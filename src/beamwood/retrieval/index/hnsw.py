@@ -16,58 +16,78 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from beamwood.errors import ArtefactError
-from beamwood.extras import asking_for
 from beamwood.kernels.arrays import check_integers
+from beamwood.retrieval.index.contract import IndexSettings, Making, by_row, check_installed
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates
+from beamwood.retrieval.top_k import sort_candidates
 from beamwood.types import FloatArray, Hits, SearchOptions, among
 
-__all__ = ["HnswIndex"]
+__all__ = ["HnswIndex", "HnswSettings"]
 
-# Neighbours of a node in the graph, and how many candidates a search keeps: faiss's usual middle.
-_LINKS, _SEARCH = 32, 128
 # A filter that leaves less than this share of the items is answered exactly.
 _SELECTIVE = 0.2
 _COUNTING = threading.Lock()
 
 
+class HnswSettings(IndexSettings):
+    """Those of a graph; the defaults are faiss's usual middle."""
+
+    num_links: int = Field(
+        32, ge=2, le=256, description="of hnsw: neighbours of an item in the graph, twice on level 0"
+    )
+    build_width: int = Field(40, ge=1, le=2**16, description="of hnsw: candidates kept while an item's links are found")
+    search_width: int = Field(128, ge=1, le=2**16, description="of hnsw: candidates that a search keeps (its beam)")
+
+
 class _Stored(StoredConfig):
     entry_point: int = Field(ge=0, le=MOST)
+    num_links: int = Field(ge=2, le=256)
+    search_width: int = Field(ge=1, le=2**16)
 
 
 class HnswIndex:
     """An HNSW graph by inner product over `vectors` float32[N, D]; rows it cannot fill are answered exactly.
 
-    Raises `NotInstalledError` where faiss is not installed.
+    Built and searched with the products themselves, without a reduction to distances, it is IP-NSW. Source: Morozov and
+    Babenko, "Non-metric Similarity Graphs for Maximum Inner Product Search". Raises `NotInstalledError` where faiss is
+    not installed.
     """
 
     name: ClassVar[str] = "hnsw"
+    Settings: ClassVar[type[IndexSettings]] = HnswSettings
+    modules: ClassVar[tuple[str, ...]] = ("faiss",)
+    trains: ClassVar[bool] = False
 
-    def __init__(self, vectors_ND: FloatArray) -> None:
+    def __init__(
+        self,
+        vectors_ND: FloatArray,
+        settings: IndexSettings | None = None,
+        making: Making = Making(),  # noqa: ARG002
+    ) -> None:
+        given = settings if isinstance(settings, HnswSettings) else HnswSettings()
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
-        self._index = _empty(self.vectors.shape[1])
+        self._num_links, self._search_width = given.num_links, given.search_width
+        self._index = _empty(self.vectors.shape[1], given.num_links)
+        self._index.hnsw.efConstruction = given.build_width
         with _one_thread():
             self._index.add(self.vectors)
 
     def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """The k best found for each row, in the order of `top_k`; `scored` counts the products that were computed."""
-        num_items, excluded, allowed = len(self.vectors), options.excluded, options.allowed
-        check_search(len(queries_BD), num_items, k, excluded=excluded, allowed=allowed)
-        if len(queries_BD) == 0 or (allowed is not None and allowed.mean() < _SELECTIVE):
-            return best_products(queries_BD, self.vectors, k, excluded=excluded, allowed=allowed)
-        queries = np.ascontiguousarray(queries_BD, np.float32)
-        parts = [self._row(queries[row : row + 1], k, options.take(np.array([row]))) for row in range(len(queries))]
-        return join_hits(parts, k)
+        """See `Index`; a filter that leaves few items is answered exactly."""
+        allowed = options.allowed
+        if allowed is not None and len(allowed) == len(self.vectors) and allowed.mean() < _SELECTIVE:
+            return best_products(queries_BD, self.vectors, k, excluded=options.excluded, allowed=allowed)
+        return by_row(self._row, len(self.vectors), queries_BD, k, options)
 
-    def _row(self, query_1D: FloatArray, k: int, options: SearchOptions) -> Hits:
+    def _row(self, query_D: FloatArray, k: int, options: SearchOptions) -> Hits:
         """One row's answer: how deep it is searched depends on what it leaves out itself, on no other row."""
         # The library's types know neither its parameters of search nor its statistics.
         faiss: Any = import_module("faiss")
-        excluded, allowed = options.excluded, options.allowed
+        excluded, allowed, query_1D = options.excluded, options.allowed, query_D[None]
         more = 0 if excluded is None else len(excluded.items)
         fetched = min(len(self.vectors), 2 * k + more if allowed is None else 4 * k + more)
-        depth = faiss.SearchParametersHNSW(efSearch=max(_SEARCH, fetched))
+        depth = faiss.SearchParametersHNSW(efSearch=max(self._search_width, fetched))
         # The library counts the products of all threads together.
         with _COUNTING:
             before = faiss.cvar.hnsw_stats.ndis
@@ -90,17 +110,19 @@ class HnswIndex:
 
         graph = self._index.hnsw
         arrays = {name: faiss.vector_to_array(part) for name, part in _parts(graph).items()}
-        return {"entry_point": int(graph.entry_point)}, arrays
+        config = {"num_links": self._num_links, "search_width": self._search_width}
+        return config | {"entry_point": int(graph.entry_point)}, arrays
 
     @classmethod
     def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         """Errors: a graph that leads out of the vectors, whose search would read foreign memory."""
-        restored = cls.__new__(cls)
+        restored, stored = cls.__new__(cls), _Stored.model_validate(config)
         restored.vectors = np.ascontiguousarray(vectors_ND, np.float32)
-        restored._index = index = _empty(restored.vectors.shape[1])
+        restored._num_links, restored._search_width = stored.num_links, stored.search_width
+        restored._index = index = _empty(restored.vectors.shape[1], stored.num_links)
         import faiss
 
-        entry_point, graph = _Stored.model_validate(config).entry_point, index.hnsw
+        entry_point, graph = stored.entry_point, index.hnsw
         check_integers(arrays, dict.fromkeys(_parts(graph), (np.int32,)))
         levels, neighbours = arrays["levels"], arrays["neighbours"]
         sizes = faiss.vector_to_array(graph.cum_nneighbor_per_level).astype(np.int64)
@@ -127,12 +149,12 @@ def _one_thread() -> Iterator[None]:
         faiss.omp_set_num_threads(threads)
 
 
-def _empty(width: int) -> Any:
+def _empty(width: int, num_links: int) -> Any:
     """A graph without items."""
-    with asking_for("index=hnsw"):
-        import faiss
+    check_installed(HnswIndex)
+    import faiss
 
-    return faiss.IndexHNSWFlat(width, _LINKS, faiss.METRIC_INNER_PRODUCT)
+    return faiss.IndexHNSWFlat(width, num_links, faiss.METRIC_INNER_PRODUCT)
 
 
 def _parts(graph: Any) -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""What was trained gets its index: the settings' own, with what training users would ask, and within what time is left.
+
+Shape legend: N items, D width, Q queries.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.data.split import Split
+from beamwood.fitting.vectors.settings import IndexChoice
+from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.index import INDEXES, Index, Making, check_installed, settings_of
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.training.budget import Budget
+from beamwood.types import Query
+
+__all__ = ["Indexing", "answering", "training_queries"]
+
+# Queries that an index learns from at most, and points of a history that are asked at.
+_MOST, _POINTS = 20_000, 8
+# The share of what is left that an index which trains may take; items by which the price of others is told.
+_SHARE, _PRICED = 0.2, 2000
+_ROWS = 1024
+
+
+class Indexing:
+    """The index that settings choose, or one of another `kind`, for the searcher of a split."""
+
+    def __init__(self, split: Split, choice: IndexChoice, *, kind: type[Index] | None = None, seed: int = 0) -> None:
+        self.kind = kind or INDEXES[choice.kind]
+        check_installed(self.kind)
+        self.split, self.seed, self.settings = split, seed, settings_of(self.kind, dict(choice))
+
+    def of(self, searcher: VectorSearcher, budget: Budget | None = None) -> VectorSearcher:
+        """The searcher with its index; one that trains stops in time."""
+        limited = budget is not None and budget.limited
+        seconds = max(budget.left, 0.0) if budget is not None and limited else None
+        queries = partial(training_queries, searcher, self.split, self.seed)
+        return searcher.indexed(self.kind, self.settings, Making(self.seed, queries, seconds))
+
+    def price(self, searcher: VectorSearcher, budget: Budget) -> float:
+        """The seconds that are kept for it; see `judge.Later`."""
+        if not budget.limited:
+            return 0.0
+        if self.kind.trains:
+            return _SHARE * max(budget.left, 0.0)
+        some, began = searcher.vectors[:_PRICED], budget.clock()
+        self.kind(some, self.settings)
+        return (budget.clock() - began) * max(1.0, len(searcher.vectors) / len(some))
+
+
+def training_queries(searcher: VectorSearcher, split: Split, seed: int) -> NDArray[np.float32]:
+    """float32[Q, D], what training users would ask with: their histories up to random points, at most 20,000."""
+    histories, rng = split.train.histories, np.random.default_rng(seed)
+    users = np.flatnonzero(histories.lengths > 0)
+    points = 1 if searcher.needs.users else int(np.clip(_MOST // max(1, len(users)), 1, _POINTS))
+    users = np.repeat(users, points)
+    if len(users) > _MOST:
+        users = np.sort(rng.choice(users, _MOST, replace=False))
+    starts = histories.indptr[users]
+    stops = starts + rng.integers(1, histories.lengths[users] + 1)
+    asked = Query(users.astype(np.int64), histories.slices(starts, stops))
+    parts = [
+        searcher.encode(asked.take(np.arange(start, min(start + _ROWS, len(asked)))))
+        for start in range(0, len(asked), _ROWS)
+    ]
+    return np.concatenate([np.empty((0, searcher.vectors.shape[1]), np.float32), *parts])
+
+
+def answering(searcher: VectorSearcher, seen_weight: float, split: Split) -> Blend:
+    """The searcher with what was seen, and with the most popular items for an empty history, which has no vector.
+
+    They are counted in all of the log, as the retriever knows its histories; no query of a split is without one.
+    """
+    if searcher.needs.users and not searcher.needs.or_history:
+        return Blend([Part(searcher)], seen_weight=seen_weight)
+    counts = np.bincount(split.dataset.histories.items, minlength=searcher.num_items)
+    return Blend([Part(searcher, gate="history")], seen_weight=seen_weight, fallback=PopularitySearcher(counts))

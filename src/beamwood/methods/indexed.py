@@ -1,0 +1,100 @@
+"""Any index over the vectors of any fit: two towers, sequence models, or what DIN and trees know of an item.
+
+Source: DTR, section 6 (its rivals ScaNN, IPNSW, QINCo and ROTLEX index the item vectors of a trained DIN, and ask with
+the mean of the history's).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Self
+
+from pydantic import model_validator
+
+from beamwood.data.split import Split
+from beamwood.errors import InputError
+from beamwood.fitting.blend import choice_of_seen
+from beamwood.fitting.fitted import fitted_alike
+from beamwood.fitting.settings import ChooseSeen, Settings
+from beamwood.fitting.vectors.indexing import Indexing, answering
+from beamwood.fitting.vectors.settings import FolderStart, IndexChoice, check_index
+from beamwood.methods.method import Fitted, Method, Needs
+from beamwood.retrieval.candidates import bring
+from beamwood.retrieval.item_vectors import part_with
+from beamwood.retrieval.queries import HistoryMean
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.training.budget import Budget
+from beamwood.types import Searcher
+
+__all__ = ["METHOD", "Config"]
+
+
+class Config(Settings):
+    """The folder whose vectors are indexed, and the index."""
+
+    start: FolderStart = FolderStart()
+    choose: ChooseSeen = ChooseSeen()
+    index: IndexChoice = IndexChoice()
+
+    @model_validator(mode="after")
+    def _the_index_has_it(self) -> Self:
+        check_index(self.index)
+        return self
+
+
+def vectors_of(searcher: Searcher, folder: str) -> VectorSearcher:
+    """Exact search among the vectors of a fit. Errors: a fit that has none, as those that count."""
+    found = part_with(searcher, VectorSearcher)
+    if isinstance(found, VectorSearcher):
+        return found
+    tree = part_with(searcher, TreeSearcher)
+    if not isinstance(tree, TreeSearcher):
+        raise InputError(
+            f"start.folder='{folder}' holds a {searcher.kind} retriever, which has no vectors of items; give one that "
+            "has, such as two_tower, sasrec or din"
+        )
+    shape = tree.tree.shape
+    own = tree.weights.nodes[shape.level_offset(shape.depth) + tree.tree.leaf_of_item]
+    return VectorSearcher(HistoryMean(own, length=tree.weights.history_length), own)
+
+
+def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
+    """Index the vectors, and choose what it counts that an item was seen."""
+    folder = config.start.folder
+    if folder is None:
+        raise InputError("indexed needs a fitted model; give start.folder=FOLDER (--from)")
+    indexing = Indexing(split, config.index, seed=seed)
+    began = budget.clock()
+    searcher = indexing.of(vectors_of(fitted_alike(folder, split).searcher, folder), budget)
+    seconds = budget.clock() - began
+    choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))
+    seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.of(searcher)
+    return answering(searcher, seen_weight, split), {"seconds": round(seconds, 3), "seen_weight": seen_weight}
+
+
+# Section 6 of the paper; what a program's own default is, is set where the paper is silent.
+IPNSW = {"index.kind": "hnsw", "index.num_links": 16, "index.build_width": 100, "index.search_width": 150}
+# No exact products in the end are named there, so there are none.
+SCANN = {
+    "index.kind": "scann",
+    "index.num_buckets": 2000,
+    "index.num_probed": 1000,
+    "index.block_width": 4,
+    "index.num_codewords": 16,
+    "index.threshold": 0.2,
+    "index.num_reordered": 0,
+}
+
+ROTLEX = {"index.kind": "rotlex", "index.num_children": 32, "index.hidden": 512, "index.num_epochs": 60}
+ROTLEX |= {"index.regroup_every": 20}
+PAPERS = {"ipnsw": IPNSW, "scann": SCANN, "rotlex": ROTLEX}
+
+METHOD = Method(
+    name="indexed",
+    summary="any index over the vectors of a fitted model (`--from`): two towers, sequence models, DIN or a tree",
+    Config=Config,
+    build=build,
+    needs=Needs(fitted=(Fitted("start.folder", "--from"),)),
+    presets={f"paper-{name}": {**preset, "choose.seen_weight": 0.0} for name, preset in PAPERS.items()},
+)

@@ -1,0 +1,131 @@
+"""Buckets of items, which may overlap: what a search opens, and exact products inside what it has opened.
+
+Shape legend: C buckets, N items, P buckets opened, M items inside, D width, k results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import ArtefactError, unsound_score
+from beamwood.kernels.arrays import check_integers
+from beamwood.retrieval.top_k import top_k
+from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, SearchOptions
+
+__all__ = ["Buckets", "best_inside", "best_of", "opened"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Bucket to items as compressed rows: `lists[c]` holds the items of bucket c, ascending.
+
+    Every item is in one bucket at least. `overlap`: some are in several.
+    """
+
+    lists: ItemLists
+    num_items: int
+    overlap: bool
+
+    @classmethod
+    def of(cls, bucket_N: IndexArray, num_buckets: int) -> Buckets:
+        """Each item in one bucket."""
+        return cls.of_pairs(bucket_N, np.arange(len(bucket_N)), num_buckets, len(bucket_N))
+
+    @classmethod
+    def of_pairs(cls, buckets: IndexArray, items: IndexArray, num_buckets: int, num_items: int) -> Buckets:
+        """Item `items[p]` in bucket `buckets[p]`; a pair that is there twice counts once."""
+        pairs = np.unique(np.asarray(buckets, np.int64) * num_items + np.asarray(items, np.int64))
+        counts = np.bincount(pairs // num_items, minlength=num_buckets)
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        lists = ItemLists(indptr, (pairs % num_items).astype(np.int32))
+        return cls(lists, num_items, len(pairs) > num_items)
+
+    def __len__(self) -> int:
+        return len(self.lists)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """int64[C], the items of each."""
+        return self.lists.lengths
+
+    def members(self, buckets_P: IndexArray) -> NDArray[np.int32]:
+        """int32[M], the items of some buckets, ascending, each once."""
+        indptr, items = self.lists.indptr, self.lists.items
+        found = np.concatenate([items[:0], *(items[indptr[c] : indptr[c + 1]] for c in buckets_P.tolist())])
+        found.sort()
+        return found[np.diff(found, prepend=-1) > 0] if self.overlap else found
+
+    def of_item(self) -> NDArray[np.int32]:
+        """int32[N], the bucket of each item, of several the last."""
+        bucket_N = np.zeros(self.num_items, np.int32)
+        bucket_N[self.lists.items] = self.lists.rows
+        return bucket_N
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What is saved of them."""
+        return {"bucket_starts": self.lists.indptr, "bucket_items": self.lists.items}
+
+    @classmethod
+    def restore(cls, arrays: dict[str, NDArray[Any]], num_items: int, num_buckets: int | None = None) -> Buckets:
+        """Of `arrays`. Errors: `ArtefactError` unless every item is in a bucket, in ascending order, none twice, and
+        there are `num_buckets` of them (None: however many)."""
+        check_integers(arrays, {"bucket_starts": (np.int64,), "bucket_items": (np.int32,)})
+        lists = ItemLists(arrays["bucket_starts"], arrays["bucket_items"])
+        if num_buckets is not None and len(lists) != num_buckets:
+            raise ArtefactError(f"the index has {len(lists)} buckets where {num_buckets} belong")
+        inside = np.diff(lists.items) > 0
+        starts = lists.indptr[1:-1]
+        inside[starts[(starts > 0) & (starts < len(lists.items))] - 1] = True
+        if not inside.all() or (len(lists.items) and int(lists.items.max()) >= num_items):
+            raise ArtefactError(f"the index's buckets do not hold ascending items of {num_items}")
+        if np.bincount(lists.items, minlength=num_items).min(initial=1) < 1:
+            raise ArtefactError("the index has items in no bucket")
+        return cls(lists, num_items, len(lists.items) > num_items)
+
+
+def opened(
+    buckets: Buckets, order_C: IndexArray, num_probed: int, k: int, options: SearchOptions
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """int32[M], ascending, the items that one row may be shown of the `num_probed` first of `order_C`; and these.
+
+    Filters act inside. Where fewer than k items are left, twice as many buckets are opened, at last all.
+    """
+    count = min(num_probed, len(order_C))
+    while True:
+        probed = np.asarray(order_C[:count], np.int64)
+        items = buckets.members(probed)
+        if options.allowed is not None:
+            items = items[options.allowed[items]]
+        if options.excluded is not None and len(options.excluded.items):
+            items = items[~np.isin(items, options.excluded.items)]
+        if len(items) >= k or count == len(order_C):
+            return items, probed
+        count = min(2 * count, len(order_C))
+
+
+def best_of(items_M: NDArray[np.int32], scores_M: FloatArray, k: int) -> Hits:
+    """The k best of one row's items, which ascend, by their scores, in the order of `top_k`."""
+    if not np.isfinite(scores_M).all():
+        raise unsound_score()
+    hits = top_k(np.asarray(scores_M, np.float32)[None], k)
+    found = hits.items >= 0
+    items = np.where(found, items_M[np.where(found, hits.items, 0)], np.int32(-1)) if len(items_M) else hits.items
+    return Hits(items.astype(np.int32), hits.scores, np.array([len(items_M)], np.int64))
+
+
+def best_inside(
+    buckets: Buckets,
+    vectors_ND: FloatArray,
+    query_D: FloatArray,
+    order_C: IndexArray,
+    num_probed: int,
+    k: int,
+    options: SearchOptions,
+) -> Hits:
+    """The k largest products of one row inside the buckets that it opens; `scored` counts these products."""
+    items, _ = opened(buckets, order_C, num_probed, k, options)
+    return best_of(items, vectors_ND[items] @ query_D, k)

@@ -1,0 +1,104 @@
+"""What an index over item vectors owes, what it may be set to, and what it may look at while it is built.
+
+Shape legend: B rows, N items, D width, Q queries, k results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from beamwood.extras import asking_for
+from beamwood.retrieval.top_k import check_search, join_hits
+from beamwood.types import FloatArray, Hits, SearchOptions
+
+__all__ = ["Index", "IndexSettings", "Making", "by_row", "check_installed", "settings_of"]
+
+
+class IndexSettings(BaseModel):
+    """What an index may be set to: each field with a default and a description of at most 20 words.
+
+    Two indexes may share a field, which then is the same in both.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What an index may look at while it is built, beside the vectors.
+
+    `seed` starts all that it draws; `queries`: float32[Q, D], vectors that training users would ask with, made when
+    they are asked for (None: nobody is known); `seconds`: what an index that trains may take (None: as long as it is
+    set to).
+    """
+
+    seed: int = 0
+    queries: Callable[[], FloatArray] | None = None
+    seconds: float | None = None
+
+
+class Index(Protocol):
+    """Finds items by the inner product of their vectors, float32[N, D], with a query's.
+
+    What it owes is in `beamwood.testing.IndexContract`. `name` is that of `index.kind` and of a saved folder.
+    `Settings` is what else it may be set to. `modules` have to be installed to build it. `trains`: its build is a
+    training.
+    """
+
+    name: ClassVar[str]
+    Settings: ClassVar[type[IndexSettings]]
+    modules: ClassVar[tuple[str, ...]]
+    trains: ClassVar[bool]
+
+    def __init__(
+        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, making: Making = Making(), /
+    ) -> None:
+        """Build it; None: the defaults of `Settings`."""
+
+    def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best found for each row, in the order of `top_k`; fewer only where fewer may be shown.
+
+        No row's answer depends on another's. `scored` counts the products that were computed.
+        """
+        ...
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What it keeps beside the vectors: a JSON-able configuration and plain arrays."""
+        ...
+
+    @classmethod
+    def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """What `export` gave. Errors: `ArtefactError`, or a `ValueError`, on what does not fit."""
+        ...
+
+
+def check_installed(kind: type[Index]) -> None:
+    """Raise `NotInstalledError` where something is missing that builds an index of the kind."""
+    for module in kind.modules:
+        with asking_for(f"index.kind={kind.name}"):
+            import_module(module)
+
+
+def settings_of(kind: type[Index], given: Mapping[str, Any]) -> IndexSettings:
+    """An index's own settings among those of all indexes."""
+    return kind.Settings(**{name: value for name, value in given.items() if name in kind.Settings.model_fields})
+
+
+def by_row(
+    row: Callable[[FloatArray, int, SearchOptions], Hits],
+    num_items: int,
+    queries_BD: FloatArray,
+    k: int,
+    options: SearchOptions,
+) -> Hits:
+    """The hits of each row, found by `row(query [D], k, options of the row)` alone."""
+    check_search(len(queries_BD), num_items, k, excluded=options.excluded, allowed=options.allowed)
+    queries = np.ascontiguousarray(queries_BD, np.float32)
+    return join_hits([row(query, k, options.take(np.array([place]))) for place, query in enumerate(queries)], k)

@@ -1,0 +1,102 @@
+"""Inverted lists: items in the bucket of their nearest centre; a search opens the buckets whose centres score best.
+
+Shape legend: N items, D width, C buckets, k results.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.retrieval.index.buckets import Buckets, best_inside
+from beamwood.retrieval.index.contract import IndexSettings, Making, by_row
+from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
+from beamwood.retrieval.stored import MOST, StoredConfig
+from beamwood.types import FloatArray, Hits, SearchOptions
+
+__all__ = ["IvfIndex", "IvfSettings", "NumBuckets", "NumProbed", "bucketed"]
+
+NumBuckets = Annotated[
+    int | None, Field(ge=1, le=2**20, description="of ivf and scann: buckets of items; null: the root of their number")
+]
+NumProbed = Annotated[
+    int | None, Field(ge=1, le=2**20, description="buckets that a search opens; null: a tenth, at least eight")
+]
+
+
+class IvfSettings(IndexSettings):
+    """How many buckets there are, and how many a search opens."""
+
+    num_buckets: NumBuckets = None
+    num_probed: NumProbed = None
+
+
+class _Stored(StoredConfig):
+    num_probed: int = Field(ge=1, le=MOST)
+
+
+class IvfIndex:
+    """C buckets by k-means (squared distance); exact products in the `num_probed` whose centres have the largest.
+
+    Two thirds of the products saved or more, at a recall that `num_probed` sets; all buckets are exact search.
+    """
+
+    name: ClassVar[str] = "ivf"
+    Settings: ClassVar[type[IndexSettings]] = IvfSettings
+    modules: ClassVar[tuple[str, ...]] = ()
+    trains: ClassVar[bool] = False
+
+    def __init__(
+        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, making: Making = Making()
+    ) -> None:
+        given = settings if isinstance(settings, IvfSettings) else IvfSettings()
+        self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
+        self.centres, self.buckets = bucketed(self.vectors, given.num_buckets, np.random.default_rng(making.seed))
+        self.num_probed = probed_of(given.num_probed, len(self.centres))
+
+    def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """See `Index`; `scored` counts products with centres and with items."""
+        return by_row(self._row, len(self.vectors), queries_BD, k, options)
+
+    def _row(self, query_D: FloatArray, k: int, options: SearchOptions) -> Hits:
+        order_C = np.argsort(-(self.centres @ query_D), kind="stable")
+        hits = best_inside(self.buckets, self.vectors, query_D, order_C, self.num_probed, k, options)
+        return Hits(hits.items, hits.scores, hits.scored + len(self.centres))
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The centres and who is in which bucket."""
+        return {"num_probed": self.num_probed}, {"centres": self.centres} | self.buckets.arrays()
+
+    @classmethod
+    def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        restored = cls.__new__(cls)
+        restored.num_probed = _Stored.model_validate(config).num_probed
+        restored.vectors = np.ascontiguousarray(vectors_ND, np.float32)
+        restored.centres, restored.buckets = restored_buckets(arrays, vectors_ND)
+        return restored
+
+
+def bucketed(
+    vectors_ND: FloatArray, num_buckets: int | None, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], Buckets]:
+    """float32[C, D] centres by k-means, and the items of each; C as asked for (None: the root of N), N at most."""
+    count = num_buckets or max(1, round(math.sqrt(len(vectors_ND))))
+    centres = kmeans(vectors_ND, count, rng)
+    return centres, Buckets.of(nearest_centres(vectors_ND, centres)[0], len(centres))
+
+
+def probed_of(num_probed: int | None, num_buckets: int) -> int:
+    """How many buckets are opened."""
+    return min(num_probed or max(8, -(-num_buckets // 10)), num_buckets)
+
+
+def restored_buckets(arrays: dict[str, NDArray[Any]], vectors_ND: FloatArray) -> tuple[NDArray[np.float32], Buckets]:
+    """Centres and buckets of a saved folder, as wide and as many as the vectors."""
+    shape = shape_of(arrays, "centres", 2)[0], vectors_ND.shape[1]
+    check_floats(arrays, {"centres": shape})
+    return np.ascontiguousarray(arrays["centres"], np.float32), Buckets.restore(arrays, len(vectors_ND), shape[0])

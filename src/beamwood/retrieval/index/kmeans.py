@@ -1,0 +1,97 @@
+"""Centres of vectors by Lloyd's k-means, and which of them is nearest to each.
+
+Shape legend: N vectors, D width, C centres.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.types import FloatArray
+
+__all__ = ["kmeans", "nearest_centres"]
+
+# Distances held at a time (16 MiB), and vectors that a centre is learned from at most.
+_CELLS, _SAMPLE = 2**22, 256
+# Centres that start apart from each other at most: their draw takes as many passes.
+_APART = 1024
+# Candidates of which a centre is the best.
+_TRIED = 4
+
+
+def kmeans(
+    vectors_ND: FloatArray, num_centres: int, rng: np.random.Generator, *, rounds: int = 20
+) -> NDArray[np.float32]:
+    """float32[C, D], `num_centres` centres (as many as vectors at most) of the smallest squared distances found.
+
+    They are learned from 256 vectors a centre at most. A centre that none is nearest to moves to the vector that lies
+    farthest from its own. Vectors no more than C in number are their own centres.
+    """
+    vectors_ND = np.asarray(vectors_ND, np.float32)
+    if len(vectors_ND) <= num_centres:
+        return vectors_ND.copy()
+    most = _SAMPLE * num_centres
+    if len(vectors_ND) > most:
+        vectors_ND = vectors_ND[np.sort(rng.choice(len(vectors_ND), most, replace=False))]
+    centres_CD = _start(vectors_ND, num_centres, rng)
+    before: NDArray[np.int32] | None = None
+    for _ in range(rounds):
+        nearest, distances = nearest_centres(vectors_ND, centres_CD)
+        if before is not None and np.array_equal(nearest, before):
+            break
+        before = nearest
+        counts = np.bincount(nearest, minlength=num_centres)
+        order, full = np.argsort(nearest, kind="stable"), np.flatnonzero(counts)
+        starts = np.concatenate([[0], np.cumsum(counts[full])[:-1]])
+        sums = np.add.reduceat(vectors_ND[order], starts, axis=0, dtype=np.float64)
+        centres_CD[full] = sums / counts[full, None]
+        empty = np.flatnonzero(counts == 0)
+        centres_CD[empty] = vectors_ND[np.argsort(-distances, kind="stable")[: len(empty)]]
+    return centres_CD
+
+
+def _start(vectors_ND: NDArray[np.float32], num_centres: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Centres drawn from the vectors, of a few by their squared distance to those before the best; many uniformly.
+
+    Source: Arthur and Vassilvitskii, "k-means++: The Advantages of Careful Seeding".
+    """
+    if num_centres > _APART:
+        return vectors_ND[rng.choice(len(vectors_ND), num_centres, replace=False)].copy()
+    drawn, norms_N = [int(rng.integers(len(vectors_ND)))], np.square(vectors_ND).sum(axis=1)
+    away_N = _away(vectors_ND, norms_N, np.array(drawn))[:, 0]
+    while len(drawn) < num_centres:
+        total_N = np.cumsum(away_N, dtype=np.float64)
+        tried = np.minimum(np.searchsorted(total_N, rng.random(_TRIED) * total_N[-1], side="right"), len(away_N) - 1)
+        left_NT = np.minimum(away_N[:, None], _away(vectors_ND, norms_N, tried))
+        best = int(left_NT.sum(axis=0, dtype=np.float64).argmin())
+        drawn.append(int(tried[best]))
+        away_N = left_NT[:, best]
+    return vectors_ND[drawn].copy()
+
+
+def _away(
+    vectors_ND: NDArray[np.float32], norms_N: NDArray[np.float32], places_T: NDArray[np.integer]
+) -> NDArray[np.float32]:
+    """float32[N, T], the squared distances to some of the vectors."""
+    away_NT: NDArray[np.float32] = norms_N[:, None] - 2 * (vectors_ND @ vectors_ND[places_T].T) + norms_N[places_T]
+    away_NT[places_T, np.arange(len(places_T))] = 0
+    return np.maximum(away_NT, 0, out=away_NT)
+
+
+def nearest_centres(vectors_ND: FloatArray, centres_CD: FloatArray) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """int32[N] the nearest centre of each vector, of equally near ones the first, and float32[N] the squared distance.
+
+    In blocks: memory does not depend on N.
+    """
+    nearest = np.empty(len(vectors_ND), np.int32)
+    distances = np.empty(len(vectors_ND), np.float32)
+    norms_C, block = np.square(centres_CD).sum(axis=1), max(1, _CELLS // max(1, len(centres_CD)))
+    for start in range(0, len(vectors_ND), block):
+        some = np.asarray(vectors_ND[start : start + block], np.float32)
+        away = norms_C - 2 * (some @ centres_CD.T)
+        best = away.argmin(axis=1)
+        nearest[start : start + block] = best
+        own = np.take_along_axis(away, best[:, None], axis=1)[:, 0] + np.square(some).sum(axis=1)
+        distances[start : start + block] = np.maximum(own, 0)
+    return nearest, distances

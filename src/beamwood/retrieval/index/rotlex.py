@@ -1,0 +1,289 @@
+"""ROTLEX: buckets that are learned with what finds them: two levels of nodes, trained to hold what queries lie near.
+
+    loss = - sum over levels, mean over a query's 10 nearest items, of log softmax(encode(q) . nodes)[its bucket]
+
+Shape legend: N items, D width, H hidden width, K children of a node, C = K^2 buckets, Q queries, k results.
+Source: "ROTLEX" (KDD 2025): as the specification of this project has it, by the paper and the authors' program.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from beamwood.errors import ArtefactError
+from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
+from beamwood.models.ops import linear
+from beamwood.retrieval.index.buckets import Buckets, best_inside
+from beamwood.retrieval.index.contract import IndexSettings, Making, by_row, check_installed
+from beamwood.retrieval.index.ivf import NumProbed, probed_of
+from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
+from beamwood.retrieval.products import best_products
+from beamwood.retrieval.stored import MOST, StoredConfig
+from beamwood.types import FloatArray, Hits, SearchOptions
+
+__all__ = ["RotlexIndex", "RotlexSettings", "capped", "grouped"]
+
+# Nearest items that a query is trained to find, and that say where an item belongs; buckets that an item may choose of.
+_NEAREST, _SAYING, _CHOICES = 10, 15, 5
+# Room of a bucket over the mean; queries and items that train at most.
+_ROOM, _MOST = 1.5, 20_000
+_BATCH = 128
+_ENCODERS = ("query", "item")
+
+
+class RotlexSettings(IndexSettings):
+    """The nodes, what reads queries, and the training."""
+
+    num_probed: NumProbed = None
+    num_children: int | None = Field(
+        None, ge=2, le=141, description="of rotlex: K, children of a node; null: for 25 items in each of K x K buckets"
+    )
+    hidden: int = Field(128, ge=1, le=4096, description="of rotlex: columns of nodes and of the encoders of queries")
+    num_epochs: int = Field(30, ge=1, le=MOST, description="of rotlex: passes over queries and items")
+    regroup_every: int = Field(10, ge=1, le=MOST, description="of rotlex: passes between changes of the buckets")
+    rate: float = Field(3e-3, gt=0, description="of rotlex: learning rate of Adam")
+
+
+class _Stored(StoredConfig):
+    num_probed: int = Field(ge=1, le=MOST)
+
+
+class RotlexIndex:
+    """K x K buckets by learned nodes; a query opens the `num_probed` whose nodes have the largest products with it.
+
+    Built with torch (the extra `train`), from queries of training users and from items as queries; answered without.
+    """
+
+    name: ClassVar[str] = "rotlex"
+    Settings: ClassVar[type[IndexSettings]] = RotlexSettings
+    modules: ClassVar[tuple[str, ...]] = ("torch",)
+    trains: ClassVar[bool] = True
+
+    def __init__(
+        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, making: Making = Making()
+    ) -> None:
+        check_installed(RotlexIndex)
+        given = settings if isinstance(settings, RotlexSettings) else RotlexSettings()
+        self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
+        trained = _Training(self.vectors, given, making)
+        trained.run()
+        self.buckets, self.arrays = Buckets.of(trained.bucket_N, trained.num_buckets), trained.exported()
+        self.num_probed = probed_of(given.num_probed, trained.num_buckets)
+
+    def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """See `Index`; `scored` counts products with nodes and with items."""
+        return by_row(self._row, len(self.vectors), queries_BD, k, options)
+
+    def _row(self, query_D: FloatArray, k: int, options: SearchOptions) -> Hits:
+        hidden = query_D[None]
+        for layer in ("first", "second"):
+            hidden = _silu(linear(hidden, self.arrays, layer))
+        order_C = np.argsort(-(self.arrays["nodes"] @ hidden[0]), kind="stable")
+        hits = best_inside(self.buckets, self.vectors, query_D, order_C, self.num_probed, k, options)
+        return Hits(hits.items, hits.scores, hits.scored + len(self.buckets))
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Nodes, the encoder of queries, and who is in which bucket."""
+        return {"num_probed": self.num_probed}, self.arrays | self.buckets.arrays()
+
+    @classmethod
+    def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        restored = cls.__new__(cls)
+        restored.num_probed = _Stored.model_validate(config).num_probed
+        restored.vectors = np.ascontiguousarray(vectors_ND, np.float32)
+        count, hidden = shape_of(arrays, "nodes", 2)
+        shapes = linear_shapes("first", vectors_ND.shape[1], hidden) | linear_shapes("second", hidden, hidden)
+        shapes["nodes"] = (count, hidden)
+        check_floats(arrays, shapes)
+        restored.arrays = {name: np.ascontiguousarray(arrays[name], np.float32) for name in shapes}
+        strangers = set(arrays) - {*shapes, "bucket_starts", "bucket_items"}
+        if strangers:
+            raise ArtefactError(f"the array '{min(strangers)}' is of no use to the index")
+        restored.buckets = Buckets.restore(arrays, len(vectors_ND), count)
+        return restored
+
+
+def _silu(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """`x / (1 + exp(-x))` without overflow."""
+    half = np.float32(0.5) * x
+    result: NDArray[np.float32] = half * (1 + np.tanh(half))
+    return result
+
+
+def capped(wishes_NC: FloatArray, old_N: NDArray[np.int32], room: int) -> NDArray[np.int32]:
+    """int32[N], for each item one of the 5 buckets it wishes most, no bucket with more than `room` who chose it.
+
+    The strongest wishes of all items are granted first; whoever gets none stays where it is.
+    """
+    num_items, num_buckets = wishes_NC.shape
+    most = min(_CHOICES, num_buckets)
+    chosen_NE = np.argpartition(-wishes_NC, most - 1, axis=1)[:, :most]
+    values = np.take_along_axis(wishes_NC, chosen_NE, axis=1).ravel()
+    items, buckets = np.repeat(np.arange(num_items), most), chosen_NE.ravel()
+    new_N, taken = np.full(num_items, -1, np.int32), [0] * num_buckets
+    order = np.lexsort((buckets, items, -values))
+    for item, bucket in zip(items[order].tolist(), buckets[order].tolist(), strict=True):
+        if new_N[item] < 0 and taken[bucket] < room:
+            new_N[item] = bucket
+            taken[bucket] += 1
+    return np.where(new_N < 0, old_N, new_N)
+
+
+def grouped(liking_CK: FloatArray) -> NDArray[np.int64]:
+    """int64[C], the parent of each of C = K^2 buckets, K for each parent, by the strongest liking first."""
+    num_buckets, num_parents = liking_CK.shape
+    parent_C, taken = np.full(num_buckets, -1, np.int64), [0] * num_parents
+    for place in np.argsort(-liking_CK.ravel(), kind="stable").tolist():
+        bucket, parent = divmod(place, num_parents)
+        if parent_C[bucket] < 0 and taken[parent] < num_buckets // num_parents:
+            parent_C[bucket] = parent
+            taken[parent] += 1
+    return parent_C
+
+
+class _Training:
+    """Weights, buckets and examples while they are learned: lists of queries, of each the 15 nearest items."""
+
+    def __init__(self, vectors: NDArray[np.float32], settings: RotlexSettings, making: Making) -> None:
+        import torch
+
+        self.settings, self.vectors, self.began, self.seconds = settings, vectors, time.monotonic(), making.seconds
+        self.rng, self.generator = (
+            np.random.default_rng(making.seed),
+            torch.Generator().manual_seed(making.seed % 2**63),
+        )
+        self.num_children = settings.num_children or min(141, max(2, round(math.sqrt(len(vectors) / 25))))
+        self.num_buckets = self.num_children**2
+        # Encoders read vectors of about length 1 a column.
+        self.scale = 1 / max(float(np.sqrt(np.square(vectors).mean())), 1e-12)
+        asked = np.empty((0, vectors.shape[1]), np.float32) if making.queries is None else making.queries()
+        asked = np.asarray(asked, np.float32)[:_MOST]
+        self.some = np.sort(self.rng.permutation(len(vectors))[:_MOST])
+        self.examples = {"query": asked, "item": vectors[self.some]}
+        k = min(_SAYING, len(vectors))
+        self.nearest = {name: best_products(each, vectors, k).items for name, each in self.examples.items()}
+        self._place()
+        self._draw(vectors.shape[1], settings.hidden)
+
+    def _place(self) -> None:
+        """Buckets by k-means, and their parents by that of the centres."""
+        centres = kmeans(self.vectors, self.num_buckets, self.rng)
+        self.bucket_N = nearest_centres(self.vectors, centres)[0]
+        padded = np.zeros((self.num_buckets, self.vectors.shape[1]), np.float32)
+        padded[: len(centres)] = centres
+        upper = kmeans(padded, self.num_children, self.rng)
+        apart = np.square(padded[:, None] - upper[None]).sum(axis=2)
+        self.parent_C = grouped(-np.pad(apart, ((0, 0), (0, self.num_children - len(upper))), constant_values=np.inf))
+
+    def _draw(self, width: int, hidden: int) -> None:
+        import torch
+
+        def drawn(*shape: int) -> Any:
+            return (torch.randn(shape, generator=self.generator) * shape[-1] ** -0.5).requires_grad_()
+
+        self.weights: dict[str, Any] = {
+            "lower": drawn(self.num_buckets, hidden),
+            "upper": drawn(self.num_children, hidden),
+        }
+        self.means: dict[str, Any] = {}
+        for name in _ENCODERS:
+            for layer, inputs in (("first", width), ("second", hidden)):
+                own = f"{name}.{layer}"
+                self.weights[f"{own}.weight"] = drawn(hidden, inputs)
+                self.weights[f"{own}.bias"] = torch.zeros(hidden, requires_grad=True)
+                self.weights[f"{own}.gain"] = torch.ones(hidden, requires_grad=True)
+                self.weights[f"{own}.shift"] = torch.zeros(hidden, requires_grad=True)
+                self.means[f"{own}.mean"], self.means[f"{own}.variance"] = torch.zeros(hidden), torch.ones(hidden)
+
+    def encoded(self, name: str, x: Any, *, training: bool) -> Any:
+        """[B, H]: two linear maps, each with batch normalisation and SiLU."""
+        from torch.nn import functional
+
+        x = x * self.scale
+        for layer in ("first", "second"):
+            own = f"{name}.{layer}"
+            w, gain, shift = self.weights[f"{own}.weight"], self.weights[f"{own}.gain"], self.weights[f"{own}.shift"]
+            x = functional.linear(x, w, self.weights[f"{own}.bias"])
+            mean, variance = self.means[f"{own}.mean"], self.means[f"{own}.variance"]
+            x = functional.silu(functional.batch_norm(x, mean, variance, gain, shift, training, 0.1))
+        return x
+
+    def run(self) -> None:
+        """All epochs, or as many as there is time for; then buckets are as they were trained for."""
+        import torch
+
+        optimiser = torch.optim.Adam(self.weights.values(), lr=self.settings.rate)
+        for epoch in range(self.settings.num_epochs):
+            if epoch and epoch % self.settings.regroup_every == 0:
+                self._regroup()
+            for name, rows in self._batches():
+                x = torch.from_numpy(self.examples[name][rows])
+                nearest = self.nearest[name][rows, :_NEAREST]
+                hidden = self.encoded(name, x, training=True)
+                leaves = torch.from_numpy(self.bucket_N[nearest].astype(np.int64))
+                parents = torch.from_numpy(self.parent_C[self.bucket_N[nearest]])
+                loss = 0.0
+                for nodes, targets in (("lower", leaves), ("upper", parents)):
+                    log_odds = (hidden @ self.weights[nodes].T).log_softmax(dim=1)
+                    loss = loss - log_odds.gather(1, targets).mean()
+                optimiser.zero_grad()
+                loss.backward()  # type: ignore[attr-defined]
+                optimiser.step()
+                if self.seconds is not None and time.monotonic() - self.began > self.seconds:
+                    return
+
+    def _batches(self) -> list[tuple[str, NDArray[np.int64]]]:
+        """Rows of both kinds, in a random order; batch normalisation needs two."""
+        batches = []
+        for name in _ENCODERS:
+            order = self.rng.permutation(len(self.examples[name]))
+            batches += [(name, order[start : start + _BATCH]) for start in range(0, len(order), _BATCH)]
+        return [batches[place] for place in self.rng.permutation(len(batches)) if len(batches[place][1]) > 1]
+
+    def _odds(self, name: str, vectors: NDArray[np.float32], nodes: str) -> NDArray[np.float32]:
+        """float32[B, nodes], the softmax over the nodes of a level."""
+        import torch
+
+        with torch.no_grad():
+            hidden = self.encoded(name, torch.from_numpy(vectors), training=False)
+            odds: NDArray[np.float32] = (hidden @ self.weights[nodes].T).softmax(dim=1).numpy()
+        return odds
+
+    def _regroup(self) -> None:
+        """Items move to the buckets that queries which want them, and they themselves, are sent to."""
+        rows = np.repeat(np.arange(len(self.examples["query"])), self.nearest["query"].shape[1])
+        wanted = self.nearest["query"].ravel()
+        sums: list[NDArray[np.float32]] = []
+        for nodes in ("lower", "upper"):
+            odds_NC = self._odds("item", self.vectors, nodes)
+            np.add.at(odds_NC, wanted, self._odds("query", self.examples["query"], nodes)[rows])
+            odds_NC /= (1 + np.bincount(wanted, minlength=len(self.vectors)))[:, None].astype(np.float32)
+            sums.append(odds_NC)
+        room = math.ceil(_ROOM * len(self.vectors) / self.num_buckets)
+        self.bucket_N = capped(sums[0], self.bucket_N, room)
+        self.parent_C = grouped(sums[0].T @ sums[1])
+
+    def exported(self) -> dict[str, NDArray[np.float32]]:
+        """What answers: the nodes of the buckets, and the encoder of queries with its normalisation folded in.
+
+        Without queries to learn from, items' own encoder reads them.
+        """
+        name = "query" if len(self.examples["query"]) > 1 else "item"
+        arrays = {"nodes": self.weights["lower"].detach().numpy().copy()}
+        for layer in ("first", "second"):
+            own = {
+                part: self.weights[f"{name}.{layer}.{part}"].detach() for part in ("weight", "bias", "gain", "shift")
+            }
+            gain = own["gain"] / (self.means[f"{name}.{layer}.variance"] + 1e-5).sqrt()
+            scale = self.scale if layer == "first" else 1.0
+            arrays[f"{layer}.weight"] = (own["weight"] * gain[:, None] * scale).numpy().copy()
+            arrays[f"{layer}.bias"] = (
+                ((own["bias"] - self.means[f"{name}.{layer}.mean"]) * gain + own["shift"]).numpy().copy()
+            )
+        return arrays

@@ -1,0 +1,249 @@
+"""ScaNN: buckets, and inside them codes whose errors count by what they do to large products; exact products of a few.
+
+    loss(x, x') = eta |r_par|^2 + |r_perp|^2,  r = x - x',  r_par along x,  eta = (D - 1) t / (1 - t),  t = T^2 / |x|^2
+
+Shape legend: N items, D width, C buckets, M blocks, K codewords, W columns of a block, P buckets opened, k results.
+Source: Guo et al., "Accelerating Large-Scale Inference with Anisotropic Vector Quantization", theorems 3.2 and 3.3.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.retrieval.index.buckets import best_of, opened
+from beamwood.retrieval.index.codes import Blocks, Codes
+from beamwood.retrieval.index.contract import IndexSettings, Making, by_row
+from beamwood.retrieval.index.ivf import NumBuckets, NumProbed, bucketed, probed_of, restored_buckets
+from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
+from beamwood.retrieval.stored import MOST, StoredConfig
+from beamwood.types import FloatArray, Hits, SearchOptions
+
+__all__ = ["ScannIndex", "ScannSettings", "anisotropic_codes", "eta_of", "loss_of"]
+
+# Rounds of codes and codewords, and passes over the blocks within one.
+_ROUNDS, _PASSES = 8, 2
+_ROWS = 8192
+
+
+class ScannSettings(IndexSettings):
+    """Buckets, codes, and how many items are ordered by exact products in the end."""
+
+    num_buckets: NumBuckets = None
+    num_probed: NumProbed = None
+    block_width: int = Field(2, ge=1, le=256, description="of scann: columns of a vector that one code stands for")
+    num_codewords: int = Field(16, ge=2, le=256, description="of scann: values that a code has")
+    threshold: float = Field(
+        0.2, ge=0, lt=1, description="of scann: T, products that count, over a vector's typical length; 0: all equally"
+    )
+    num_reordered: int = Field(
+        100, ge=0, le=MOST, description="of scann: best items by codes that get exact products; 0: codes alone decide"
+    )
+
+
+class _Stored(StoredConfig):
+    num_probed: int = Field(ge=1, le=MOST)
+    num_reordered: int = Field(ge=0, le=MOST)
+
+
+class ScannIndex:
+    """Codes of what an item's vector differs from its bucket's centre by, with the loss of its own direction.
+
+    A product is that with the centre plus a sum over blocks, read from a table of the query's products with codewords.
+    `scored` counts products with centres, sums of codes, and exact products of those that are reordered. With
+    `num_reordered` 0 scores are those of the codes.
+    """
+
+    name: ClassVar[str] = "scann"
+    Settings: ClassVar[type[IndexSettings]] = ScannSettings
+    modules: ClassVar[tuple[str, ...]] = ()
+    trains: ClassVar[bool] = False
+
+    def __init__(
+        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, making: Making = Making()
+    ) -> None:
+        given = settings if isinstance(settings, ScannSettings) else ScannSettings()
+        rng = np.random.default_rng(making.seed)
+        self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
+        self.centres, self.buckets = bucketed(self.vectors, given.num_buckets, rng)
+        self.num_probed = probed_of(given.num_probed, len(self.centres))
+        self.num_reordered = given.num_reordered
+        self._bucket_N = nearest_centres(self.vectors, self.centres)[0]
+        self.codes = anisotropic_codes(
+            self.vectors - self.centres[self._bucket_N],
+            self.vectors,
+            block_width=min(given.block_width, self.vectors.shape[1]),
+            num_words=given.num_codewords,
+            threshold=given.threshold,
+            rng=rng,
+        )
+
+    def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """See `Index`."""
+        return by_row(self._row, len(self.vectors), queries_BD, k, options)
+
+    def _row(self, query_D: FloatArray, k: int, options: SearchOptions) -> Hits:
+        by_centre_C = self.centres @ query_D
+        order_C = np.argsort(-by_centre_C, kind="stable")
+        items, _ = opened(self.buckets, order_C, self.num_probed, k, options)
+        scores = self._by_codes(query_D, by_centre_C, items)
+        computed = len(by_centre_C) + len(items)
+        if self.num_reordered:
+            most = max(self.num_reordered, k)
+            if len(items) > most:
+                best = np.sort(np.argpartition(-scores, most)[:most])
+                items = items[best]
+            scores = np.asarray(self.vectors[items] @ query_D, np.float32)
+            computed += len(items)
+        hits = best_of(items, scores, k)
+        return Hits(hits.items, hits.scores, np.array([computed], np.int64))
+
+    def _by_codes(self, query_D: FloatArray, by_centre_C: FloatArray, items: NDArray[np.int32]) -> NDArray[np.float32]:
+        """float32, a product of each item as its codes have it."""
+        assert isinstance(self.codes.decoder, Blocks)
+        table = self.codes.decoder.products(query_D)
+        scores: NDArray[np.float32] = by_centre_C[self._bucket_N[items]].astype(np.float32)
+        for row, column in zip(table, self.codes.codes[items].T, strict=True):
+            scores += row[column]
+        return scores
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Centres, buckets, codes and codewords."""
+        assert isinstance(self.codes.decoder, Blocks)
+        config = {"num_probed": self.num_probed, "num_reordered": self.num_reordered}
+        own: dict[str, NDArray[Any]] = {
+            "centres": self.centres,
+            "codes": self.codes.codes,
+            "codewords": self.codes.decoder.tables_MKW,
+        }
+        return config, own | self.buckets.arrays()
+
+    @classmethod
+    def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        restored, stored = cls.__new__(cls), _Stored.model_validate(config)
+        restored.num_probed, restored.num_reordered = stored.num_probed, stored.num_reordered
+        restored.vectors = np.ascontiguousarray(vectors_ND, np.float32)
+        restored.centres, restored.buckets = restored_buckets(arrays, vectors_ND)
+        shape, width = shape_of(arrays, "codewords", 3), vectors_ND.shape[1]
+        check_floats(arrays, {"codewords": (-(-width // shape[2]), *shape[1:])})
+        tables = np.ascontiguousarray(arrays["codewords"], np.float32)
+        shape_of(arrays, "codes", 2)
+        restored.codes = Codes(arrays["codes"], Blocks(tables, width))
+        restored._bucket_N = restored.buckets.of_item()
+        restored.codes.check_rows(len(vectors_ND))
+        return restored
+
+
+def eta_of(vectors_ND: FloatArray, threshold: float) -> NDArray[np.float32]:
+    """float32[N], how much more an error along a vector counts than one across it.
+
+    `threshold` is in units of the root of the mean squared length. The formula is a limit for many dimensions. For long
+    vectors it falls below 1, what equal weights give; for short ones it has no bound. It is held between 1 and D - 1.
+    """
+    squares_N = np.square(vectors_ND).sum(axis=1)
+    width, mean = vectors_ND.shape[1], max(float(squares_N.mean()), 1e-30)
+    t_N = np.minimum(threshold**2 * mean / np.maximum(squares_N, 1e-30), 0.5)
+    eta_N: NDArray[np.float32] = np.maximum((width - 1) * t_N / (1 - t_N), 1).astype(np.float32)
+    return eta_N
+
+
+def loss_of(
+    residuals_ND: FloatArray, decoded_ND: FloatArray, vectors_ND: FloatArray, eta_N: FloatArray
+) -> NDArray[np.float64]:
+    """float64[N], `eta |r_par|^2 + |r_perp|^2` of what the codes leave over, along and across each vector."""
+    left = residuals_ND.astype(np.float64) - decoded_ND
+    squares = np.maximum(np.square(vectors_ND.astype(np.float64)).sum(axis=1), 1e-30)
+    along = np.square((left * vectors_ND).sum(axis=1)) / squares
+    loss: NDArray[np.float64] = np.square(left).sum(axis=1) + (eta_N - 1) * along
+    return loss
+
+
+def anisotropic_codes(
+    residuals_ND: FloatArray,
+    vectors_ND: FloatArray,
+    *,
+    block_width: int,
+    num_words: int,
+    threshold: float,
+    rng: np.random.Generator,
+) -> Codes:
+    """Codes of the residuals with the loss of the vectors' directions, by turns of codes and codewords.
+
+    From k-means of each block; a block's code, then its codewords, are the best for what the others are. No turn raises
+    the loss.
+    """
+    num_blocks = -(-residuals_ND.shape[1] // block_width)
+    padding = ((0, 0), (0, num_blocks * block_width - residuals_ND.shape[1]))
+    u_NMW, x_NMW = (
+        np.pad(np.asarray(each, np.float32), padding).reshape(len(each), num_blocks, block_width)
+        for each in (residuals_ND, vectors_ND)
+    )
+    squares_N = np.maximum(np.square(vectors_ND).sum(axis=1), 1e-30)
+    extra_N = ((eta_of(vectors_ND, threshold) - 1) / squares_N).astype(np.float32)
+    tables = np.zeros((num_blocks, num_words, block_width), np.float32)
+    codes = np.zeros((len(u_NMW), num_blocks), np.uint8)
+    for block in range(num_blocks):
+        centres = kmeans(u_NMW[:, block], num_words, rng)
+        tables[block, : len(centres)] = centres
+        codes[:, block] = nearest_centres(u_NMW[:, block], centres)[0]
+    if (extra_N > 0).any():
+        # What is left over along each vector, block by block.
+        for _ in range(_ROUNDS):
+            _assign(u_NMW, x_NMW, extra_N, tables, codes)
+            _move(u_NMW, x_NMW, extra_N, tables, codes)
+        _assign(u_NMW, x_NMW, extra_N, tables, codes)
+    return Codes(codes, Blocks(tables, residuals_ND.shape[1]))
+
+
+def _along(u_NMW: FloatArray, x_NMW: FloatArray, tables: FloatArray, codes: NDArray[np.uint8]) -> FloatArray:
+    """[N, M], what each block leaves over along the vector: `<u - codeword, x>` of its columns."""
+    decoded = tables[np.arange(len(tables)), codes]
+    return np.asarray(((u_NMW - decoded) * x_NMW).sum(axis=2), np.float32)
+
+
+def _assign(
+    u_NMW: FloatArray, x_NMW: FloatArray, extra_N: FloatArray, tables: FloatArray, codes: NDArray[np.uint8]
+) -> None:
+    """Give each block in turn the codeword of the smallest loss, the others as they are; in place."""
+    for start in range(0, len(codes), _ROWS):
+        rows = slice(start, start + _ROWS)
+        u, x, extra, own = u_NMW[rows], x_NMW[rows], extra_N[rows], codes[rows]
+        along_NM = _along(u, x, tables, own)
+        total_N = along_NM.sum(axis=1)
+        for _ in range(_PASSES):
+            for block, table_KW in enumerate(tables):
+                rest_N = total_N - along_NM[:, block]
+                by_word_NK = (u[:, block] * x[:, block]).sum(axis=1)[:, None] - x[:, block] @ table_KW.T
+                across_NK = np.square(table_KW).sum(axis=1) - 2 * (u[:, block] @ table_KW.T)
+                best = (across_NK + extra[:, None] * np.square(rest_N[:, None] + by_word_NK)).argmin(axis=1)
+                own[:, block] = best
+                along_NM[:, block] = np.take_along_axis(by_word_NK, best[:, None], axis=1)[:, 0]
+                total_N = rest_N + along_NM[:, block]
+
+
+def _move(
+    u_NMW: FloatArray, x_NMW: FloatArray, extra_N: FloatArray, tables: FloatArray, codes: NDArray[np.uint8]
+) -> None:
+    """Put each block's codewords in turn where the loss of those that have them is smallest; in place.
+
+    That is `(sum_i I + a_i x_i x_i') w = sum_i u_i + a_i x_i (rest_i + <u_i, x_i>)`.
+    """
+    along_NM = _along(u_NMW, x_NMW, tables, codes).astype(np.float64)
+    num_words, width = tables.shape[1:]
+    for block in range(len(tables)):
+        u, x, own = u_NMW[:, block].astype(np.float64), x_NMW[:, block].astype(np.float64), codes[:, block]
+        rest_N = along_NM.sum(axis=1) - along_NM[:, block]
+        pulls = u + (extra_N * (rest_N + (u * x).sum(axis=1)))[:, None] * x
+        squares = extra_N[:, None, None] * x[:, :, None] * x[:, None, :]
+        left, right = np.zeros((num_words, width, width)), np.zeros((num_words, width))
+        np.add.at(left, own, squares)
+        np.add.at(right, own, pulls)
+        counts = np.bincount(own, minlength=num_words)
+        used = counts > 0
+        left += counts[:, None, None] * np.eye(width)
+        tables[block, used] = np.linalg.solve(left[used], right[used][:, :, None])[:, :, 0]
+        along_NM[:, block] = ((u - tables[block, own]) * x).sum(axis=1)

@@ -1,0 +1,90 @@
+"""Buckets of items: overlap counts once, what is broken is refused; centres of planted clusters are found."""
+
+import numpy as np
+import pytest
+
+from beamwood.errors import ArtefactError, InputError
+from beamwood.retrieval.index import IvfIndex
+from beamwood.retrieval.index.buckets import Buckets, best_inside, opened
+from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
+from beamwood.retrieval.products import best_products
+from beamwood.types import ItemLists, SearchOptions
+
+PAIRS = [(0, 3), (0, 1), (1, 0), (1, 3), (2, 2), (2, 4), (2, 2)]
+
+
+@pytest.fixture
+def buckets():
+    held, items = np.array(PAIRS).T
+    return Buckets.of_pairs(held, items, 4, 5)
+
+
+def test_what_is_in_several_counts_once(buckets):
+    assert buckets.overlap
+    assert buckets.sizes.tolist() == [2, 2, 2, 0]
+    assert buckets.members(np.array([1, 0])).tolist() == [0, 1, 3]
+    assert buckets.members(np.array([3])).tolist() == []
+    assert not Buckets.of(np.array([0, 2, 2]), 3).overlap
+
+
+def test_overlap_with_all_opened_is_exact(buckets):
+    rng = np.random.default_rng(0)
+    vectors, query = rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=3).astype(np.float32)
+    hits = best_inside(buckets, vectors, query, np.array([3, 2, 1, 0]), 4, 5, SearchOptions())
+    assert np.array_equal(hits.items, best_products(query[None], vectors, 5).items)
+    assert hits.scored.tolist() == [5]
+
+
+def test_more_are_opened_until_there_are_enough(buckets):
+    order = np.array([3, 0, 2, 1])
+    items, probed = opened(buckets, order, 1, 2, SearchOptions())
+    assert (items.tolist(), probed.tolist()) == ([1, 3], [3, 0])
+    banned = SearchOptions(ItemLists.from_lists([[3]]), np.array([True, True, True, True, False]))
+    items, probed = opened(buckets, order, 1, 2, banned)
+    assert (items.tolist(), probed.tolist()) == ([0, 1, 2], order.tolist())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bucket_items": np.array([3, 1, 0, 3, 2, 4], np.int32)},
+        {"bucket_items": np.array([1, 3, 0, 3, 2, 2], np.int32)},
+        {"bucket_items": np.array([1, 3, 0, 3, 2, 9], np.int32)},
+        {"bucket_items": np.array([1, 3, 0, 3, 2], np.int32)},
+        {"bucket_items": np.array([1, 3, 1, 3, 2, 4], np.int32)},
+        {"bucket_starts": np.array([0, 2, 1, 6, 6])},
+        {"bucket_starts": np.array([0, 2, 4, 6], np.int32)},
+    ],
+)
+def test_broken_ones_are_refused(buckets, change):
+    assert Buckets.restore(buckets.arrays(), 5, 4).overlap
+    with pytest.raises((ArtefactError, InputError)):
+        Buckets.restore(buckets.arrays() | change, 5)
+
+
+def test_planted_clusters_are_found():
+    rng = np.random.default_rng(1)
+    planted = 40 * rng.normal(size=(12, 6)).astype(np.float32)
+    of = np.repeat(np.arange(12), 50)
+    vectors = planted[of] + rng.normal(size=(600, 6)).astype(np.float32)
+    centres = kmeans(vectors, 12, rng)
+    nearest, distances = nearest_centres(vectors, centres)
+    assert all(len(set(nearest[of == group])) == 1 for group in range(12))
+    np.testing.assert_allclose(distances, np.square(vectors - centres[nearest]).sum(axis=1), rtol=1e-2, atol=1e-2)
+
+
+def test_fewer_vectors_than_centres_are_their_own():
+    vectors = np.eye(3, dtype=np.float32)
+    assert np.array_equal(kmeans(vectors, 7, np.random.default_rng(0)), vectors)
+    assert np.isfinite(kmeans(np.zeros((50, 2), np.float32), 7, np.random.default_rng(0))).all()
+
+
+def test_a_bucket_saves_products():
+    rng = np.random.default_rng(2)
+    vectors, queries = rng.normal(size=(2000, 8)).astype(np.float32), rng.normal(size=(5, 8)).astype(np.float32)
+    index = IvfIndex(vectors)
+    hits = index.search(queries, 10)
+    assert (hits.scored < 800).all()
+    # A filter acts inside: what may not be shown costs no product.
+    allowed = np.arange(2000) % 2 == 0
+    assert (index.search(queries, 10, SearchOptions(allowed=allowed)).scored < hits.scored).all()
