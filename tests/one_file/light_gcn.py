@@ -8,7 +8,7 @@ from beamwood.fitting.counting import interactions
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.settings import Loop
 from beamwood.fitting.vectors.fit import fit_vectors
-from beamwood.fitting.vectors.settings import VectorConfig, VectorModel
+from beamwood.fitting.vectors.settings import VectorConfig
 from beamwood.methods import Method, Needs
 from beamwood.retrieval.queries import UserVectors
 from beamwood.retrieval.vectors import VectorSearcher
@@ -17,7 +17,6 @@ from beamwood.retrieval.vectors import VectorSearcher
 class Config(VectorConfig):
     """64 columns and three layers, as in the paper."""
 
-    model: VectorModel = VectorModel()
     loop: Loop = Loop(batch_size=2048, max_epochs=200)
 
 

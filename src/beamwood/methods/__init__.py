@@ -46,6 +46,7 @@ METHODS = {
     "fmlp": "beamwood.methods.fmlp",
     "youtube_dnn": "beamwood.methods.youtube_dnn",
     "mol": "beamwood.methods.mol",
+    "tiger": "beamwood.methods.tiger",
     "lpo4rec": "beamwood.methods.lpo4rec",
     "melt": "beamwood.methods.melt",
     "cities": "beamwood.methods.cities",
