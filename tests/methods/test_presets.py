@@ -33,7 +33,7 @@ SMALLER = {
     "sasrec": {"model.length": 20},
     "two_stage": {"examples.max_examples": 50},
 }
-FOLDERS = {"melt": "start.folder", "cities": "start.folder", "two_stage": "start.retriever"}
+FOLDERS = {"melt": "start.folder", "cities": "start.folder", "indexed": "start.folder", "two_stage": "start.retriever"}
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,8 @@ def test_who_claims_a_paper_has_its_form():
         "popularity",
         "cooccurrence",
         "transitions",
+        # It has a form for each of the indexes.
+        "indexed",
     }
 
 
@@ -76,6 +78,8 @@ def test_a_preset_is_one_of_settings(name, preset):
 def test_a_preset_trains(split, fitted, tmp_path, name, preset):
     method = load_method(name)
     changes = {key: value for key, value in SHORT.items() if key in method.Config.names()} | SMALLER.get(name, {})
+    if preset in ("paper-qinco", "paper-rotlex"):
+        changes |= {"index.num_epochs": 1, "index.hidden": 16}
     if name in FOLDERS:
         changes[FOLDERS[name]] = fitted
     if name == "dtr":

@@ -88,7 +88,9 @@ SCANN = {
 
 ROTLEX = {"index.kind": "rotlex", "index.num_children": 32, "index.hidden": 512, "index.num_epochs": 60}
 ROTLEX |= {"index.regroup_every": 20}
-PAPERS = {"ipnsw": IPNSW, "scann": SCANN, "rotlex": ROTLEX}
+QINCO = {"index.kind": "qinco", "index.num_codes": 8, "index.num_codewords": 256, "index.num_layers": 4}
+QINCO |= {"index.hidden": 256, "index.num_near": None, "index.rate": 1e-4}
+PAPERS = {"ipnsw": IPNSW, "scann": SCANN, "qinco": QINCO, "rotlex": ROTLEX}
 
 METHOD = Method(
     name="indexed",

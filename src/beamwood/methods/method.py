@@ -129,13 +129,14 @@ class Method:
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Each setting by its dotted name: default, the words it may be, its description, and its value by preset."""
-        defaults, rows = self.Config().flat(), {}
+        config, rows = self.Config(), {}
+        defaults = config.flat()
         for name in self.Config.names():
             group, _, key = name.partition(".")
             field = self.Config.group(group).model_json_schema()["properties"][key]
             forms = [field, field.get("items", {}), *field.get("anyOf", ())]
             rows[name] = {
-                "default": defaults.get(name),
+                "default": defaults[name] if name in defaults else dict(dict(config)[group])[key],
                 "choices": [str(word) for form in forms for word in form.get("enum", ())],
                 "description": field.get("description", ""),
                 "presets": {preset: values[name] for preset, values in self.presets.items() if name in values},

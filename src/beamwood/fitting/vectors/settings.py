@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer, model_validator
 
 from beamwood.evaluation.metrics import TailOf
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
@@ -59,6 +59,18 @@ class IndexKind(Group):
 
     kind: IndexName = Field("exact", description="what finds the largest products; hnsw needs the extra ann")
 
+    @model_serializer(mode="wrap")
+    def _its_own(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What other indexes may be set to is no part of this choice.
+        values, others = handler(self), _others(self.kind)
+        return {name: value for name, value in values.items() if name not in others}
+
+
+def _others(kind: str) -> set[str]:
+    """The settings that other indexes have, and this one does not."""
+    own = INDEXES[kind].Settings.model_fields
+    return {name for each in INDEXES.values() for name in each.Settings.model_fields if name not in own}
+
 
 if TYPE_CHECKING:
 
@@ -82,10 +94,10 @@ class VectorConfig(TrainedSettings):
 
 
 def check_index(index: IndexChoice) -> None:
-    """Errors: `ValueError` on what is set of another index than the chosen one."""
-    for name in sorted(index.model_fields_set - {*INDEXES[index.kind].Settings.model_fields, "kind"}):
-        own = [kind for kind, each in INDEXES.items() if name in each.Settings.model_fields]
-        if own:
+    """Errors: `ValueError` on what is set of another index than the chosen one, and is not its default."""
+    for name, value in index:
+        if name in index.model_fields_set & _others(index.kind) and value != type(index).model_fields[name].default:
+            own = [kind for kind, each in INDEXES.items() if name in each.Settings.model_fields]
             raise ValueError(f"index.{name} is not for index.kind={index.kind}; it is for {', '.join(own)}")
 
 

@@ -8,6 +8,7 @@ from beamwood.retrieval.index.contract import Index, IndexSettings, Making, chec
 from beamwood.retrieval.index.exact import ExactIndex
 from beamwood.retrieval.index.hnsw import HnswIndex
 from beamwood.retrieval.index.ivf import IvfIndex
+from beamwood.retrieval.index.qinco import QincoIndex
 from beamwood.retrieval.index.rotlex import RotlexIndex
 from beamwood.retrieval.index.scann import ScannIndex
 
@@ -20,6 +21,7 @@ __all__ = [
     "IndexSettings",
     "IvfIndex",
     "Making",
+    "QincoIndex",
     "RotlexIndex",
     "ScannIndex",
     "check_installed",
@@ -31,6 +33,7 @@ INDEXES: dict[str, type[Index]] = {
     "hnsw": HnswIndex,
     "ivf": IvfIndex,
     "scann": ScannIndex,
+    "qinco": QincoIndex,
     "rotlex": RotlexIndex,
 }
 

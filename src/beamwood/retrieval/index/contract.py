@@ -8,17 +8,38 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.extras import asking_for
 from beamwood.retrieval.top_k import check_search, join_hits
 from beamwood.types import FloatArray, Hits, SearchOptions
 
-__all__ = ["Index", "IndexSettings", "Making", "by_row", "check_installed", "settings_of"]
+__all__ = [
+    "Hidden",
+    "Index",
+    "IndexSettings",
+    "Making",
+    "NumCodewords",
+    "NumEpochs",
+    "Rate",
+    "by_row",
+    "check_installed",
+    "settings_of",
+]
+
+# Fields that several indexes have.
+NumCodewords = Annotated[
+    int | None, Field(ge=2, le=256, description="values that a code has; null: 16 for scann, 256 for qinco")
+]
+Hidden = Annotated[int, Field(ge=1, le=4096, description="of qinco and rotlex: columns inside their networks")]
+NumEpochs = Annotated[int, Field(ge=1, le=2**31 - 1, description="of qinco and rotlex: passes over all examples")]
+Rate = Annotated[
+    float | None, Field(gt=0, description="of qinco and rotlex: learning rate of Adam; null: 1e-3 and 3e-3")
+]
 
 
 class IndexSettings(BaseModel):

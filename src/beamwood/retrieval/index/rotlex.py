@@ -20,7 +20,7 @@ from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.models.ops import linear
 from beamwood.retrieval.index.buckets import Buckets, best_inside
-from beamwood.retrieval.index.contract import IndexSettings, Making, by_row, check_installed
+from beamwood.retrieval.index.contract import Hidden, IndexSettings, Making, NumEpochs, Rate, by_row, check_installed
 from beamwood.retrieval.index.ivf import NumProbed, probed_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.products import best_products
@@ -44,10 +44,10 @@ class RotlexSettings(IndexSettings):
     num_children: int | None = Field(
         None, ge=2, le=141, description="of rotlex: K, children of a node; null: for 25 items in each of K x K buckets"
     )
-    hidden: int = Field(128, ge=1, le=4096, description="of rotlex: columns of nodes and of the encoders of queries")
-    num_epochs: int = Field(30, ge=1, le=MOST, description="of rotlex: passes over queries and items")
+    hidden: Hidden = 128
+    num_epochs: NumEpochs = 30
     regroup_every: int = Field(10, ge=1, le=MOST, description="of rotlex: passes between changes of the buckets")
-    rate: float = Field(3e-3, gt=0, description="of rotlex: learning rate of Adam")
+    rate: Rate = None
 
 
 class _Stored(StoredConfig):
@@ -218,7 +218,7 @@ class _Training:
         """All epochs, or as many as there is time for; then buckets are as they were trained for."""
         import torch
 
-        optimiser = torch.optim.Adam(self.weights.values(), lr=self.settings.rate)
+        optimiser = torch.optim.Adam(self.weights.values(), lr=self.settings.rate or 3e-3)
         for epoch in range(self.settings.num_epochs):
             if epoch and epoch % self.settings.regroup_every == 0:
                 self._regroup()

@@ -17,7 +17,7 @@ from pydantic import Field
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.index.buckets import best_of, opened
 from beamwood.retrieval.index.codes import Blocks, Codes
-from beamwood.retrieval.index.contract import IndexSettings, Making, by_row
+from beamwood.retrieval.index.contract import IndexSettings, Making, NumCodewords, by_row
 from beamwood.retrieval.index.ivf import NumBuckets, NumProbed, bucketed, probed_of, restored_buckets
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.stored import MOST, StoredConfig
@@ -36,7 +36,7 @@ class ScannSettings(IndexSettings):
     num_buckets: NumBuckets = None
     num_probed: NumProbed = None
     block_width: int = Field(2, ge=1, le=256, description="of scann: columns of a vector that one code stands for")
-    num_codewords: int = Field(16, ge=2, le=256, description="of scann: values that a code has")
+    num_codewords: NumCodewords = None
     threshold: float = Field(
         0.2, ge=0, lt=1, description="of scann: T, products that count, over a vector's typical length; 0: all equally"
     )
@@ -77,7 +77,7 @@ class ScannIndex:
             self.vectors - self.centres[self._bucket_N],
             self.vectors,
             block_width=min(given.block_width, self.vectors.shape[1]),
-            num_words=given.num_codewords,
+            num_words=given.num_codewords or 16,
             threshold=given.threshold,
             rng=rng,
         )

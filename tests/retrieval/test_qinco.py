@@ -1,0 +1,111 @@
+"""QINCo: the step is the paper's, without network it is residual quantisation, and each code leaves less over."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from beamwood.errors import ArtefactError
+from beamwood.retrieval.index import Making, QincoIndex, settings_of
+from beamwood.retrieval.index.codes import residual_codes
+from beamwood.retrieval.index.qinco import shapes_of, step
+from beamwood.testing import IndexContract
+
+torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'beamwood[train]')")
+
+
+class TestQinco(IndexContract):
+    index = QincoIndex
+    num_items, width = 300, 8
+    settings: ClassVar = {"num_codes": 4, "num_codewords": 16, "num_epochs": 2, "hidden": 8, "num_layers": 1}
+    recall = 0.4
+    exact_scores = False
+
+
+def vectors(num=800, width=8):
+    """Curved: what is left over depends on where it is."""
+    rng = np.random.default_rng(0)
+    inner = rng.normal(size=(num, 3))
+    return np.tanh(inner @ rng.normal(size=(3, width))).astype(np.float32) * 5
+
+
+def made(x, **changes):
+    given = {"num_codes": 3, "num_codewords": 16, "num_layers": 1, "hidden": 16, "num_epochs": 1} | changes
+    return QincoIndex(x, settings_of(QincoIndex, given))
+
+
+def test_a_step_is_that_of_the_paper():
+    """In loops; and the same in torch."""
+    rng = np.random.default_rng(1)
+    weights = {name: rng.normal(size=shape) for name, shape in shapes_of(2, 4, 3, 2, 5).items()}
+    word, before = rng.normal(size=(2, 6, 3))
+    for row, found in enumerate(step(weights, 1, 2, word, before)):
+        whole = np.concatenate([weights["1.by_word"], weights["1.by_sum"]], axis=1)
+        z = word[row] + whole @ np.concatenate([word[row], before[row]]) + weights["1.bias"]
+        for layer in range(2):
+            z = z + weights[f"1.{layer}.outer"] @ np.maximum(weights[f"1.{layer}.inner"] @ z, 0)
+        np.testing.assert_allclose(found, before[row] + z, rtol=1e-9)
+    tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
+    theirs = step(tensors, 1, 2, torch.from_numpy(word), torch.from_numpy(before)).numpy()
+    np.testing.assert_allclose(theirs, step(weights, 1, 2, word, before), rtol=1e-9)
+
+
+def test_without_a_network_it_is_residual_quantisation():
+    x = vectors()
+    rng = np.random.default_rng(0)
+    scale = np.abs(x).max()
+    rng.permutation(len(x))
+    plain = residual_codes(x / scale, 3, 16, rng)
+    index = made(x, num_layers=0, num_near=None, rate=1e-12)
+    np.testing.assert_allclose(index.decoded, plain.decoded() * scale, rtol=1e-4, atol=1e-4)
+    assert (index.codes.codes == plain.codes).mean() > 0.999
+
+
+def planted(num=1200, width=8):
+    """What is left over of a centre is one of 8 words, turned as the centre says."""
+    rng = np.random.default_rng(0)
+    centres, words = 4 * rng.normal(size=(8, width)), rng.normal(size=(8, width))
+    turns = np.stack([np.linalg.qr(rng.normal(size=(width, width)))[0] for _ in range(8)])
+    first, second = rng.integers(8, size=(2, num))
+    return (centres[first] + np.einsum("nij,nj->ni", turns[first], words[second])).astype(np.float32)
+
+
+def test_planted_codes_that_depend_on_each_other_are_found():
+    """Codewords of their own for each step can not be right for all centres; the network's are."""
+    x = planted()
+    given = {"num_codes": 2, "num_codewords": 8, "num_layers": 2, "hidden": 64, "rate": 5e-3}
+    errors = [float(np.square(made(x, **given, num_epochs=num).decoded - x).mean()) for num in (1, 50)]
+    assert errors[1] < 0.55 * errors[0]
+
+
+def test_a_code_more_leaves_less_over():
+    x = vectors()
+    errors = [float(np.square(made(x, num_codes=num, num_epochs=3).decoded - x).mean()) for num in (1, 2, 4)]
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_codes_that_suffice_reconstruct_exactly():
+    x = vectors(200)
+    np.testing.assert_allclose(made(x, num_codes=1, num_codewords=200).decoded, x, atol=1e-4)
+    x = np.repeat(vectors(16), 5, axis=0)
+    np.testing.assert_allclose(made(x, num_codes=2).decoded, x, atol=1e-4)
+
+
+def test_it_stops_in_time():
+    given = settings_of(QincoIndex, {"num_epochs": 10**6, "num_codes": 2, "num_codewords": 8})
+    index = QincoIndex(vectors(), given, Making(0, None, 0.01))
+    assert np.isfinite(index.decoded).all()
+
+
+def test_broken_ones_are_refused():
+    x = vectors(100)
+    config, arrays = made(x).export()
+    for change in (
+        {"codes": arrays["codes"][1:]},
+        {"codes": np.full_like(arrays["codes"], 99)},
+        {"words": arrays["words"][:, :, 1:]},
+        {"1.bias": np.full_like(arrays["1.bias"], np.nan)},
+        {"2.0.inner": arrays["2.0.inner"][1:]},
+    ):
+        with pytest.raises(ArtefactError):
+            QincoIndex.restore(x, config, arrays | change)
