@@ -9,7 +9,7 @@ from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.vectors.settings import CodeConfig
+from beamwood.fitting.vectors.code_settings import CodeConfig
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.retriever import Retriever
 

@@ -23,9 +23,9 @@ from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.fitted import fitted_alike
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import train
+from beamwood.fitting.vectors.code_settings import CodeConfig
 from beamwood.fitting.vectors.indexing import answering
 from beamwood.fitting.vectors.item_start import transition_vectors
-from beamwood.fitting.vectors.settings import CodeConfig
 from beamwood.fitting.vectors.windows import WindowTask
 from beamwood.models import code_decoder
 from beamwood.models.encoder import Encoder
