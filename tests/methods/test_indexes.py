@@ -55,7 +55,8 @@ def configured(name, changes, start):
 
 
 def test_all_of_them_are_tried():
-    having = [name for name in METHODS if "index.kind" in load_method(name).Config.names()]
+    known = {name: load_method(name) for name in METHODS}
+    having = [name for name, each in known.items() if each.needs.steps and "index.kind" in each.Config.names()]
     assert sorted(having) == sorted({name for name, _ in VECTORS})
 
 

@@ -235,8 +235,8 @@ def test_needs_are_checked_before_anything_is_fitted(split, folder):
 
 def test_what_follows_from_needs():
     assert set(counting()) == {"popularity", "cooccurrence", "transitions", "ease"}
-    assert with_option("--from") == ["lpo4rec", "melt", "cities"]
-    assert {name for name in METHODS if not load_method(name).needs.alone} == {"melt", "cities", "two_stage"}
+    assert with_option("--from") == ["tiger", "lpo4rec", "melt", "cities", "indexed"]
+    assert {name for name in METHODS if not load_method(name).needs.alone} == {"melt", "cities", "two_stage", "indexed"}
     for name in METHODS:
         method = load_method(name)
         assert method.name == name

@@ -26,6 +26,9 @@ SHORT = {"loop.max_steps": 4, "loop.evaluate_every": 2, "loop.batch_size": 8, "c
 NULLS = {
     "choose.retriever_weight",
     "choose.seen_weight",
+    "index.num_buckets",
+    "index.num_children",
+    "index.num_probed",
     "loop.max_epochs",
     "loop.max_steps",
     "loss.estimator",
@@ -36,6 +39,7 @@ NULLS = {
     "optimiser.decay_steps",
     "start.attention",
     "start.folder",
+    "start.item_column",
     "start.ranker",
     "start.retriever",
     "start.seen",

@@ -245,6 +245,12 @@ def test_the_mixture_of_the_papers():
     assert (own["loss.sampled_negatives"], own["loss.load_balance"]) == (128, 1e-3)
 
 
+def test_tigers_codes():
+    """Three of 256, twenty items of a history."""
+    own = values("tiger")
+    assert [own[f"model.{name}"] for name in ("num_codes", "num_words", "length")] == [3, 256, 20]
+
+
 def test_youtube_dnn_as_dtrs_study_compares_with_it():
     """Section 6.2: 1,000 negatives, 128-64-24; and the schedule of the study."""
     own = values("youtube_dnn")

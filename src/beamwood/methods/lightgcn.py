@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
+from beamwood.fitting.vectors.graph_settings import GraphConfig
 from beamwood.fitting.vectors.options import VectorOptions
-from beamwood.fitting.vectors.settings import GraphConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
+from beamwood.fitting.vectors.mixture_settings import MixtureConfig
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.papers import PLAIN
-from beamwood.fitting.vectors.settings import MixtureConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 

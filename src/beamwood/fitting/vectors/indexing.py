@@ -17,7 +17,7 @@ from beamwood.retrieval.index import INDEXES, Index, Making, check_installed, se
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.training.budget import Budget
-from beamwood.types import Query
+from beamwood.types import Query, Searcher
 
 __all__ = ["Indexing", "answering", "training_queries"]
 
@@ -72,7 +72,7 @@ def training_queries(searcher: VectorSearcher, split: Split, seed: int) -> NDArr
     return np.concatenate([np.empty((0, searcher.vectors.shape[1]), np.float32), *parts])
 
 
-def answering(searcher: VectorSearcher, seen_weight: float, split: Split) -> Blend:
+def answering(searcher: Searcher, seen_weight: float, split: Split) -> Blend:
     """The searcher with what was seen, and with the most popular items for an empty history, which has no vector.
 
     They are counted in all of the log, as the retriever knows its histories; no query of a split is without one.

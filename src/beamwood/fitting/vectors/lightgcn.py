@@ -24,8 +24,8 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
+from beamwood.fitting.vectors.graph_settings import GraphConfig
 from beamwood.fitting.vectors.options import VectorOptions
-from beamwood.fitting.vectors.settings import GraphConfig
 from beamwood.losses.ranking import bpr
 from beamwood.retrieval.folded import FoldedUsers
 from beamwood.retrieval.queries import QueryVectors, UserVectors

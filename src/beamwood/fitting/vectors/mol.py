@@ -18,9 +18,9 @@ from torch import Tensor
 
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.fit import fit_vectors
+from beamwood.fitting.vectors.mixture_settings import MixtureConfig
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.sequence import SequenceTask, build_model
-from beamwood.fitting.vectors.settings import MixtureConfig
 from beamwood.losses.softmax import sampled_softmax
 from beamwood.models import mol
 from beamwood.models.encoders import sasrec

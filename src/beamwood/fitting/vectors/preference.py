@@ -17,9 +17,10 @@ from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailRule
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_vectors
-from beamwood.fitting.vectors.sequence import Batch, SequenceTask
+from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.sequence_start import load_start
 from beamwood.fitting.vectors.settings import PreferenceConfig
+from beamwood.fitting.vectors.windows import Batch
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS
 from beamwood.models.encoders import ENCODERS

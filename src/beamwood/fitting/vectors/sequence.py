@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar, Unpack
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,10 +18,10 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import start_from_transitions
 from beamwood.fitting.vectors.settings import EncoderModel, SequenceConfig
+from beamwood.fitting.vectors.windows import WindowTask
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
 from beamwood.models.encoder import Encoder
 from beamwood.models.parameters import Sizes
@@ -34,52 +32,27 @@ from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
 from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.training.optimisers import Group, Optimiser
-from beamwood.training.trainable import Progress
 
-__all__ = ["Batch", "SequenceTask", "build_model", "fit_sequence", "sizes_of"]
+__all__ = ["SequenceTask", "build_model", "fit_sequence", "sizes_of"]
 
 Model = TypeVar("Model", bound=SequenceModel)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """`items_BL` int64, -1 padding on the left; `targets_BL` int64, -1 for none, [B, 1] where only the last counts."""
-
-    items_BL: Tensor
-    targets_BL: Tensor
-
-
-class SequenceTask(SearchedTask[Batch]):
-    """Random windows of users' histories; at each position the target is one of the items that follow.
-
-    An encoder that is not causal has an example for each position instead, the window that ends there.
-    """
-
-    model: SequenceModel
+class SequenceTask(WindowTask):
+    """Windows under the softmax over the catalogue, or over samples of it."""
 
     def __init__(self, train: Dataset, config: SequenceConfig, *, encoder: Encoder) -> None:
-        self.config, self.train, self.histories, self.encoder = config, train, train.histories, encoder
-        self.num_items = train.num_items
-        if not (train.histories.lengths >= 2).any():
-            raise InputError("no user has two interactions to train on; give a longer log")
+        super().__init__(train, encoder, length=config.model.length, horizon=config.examples.horizon)
+        self.config = config
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Draw the encoder, put the item vectors where `start.items` has them, and find the windows."""
-        config, lengths = self.config, self.histories.lengths
+        """Draw the encoder, and put the item vectors where `start.items` has them."""
+        config = self.config
         self.model = self.build(rng)
         # The full softmax moves every item.
         if config.loss.sampled_negatives is not None:
             sparse_gradients(self.model, config.optimiser.embeddings)
         self.start_items(rng.initial_seed(), budget)
-        if self.model.causal:
-            # A user stands in an epoch once for each window of his history.
-            windows = np.where(lengths >= 2, -(-(lengths - 1) // config.model.length), 0)
-            self.users = np.repeat(np.arange(len(lengths)), windows)
-        else:
-            self.users = np.repeat(np.arange(len(lengths)), np.maximum(lengths - 1, 0))
-            last_of = np.repeat(self.histories.indptr[1:] - 1, lengths)
-            self.positions = np.flatnonzero(np.arange(len(last_of)) < last_of)
-        self.num_examples = len(self.users)
 
     def build(self, rng: torch.Generator) -> SequenceModel:
         """The model of the configuration, drawn."""
@@ -99,49 +72,11 @@ class SequenceTask(SearchedTask[Batch]):
             )
         ]
 
-    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
-        """A window of up to L items that have a successor for each given example, its place drawn uniformly.
-
-        The window of an encoder that is not causal ends at the example's own position.
-        """
-        users, length = self.users[rows], self.config.model.length
-        start, end = self.histories.indptr[users], self.histories.indptr[users + 1]
-        draws = torch.rand((len(rows), length + 1), generator=rng).double().numpy()
-        if self.model.causal:
-            free = np.maximum(end - 1 - start - length, 0)
-            first = start + np.floor(draws[:, 0] * (free + 1)).astype(np.int64)
-            stop = np.minimum(first + length, end - 1)
-        else:
-            stop = self.positions[rows] + 1
-            first = np.maximum(start, stop - length)
-        positions = stop[:, None] - np.arange(length, 0, -1)
-        real = positions >= first[:, None]
-        safe = np.where(real, positions, first[:, None])
-        ahead = end[:, None] - 1 - safe
-        if self.config.examples.horizon:
-            ahead = np.minimum(ahead, self.config.examples.horizon)
-        targets = safe + 1 + np.floor(draws[:, 1:] * ahead).astype(np.int64)
-        items = self.histories.items
-        return Batch(
-            torch.from_numpy(np.where(real, items[safe], -1).astype(np.int64)),
-            torch.from_numpy(np.where(real, items[targets], -1).astype(np.int64)[:, self._scored :]),
-        )
-
     def start_items(self, seed: int, budget: Budget) -> None:
         """Put the item vectors where `config.start.items` has them."""
         assert self.config.start.items != "auto", "a plan resolves it"
         if self.config.start.items == "transitions":
             start_from_transitions(self.model, self.train, seed, budget)
-
-    @property
-    def _scored(self) -> int:
-        """The first position whose target counts."""
-        return 0 if self.model.causal else self.config.model.length - 1
-
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
-        """Mean over all examples of the softmax loss."""
-        real = batch.targets_BL >= 0
-        return self.cross_entropy(self.model(batch.items_BL)[real], batch.targets_BL[real], rng).mean()
 
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
         """[X], the softmax loss over the catalogue, or over the target and the step's negatives."""

@@ -24,18 +24,15 @@ from beamwood.fitting.settings import (
     Width,
 )
 from beamwood.fitting.vectors.index_settings import IndexChoice
-from beamwood.models import mol
 from beamwood.models.encoder import NumHeads
-from beamwood.models.encoders import AnySizes, EncoderName, sasrec
+from beamwood.models.encoders import AnySizes, EncoderName
 
 __all__ = [
     "AlignedModel",
     "CitiesConfig",
     "EncoderModel",
     "FolderStart",
-    "GraphConfig",
     "MeltConfig",
-    "MixtureConfig",
     "PreferenceConfig",
     "SequenceConfig",
     "SequenceModel",
@@ -309,52 +306,3 @@ class TowerConfig(VectorConfig):
         if self.loop.batch_size < 2:
             raise ValueError(f"loop.batch_size={self.loop.batch_size} is below 2; a batch has its own negatives")
         return self
-
-
-class GraphModel(Group):
-    """Vectors over a graph."""
-
-    width: Width = 64
-    num_layers: int = Field(3, ge=0, le=16, description="layers of the graph, K; 0: matrix factorisation, users by id")
-    known_users: Literal["trained", "history"] = Field(
-        "history", description="users of training by their own vectors, or by their history as all others are"
-    )
-
-
-class GraphLoss(Group):
-    """BPR."""
-
-    regularisation: float = Field(1e-4, ge=0, description="lambda: L2 of the vectors that a batch draws")
-
-
-class GraphConfig(VectorConfig):
-    """LightGCN; an epoch has as many pairs as the graph has edges."""
-
-    model: GraphModel = GraphModel()
-    loss: GraphLoss = GraphLoss()
-    optimiser: Optimiser = Optimiser(learning_rate=5e-3, schedule="constant", clip_norm=None)
-    loop: Loop = Loop(batch_size=2048, max_epochs=200)
-    choose: ChooseSeen = ChooseSeen(monitor="removed/ndcg@20")
-
-
-class MixtureModel(mol.Sizes, sasrec.Sizes, SequenceModel):
-    """SASRec, and the components of its mixture."""
-
-    temperature: float = Field(0.05, gt=0, description="products of components, which are -1 to 1, are divided by it")
-    num_candidates: int | None = Field(
-        100, ge=1, description="items that each pair of components brings to be mixed; null: all, exactly"
-    )
-
-
-class MixtureLoss(SequenceLoss):
-    """The sampled softmax of a mixture."""
-
-    sampled_negatives: int = Field(128, ge=1, description="uniform negatives that a step's examples share, with log q")
-    load_balance: float = Field(1e-3, ge=0, description="weight of what gates pay for leaving pairs of components idle")
-
-
-class MixtureConfig(SequenceConfig):
-    """Mixture of logits over SASRec."""
-
-    model: MixtureModel = MixtureModel()
-    loss: MixtureLoss = MixtureLoss()

@@ -1,0 +1,41 @@
+"""The settings of TIGER."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from beamwood.fitting.settings import ChooseSeen, Loop, Optimiser, TrainedSettings
+from beamwood.fitting.vectors.settings import EncoderModel, FolderStart, SequenceExamples
+from beamwood.models.encoders import sasrec
+
+__all__ = ["CodeConfig"]
+
+
+class CodeModel(sasrec.Sizes, EncoderModel):
+    """SASRec over coded items."""
+
+    num_codes: int = Field(3, ge=1, le=16, description="codes of an item, before the one that tells equal ones apart")
+    num_words: int = Field(256, ge=2, le=256, description="codewords of each place")
+    beam_width: int = Field(50, ge=1, description="prefixes that a search keeps at each place; k where that is more")
+
+
+class CodeStart(FolderStart):
+    """What codes are made of."""
+
+    codes: Literal["vectors", "random"] = Field(
+        "vectors", description="by residual quantisation of vectors, or drawn at random, which is the control"
+    )
+    item_column: str | None = Field(None, description="list column of the item table with vectors, as of a text")
+
+
+class CodeConfig(TrainedSettings):
+    """Items as codes; vectors are those of a folder, of a column, or of what follows what."""
+
+    model: CodeModel = CodeModel()
+    start: CodeStart = CodeStart()
+    examples: SequenceExamples = SequenceExamples()
+    optimiser: Optimiser = Optimiser(learning_rate=3e-3, warmup_steps=100)
+    loop: Loop = Loop(batch_size=32, max_steps=3000)
+    choose: ChooseSeen = ChooseSeen()

@@ -1,0 +1,38 @@
+"""The settings of LightGCN."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from beamwood.fitting.settings import ChooseSeen, Group, Loop, Optimiser, Width
+from beamwood.fitting.vectors.settings import VectorConfig
+
+__all__ = ["GraphConfig"]
+
+
+class GraphModel(Group):
+    """Vectors over a graph."""
+
+    width: Width = 64
+    num_layers: int = Field(3, ge=0, le=16, description="layers of the graph, K; 0: matrix factorisation, users by id")
+    known_users: Literal["trained", "history"] = Field(
+        "history", description="users of training by their own vectors, or by their history as all others are"
+    )
+
+
+class GraphLoss(Group):
+    """BPR."""
+
+    regularisation: float = Field(1e-4, ge=0, description="lambda: L2 of the vectors that a batch draws")
+
+
+class GraphConfig(VectorConfig):
+    """LightGCN; an epoch has as many pairs as the graph has edges."""
+
+    model: GraphModel = GraphModel()
+    loss: GraphLoss = GraphLoss()
+    optimiser: Optimiser = Optimiser(learning_rate=5e-3, schedule="constant", clip_norm=None)
+    loop: Loop = Loop(batch_size=2048, max_epochs=200)
+    choose: ChooseSeen = ChooseSeen(monitor="removed/ndcg@20")

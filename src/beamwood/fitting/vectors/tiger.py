@@ -1,0 +1,203 @@
+"""TIGER: items become codes of their vectors, and a decoder says a history's next item code by code.
+
+Shape legend: X examples of a step, N items, D width, F columns of given vectors, S codes an item, K codewords.
+Source: Rajput et al., "Recommender Systems with Generative Retrieval".
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from beamwood.data.split import Split
+from beamwood.errors import InputError
+from beamwood.fitting.assemble import build_retriever
+from beamwood.fitting.blend import choice_of_seen
+from beamwood.fitting.fitted import fitted_alike
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.run import train
+from beamwood.fitting.vectors.code_settings import CodeConfig
+from beamwood.fitting.vectors.indexing import answering
+from beamwood.fitting.vectors.item_start import transition_vectors
+from beamwood.fitting.vectors.windows import WindowTask
+from beamwood.models import code_decoder
+from beamwood.models.encoder import Encoder
+from beamwood.models.encoders import sasrec
+from beamwood.models.sequence import SequenceModel
+from beamwood.models.weights import declare
+from beamwood.retrieval.candidates import bring
+from beamwood.retrieval.coded import CodeSearcher
+from beamwood.retrieval.index.codes import Sums, residual_codes
+from beamwood.retrieval.item_vectors import item_vectors
+from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget
+from beamwood.types import FloatArray
+
+__all__ = ["CodeTask", "CodedItems", "CodedModel", "codes_of", "fit_codes", "with_places"]
+
+# Distances that the centres of codes may cost; of more items, each place has fewer rounds.
+_DISTANCES, _ROUNDS = 2e9, 20
+
+
+class CodedItems(nn.Module):
+    """An item's vector [D] is the sum of its codes' codewords."""
+
+    def __init__(self, codes_NS: NDArray[np.int64], counts: Sequence[int], width: int, rng: torch.Generator) -> None:
+        super().__init__()
+        self.codes: Tensor
+        self.register_buffer("codes", torch.from_numpy(codes_NS), persistent=False)
+        self.embedding_dim = width
+        self.tables = list(declare(self, code_decoder.word_parameters(width, counts), rng).values())
+
+    def forward(self, items: Tensor) -> Tensor:
+        """[.., D] for item indices int64[..]."""
+        codes, total = self.codes[items], torch.zeros(())
+        for place, words_KD in enumerate(self.tables):
+            total = total + words_KD[codes[..., place]]
+        return total
+
+    @property
+    def weight(self) -> Tensor:
+        """[N, D], computed anew each time."""
+        result: Tensor = self(torch.arange(len(self.codes)))
+        return result
+
+
+class CodedModel(SequenceModel):
+    """A sequence encoder of coded items, and the decoder of codes."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        codes_NS: NDArray[np.int64],
+        *,
+        width: int,
+        length: int,
+        dropout: float,
+        sizes: sasrec.Sizes,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(encoder, 1, width=width, length=length, dropout=dropout, sizes=sizes, generator=generator)
+        counts = [int(count) + 1 for count in codes_NS.max(axis=0)]
+        self.coded = CodedItems(codes_NS, counts, width, generator)
+        self.items = self.coded  # type: ignore[assignment]
+        self.weights = declare(self, code_decoder.parameters(width, counts), generator)
+
+    def export(self) -> dict[str, NDArray[np.float32]]:
+        """The arrays of the encoder, with the items' vectors as they are now."""
+        mine = dict(self._declared) | {"items.weight": self.coded.weight}
+        return {name: value.detach().numpy().astype(np.float32) for name, value in mine.items()}
+
+
+class CodeTask(WindowTask):
+    """The examples of SASRec, each the codes of its target, one after the other."""
+
+    model: CodedModel
+
+    def __init__(self, split: Split, config: CodeConfig) -> None:
+        self.split, self.config = split, config
+        super().__init__(split.train, sasrec.ENCODER, length=config.model.length, horizon=config.examples.horizon)
+
+    def prepare(self, rng: torch.Generator, budget: Budget) -> None:
+        """Make the codes, and draw the model; codewords of vectors as wide as the model's start where these are."""
+        model, generator = self.config.model, np.random.default_rng(rng.initial_seed())
+        vectors = None
+        if self.config.start.codes == "vectors":
+            vectors = self._vectors(rng.initial_seed(), budget)
+        codes_NS, centres = codes_of(vectors, self.num_items, model.num_codes, model.num_words, generator)
+        self.model = CodedModel(
+            self.encoder,
+            codes_NS,
+            width=model.width,
+            length=model.length,
+            dropout=model.dropout,
+            sizes=sasrec.Sizes(**model.model_dump(include=set(sasrec.Sizes.model_fields))),
+            generator=rng,
+        )
+        if centres is not None and centres.shape[2] == model.width:
+            with torch.no_grad():
+                for table, own in zip(self.model.coded.tables, torch.from_numpy(centres), strict=False):
+                    table.copy_(own[: len(table)])
+
+    def _vectors(self, seed: int, budget: Budget) -> FloatArray:
+        """float32[N, F], what is quantised, of mean square length 1. Errors: a fit, or a table, without vectors."""
+        start, train = self.config.start, self.split.train
+        if start.folder is not None:
+            fitted = fitted_alike(start.folder, self.split)
+            vectors: FloatArray = item_vectors(fitted.searcher, np.arange(self.num_items))
+        elif start.item_column is not None:
+            if train.item_table is None:
+                raise InputError(f"start.item_column='{start.item_column}' needs an item table; give one with --items")
+            vectors = train.item_table.vectors(start.item_column)
+        else:
+            vectors = transition_vectors(train, self.config.model.width, seed, budget)
+        length = float(np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1).mean()))
+        return np.asarray(vectors / max(length, 1e-9), np.float32)
+
+    def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
+        """[X], `- log p(c_1 .. c_S)`: at each place the softmax over all of its codewords."""
+        del rng
+        items, weights = self.model.coded, self.model.weights
+        codes_XS, states_XD, losses_X = items.codes[targets_X], queries_XD, queries_XD.new_zeros(len(targets_X))
+        for place, words_KD in enumerate(items.tables):
+            logits_XK = code_decoder.logits(weights, place, states_XD, words_KD)
+            losses_X = losses_X + functional.cross_entropy(logits_XK, codes_XS[:, place], reduction="none")
+            if place + 1 < len(items.tables):
+                states_XD = code_decoder.moved(weights, place, states_XD, words_KD[codes_XS[:, place]])
+        return losses_X
+
+    def searcher(self) -> CodeSearcher:
+        """A searcher of the weights as they are now."""
+        model = self.model
+        return CodeSearcher(
+            model.plain(),
+            model.coded.codes.numpy(),
+            [table.detach().numpy().copy() for table in model.coded.tables],
+            {name: value.detach().numpy().copy() for name, value in model.weights.items()},
+            beam_width=self.config.model.beam_width,
+        )
+
+
+def codes_of(
+    vectors_NF: FloatArray | None, num_items: int, num_codes: int, num_words: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
+    """int64[N, S] of items, each row once, and the centres [num_codes, K, F]; of no vectors codes drawn uniformly."""
+    if vectors_NF is None:
+        return with_places(rng.integers(0, num_words, (num_items, num_codes))), None
+    rounds = int(np.clip(_DISTANCES / (num_items * num_words * num_codes), 2, _ROUNDS))
+    coded = residual_codes(vectors_NF, num_codes, num_words, rng, rounds=rounds)
+    assert isinstance(coded.decoder, Sums)
+    return with_places(coded.codes.astype(np.int64)), coded.decoder.tables_MKD
+
+
+def with_places(codes_NS: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The codes, and where items share theirs one more: which of these an item is, in the order of items."""
+    group_N = np.unique(codes_NS, axis=0, return_inverse=True)[1].ravel()
+    order = np.argsort(group_N, kind="stable")
+    sizes = np.bincount(group_N)
+    place_N = np.empty(len(group_N), np.int64)
+    place_N[order] = np.arange(len(group_N)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return codes_NS if sizes.max() == 1 else np.column_stack([codes_NS, place_N])
+
+
+def fit_codes(split: Split, config: CodeConfig, **options: Unpack[TrainOptions]) -> Retriever:
+    """Make codes, train on `split.train`, keep the weights that are best on `split.valid`, and a weight for seen items.
+
+    Errors: `InputError` where nobody has two interactions, and on vectors that are not there.
+    """
+    seed = options.get("seed", 0)
+    choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))
+    task = CodeTask(split, config)
+    training = train(task, split, config, method="tiger", choice=choice, **options)
+    searcher = task.searcher()
+    training["seen_weight"] = (config.choose.seen_weight or 0.0) if choice is None else choice.of(searcher)
+    training["codes"] = [len(words) for words in searcher.words]
+    blend = answering(searcher, training["seen_weight"], split)
+    return build_retriever(blend, split, method="tiger", config=config, seed=seed, training=training)

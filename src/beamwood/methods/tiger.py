@@ -1,0 +1,58 @@
+"""TIGER: the next item said code by code; see `fitting.vectors.tiger`.
+
+Source: Rajput et al., "Recommender Systems with Generative Retrieval".
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from beamwood.data.split import Split
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.vectors.code_settings import CodeConfig
+from beamwood.methods.method import Fitted, Method, Needs
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["METHOD", "Config"]
+
+
+class Config(CodeConfig):
+    """Three codes of 256, as in the paper. See `CodeConfig`."""
+
+
+def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+    """As `fit_codes`."""
+    from beamwood.fitting.vectors.tiger import fit_codes
+
+    return fit_codes(split, config, **options)
+
+
+# The paper's codes, 20 items of a history, and its rate; the decoder is ours, and vectors of texts are given by
+# start.item_column.
+PAPER = {
+    "model.width": 128,
+    "model.length": 20,
+    "model.num_blocks": 4,
+    "model.num_heads": 4,
+    "model.dropout": 0.1,
+    "model.num_codes": 3,
+    "model.num_words": 256,
+    "optimiser.learning_rate": 1e-2,
+    "optimiser.schedule": "constant",
+    "optimiser.warmup_steps": 0,
+    "optimiser.clip_norm": None,
+    "loop.batch_size": 256,
+    "loop.max_steps": 200_000,
+    "loop.evaluate_every": 4_000,
+    "loop.patience": 1_000,
+    "choose.seen_weight": 0.0,
+}
+
+METHOD = Method(
+    name="tiger",
+    summary="items as codes of their vectors (of a column, or `--from` a fit), the next one said code by code",
+    Config=Config,
+    fit=fit,
+    needs=Needs(steps=True, fitted=(Fitted("start.folder", "--from", required=False),)),
+    presets={"paper": PAPER},
+)

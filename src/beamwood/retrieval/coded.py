@@ -1,0 +1,230 @@
+"""Search by codes: a beam over the prefixes that items have, best by what a decoder says of each code; no torch.
+
+Shape legend: B rows, N items, M items a row, D width, S codes an item, K codewords of a place, T pairs of a row and a
+prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from beamwood.errors import ArtefactError, InputError, UnknownSearcherError, nearest, unsound_score
+from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.kernels.din import MAX_HISTORY
+from beamwood.models import code_decoder
+from beamwood.models.encoders import ENCODERS
+from beamwood.models.parameters import check_declared
+from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.stored import MOST, StoredConfig, part_of, prefixed
+from beamwood.retrieval.top_k import check_histories, check_search, join_hits, sort_candidates
+from beamwood.tree.prefixes import Prefixes
+from beamwood.types import BoolArray, Hits, IndexArray, Needs, Query, SearchOptions
+
+__all__ = ["CodeSearcher"]
+
+Array = NDArray[np.float32]
+Arrays = dict[str, NDArray[Any]]
+# Logits held at a time (16 MiB).
+_BLOCK_CELLS = 2**22
+
+
+class _Stored(StoredConfig):
+    encoder: str
+    length: int = Field(ge=1, le=MAX_HISTORY)
+    sizes: dict[str, int | list[int]]
+    beam_width: int = Field(ge=1, le=MOST)
+
+
+class CodeSearcher:
+    """The k items of the largest log-probability that a beam of `beam_width` prefixes finds; N or more find the best.
+
+    Prefixes that no item has, or none that may be shown, are not walked. `words`: the codewords [K, D] of each place,
+    `weights`: the parameters of `models.code_decoder` by name. A row whose beam ends with too few items is searched
+    whole.
+    """
+
+    kind: ClassVar[str] = "codes"
+
+    def __init__(
+        self,
+        encoder: PlainEncoder,
+        codes_NS: IndexArray,
+        words: list[NDArray[Any]],
+        weights: Mapping[str, NDArray[Any]],
+        *,
+        beam_width: int,
+    ) -> None:
+        self.encoder, self.beam_width, self.prefixes = encoder, beam_width, Prefixes.of(codes_NS)
+        codes, width = self.prefixes.codes, encoder.width
+        if codes.shape != (encoder.num_items, len(words)):
+            raise ArtefactError(f"codes have shape {codes.shape}; expected {(encoder.num_items, len(words))}")
+        counts = [len(each) for each in words]
+        check_floats(
+            {f"words.{n}": each for n, each in enumerate(words)},
+            {f"words.{n}": (c, width) for n, c in enumerate(counts)},
+        )
+        if (codes.max(axis=0) >= counts).any():
+            raise ArtefactError(f"codes go up to {codes.max(axis=0).tolist()}, the places have {counts} words")
+        check_declared(weights, code_decoder.parameters(width, counts))
+        self.words = [np.ascontiguousarray(each, np.float32) for each in words]
+        self.weights = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
+        self._leaves = self.prefixes.leaves()
+
+    @property
+    def num_items(self) -> int:
+        return self.encoder.num_items
+
+    @property
+    def needs(self) -> Needs:
+        """Nothing but histories."""
+        return Needs()
+
+    def encode(self, query: Query) -> Array:
+        """float32[B, D], the state of each row before the first code."""
+        check_histories(query.histories, self.num_items)
+        return query.once(self, lambda: self.encoder.encode(query.histories.padded(self.encoder.length)))
+
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best items of each row; see `types.Searcher`."""
+        check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
+        states_BD, parts, beam = self.encode(query), [], max(self.beam_width, k)
+        alive = self._alive(options.allowed)
+        for rows in self._blocks(len(query), min(beam, self.num_items)):
+            some = options.take(rows)
+            hits = self._walk(states_BD[rows], k, beam, alive, some)
+            short = np.flatnonzero(hits.items[:, -1] < 0)
+            if beam < self.num_items and len(short):
+                whole = [
+                    self._walk(states_BD[rows[row : row + 1]], k, self.num_items, alive, some.take(np.array([row])))
+                    for row in short.tolist()
+                ]
+                again = join_hits(whole, k)
+                hits.items[short], hits.scores[short] = again.items, again.scores
+                hits.scored[short] += again.scored
+            parts.append(hits)
+        return join_hits(parts, k)
+
+    def _alive(self, allowed: BoolArray | None) -> list[BoolArray] | None:
+        places = range(self.prefixes.num_places)
+        return None if allowed is None else [self.prefixes.alive(place, allowed) for place in places]
+
+    def _walk(self, states_BD: Array, k: int, beam: int, alive: list[BoolArray] | None, options: SearchOptions) -> Hits:
+        """The best leaves that a beam reaches."""
+        prefixes, size = self.prefixes, len(states_BD)
+        # Pairs of a row and a prefix, in the order of the rows; at first one of nothing each.
+        rows_T, nodes_T = np.arange(size), np.zeros(size, np.int64)
+        totals_T, states_TD, scored = np.zeros(size, np.float32), states_BD, np.zeros(size, np.int64)
+        for place in range(prefixes.num_places):
+            shares_TK = self._log_shares(place, states_TD)
+            nodes, counts = prefixes.children(place, nodes_T)
+            parent = np.repeat(np.arange(len(nodes_T)), counts)
+            if alive is not None:
+                parent, nodes = parent[alive[place][nodes]], nodes[alive[place][nodes]]
+            rows, totals = rows_T[parent], totals_T[parent] + shares_TK[parent, prefixes.words[place][nodes]]
+            scored += np.bincount(rows, minlength=size)
+            last = place + 1 == prefixes.num_places
+            if last and options.excluded is not None and len(options.excluded.items):
+                keep = ~_among_pairs(rows, prefixes.item_of_leaf[nodes], options.excluded, self.num_items)
+                parent, nodes, rows, totals = parent[keep], nodes[keep], rows[keep], totals[keep]
+            kept = _best_of_rows(rows, totals, nodes, k if last else beam, size) if not last else np.arange(len(rows))
+            rows_T, nodes_T, totals_T = rows[kept], nodes[kept], totals[kept]
+            if not last:
+                chosen = self.words[place][prefixes.words[place][nodes_T]]
+                states_TD = code_decoder.moved(self.weights, place, states_TD[parent[kept]], chosen)
+        counts = np.bincount(rows_T, minlength=size)
+        place_T = np.arange(len(rows_T)) - np.repeat(np.cumsum(counts) - counts, counts)
+        items_BM = np.full((size, max(1, int(counts.max(initial=0)))), -1, np.int32)
+        scores_BM = np.full(items_BM.shape, -np.inf, np.float32)
+        items_BM[rows_T, place_T], scores_BM[rows_T, place_T] = prefixes.item_of_leaf[nodes_T], totals_T
+        best = sort_candidates(items_BM, scores_BM, k)
+        return Hits(best.items, best.scores, scored)
+
+    def _log_shares(self, place: int, states_TD: Array) -> Array:
+        """float32[T, K], the log-probability of each codeword of a place."""
+        shares: Array = code_decoder.logits(self.weights, place, states_TD, self.words[place])
+        shares = shares - shares.max(axis=1, keepdims=True)
+        shares -= np.log(np.exp(shares).sum(axis=1, keepdims=True))
+        if not np.isfinite(shares).all():
+            raise unsound_score()
+        return shares
+
+    def score(self, query: Query, items_BM: IndexArray) -> Array:
+        """float32[B, M], the log-probability of each given item; -inf where the item index is -1."""
+        items_BM = np.asarray(items_BM)
+        if items_BM.ndim != 2 or len(items_BM) != len(query):
+            raise InputError(f"items has shape {items_BM.shape}; give one row for each of {len(query)} histories")
+        if items_BM.size and (items_BM.max() >= self.num_items or items_BM.min() < -1):
+            raise InputError(f"items holds an index outside -1..{self.num_items - 1}")
+        states_BD, scores = self.encode(query), np.empty(items_BM.shape, np.float32)
+        for rows in self._blocks(len(query), items_BM.shape[1]):
+            scores[rows] = self._along(states_BD[rows], self._leaves[np.maximum(items_BM[rows], 0)])
+        scores[items_BM < 0] = -np.inf
+        return scores
+
+    def _along(self, states_BD: Array, leaves_BM: NDArray[np.int32]) -> Array:
+        """float32[B, M], of given leaves; each prefix of a row once."""
+        prefixes, size = self.prefixes, len(states_BD)
+        totals_BM = np.zeros(leaves_BM.shape, np.float32)
+        pair_BM, states_TD = np.broadcast_to(np.arange(size)[:, None], leaves_BM.shape), states_BD
+        for place in range(prefixes.num_places):
+            nodes_BM = prefixes.nodes_of[place][leaves_BM].astype(np.int64)
+            totals_BM += self._log_shares(place, states_TD)[pair_BM, prefixes.words[place][nodes_BM]]
+            if place + 1 == prefixes.num_places:
+                break
+            count = len(prefixes.words[place])
+            keys, first, where = np.unique(
+                np.arange(size)[:, None] * count + nodes_BM, return_index=True, return_inverse=True
+            )
+            chosen = self.words[place][prefixes.words[place][keys % count]]
+            states_TD = code_decoder.moved(self.weights, place, states_TD[pair_BM.ravel()[first]], chosen)
+            pair_BM = where.reshape(leaves_BM.shape)
+        return totals_BM
+
+    def _blocks(self, num_rows: int, held: int) -> Iterator[NDArray[np.int64]]:
+        """Rows to go through at a time."""
+        size = max(1, _BLOCK_CELLS // max(1, held * max(map(len, self.words))))
+        for start in range(0, num_rows, size):
+            yield np.arange(start, min(start + size, num_rows))
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        encoder, words = self.encoder, {f"words.{place}": each for place, each in enumerate(self.words)}
+        config = {"encoder": encoder.name, "length": encoder.length, "sizes": encoder.sizes}
+        arrays = {"codes": self.prefixes.codes} | words | self.weights
+        return config | {"beam_width": self.beam_width}, arrays | prefixed("encoder", encoder.arrays)
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: Arrays, *, threads: int = 1) -> Self:  # noqa: ARG003
+        stored = _Stored.model_validate(config)
+        if stored.encoder not in ENCODERS:
+            raise UnknownSearcherError(f"encoder '{stored.encoder}' is unknown{nearest(stored.encoder, ENCODERS)}")
+        own = part_of(arrays, "encoder")
+        check_floats(own, {"items.weight": shape_of(own, "items.weight", 2)})
+        encoder = PlainEncoder(ENCODERS[stored.encoder], own, stored.sizes, length=stored.length)
+        num_places = shape_of(arrays, "codes", 2)[1]
+        if arrays["codes"].dtype != np.int32:
+            raise ArtefactError(f"codes are {arrays['codes'].dtype}; expected int32")
+        words = [arrays[f"words.{place}"] for place in range(num_places)]
+        known = {"codes", *(f"words.{place}" for place in range(num_places))}
+        weights = {n: each for n, each in arrays.items() if n not in known and not n.startswith("encoder.")}
+        return cls(encoder, arrays["codes"], words, weights, beam_width=stored.beam_width)
+
+
+def _best_of_rows(
+    rows_T: IndexArray, totals_T: Array, nodes_T: IndexArray, count: int, num_rows: int
+) -> NDArray[np.int64]:
+    """The places of each row's `count` largest, ties by the lower node; rows in order."""
+    order = np.lexsort((nodes_T, -totals_T, rows_T))
+    sizes = np.bincount(rows_T, minlength=num_rows)
+    place = np.arange(len(rows_T)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return order[place < count]
+
+
+def _among_pairs(rows_T: IndexArray, items_T: IndexArray, lists: Any, num_items: int) -> BoolArray:
+    """bool[T]: is the item in its row's list?"""
+    found: BoolArray = np.isin(rows_T.astype(np.int64) * num_items + items_T, lists.rows * num_items + lists.items)
+    return found
