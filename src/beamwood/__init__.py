@@ -22,6 +22,7 @@ From a log to recommendations; nothing imports torch before it trains:
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -80,25 +81,44 @@ def load(
 
 def fit(
     split: Split,
-    method: str | PathLike[str] | Method = "dtr",
+    method: str | PathLike[str] | Method | None = None,
     config: Any = None,
     *,
     preset: str | None = None,
     **options: Any,
 ) -> Retriever:
-    """Train a method on a split; `options` are `beamwood.methods.TrainOptions`.
+    """Find the best for a split within a time limit, or train the method that is named.
 
-    `method`: a name of `beamwood.methods.METHODS`, a `Method`, or a .py file that defines one. `config` is the method's
-    own `Config` or a mapping of its settings, as {"loop.max_steps": 3000}, which win over those of its `preset`, such
-    as "paper". In "dtr+cooccurrence" config, preset and options are the first's, and the second, which counts, goes
-    behind it with weights that validation users choose. Errors: `InputError` on what is no split; on a method, a
-    setting, a preset or an option that does not exist; on values outside their bounds.
+    Without a method `options` are those of `beamwood.recipes.portfolio.find.find`, as `time_limit=600`; the table of
+    what was measured is in `metadata["portfolio"]`. With one they are `beamwood.methods.TrainOptions`. `method`: a name
+    of `beamwood.methods.METHODS`, a `Method`, or a .py file that defines one. `config` is the method's own `Config` or
+    a mapping of its settings, as {"loop.max_steps": 3000}, which win over those of its `preset`, such as "paper". In
+    "dtr+cooccurrence" config, preset and options are the first's, and the second, which counts, goes behind it with
+    weights that validation users choose. Errors: `InputError` on what is no split; on a method, a setting, a preset or
+    an option that does not exist; on values outside their bounds.
     """
+    if method is None:
+        return _best(split, config, preset, options)
     sums = import_module("beamwood.methods.sums")
     first, *others = sums.parts(method)
     sums.check_counting(first, others)
     both: Retriever = sums.fitted_sum(first, others, split, config, preset=preset, **options)
     return both
+
+
+def _best(split: Split, config: Any, preset: str | None, options: dict[str, Any]) -> Retriever:
+    errors = import_module("beamwood.errors")
+    if config is not None or preset is not None:
+        raise errors.InputError(
+            "config and preset are about one method; name it, as beamwood.fit(split, 'dtr', config)"
+        )
+    find = import_module("beamwood.recipes.portfolio.find").find
+    known = [name for name in inspect.signature(find).parameters if name != "split"]
+    for name in options:
+        if name not in known:
+            raise errors.InputError(f"option '{name}' is unknown{errors.nearest(name, known)}")
+    found: Retriever = find(split, **options).retriever
+    return found
 
 
 def evaluate(retriever: Retriever, split: Split, *, ks: Sequence[int] = (20,)) -> dict[str, PerQuery]:

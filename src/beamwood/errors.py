@@ -53,7 +53,11 @@ class UnknownSearcherError(ArtefactError):
 
 
 class TimeLimitError(InputError):
-    """A time limit is below what a training needs; the message says the least."""
+    """A time limit is below what a training needs; the message says the least, `least` in seconds where it is known."""
+
+    def __init__(self, message: str, least: float | None = None) -> None:
+        super().__init__(message)
+        self.least = least
 
 
 class NotInstalledError(InputError, ImportError):

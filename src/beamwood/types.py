@@ -314,12 +314,13 @@ class Needs:
     """What a searcher looks at besides histories.
 
     `users`: it must know who asks, by an index below `num_users` (0: it knows none), or -1 for an unknown user;
-    `context`: the columns that it looks at.
+    `context`: the columns that it looks at; `or_history`: who is unknown is answered by the history alone.
     """
 
     users: bool = False
     num_users: int = 0
     context: tuple[ContextColumn, ...] = ()
+    or_history: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -332,7 +333,9 @@ class Needs:
         needs = list(parts)
         columns = {column.key: column for each in needs for column in each.context}
         num_users = max((each.num_users for each in needs), default=0)
-        return cls(any(each.users for each in needs), num_users, tuple(columns.values()))
+        known = [each for each in needs if each.users]
+        or_history = bool(known) and all(each.or_history for each in known)
+        return cls(bool(known), num_users, tuple(columns.values()), or_history)
 
 
 @dataclass(frozen=True, slots=True)

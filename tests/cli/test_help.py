@@ -79,7 +79,7 @@ def test_options_say_what_they_mean_in_few_words():
 
 
 def test_what_is_required_and_what_is_the_default_is_said(capsys):
-    assert PAGES["fit"].usage == "beamwood fit LOG --out FOLDER [options]"
+    assert PAGES["fit"].usage == "beamwood fit LOG [options]"
     assert PAGES["settings"].usage == "beamwood settings [METHOD] [options]"
     assert "[default: users]" in " ".join(shown(capsys, "fit", "--help"))
     assert "[default: 0]" in " ".join(shown(capsys, "demo", "--help-all"))

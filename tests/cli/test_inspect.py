@@ -11,14 +11,14 @@ from cli_cases import TINY, beamwood
 def test_dtr_from_end_to_end(market, capsys):
     out = market / "tree"
     settings = [part for setting in TINY for part in ("--set", setting)]
-    assert beamwood("fit", market / "log.parquet", "--out", out, *settings, "--json") == 0
+    assert beamwood("fit", market / "log.parquet", "--method", "dtr", "--out", out, *settings, "--json") == 0
     assert json.loads(capsys.readouterr().out)["training"]["steps"] == 6
     assert beamwood("inspect", out, "--json") == 0
     assert json.loads(capsys.readouterr().out)["tree"]["leaves"] >= 60
     assert beamwood("evaluate", out, "--json", "--k", "5") == 0
-    assert beamwood("fit", market / "log.parquet", "--out", out, *settings) == 2
+    assert beamwood("fit", market / "log.parquet", "--method", "dtr", "--out", out, *settings) == 2
     assert "--overwrite" in capsys.readouterr().err
-    assert beamwood("fit", market / "log.parquet", "--out", out, *settings, "--overwrite") == 0
+    assert beamwood("fit", market / "log.parquet", "--method", "dtr", "--out", out, *settings, "--overwrite") == 0
 
 
 def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
@@ -26,7 +26,7 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
     settings = [part for setting in TINY for part in ("--set", setting)]
     log = tmp_path / "moved.parquet"
     log.write_bytes((market / "log.parquet").read_bytes())
-    assert beamwood("fit", log, "--out", out, *settings, "--set", "tree.branching=4") == 0
+    assert beamwood("fit", log, "--method", "dtr", "--out", out, *settings, "--set", "tree.branching=4") == 0
     capsys.readouterr()
     page = tmp_path / "page.html"
     assert beamwood("inspect", out, "--widths", "5,60", "--html", page, "--json") == 0

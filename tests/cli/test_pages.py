@@ -65,7 +65,7 @@ def hostile(market, tmp_path_factory):
     titles.write_parquet(folder / "items.parquet")
     settings = [part for setting in (*TINY, "tree.branching=4") for part in ("--set", setting)]
     source = (folder / "log.parquet", "--items", folder / "items.parquet")
-    assert beamwood("fit", *source, "--out", folder / "tree", *settings) == 0
+    assert beamwood("fit", *source, "--method", "dtr", "--out", folder / "tree", *settings) == 0
     return folder
 
 
@@ -138,7 +138,15 @@ def test_inspect(hostile, capsys, tmp_path):
 def test_fit(market, capsys, tmp_path):
     page, board = tmp_path / "page.html", tmp_path / "board"
     settings = [*TINY, "loop.log_every=2", "tree.updates=1", "tree.branching=4"]
-    asked = ("fit", market / "log.parquet", "--out", tmp_path / "tree", *(f"--set={setting}" for setting in settings))
+    asked = (
+        "fit",
+        market / "log.parquet",
+        "--method",
+        "dtr",
+        "--out",
+        tmp_path / "tree",
+        *(f"--set={setting}" for setting in settings),
+    )
     document = said(capsys, *asked, "--html", page, "--tensorboard", board)
     charts = check_page(page, document, tmp_path)
     losses = [line["loss"] for line in document["curve"] if "loss" in line]
@@ -174,12 +182,22 @@ def test_tensorboard_takes_up_a_resumed_run(market, tmp_path, capsys):
     """Events of steps that are taken again are discarded; a file in the folder's place is refused."""
     board = tmp_path / "board"
     log, out = market / "log.parquet", tmp_path / "tree"
-    asked = ("fit", log, "--out", out, "--tensorboard", board, *(f"--set={s}" for s in [*TINY, "loop.log_every=1"]))
+    asked = (
+        "fit",
+        log,
+        "--method",
+        "dtr",
+        "--out",
+        out,
+        "--tensorboard",
+        board,
+        *(f"--set={s}" for s in [*TINY, "loop.log_every=1"]),
+    )
     assert beamwood(*asked) == 0
     assert beamwood(*asked, "--resume", "--overwrite", "--set=loop.max_steps=9") == 0
     assert len(events(board)["loss"]) == 9
     (tmp_path / "file").write_text("mine")
-    assert beamwood("fit", log, "--out", tmp_path / "other", "--tensorboard", tmp_path / "file") == 2
+    assert beamwood("fit", log, "--method", "dtr", "--out", tmp_path / "other", "--tensorboard", tmp_path / "file") == 2
     assert "is a file; name a folder" in capsys.readouterr().err
 
 

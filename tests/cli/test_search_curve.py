@@ -64,7 +64,7 @@ def test_json_has_the_curve_as_it_was_measured(folder):
 @pytest.mark.slow
 def test_the_page_draws_the_curve_with_a_ring_around_the_chosen_point(market, capsys, tmp_path):
     settings = [part for setting in (*TINY, "tree.branching=4") for part in ("--set", setting)]
-    assert beamwood("fit", market / "log.parquet", "--out", tmp_path / "tree", *settings) == 0
+    assert beamwood("fit", market / "log.parquet", "--method", "dtr", "--out", tmp_path / "tree", *settings) == 0
     fitted = load(tmp_path / "tree")
     replace(fitted, metadata=fitted.metadata | {"search": SEARCH}).save(tmp_path / "tree", overwrite=True)
     page = tmp_path / "page.html"

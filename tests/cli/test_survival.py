@@ -48,7 +48,8 @@ def test_a_page_replaces_nothing_but_a_page(market, fitted, tmp_path, capsys):
 @pytest.mark.slow
 def test_an_interrupt_keeps_the_run(market):
     out = market / "long"
-    command = [sys.executable, "-m", "beamwood", "fit", str(market / "log.parquet"), "--out", str(out)]
+    command = [sys.executable, "-m", "beamwood", "fit", str(market / "log.parquet"), "--method", "dtr"]
+    command += ["--out", str(out)]
     for setting in [*TINY[:5], "loop.max_steps=1000000", "loop.evaluate_every=20", "loop.patience=1000000"]:
         command += ["--set", setting]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)

@@ -93,6 +93,8 @@ def test_it_goes_the_whole_way(path, log, tmp_path, capsys):
     assert beamwood("recommend", out, "--user", user, "-k", "4", "--json", *own) == 0
     (row,) = said(capsys)
     assert len(row["items"]) == 4
+    assert beamwood("serve", out, "--check", "--json", *own) == 0
+    assert said(capsys)["answered"] == 20
     again = package.load(out, method=path) if own else package.load(out)
     assert again.recommend(users=[user], k=4).item_ids == [row["items"]]
 

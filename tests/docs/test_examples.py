@@ -1,12 +1,13 @@
 """The examples of README and of the pages run as typed, on a small log, with less time than they say.
 
 Blocks of `sh` are commands, and those of `python` run one after the other. One that begins with `# file: NAME` is that
-file. Blocks of `http` are asked of a service of the folder that the page's last `beamwood serve` names.
+file. Blocks of `http` are asked of a service of the folder that the page's last `beamwood serve` names, which ends
+before its store is read.
 """
 
 import re
 import shlex
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import polars as pl
@@ -53,6 +54,7 @@ def tables():
 def folder(tables, tmp_path, monkeypatch):
     for name, frame in tables.items():
         frame.write_csv(tmp_path / name)
+    tables["log.csv"].select("user_id", "item_id", "timestamp").write_csv(tmp_path / "bare.csv", include_header=False)
     (tmp_path / "in-stock.txt").write_text("".join(f"{item}\n" for item in range(1, 30)))
     (tmp_path / "candidates.txt").write_text("3\n1\n8\n")
     (tmp_path / "users.txt").write_text("7\n9\n")
@@ -79,7 +81,9 @@ def quick(words):
     words = words[:limit] + words[limit + 2 :]
     if words[0] == "compare":
         return [*words, "--time-limit", LIMIT]
-    method = load_method((words[words.index("--method") + 1] if "--method" in words else "dtr").split("+")[0])
+    if "--method" not in words:
+        return [*words, "--time-limit", LIMIT]
+    method = load_method(words[words.index("--method") + 1].split("+")[0])
     trains = method.needs.steps and "--ranker" not in words and "loop.max_steps=40" not in words
     return [*words, *STEPS] if trains else words
 
@@ -96,53 +100,63 @@ def parameters():
         yield pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
 
 
-@contextmanager
-def service():
-    """What asks a service of a folder: `ask(name)` is that of a new folder, or of the one before."""
-    clients = ExitStack()
+class Serving:
+    """A service of the folder that was named last, from when something is asked of it until it is stopped."""
 
-    def ask(name):
+    def __init__(self):
+        self.name, self.clients = None, ExitStack()
+        self.client = None
+
+    def stop(self):
+        """What it kept is in its store, which another may open."""
+        self.clients.close()
+        self.client = None
+
+    def ask(self, text):
+        """A request as a block has it: its first line, lines of headers, and the body below them."""
+        client = self.client = self.client or self._started()
+        head, brace, body = text.partition("{")
+        first, *more = head.strip().splitlines()
+        method, path = first.split()
+        headers = dict(line.split(": ") for line in more)
+        content = {"content": brace + body} if brace else {}
+        answer = client.request(method, path, headers={"content-type": "application/json"} | headers, **content)
+        assert answer.status_code == 200, f"{first}: {answer.text}"
+
+    def _started(self):
         testclient = pytest.importorskip("starlette.testclient", reason="asking needs the extras serve and dev")
         from beamwood.serve.app import build_app
         from beamwood.serve.service import Service
         from beamwood.serve.settings import ServeSettings
 
-        settings = ServeSettings(store="memory", items=Path("items.csv"), timeout=60, max_wait=60, log="none")
-        return clients.enter_context(testclient.TestClient(build_app(Service.open(name, settings))))
-
-    with clients:
-        yield ask
-
-
-def asked(client, text):
-    """A request of a block: its first line, and the body below it."""
-    line, _, body = text.partition("\n")
-    method, path = line.split()
-    content = {"content": body, "headers": {"content-type": "application/json"}} if body.strip() else {}
-    answer = client.request(method, path, **content)
-    assert answer.status_code == 200, f"{line}: {answer.text}"
+        settings = ServeSettings(
+            store=f"sqlite:{self.name}.events.db",
+            items=Path("items.csv"),
+            models_dir=Path("runs"),
+            timeout=60,
+            max_wait=60,
+            log="none",
+        )
+        return self.clients.enter_context(testclient.TestClient(build_app(Service.open(self.name, settings))))
 
 
 @pytest.mark.parametrize("page", parameters())
 def test_the_examples_of_a_page_run(page, folder):
-    names = {"__name__": "__main__"}
-    with service() as serving:
-        run_blocks(page, folder, names, serving)
+    serving = Serving()
+    try:
+        run_blocks(page, folder, {"__name__": "__main__"}, serving)
+    finally:
+        serving.stop()
 
 
 def run_blocks(page, folder, names, serving):
-    served = client = None
     for block in fenced(page.read_text()):
         named = re.match(r"# file: (\S+)\n", block.text)
-        found = re.search(r"^beamwood serve (\S+)", block.text, re.MULTILINE)
-        if block.language == "sh" and found:
-            served, client = found[1], None
         if block.language == "http":
-            client = client or serving(served)
-            asked(client, block.text)
+            serving.ask(block.text)
         elif block.language == "sh":
             for command in commands(block.text):
-                run(command)
+                run_beside(command, serving)
         elif block.language == "python" and named:
             (folder / named[1]).write_text(block.text)
         elif block.language == "python":
@@ -150,11 +164,21 @@ def run_blocks(page, folder, names, serving):
             exec(compile(code, f"{page.name}:{block.line}", "exec"), names)
 
 
+def run_beside(command, serving):
+    """A command; one that reads the store comes after all that was kept, and one that serves takes the place."""
+    words = command.split()
+    if words[1] in ("serve", "events", "explain"):
+        serving.stop()
+    run(command)
+    if words[1] == "serve":
+        serving.name = words[2]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(EXAMPLES.keys() - {"demo"}))
 def test_the_examples_of_help_run(command, folder):
     if command in ("evaluate", "recommend", "inspect", "similar", "score", "serve"):
-        run("beamwood fit log.csv --items items.csv --out runs/mine --time-limit 1m")
+        run("beamwood fit log.csv --items items.csv --method dtr --out runs/mine --time-limit 1m")
     elif command == "export":
         run("beamwood fit log.csv --method two_tower --out runs/mine --time-limit 1m")
     for example in EXAMPLES[command]:

@@ -9,6 +9,7 @@ import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
+from beamwood.fitting.plan import Facts
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.models.encoders import ENCODERS
@@ -123,3 +124,16 @@ def test_the_sampled_loss_goes_to_the_full_one(split):
         exact = full.cross_entropy(queries, targets, full.rng)
         assert torch.allclose(many.cross_entropy(queries, targets, many.rng), exact, atol=0.05)
         assert not torch.allclose(few.cross_entropy(queries, targets, few.rng), exact, atol=0.05)
+
+
+@pytest.mark.parametrize("name", [*SIZES, "lpo4rec"])
+def test_large_catalogues_are_trained_with_sampled_negatives(name):
+    """All but preference losses, which compare exact probabilities, and the papers' own forms."""
+    method, own = load_method(name), name != "lpo4rec"
+    for preset in (None, "paper"):
+        config = method.configured(None, preset)
+        for num_items, wanted in ((15_000, None), (15_001, 1_000)):
+            plan = config.plan(Facts(num_users=100, num_items=num_items, mean_history=10.0))
+            assert plan.loss.sampled_negatives == (wanted if own and preset is None else None)
+    given = method.configured({"loss.sampled_negatives": 7})
+    assert given.plan(Facts(num_users=100, num_items=50)).loss.sampled_negatives == 7

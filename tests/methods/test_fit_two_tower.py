@@ -34,7 +34,7 @@ SMALL = {
     "choose.validation_users": 20,
 }
 NEGATIVES = ["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"]
-ENCODERS = ["sasrec", "gru4rec", "caser", "fmlp"]
+ENCODERS = ["sasrec", "gru4rec", "caser", "fmlp", "youtube_dnn"]
 CASES = [*itertools.product(["mf", "mean", "sasrec"], NEGATIVES), *itertools.product(ENCODERS[1:], ["full", "xir"])]
 
 

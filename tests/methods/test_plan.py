@@ -202,6 +202,16 @@ def test_the_command_line_says_it(tmp_path, capsys):
     pl.DataFrame({"user_id": rows % 20, "item_id": (rows * rows // 20) % 12, "timestamp": rows}).write_parquet(log)
     assert command("fit", log, "--method", "sasrec", "--set", "loop.max_steps=1", "--out", tmp_path / "out") == 0
     said = capsys.readouterr()
-    assert 'sasrec, planned: start.items="transitions", optimiser.item_decay=0.0\n' in said.err
+    meant = 'start.items="transitions", loss.sampled_negatives=null, optimiser.item_decay=0.0'
+    assert f"sasrec, planned: {meant}\n" in said.err
     assert command("fit", log, "--method", "ease", "--out", tmp_path / "ease") == 0
     assert "planned" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("mean_history", "wanted"), [(1.0, 20), (6.0, 48), (100.0, 200)])
+def test_two_towers_look_at_validation_users_each_epoch_of_a_small_log(mean_history, wanted):
+    config = load_method("two_tower").Config()
+    facts = Facts(num_users=16_554, num_items=10_506, mean_history=mean_history)
+    assert config.plan(facts).loop.evaluate_every == wanted
+    given = load_method("two_tower").configured({"loop.evaluate_every": 70})
+    assert given.plan(facts).loop.evaluate_every == 70

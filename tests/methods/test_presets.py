@@ -225,6 +225,32 @@ def test_the_xir_studys_settings():
     assert (program["loss.cache_counts"], program["loss.correction"]) == ("all", "program")
 
 
+def test_the_settings_of_lightgcns_program():
+    own = values("lightgcn")
+    assert (own["model.width"], own["model.num_layers"], own["loop.batch_size"]) == (64, 3, 2048)
+    assert (own["loss.regularisation"], own["optimiser.learning_rate"], own["loop.max_epochs"]) == (1e-4, 1e-3, 1000)
+    # Every ten epochs of Gowalla's 810,128 edges.
+    assert own["loop.evaluate_every"] == 10 * np.ceil(810_128 / own["loop.batch_size"])
+
+
+def test_the_mixture_of_the_papers():
+    """Eight by four components of 64, under 128 negatives."""
+    own = values("mol")
+    names = ("query_components", "item_components", "component_width", "temperature", "dropout")
+    assert [own[f"model.{name}"] for name in names] == [8, 4, 64, 0.05, 0.2]
+    assert (own["loss.sampled_negatives"], own["loss.load_balance"]) == (128, 1e-3)
+
+
+def test_youtube_dnn_as_dtrs_study_compares_with_it():
+    """Section 6.2: 1,000 negatives, 128-64-24; and the schedule of the study."""
+    own = values("youtube_dnn")
+    assert [*own["model.layers"], own["model.width"]] == [128, 64, 24]
+    assert (own["loss.sampled_negatives"], own["loop.batch_size"], own["model.tied"]) == (1000, 100, False)
+    schedule = DTR_SCHEDULE.model_dump()
+    assert own["optimiser.schedule"] == schedule.pop("kind")
+    assert {key: own[f"optimiser.{key}"] for key in schedule} == schedule
+
+
 def test_guidedrecs_settings():
     """Decays of the program over the learning rate: table 5, whose last two are in each other's place."""
     own = values("ranker")

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.models.encoders import ENCODERS, caser, fmlp, gru4rec, sasrec
+from beamwood.models.encoders import ENCODERS, caser, fmlp, gru4rec, sasrec, youtube_dnn
+from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.queries import UserBranch
@@ -46,6 +47,30 @@ class TestFmlp(EncoderContract):
 
 class TestFmlpOfAnEvenLength(TestFmlp):
     length = 10
+
+
+class TestYoutubeDnn(EncoderContract):
+    encoder = youtube_dnn.ENCODER
+    sizes = {"layers": (11, 6)}  # noqa: RUF012
+    ordered = False
+
+    def test_layers_that_change_nothing_give_the_mean(self):
+        model = self.built(tied=False)
+        plain, items = model.plain(), self.histories(3)
+        arrays = {name: array for name, array in plain.arrays.items() if not name.startswith("layers.")}
+        arrays |= {"output.weight": np.eye(self.width), "output.bias": np.zeros(self.width)}
+        alone = PlainEncoder(self.encoder, arrays, {"layers": ()}, length=self.length)
+        vectors = alone.encode(items)
+        for row, history in enumerate(items):
+            own = history[history >= 0]
+            mean = arrays["items.weight"][own].mean(axis=0) if len(own) else np.zeros(self.width)
+            np.testing.assert_allclose(vectors[row], mean, atol=1e-6)
+
+    def test_a_users_vector_may_look_anywhere(self):
+        # Behind a ReLU no column of it would be below 0.
+        vectors = self.built().plain().encode(self.histories(1))
+        assert (vectors < -1e-3).any()
+        assert (vectors > 1e-3).any()
 
 
 LENGTH, NUM_ITEMS = 9, 40

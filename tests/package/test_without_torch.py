@@ -20,7 +20,7 @@ import sys
 import beamwood, beamwood.testing, beamwood.training.run_folder
 from beamwood.errors import NotInstalledError
 split = beamwood.splits.disjoint_users(beamwood.Dataset.from_log(beamwood.read_log(sys.argv[1])))
-asked = [lambda: beamwood.fit(split), lambda: beamwood.compare(split, ["popularity", "dtr"])]
+asked = [lambda: beamwood.fit(split, "dtr"), lambda: beamwood.compare(split, ["popularity", "dtr"])]
 asked += [lambda: beamwood.testing.EncoderContract, lambda: beamwood.testing.LevelLossContract]
 asked += [lambda: beamwood.testing.TermContract, lambda: beamwood.fit(split, "ranker", {"model.kind": "din"})]
 for call in asked:

@@ -1,13 +1,20 @@
 """Items that come while a service runs: found as soon as their put is answered, kept, bounded, erased."""
 
+import json
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
 
+from beamwood.cli.main import main
+from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.serve.settings import Limits
+from beamwood.serve.store.open import open_store
 from beamwood.serve.store.sqlite import SqliteStore
 from bounded import joined
+from retrieval_cases import retriever_of, tree_searcher, vector_searcher
 from served import NUM_ITEMS, item_table, post, saved, serving, wait_until
 
 WIDE = {"limits": Limits(new_item_share=1.0)}
@@ -126,6 +133,55 @@ def test_first_events_say_where_an_item_belongs(client, folder):
     wait_until(lambda: ask(client, "GET", "/v1/items")["items"][0]["source"] == "events")
     items = {each["item"]: each["score"] for each in answered(client, history=[other])}
     assert items["new-1"] == pytest.approx(items[near], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "searcher",
+    [
+        lambda: vector_searcher(NUM_ITEMS),
+        lambda: PopularitySearcher(np.arange(NUM_ITEMS)),
+        lambda: Blend((Part(vector_searcher(NUM_ITEMS)), Part(tree_searcher(NUM_ITEMS), 0.5)), seen_weight=0.0),
+    ],
+    ids=["vectors", "popularity", "blend"],
+)
+def test_every_kind_of_model_takes_new_items(searcher, tmp_path):
+    retriever = retriever_of(searcher(), text=True)
+    retriever.save(tmp_path / "model")
+    twin, other, third = retriever.items.decode(np.array([3, 4, 5]))
+    with serving(tmp_path / "model", **WIDE) as client:
+        done = put(client, {"item": "new-1", "similar": [twin]}, {"item": "new-2", "category": "c1"}, {"item": "new-3"})
+        assert [each["source"] for each in done["items"]] == ["similar", "category", "none"]
+        found = {each["item"]: each["score"] for each in answered(client, history=[other, third])}
+        assert found["new-1"] == pytest.approx(found[twin], rel=1e-5)
+        assert {"new-2", "new-3"} <= set(found)
+        ask(client, "DELETE", "/v1/items/new-1")
+        assert "new-1" not in ids(client, history=[other])
+
+
+def test_an_answer_with_new_items_is_explained_later(folder, tmp_path, capsys):
+    """As it was: what was learned of items afterwards is no part of it."""
+    other, third = known(folder, 4, 5)
+    store = f"sqlite:{tmp_path / 'events.db'}"
+    with serving(folder[0], store=store, limits=Limits(new_item_share=0.5)) as client:
+        twin = answered(client, history=[other])[0]["item"]
+        put(client, *({"item": f"new-{at}", "similar": [twin]} for at in range(9)))
+        answer = post(client, "/v1/recommend", {"history": [other], "k": 8})
+        assert [each["source"] for each in answer["items"]].count("new_item") == 4
+        put(client, {"item": "new-1", "similar": [third]}, {"item": "new-10", "similar": [twin]})
+        ask(client, "DELETE", "/v1/items/new-0")
+    assert main(["explain", answer["request_id"], "--store", store, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["reproduced"] is True
+    assert [each["item"] for each in told["items"]] == [each["item"] for each in answer["items"]]
+    assert all("explain" in each for each in told["items"])
+    with closing(open_store(store)) as opened:
+        opened.put(f"catalogue@{_slot(opened, answer['request_id'])}", "{}")
+    assert main(["explain", answer["request_id"], "--store", store]) == 2
+    assert "no longer keeps" in capsys.readouterr().err
+
+
+def _slot(store, request_id):
+    return json.loads(store.noted(request_id).text)["learned"][:2]
 
 
 def test_what_is_learned_outlives_the_process_and_a_load(folder, tmp_path):

@@ -62,8 +62,8 @@ def test_check(folder, tmp_path, capsys):
     for arguments, words in (
         ((tmp_path / "none", "--check"), "does not exist"),
         ((folder[0], "--check", "--host", "0.0.0.0"), "--tokens"),
-        ((folder[0], "--check", "--items", tmp_path / "none.parquet"), "cannot be read"),
-        ((folder[0], "--check", "--items", tmp_path), "must end in"),
+        ((folder[0], "--check", "--items", tmp_path / "none.parquet"), "--items"),
+        ((folder[0], "--check", "--items", tmp_path / "none.parquet"), "does not exist"),
         ((folder[0], "--timeout", "5"), "write 500ms"),
         ((folder[0], "--filter-cache", "much"), "write 256MB"),
         ((folder[0], "--threads", "none"), "auto"),

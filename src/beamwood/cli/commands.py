@@ -36,6 +36,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("beamwood demo --overwrite",),
     "fit": (
         "beamwood fit log.csv --out runs/mine --time-limit 30m",
+        "beamwood fit log.csv --out runs/small --time-limit 10m --budget-ms 2",
         "beamwood fit log.csv --items items.csv --method dtr+ease --out runs/sum",
     ),
     "evaluate": (

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.fit import beside, fit_method, starting_anew
+from beamwood.cli.fit import fit_method, starting_anew
 from beamwood.cli.inputs import note, print_json
 from beamwood.cli.measure import print_table
 from beamwood.cli.output import write_page
+from beamwood.cli.written import beside
 from beamwood.errors import InputError, NotInstalledError
 
 if TYPE_CHECKING:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json as documents
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import print_json
+from beamwood.cli.inputs import print_json, searchers_in
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
 
@@ -22,7 +23,13 @@ _Items = Annotated[o.Text, typer.Option("--items", metavar="FILE", help="The ite
 
 
 def explain(
-    request_id: _Request, *, store: _Store, folder: _Folder = None, items: _Items = None, json: o.Json = False
+    request_id: _Request,
+    *,
+    store: _Store,
+    folder: _Folder = None,
+    items: _Items = None,
+    method: o.MethodFile = None,
+    json: o.Json = False,
 ) -> None:
     """Give an answer of a server again, with its reasons: path, parts of the score, attention on the history."""
     with asking_for("beamwood explain"):
@@ -40,6 +47,7 @@ def explain(
                 request_id,
                 folder=None if folder is None else Path(folder),
                 items=Path(items) if items else None,
+                searchers=None if method is None else partial(searchers_in, method),
             )
         finally:
             opened.close()

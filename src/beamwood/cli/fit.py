@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from json import dumps, loads
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +16,8 @@ from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import Source, load_data, load_split, make_config, note, parse_duration, print_json
 from beamwood.cli.output import check_page, write_page
+from beamwood.cli.search import BudgetOptions, FolderSearch
+from beamwood.cli.written import Asked, RunOptions, WrittenOptions, beside, default_output
 from beamwood.errors import InputError
 from beamwood.methods import METHODS
 
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.budget import Budget
 
-__all__ = ["beside", "fit", "fit_method", "starting_anew"]
+__all__ = ["fit", "fit_method", "fit_named", "starting_anew"]
 
-_METHOD_HELP = f"One of {', '.join(METHODS)}; a sum, as dtr+ease; or a .py file of your own."
+_METHOD_HELP = f"Without one the best is found; {', '.join(METHODS)}; sums, as dtr+ease; .py files."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,14 @@ class SettingOptions:
         every = {"--from": self.start, "--retriever": self.retriever, "--ranker": self.ranker}
         return {option: folder for option, folder in every.items() if folder is not None}
 
+    def check_unused(self, user_table: str | None, tensorboard: str | None) -> None:
+        """Errors: an option that is about one method, where none is named."""
+        given = {"--preset": self.preset, "--config": self.config, "--set": self.setting, **self.folders}
+        given |= {"--user-table": user_table, "--tensorboard": tensorboard}
+        for option, value in given.items():
+            if value:
+                raise InputError(f"{option} is about one method; name it with --method, or leave {option} out")
+
     def of(self, method: Method) -> Settings:
         """The method's settings. Errors: a folder that it does not take, or that is given twice."""
         from beamwood.methods import with_option
@@ -87,56 +96,66 @@ class SettingOptions:
         return make_config(method, self.config, given, preset=self.preset)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenOptions:
-    """What is written of a fit: all that answers need, or nothing of users; a page beside."""
-
-    without_histories: Annotated[
-        bool, typer.Option("--without-histories", help="Save no users and nothing of what they took.")
-    ] = False
-    html: o.Page = None
-
-    def of(self, fitted: Retriever) -> Retriever:
-        """What is saved."""
-        from beamwood.retrieval.forget import without_users
-
-        return without_users(fitted) if self.without_histories else fitted
-
-
 @expanded
 def fit(
     log: o.LogPath,
     *,
-    out: Annotated[str, typer.Option("--out", metavar="FOLDER", help="Where to save the retriever.")],
-    method: Annotated[str, typer.Option("--method", metavar="NAME", help=_METHOD_HELP)] = "dtr",
+    out: Annotated[
+        o.Text, typer.Option("--out", metavar="FOLDER", help="Where to save the retriever; runs/ and the log's name.")
+    ] = None,
+    method: Annotated[o.Text, typer.Option("--method", metavar="NAME", help=_METHOD_HELP)] = None,
     split: o.SplitName = "users",
     seed: o.Seed = 2026,
     settings: SettingOptions,
     time_limit: o.TimeLimit = None,
+    budgets: BudgetOptions,
     reading: o.ReadOptions,
     user_table: o.UserTable = None,
     keep_columns: o.KeepColumns = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
-    overwrite: o.Overwrite = False,
+    run: RunOptions,
     written: WrittenOptions,
-    tensorboard: o.TensorBoard = None,
     json: o.Json = False,
 ) -> None:
-    """Train a method on LOG and save the retriever that is best on validation users."""
+    """Find the best for LOG within a time limit, or train the method named; save what validation users like best."""
+    if written.html is not None:
+        check_page(written.html)
+    asked = Asked(out or default_output(log), _budget(time_limit, method), seed, run, written)
+    if method is None:
+        settings.check_unused(user_table, run.tensorboard)
+        source = Source.of(log, reading, None, (), keep_columns)
+        search = FolderSearch(asked, budgets, source)
+        search.run(lambda: load_split(_read(source), split, {"seed": seed}), as_json=json)
+        return
+    budgets.check_unused(method)
+
+    def source_of(first: Method, config: Settings) -> Source:
+        return Source.of(log, reading, user_table, _context_columns(first, config), keep_columns)
+
+    fit_named(method, asked, settings, source_of, split, as_json=json)
+
+
+def fit_named(
+    method: str,
+    asked: Asked,
+    settings: SettingOptions,
+    source_of: Callable[[Method, Settings], Source],
+    split: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Fit a method, or a sum of such, save it and say so; `source_of`: what is read for its settings."""
     from beamwood.artefact import check_output
     from beamwood.methods.sums import check_counting, of_first, parts, with_counting
 
-    budget = _budget(time_limit, method)
-    check_output(out, overwrite=overwrite)
-    if written.html is not None:
-        check_page(written.html)
+    out, run = asked.out, asked.run
+    check_output(out, overwrite=run.overwrite)
     first, *others = parts(method)
     check_counting(first, others)
     config = settings.of(first)
     first.check_installed(config)
-    source = Source.of(log, reading, user_table, _context_columns(first, config), keep_columns)
-    _say_what_has_no_use(first, config, budget, resume=resume, user_table=user_table, tensorboard=tensorboard)
-    data = load_split(_read(source), split, {"seed": seed})
+    source = source_of(first, config)
+    _say_what_has_no_use(first, config, asked, user_table=source.user_table)
+    data = load_split(_read(source), split, {"seed": asked.seed})
     began = time.perf_counter()
     fitted = fit_method(
         first,
@@ -144,15 +163,15 @@ def fit(
         config,
         preset=settings.preset,
         out=out,
-        seed=seed,
-        limit=of_first(budget, first, others),
-        resume=resume,
-        overwrite=overwrite,
+        seed=asked.seed,
+        limit=of_first(asked.budget, first, others),
+        resume=run.resume,
+        overwrite=run.overwrite,
         source=source,
-        tensorboard=tensorboard,
+        tensorboard=run.tensorboard,
     )
-    fitted = written.of(with_counting(fitted, others, data, seed=seed, budget=budget))
-    fitted.save(out, overwrite=overwrite)
+    fitted = asked.written.of(with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget))
+    fitted.save(out, overwrite=run.overwrite)
     document = {
         "out": out,
         "method": "+".join(each.name for each in (first, *others)),
@@ -160,17 +179,22 @@ def fit(
         "training": fitted.metadata["training"],
         "data": fitted.metadata["data"],
     }
-    if written.html is not None:
+    if asked.written.html is not None:
         document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, out)}
-        write_fit(written.html, document, data)
-    print_json(document) if json else show(document)
+        write_fit(asked.written.html, document, data)
+    print_json(document) if as_json else show(document)
 
 
-def _budget(time_limit: str | None, method: str) -> Budget:
+def _budget(time_limit: str | None, method: str | None) -> Budget:
     """A budget from here on: who gives a limit waits for the log and for what libraries take to load, too."""
     from beamwood.training.budget import Budget
 
-    return Budget(parse_duration(time_limit), name=method)
+    limit = parse_duration(time_limit)
+    if method is not None:
+        return Budget(limit, name=method)
+    from beamwood.recipes.portfolio.find import TIME_LIMIT
+
+    return Budget(limit or TIME_LIMIT, name="the search")
 
 
 def curve_of(method: Method, out: str) -> list[dict[str, Any]]:
@@ -197,20 +221,12 @@ def show(document: dict[str, Any]) -> None:
     note(f"next: beamwood evaluate {document['out']}")
 
 
-def _say_what_has_no_use(
-    method: Method,
-    config: Settings,
-    budget: Budget,
-    *,
-    resume: bool,
-    user_table: str | None,
-    tensorboard: str | None,
-) -> None:
-    if not method.needs.steps and resume:
+def _say_what_has_no_use(method: Method, config: Settings, asked: Asked, *, user_table: str | None) -> None:
+    if not method.needs.steps and asked.run.resume:
         note(f"{method.name} only counts: --resume has no use")
-    if not method.needs.steps and tensorboard is not None:
+    if not method.needs.steps and asked.run.tensorboard is not None:
         note(f"{method.name} only counts, so it has no curves: --tensorboard has no use")
-    if budget.limited and method.needs.steps and not method.needs.trains(config):
+    if asked.budget.limited and method.needs.steps and not method.needs.trains(config):
         note("two fitted stages are only put together: --time-limit has no use")
     if user_table is not None and not method.needs.named_columns(config, "users"):
         note(
@@ -279,8 +295,3 @@ def starting_anew(fix: str) -> Iterator[None]:
         yield
     except Interrupted:
         raise Interrupted(f"interrupted; {fix}") from None
-
-
-def beside(out: str, suffix: str) -> Path:
-    """What is kept beside the output folder: "runs/mine.run" for "runs/mine" and for "runs/mine/"."""
-    return Path(f"{os.path.abspath(out)}{suffix}")

@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -122,6 +122,13 @@ def parse_duration(text: str | None) -> float | None:
     if not 0 < seconds < math.inf:
         raise InputError(f"--time-limit {text!r} is no duration above 0; write 30m, 90s or 1h30m")
     return seconds
+
+
+def searchers_in(method: str, folder: str | Path) -> Mapping[str, type[Any]]:
+    """What only the .py file of a method of one's own defines of a folder that was fitted with it."""
+    from beamwood.methods.reload import searchers_of
+
+    return searchers_of(method, folder)
 
 
 def load_data(source: Source) -> Dataset:

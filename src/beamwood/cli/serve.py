@@ -10,7 +10,7 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import print_json
+from beamwood.cli.inputs import print_json, searchers_in
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
 
@@ -30,6 +30,12 @@ _Items = Annotated[
 _Timeout = Annotated[str, typer.Option("--timeout", metavar="TIME", help="An answer later than this is given up.")]
 _MaxWait = Annotated[str, typer.Option("--max-wait", metavar="TIME", help="Who would wait longer is refused at once.")]
 _MinBeam = Annotated[int, typer.Option("--min-beam", metavar="N", min=1, help="Under load beams narrow down to this.")]
+_NewItems = Annotated[
+    float,
+    typer.Option(
+        "--new-item-share", metavar="SHARE", min=0, max=1, help="Places of an answer at most for items after the fit."
+    ),
+]
 _FilterCache = Annotated[str, typer.Option("--filter-cache", metavar="SIZE", help="Room for prepared filters.")]
 _Tokens = Annotated[o.Text, typer.Option("--tokens", metavar="FILE", help="Lines 'name scope,scope sha256' of tokens.")]
 _Insecure = Annotated[bool, typer.Option("--insecure", help="Let others ask without tokens.")]
@@ -93,6 +99,7 @@ class Load:
     max_wait: _MaxWait = "100ms"
     min_beam: _MinBeam = 50
     filter_cache: _FilterCache = "256MB"
+    new_item_share: _NewItems = 0.1
     limit: _Limit = None
 
 
@@ -126,6 +133,7 @@ def serve(
     keeping: Keeping,
     load: Load,
     running: Running,
+    method: o.MethodFile = None,
     page: _Page = True,
     check: _Check = False,
     json: o.Json = False,
@@ -135,6 +143,8 @@ def serve(
         from beamwood.serve import check as checking
         from beamwood.serve.server import serve as run
     settings = _settings(folder, where, items, keeping, load, running, page)
+    if method is not None:
+        settings = replace(settings, searchers=searchers_in(method, folder))
     if check:
         found = checking.check(folder, replace(settings, store="memory"))
         if json:
@@ -181,7 +191,7 @@ def _settings(
         forwarded_allow=where.forwarded_allow,
         cors=tuple(where.cors or ()),
         rate=where.rate,
-        limits=limits_of(load.limit or ()),
+        limits=replace(limits_of(load.limit or ()), new_item_share=load.new_item_share),
     )
     if settings.models_dir is not None and not settings.models_dir.is_dir():
         raise InputError(f"--models-dir {settings.models_dir} is no folder")

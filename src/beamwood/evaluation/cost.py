@@ -11,9 +11,9 @@ import numpy as np
 from beamwood.types import Searcher, SearchOptions
 
 if TYPE_CHECKING:
-    from beamwood.data.split import Split
+    from beamwood.data.split import Queries, Split
 
-__all__ = ["Cost", "measure_cost"]
+__all__ = ["Cost", "cost_of", "measure_cost"]
 
 _MOST_QUERIES = 100
 _MOST_SECONDS = 3.0
@@ -37,20 +37,25 @@ class Cost:
 
 
 def measure_cost(searcher: Searcher, split: Split, k: int) -> Cost:
-    """The cost of the k best for one user, over at most 100 test users or three seconds."""
+    """The cost of the k best for one test user; see `cost_of`."""
+    return cost_of(searcher, split.test, k)
+
+
+def cost_of(searcher: Searcher, queries: Queries, k: int, *, seconds: float = _MOST_SECONDS) -> Cost:
+    """The cost of the k best for one user, over at most 100 of the queries or so many seconds."""
     _, arrays = searcher.export()
-    rows = np.linspace(0, len(split.test) - 1, min(len(split.test), _MOST_QUERIES)).astype(np.int64)
+    rows = np.linspace(0, len(queries) - 1, min(len(queries), _MOST_QUERIES)).astype(np.int64)
     taken: list[float] = []
     scored: list[int] = []
     # The first answer of all warms what is made once.
     for row in (rows[0], *rows):
-        part = split.test.take(np.array([row]))
+        part = queries.take(np.array([row]))
         query, options = part.query(searcher.needs), SearchOptions(part.seen)
         began = time.perf_counter()
         hits = searcher.search(query, k, options)
         taken.append(time.perf_counter() - began)
         scored.append(int(hits.scored[0]))
-        if sum(taken) > _MOST_SECONDS and len(taken) > 1:
+        if sum(taken) > seconds and len(taken) > 1:
             break
     ms = 1000 * np.array(taken[1:])
     size = sum(array.nbytes for array in arrays.values()) / 1e6

@@ -47,13 +47,13 @@ class Needs:
 
     `steps`: it trains by steps, so it needs torch and takes a run folder, a time limit and resume; `unless` names the
     setting with which it does not. `users`: it knows the users of
-    training alone, always (True) or where a setting has one of the words. `time`: the log has times. `columns`: the
+    training alone, always (True) or where a setting has one of the values. `time`: the log has times. `columns`: the
     settings that name columns, and of which table. `fitted`: the fitted models that it goes on from.
     """
 
     steps: bool = False
     unless: str | None = None
-    users: bool | Mapping[str, tuple[str, ...]] = False
+    users: bool | Mapping[str, tuple[str | int, ...]] = False
     time: bool = False
     columns: Mapping[str, Table] = field(default_factory=dict)
     fitted: tuple[Fitted, ...] = ()

@@ -36,8 +36,7 @@ class Forward(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """What a history becomes a vector by; `sizes` is the class of its sizes, whole
-    numbers.
+    """What a history becomes a vector by; `sizes` is the class of its sizes: whole numbers, or several in a row.
 
     `parameters(width, length, sizes)` declares them in the order in which they are drawn; errors: `InputError` on sizes
     that do not fit together. A causal encoder's vector at a position has seen the items up to it, so that each position

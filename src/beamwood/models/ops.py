@@ -30,6 +30,9 @@ __all__ = [
     "norm",
     "prelu",
     "relu",
+    "silu",
+    "softmax",
+    "unit",
     "windows",
 ]
 
@@ -105,6 +108,33 @@ def gelu(x: Array) -> Array:
         return functional.gelu(x, approximate="tanh")
     inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
     return np.float32(0.5) * x * (1 + np.tanh(inner))
+
+
+def silu(x: Array) -> Array:
+    """`x sigmoid(x)`."""
+    if is_torch_array(x):
+        from torch.nn import functional
+
+        return functional.silu(x)
+    return x * _sigmoid(x)
+
+
+def softmax(x: Array) -> Array:
+    """`exp(x) / sum(exp(x))` over the last axis."""
+    if is_torch_array(x):
+        return x.softmax(-1)
+    shares = np.exp(x - x.max(axis=-1, keepdims=True))
+    shares /= shares.sum(axis=-1, keepdims=True)
+    return shares
+
+
+def unit(x: Array) -> Array:
+    """Each vector of the last axis with length 1; one of zeros stays."""
+    if is_torch_array(x):
+        from torch.nn import functional
+
+        return functional.normalize(x, dim=-1)
+    return x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), np.float32(1e-12))
 
 
 def prelu(x: Array, slope: Array) -> Array:

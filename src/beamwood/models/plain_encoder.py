@@ -32,7 +32,7 @@ class PlainEncoder:
     """
 
     def __init__(
-        self, encoder: Encoder, arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int], *, length: int
+        self, encoder: Encoder, arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, Any], *, length: int
     ) -> None:
         if length < 1:
             raise ArtefactError(f"length={length} is below 1")
@@ -50,9 +50,9 @@ class PlainEncoder:
         return self.encoder.name
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """The encoder's own."""
-        return self._sizes.model_dump()
+    def sizes(self) -> dict[str, Any]:
+        """The encoder's own, as JSON has them."""
+        return self._sizes.model_dump(mode="json")
 
     @property
     def vectors(self) -> NDArray[np.float32]:

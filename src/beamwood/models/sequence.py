@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -100,9 +101,9 @@ class SequenceModel(nn.Module):
         return self.encoder.causal
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """The encoder's own."""
-        return self._sizes.model_dump()
+    def sizes(self) -> dict[str, Any]:
+        """The encoder's own, as JSON has them."""
+        return self._sizes.model_dump(mode="json")
 
     @property
     def output_weight(self) -> Tensor:

@@ -84,8 +84,8 @@ def exported(searcher: Searcher) -> Export:
     tree = part_with(searcher, TreeSearcher)
     if not isinstance(tree, TreeSearcher) or tree.weights.light is None:
         raise InputError(
-            f"'{searcher.kind}' has no vectors of items to export; fit a method of vectors, such as two_tower, or a "
-            "tree with model.light_width above 0"
+            f"'{searcher.kind}' has no vectors of items to export; fit a method of vectors, such as two_tower, or give "
+            "a tree's fit time for a light head (model.light_width above 0, a longer --time-limit)"
         )
     light, leaves = tree.weights.light, tree.tree.leaf_of_item
     first = tree.tree.shape.level_offset(tree.tree.shape.depth)

@@ -20,6 +20,7 @@ SEARCHERS = {
     "tree-din": ("beamwood.retrieval.tree", "TreeSearcher"),
     "popularity": ("beamwood.retrieval.popularity", "PopularitySearcher"),
     "vectors": ("beamwood.retrieval.vectors", "VectorSearcher"),
+    "mixture": ("beamwood.retrieval.mixture", "MixtureSearcher"),
     "ranking": ("beamwood.retrieval.ranked", "RankingSearcher"),
     "blend": ("beamwood.retrieval.blend", "Blend"),
     "extended": ("beamwood.retrieval.extended", "Extended"),

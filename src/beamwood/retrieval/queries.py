@@ -19,14 +19,32 @@ from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.models.encoder import Encoder
 from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.folded import FoldedUsers
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart
 from beamwood.retrieval.top_k import check_histories
 from beamwood.types import FloatArray, Needs, Query
 
-__all__ = ["QUERIES", "EncodedHistory", "HistoryMean", "QueryVectors", "Scaled", "UserBranch", "UserVectors"]
+__all__ = [
+    "QUERIES",
+    "EncodedHistory",
+    "HistoryMean",
+    "Known",
+    "QueryVectors",
+    "Scaled",
+    "UserBranch",
+    "UserVectors",
+    "restore_queries",
+]
 
 Arrays = dict[str, NDArray[Any]]
-Encoders = Mapping[str, Encoder]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a folder may name: sequence encoders by name, and kinds of query vectors."""
+
+    encoders: Mapping[str, Encoder]
+    queries: Mapping[str, type[QueryVectors]]
 
 
 class QueryVectors(Protocol):
@@ -51,8 +69,8 @@ class QueryVectors(Protocol):
     def export(self) -> tuple[dict[str, Any], Arrays]: ...
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: Arrays, encoders: Encoders) -> Self:
-        """What `export` gave, with the sequence encoders by name."""
+    def restore(cls, config: dict[str, Any], arrays: Arrays, known: Known) -> Self:
+        """What `export` gave, with what it may name."""
         ...
 
 
@@ -90,7 +108,7 @@ class UserVectors:
         return {}, {"users": self.users}
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: Arrays, encoders: Encoders) -> Self:  # noqa: ARG003
+    def restore(cls, config: dict[str, Any], arrays: Arrays, known: Known) -> Self:  # noqa: ARG003
         StoredConfig.model_validate(config)
         return cls(_only(arrays, "users"))
 
@@ -126,7 +144,7 @@ class HistoryMean:
         return {"length": self.length}, {"history": self.items}
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: Arrays, encoders: Encoders) -> Self:  # noqa: ARG003
+    def restore(cls, config: dict[str, Any], arrays: Arrays, known: Known) -> Self:  # noqa: ARG003
         return cls(_only(arrays, "history"), length=_StoredMean.model_validate(config).length)
 
 
@@ -142,7 +160,7 @@ class UserBranch:
 class _StoredEncoder(StoredConfig):
     encoder: str
     length: int = Field(ge=1, le=MAX_HISTORY)
-    sizes: dict[str, int]
+    sizes: dict[str, int | list[int]]
     user_branch: int | None = Field(None, ge=0, le=MOST)
 
 
@@ -178,17 +196,17 @@ class EncodedHistory:
         return config | {"user_branch": branch.longest}, encoder.arrays | own
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: Arrays, encoders: Encoders) -> Self:
+    def restore(cls, config: dict[str, Any], arrays: Arrays, known: Known) -> Self:
         stored, named = _StoredEncoder.model_validate(config), dict(arrays)
         name, longest = stored.encoder, stored.user_branch
-        if name not in encoders:
-            raise UnknownSearcherError(f"encoder '{name}' is unknown{nearest(name, encoders)}")
+        if name not in known.encoders:
+            raise UnknownSearcherError(f"encoder '{name}' is unknown{nearest(name, known.encoders)}")
         branch = None
         if longest is not None:
             width = shape_of(named, "items.weight", 2)[1]
             check_floats(named, linear_shapes("user_branch", width, width))
             branch = UserBranch(named.pop("user_branch.weight"), named.pop("user_branch.bias"), longest)
-        return cls(PlainEncoder(encoders[name], named, stored.sizes, length=stored.length), branch)
+        return cls(PlainEncoder(known.encoders[name], named, stored.sizes, length=stored.length), branch)
 
 
 class _StoredScale(StoredConfig):
@@ -226,9 +244,9 @@ class Scaled:
         return scale | {"of": {"kind": self.of.kind, "config": config}}, arrays
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: Arrays, encoders: Encoders) -> Self:
+    def restore(cls, config: dict[str, Any], arrays: Arrays, known: Known) -> Self:
         stored = _StoredScale.model_validate(config)
-        of = restore_queries(stored.of, arrays, encoders)
+        of = restore_queries(stored.of, arrays, known)
         return cls(of, normalise=stored.normalise, temperature=stored.temperature)
 
 
@@ -237,14 +255,17 @@ QUERIES: dict[str, type[QueryVectors]] = {
     "mean": HistoryMean,
     "encoder": EncodedHistory,
     "scaled": Scaled,
+    "folded": FoldedUsers,
 }
 
 
-def restore_queries(stored: StoredPart, arrays: Arrays, encoders: Encoders) -> QueryVectors:
+def restore_queries(stored: StoredPart, arrays: Arrays, known: Known) -> QueryVectors:
     """The query vectors of what `export` gave. Errors: an unknown kind, arrays that do not fit."""
-    if stored.kind not in QUERIES:
-        raise ArtefactError(f"query vectors of kind {stored.kind!r} are unknown{nearest(stored.kind, QUERIES)}")
-    return QUERIES[stored.kind].restore(stored.config, arrays, encoders)
+    if stored.kind not in known.queries:
+        raise UnknownSearcherError(
+            f"query vectors of kind {stored.kind!r} are unknown{nearest(stored.kind, known.queries)}"
+        )
+    return known.queries[stored.kind].restore(stored.config, arrays, known)
 
 
 def _only(arrays: Arrays, name: str) -> NDArray[Any]:

@@ -19,6 +19,7 @@ __all__ = ["Allowed", "Ids", "Recommendations", "Request", "Seen", "listed", "tr
 Ids = Sequence[Any] | NDArray[Any] | pl.Series
 Allowed = BoolArray | Ids | Mapping[str, Any]
 Seen = Literal["remove", "keep"]
+_SEEN = get_args(Seen)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,8 +57,8 @@ class Request:
     def __post_init__(self) -> None:
         if self.histories is None and self.users is None:
             raise InputError("give histories or users")
-        if self.seen not in get_args(Seen):
-            raise InputError(f"seen={self.seen!r} is unknown{nearest(str(self.seen), get_args(Seen))}")
+        if self.seen not in _SEEN:
+            raise InputError(f"seen={self.seen!r} is unknown{nearest(str(self.seen), _SEEN)}")
         _check_effort(self.effort, self.beam_width)
 
 

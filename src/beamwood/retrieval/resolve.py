@@ -38,7 +38,7 @@ class Names:
 
         Errors: whatever of the request does not fit the retriever.
         """
-        if needs.users and request.users is None:
+        if needs.users and not needs.or_history and request.users is None:
             raise InputError(
                 "this retriever knows users, not histories alone (by a vector or columns of each); give users, with "
                 "on_unknown='ignore' also unknown ones"

@@ -158,7 +158,8 @@ class Retriever:
         """float32[B, M], the score of each given item id for each history or user; every row of `items` has M ids."""
         if (histories is None) == (users is None):
             raise InputError("give either histories or users")
-        if self.searcher.needs.users and users is None:
+        needs = self.searcher.needs
+        if needs.users and not needs.or_history and users is None:
             raise InputError("this retriever knows users, not histories alone; ask with users")
         known = self.names.known(histories, users)
         if len(known) == 0:

@@ -53,8 +53,8 @@ class Sources:
         items, times = np.unique(np.concatenate([np.empty(0, np.int64), *parts]), return_counts=True)
         known = (items >= 0) & (items < len(self.counts))
         items, times = items[known].astype(np.int64), times[known]
-        # Of equal ones what fewer have taken says more.
-        best = np.lexsort((items, self.counts[items], -times))[:_NEAR]
+        # Of equal ones the more popular: from few events nearly all counts are equal, and chance neighbours are rare.
+        best = np.lexsort((items, -self.counts[items], -times))[:_NEAR]
         return {int(items[at]): float(times[at]) for at in best}
 
     def category(self, items: IndexArray) -> Mixture:

@@ -18,7 +18,7 @@ from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.index import INDEXES, ExactIndex, Index
 from beamwood.retrieval.products import products
-from beamwood.retrieval.queries import EncodedHistory, QueryVectors, UserBranch, restore_queries
+from beamwood.retrieval.queries import QUERIES, EncodedHistory, Known, QueryVectors, UserBranch, restore_queries
 from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
 from beamwood.types import FloatArray, Hits, IndexArray, Needs, Query, SearchOptions
 
@@ -38,6 +38,7 @@ class VectorSearcher:
     kind: ClassVar[str] = "vectors"
     own_indexes: ClassVar[Mapping[str, type[Index]]] = {}
     own_encoders: ClassVar[Mapping[str, Encoder]] = {}
+    own_queries: ClassVar[Mapping[str, type[QueryVectors]]] = {}
     """Those that a folder may have beside the package's."""
 
     def __init__(self, queries: QueryVectors, vectors: FloatArray, index: Index | None = None) -> None:
@@ -96,7 +97,9 @@ class VectorSearcher:
         # As it is used, so that what is shared stays one array.
         vectors = np.ascontiguousarray(arrays["vectors"], np.float32)
         own = part_of(arrays, "query") | ({} if stored.shared is None else {stored.shared: vectors})
-        queries = restore_queries(stored.queries, own, ENCODERS | dict(cls.own_encoders))
+        queries = restore_queries(
+            stored.queries, own, Known(ENCODERS | dict(cls.own_encoders), QUERIES | dict(cls.own_queries))
+        )
         kinds = INDEXES | dict(cls.own_indexes)
         if stored.index.kind not in kinds:
             raise UnknownSearcherError(f"index '{stored.index.kind}' is unknown{nearest(stored.index.kind, kinds)}")
@@ -110,14 +113,26 @@ def sequence_searcher(encoder: PlainEncoder, branch: UserBranch | None = None) -
     return VectorSearcher(EncodedHistory(encoder, branch), encoder.vectors)
 
 
-def searcher_with(*, indexes: Sequence[type[Index]] = (), encoders: Sequence[Encoder] = ()) -> type[VectorSearcher]:
+def searcher_with(
+    *,
+    indexes: Sequence[type[Index]] = (),
+    encoders: Sequence[Encoder] = (),
+    queries: Sequence[type[QueryVectors]] = (),
+) -> type[VectorSearcher]:
     """A kind of `VectorSearcher` whose folders may have these too: what `Method.searchers` takes by its `kind`.
 
     Errors: `InputError` on a name that the package has, or two of one name.
     """
-    own = {"own_indexes": {index.name: index for index in indexes}, "own_encoders": {e.name: e for e in encoders}}
-    for part, known, given in (("index", INDEXES, indexes), ("encoder", ENCODERS, encoders)):
-        names = [each.name for each in given]
+    own = {
+        "own_indexes": {index.name: index for index in indexes},
+        "own_encoders": {encoder.name: encoder for encoder in encoders},
+        "own_queries": {each.kind: each for each in queries},
+    }
+    for part, known, names in (
+        ("indexes", INDEXES, [index.name for index in indexes]),
+        ("encoders", ENCODERS, [encoder.name for encoder in encoders]),
+        ("query vectors", QUERIES, [each.kind for each in queries]),
+    ):
         if len({*names, *known}) < len(names) + len(known):
-            raise InputError(f"names of {part}es {names} are taken ({', '.join(known)}); give each a name of its own")
+            raise InputError(f"names of {part} {names} are taken ({', '.join(known)}); give each a name of its own")
     return type("VectorSearcher", (VectorSearcher,), own)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,6 +45,9 @@ class Asked(Struct):
     stale: bool
     beam_width: int | None
     scores: list[float]
+    learned: str = ""
+    """The name of what was learned of items by then; see `serve.learned`."""
+    new_item_share: float = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ def owner_of(body: Recommend) -> Owner | None:
     return body.user if body.user is not None else None if body.session is None else Session(body.session)
 
 
+@lru_cache(maxsize=64)
 def group_of(experiment: str, arm: str, model: str) -> str:
     """What is compared, as text."""
     return msgspec.json.encode([experiment, arm, model]).decode()
@@ -98,6 +102,8 @@ class Answers:
             answer.stale_history,
             answer.beam_width,
             scores,
+            snapshot.learned,
+            self.service.settings.limits.new_item_share,
         )
         running = self.service.experiments.current
         experiment = "" if running is None or answer.arm is None else running.name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,10 +12,12 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from beamwood.serve.endpoint import Endpoint
 from beamwood.serve.loading import Loader
 from beamwood.serve.problems import Failures, Problem
+from beamwood.serve.request_id import new_id
 from beamwood.serve.route import Route
 from beamwood.serve.routes import (
     document,
@@ -57,7 +58,7 @@ def routes_of(service: Service) -> list[Route]:
     return [route for routes in ROUTES for route in routes(service)]
 
 
-def build_app(service: Service) -> Starlette:
+def build_app(service: Service) -> ASGIApp:
     """The ASGI application of a service, which closes the service when it ends."""
 
     @asynccontextmanager
@@ -67,7 +68,8 @@ def build_app(service: Service) -> Starlette:
         service.close()
 
     service.routes, service.loader = routes_of(service), Loader(service)
-    routes = [StarletteRoute(route.path, Endpoint(service, route), methods=[route.method]) for route in service.routes]
+    endpoints = [(route, Endpoint(service, route)) for route in service.routes]
+    routes = [StarletteRoute(route.path, endpoint, methods=[route.method]) for route, endpoint in endpoints]
     named = service.settings.cors
     cors = Middleware(
         CORSMiddleware,
@@ -75,12 +77,31 @@ def build_app(service: Service) -> Starlette:
         allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=["authorization", "content-type", "x-request-id"],
     )
-    return Starlette(
+    whole = Starlette(
         routes=routes,
         lifespan=lifespan,
         middleware=[cors] if named else [],
         exception_handlers={404: _no_such_path, 405: _wrong_method},
     )
+    plain = {(str(route.method), route.path): endpoint for route, endpoint in endpoints if "{" not in route.path}
+    return whole if named else _Direct(whole, plain)
+
+
+class _Direct:
+    """Requests of plain paths go straight to their endpoints, which handle whatever goes wrong; others to the rest."""
+
+    def __init__(self, rest: ASGIApp, plain: Mapping[tuple[str, str], Endpoint]) -> None:
+        self._rest, self._plain = rest, plain
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "http" and not scope.get("root_path"):
+            endpoint = self._plain.get((scope["method"], scope["path"]))
+            if endpoint is not None:
+                scope["path_params"] = {}
+                await endpoint(scope, receive, send)
+                return
+        await self._rest(scope, receive, send)
 
 
 async def _no_such_path(request: Any, error: Exception) -> Response:  # noqa: ARG001
@@ -93,7 +114,7 @@ async def _wrong_method(request: Any, error: Any) -> Response:
 
 
 def _failed(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    request_id = os.urandom(8).hex()
+    request_id = new_id()
     content = msgspec.json.encode(Failures(problem.failure(request_id)))
     own = {"X-Request-Id": request_id, **(headers or {})}
     return Response(content, problem.status, own, "application/json")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import prometheus_client
-from msgspec import Struct, field
 
 from beamwood.retrieval.sources import FEWEST_EVENTS, REFRESHED_AT
+from beamwood.serve.learned import Learned, read, text_of, write
 from beamwood.serve.messages import Item
 from beamwood.serve.near_events import near_of
 from beamwood.serve.problems import Problem
@@ -27,38 +27,10 @@ from beamwood.serve.widened import widened
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
 
-__all__ = ["Catalogue", "CatalogueItem", "Learned"]
+__all__ = ["Catalogue"]
 
-_DOCUMENT, _ROUND_SECONDS = "catalogue", 1.0
+_ROUND_SECONDS = 1.0
 _Changed = TypeVar("_Changed")
-
-
-class CatalogueItem(Struct, omit_defaults=True):
-    """A new item as it was put; `near`: by known id how often each stood near its first events; `events`: how many.
-
-    One that is `gone` keeps its place, so that pages of answers that were begun stay right.
-    """
-
-    item: int | str
-    category: str | None = None
-    fields: dict[str, Any] = field(default_factory=dict)
-    similar: list[int | str] = field(default_factory=list)
-    available: bool = True
-    near: list[tuple[int | str, float]] = field(default_factory=list)
-    events: int = 0
-    gone: bool = False
-
-
-class Learned(Struct):
-    """The whole of it: new items in the order in which they came, known ones that are unavailable or erased."""
-
-    items: list[CatalogueItem] = field(default_factory=list)
-    unavailable: list[int | str] = field(default_factory=list)
-    erased: list[int | str] = field(default_factory=list)
-
-    def find(self, item: int | str) -> CatalogueItem | None:
-        """The new item of that id, gone or not."""
-        return next((each for each in self.items if each.item == item and type(each.item) is type(item)), None)
 
 
 class Catalogue:
@@ -90,8 +62,8 @@ class Catalogue:
             changed = change(snapshot, fresh)
             # Before it is kept: what cannot be published is refused.
             await asyncio.to_thread(widened, snapshot.fitted or snapshot, fresh, snapshot.number)
-            text = msgspec.json.encode(fresh).decode()
-            await self.service.histories.call("write", lambda store: store.put(_DOCUMENT, text))
+            text = text_of(fresh)
+            await self.service.histories.call("write", lambda store: write(store, text))
             self.learned, self._text = fresh, text
         await self.publish()
         return changed
@@ -156,7 +128,7 @@ class Catalogue:
 
     async def _read(self) -> bool:
         """Take what another process on the store has learned; was there anything?"""
-        text = await self.service.histories.call("read", lambda store: store.get(_DOCUMENT))
+        text = await self.service.histories.call("read", read)
         if text is None or text == self._text:
             return False
         self.learned, self._text = msgspec.json.decode(text, type=Learned), text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from beamwood.errors import InputError
 from beamwood.serve.answering import recommended
 from beamwood.serve.asking import Kept
@@ -24,7 +26,13 @@ def check(folder: str, settings: ServeSettings) -> dict[str, Any]:
         snapshot = service.current()
         histories = snapshot.names.histories
         history = [] if not histories else snapshot.names.items.decode(histories[0][-100:])
-        body = Recommend(history=history)
+        # Some know users, not histories.
+        user = (
+            snapshot.names.users.decode(np.zeros(1, np.int64))[0]
+            if snapshot.searcher.needs.users and snapshot.names.users
+            else None
+        )
+        body = Recommend(history=history) if user is None else Recommend(user=user)
         answer, _ = recommended(snapshot, body, Kept(), settings.limits, request_id="check")
         if not answer.items:
             raise InputError(f"{folder} answers with no item; fit and save it again")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 import traceback
@@ -13,7 +12,9 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from beamwood.serve.begun import Begun
 from beamwood.serve.problems import Failures, Problem
+from beamwood.serve.request_id import new_id
 from beamwood.serve.route import Call, Plain, Route
 from beamwood.serve.service import Service
 
@@ -91,20 +92,23 @@ class Endpoint:
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self.body_bytes:
             raise self._too_large()
-        try:
-            async with asyncio.timeout(self.service.settings.limits.body_seconds):
-                message = await receive()
-                content: bytes = message.get("body", b"")
-                if message.get("more_body", False):
-                    content = await self._rest(receive, [content])
-        except TimeoutError:
-            raise Problem("slow_body", "the body came too slowly; send it at once") from None
+        coming = Begun(receive())
+        if coming.done and not coming.value.get("more_body", False):
+            # Nearly always all of it is there.
+            content: bytes = coming.value.get("body", b"")
+        else:
+            try:
+                async with asyncio.timeout(self.service.settings.limits.body_seconds):
+                    content = await self._rest(receive, await coming)
+            except TimeoutError:
+                raise Problem("slow_body", "the body came too slowly; send it at once") from None
         if len(content) > self.body_bytes:
             raise self._too_large()
         return content
 
-    async def _rest(self, receive: Any, parts: list[bytes]) -> bytes:
-        size, more = len(parts[0]), True
+    async def _rest(self, receive: Any, first: Mapping[str, Any]) -> bytes:
+        parts, more = [first.get("body", b"")], first.get("more_body", False)
+        size = len(parts[0])
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -121,14 +125,14 @@ class Endpoint:
     def _finished(self, call: Call, status: int, code: str | None) -> None:
         """Count and log a request."""
         metrics, path = self.service.metrics, self.route.path
-        metrics.answered(path, status, call.noted.get("arm", ""))
+        metrics.requests.inc(path, str(status), call.noted.get("arm", ""))
         if code is not None:
-            metrics.rejected.labels(code).inc()
+            metrics.rejected.inc(code)
         total = time.monotonic() - call.began
         for stage, seconds in call.stages.items():
-            metrics.observe(path, stage, seconds)
-        metrics.observe(path, "total", total)
-        if self.route.quiet and code is None:
+            metrics.seconds.observe(seconds, path, stage)
+        metrics.seconds.observe(total, path, "total")
+        if (self.route.quiet and code is None) or self.service.log.kind == "none":
             return
         self.service.log.write(
             {
@@ -172,7 +176,7 @@ def _request_id(given: bytes | None) -> str:
         text = given.decode("latin-1")
         if 0 < len(text) <= _MOST_ID and _ID_CHARACTERS.issuperset(text):
             return text
-    return os.urandom(8).hex()
+    return new_id()
 
 
 def _parameters(text: bytes, known: Iterable[str]) -> dict[str, str]:

@@ -6,7 +6,8 @@ Shape legend: N items.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.data.columns import ALIASES
+from beamwood.data.columns import find_column
+from beamwood.data.source import open_source, reading
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
 from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn, NumberColumn
@@ -23,13 +25,6 @@ from beamwood.serve.problems import Problem
 
 __all__ = ["ItemFields"]
 
-_READERS: dict[str, Callable[..., pl.DataFrame]] = {
-    ".parquet": pl.read_parquet,
-    ".csv": pl.read_csv,
-    ".jsonl": pl.read_ndjson,
-    ".ndjson": pl.read_ndjson,
-    ".arrow": pl.read_ipc,
-}
 _TITLES = ("title", "name", "label")
 
 
@@ -40,20 +35,24 @@ class ItemFields:
     frame: pl.DataFrame | None = None
 
     @classmethod
-    def read(cls, path: Path, items: Vocabulary) -> ItemFields:
-        """The table of a file. Errors: a file that cannot be read, one without item ids or without a known item."""
-        reader = _READERS.get(path.suffix.lower())
-        if reader is None:
-            raise InputError(f"--items {path}: the name must end in {', '.join(_READERS)}")
+    def read(cls, path: Path, items: Vocabulary, fitted: Sequence[str] = ()) -> ItemFields:
+        """The table of a file, of any kind that `fit --items` reads; `fitted`: what the fit found ids under.
+
+        Errors: a file that cannot be read, one without item ids or without a known item.
+        """
         try:
-            # Read whole, not mapped: the file may be replaced while it is served.
-            frame = reader(path.read_bytes())
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise InputError(f"--items {path} cannot be read: {str(error).splitlines()[0]}") from None
-        names = [name for group in ALIASES["item"] for name in group] + ["id"]
-        column = next((name for name in names if name in frame.columns), None)
+            source = open_source(str(path))
+            with reading(source.name):
+                frame = source.frame.collect()
+        except InputError as error:
+            raise InputError(f"--items {error}") from None
+        column = next((name for name in fitted if name in frame.columns), None)
+        column = column or find_column("item", None, frame.columns, f"--items {path}", also=("id",), fix="rename one")
         if column is None:
-            raise InputError(f"--items {path} has no column of item ids; call it item_id")
+            has = ", ".join(frame.columns)
+            raise InputError(f"--items {path} has no column of item ids; it has: {has}. Call it item_id")
+        if source.is_text:
+            frame = frame.select(cell if cell.name == column else _typed(cell) for cell in frame)
         return cls(_in_order(frame, column, items, path))
 
     @property
@@ -91,6 +90,17 @@ class ItemFields:
         assert self.frame is not None
         rows = self.frame.select(wanted)[np.asarray(indices, np.int64)].rows(named=True)
         return [{name: _plain(value) for name, value in row.items()} for row in rows]
+
+
+def _typed(cells: pl.Series) -> pl.Series:
+    """The cells of a text file as what all of them are: whole numbers, numbers, true and false, or text."""
+    if cells.null_count() == len(cells):
+        return cells
+    for dtype in (pl.Int64, pl.Float64):
+        with suppress(pl.exceptions.PolarsError):
+            return cells.cast(dtype)
+    lower = cells.str.to_lowercase()
+    return lower == "true" if lower.drop_nulls().is_in(["true", "false"]).all() else cells
 
 
 def _in_order(frame: pl.DataFrame, column: str, items: Vocabulary, path: Path) -> pl.DataFrame:

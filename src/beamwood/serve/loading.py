@@ -69,12 +69,12 @@ class Loader:
             try:
                 loaded = await self._load(path, began)
             except (InputError, Problem, OSError) as error:
-                service.metrics.swaps.labels("refused").inc()
+                service.metrics.swaps.inc("refused")
                 service.log.said("model_refused", path=str(path), reason=str(error))
                 if isinstance(error, Problem):
                     raise
                 raise Problem("invalid_request", str(error), field="path") from None
-            service.metrics.swaps.labels("loaded").inc()
+            service.metrics.swaps.inc("loaded")
             service.log.said("model_loaded", model=loaded.model, snapshot=loaded.snapshot, overlap=loaded.overlap)
             return loaded
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
     Gauge,
-    Histogram,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
@@ -19,6 +17,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from beamwood.serve.engine import Priority
+from beamwood.serve.tallies import Tally, Times
 
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
@@ -37,18 +36,18 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         own: dict[str, Any] = {"namespace": "beamwood", "registry": self.registry}
-        self.requests = Counter("requests", "Answers by endpoint and status", ["route", "code", "arm"], **own)
-        self.seconds = Histogram("seconds", "Time by endpoint and stage", ["route", "stage"], buckets=_SECONDS, **own)
-        self.rejected = Counter("rejected", "Requests that were not answered, by code", ["reason"], **own)
-        self.degraded = Counter("degraded", "Searches that were narrowed as many waited", **own)
-        self.beam_width = Histogram("beam_width", "Beam widths of searches", buckets=_WIDTHS, **own)
-        self.scored = Counter("nodes_scored", "Nodes or items that were scored", **own)
-        self.short = Counter("results_short", "Answers with fewer items than were asked for", **own)
-        self.sources = Counter("answers", "Answers by what they come from", ["source"], **own)
-        self.unknown = Counter("unknown_items", "Items of requests that the catalogue lacks", **own)
-        self.lag = Histogram("loop_lag_seconds", "How late the event loop is", buckets=_SECONDS, **own)
-        self.swaps = Counter("swaps", "Models that were loaded or refused", ["outcome"], **own)
-        self._children: dict[tuple[str, str], Any] = {}
+        kept = self.registry
+        self.requests = Tally("requests", "Answers by endpoint and status", kept, ["route", "code", "arm"])
+        self.seconds = Times("seconds", "Time by endpoint and stage", kept, _SECONDS, ["route", "stage"])
+        self.rejected = Tally("rejected", "Requests that were not answered, by code", kept, ["reason"])
+        self.degraded = Tally("degraded", "Searches that were narrowed as many waited", kept)
+        self.beam_width = Times("beam_width", "Beam widths of searches", kept, _WIDTHS)
+        self.scored = Tally("nodes_scored", "Nodes or items that were scored", kept)
+        self.short = Tally("results_short", "Answers with fewer items than were asked for", kept)
+        self.sources = Tally("answers", "Answers by what they come from", kept, ["source"])
+        self.unknown = Tally("unknown_items", "Items of requests that the catalogue lacks", kept)
+        self.lag = Times("loop_lag_seconds", "How late the event loop is", kept, _SECONDS)
+        self.swaps = Tally("swaps", "Models that were loaded or refused", kept, ["outcome"])
         self._gauges(service, own)
         ProcessCollector(registry=self.registry)
 
@@ -70,26 +69,6 @@ class Metrics:
         )
         for name, text, read in told:
             Gauge(name, text, **own).set_function(read)
-
-    def observe(self, route: str, stage: str, seconds: float) -> None:
-        """Count a time; the labelled histogram is looked up once."""
-        child = self._children.get((route, stage))
-        if child is None:
-            child = self._children[route, stage] = self.seconds.labels(route, stage)
-        child.observe(seconds)
-
-    def answered(self, route: str, code: int, arm: str) -> None:
-        """Count an answer."""
-        key = (f"{route} {arm}", str(code))
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = self.requests.labels(route, str(code), arm)
-        child.inc()
-
-    def total(self, name: str) -> int:
-        """The sum of a counter over its labels."""
-        counter: Counter = {"requests": self.requests, "rejected": self.rejected, "degraded": self.degraded}[name]
-        return int(sum(sample.value for family in counter.collect() for sample in family.samples))
 
     def text(self) -> bytes:
         """All of it."""

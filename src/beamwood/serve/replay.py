@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ from beamwood.errors import InputError
 from beamwood.serve.answering import recommended
 from beamwood.serve.answers import Asked, kept_of
 from beamwood.serve.asking import Kept
+from beamwood.serve.learned import Learned, earlier
 from beamwood.serve.messages import Answer
 from beamwood.serve.rungs import rung_at
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import Snapshot, open_snapshot
 from beamwood.serve.store.protocol import Answered, HistoryStore
+from beamwood.serve.widened import widened
 
 __all__ = ["Replayed", "replayed"]
 
@@ -32,21 +36,30 @@ class Replayed(Struct):
 
 
 def replayed(
-    store: HistoryStore, request_id: str, *, folder: Path | None = None, items: Path | None = None
+    store: HistoryStore,
+    request_id: str,
+    *,
+    folder: Path | None = None,
+    items: Path | None = None,
+    searchers: Callable[[Path], Mapping[str, type[Any]]] | None = None,
 ) -> Replayed:
     """The answer to a request that a store keeps, given again with `explain="full"`.
 
-    `folder`: where the model is by now; `items`: the item table that the service had. Errors: `InputError` on a request
-    that is not kept, or a model that is another one.
+    `folder`: where the model is by now; `items`: the item table that the service had; `searchers`: of a folder the
+    classes that only the method's own file defines. Errors: `InputError` on a request that is not kept, or a model that
+    is another one.
     """
     noted = store.noted(request_id)
     if noted is None:
         raise InputError(f"the store keeps no answer {request_id!r}; answers are kept for a day, by their request_id")
     asked = msgspec.json.decode(noted.text, type=Asked)
-    snapshot = open_snapshot(Path(asked.folder) if folder is None else folder, items=items)
+    path = Path(asked.folder) if folder is None else folder
+    snapshot = open_snapshot(path, items=items, searchers=None if searchers is None else searchers(path))
     if snapshot.key != asked.key:
         raise InputError(f"{snapshot.folder} holds another model than the one that answered; give its --folder")
-    limits = Limits()
+    limits = replace(Limits(), new_item_share=asked.new_item_share)
+    if asked.learned:
+        snapshot = widened(snapshot, _learned(store, asked.learned), snapshot.number)
     kept = Kept(stale=True)
     if noted.owner is not None and not asked.stale:
         kept = kept_of(store, noted.owner, snapshot, last=limits.history, until=asked.seq)
@@ -57,6 +70,13 @@ def replayed(
     found = tuple(each.item for each in answer.items)
     same = found == noted.items and [each.score for each in answer.items] == asked.scores
     return Replayed(noted, answer, same)
+
+
+def _learned(store: HistoryStore, name: str) -> Learned:
+    found = earlier(store, name)
+    if found is None:
+        raise InputError("the answer had items of a while ago, whose state the store no longer keeps")
+    return found
 
 
 def _pressure(snapshot: Snapshot, beam_width: int | None) -> float:

@@ -92,6 +92,7 @@ class Service:
             items=settings.items,
             min_beam=settings.min_beam,
             filter_bytes=settings.filter_cache,
+            searchers=settings.searchers,
             **options,
         )
 
@@ -123,15 +124,15 @@ class Service:
     def counted(self, body: Recommend, kept: Kept, answer: Answer, found: Found) -> None:
         """Keep figures of an answer, and the request for the trial of the next model."""
         metrics = self.metrics
-        metrics.sources.labels(answer.source).inc()
+        metrics.sources.inc(answer.source)
         self.catalogue.count(answer.items)
-        metrics.scored.inc(found.scored)
+        metrics.scored.inc(by=found.scored)
         if answer.degraded:
             metrics.degraded.inc()
         if answer.beam_width is not None:
             metrics.beam_width.observe(answer.beam_width)
         if answer.unknown_items:
-            metrics.unknown.inc(len(answer.unknown_items))
+            metrics.unknown.inc(by=len(answer.unknown_items))
         if len(answer.items) < body.k and not body.dry_run:
             metrics.short.inc()
         if not body.dry_run:

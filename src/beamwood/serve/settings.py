@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from beamwood.errors import InputError, nearest
 from beamwood.serve.store.open import open_store
@@ -70,6 +71,8 @@ class ServeSettings:
     rate: float = 0.0
     """Requests a second of one token; 0: any number."""
     limits: Limits = field(default_factory=Limits)
+    searchers: Mapping[str, type[Any]] = field(default_factory=dict)
+    """By kind the classes that only the method's own file defines; see `Retriever.load`."""
 
     def opened_store(self) -> HistoryStore:
         """The store of histories. Errors: see `open_store`."""
@@ -88,7 +91,8 @@ class ServeSettings:
 
 def limits_of(texts: Sequence[str]) -> Limits:
     """The limits of "k=2000", "body_bytes=1MB", "idle_seconds=5s"; others stay. Errors: a limit that there is not."""
-    known = {each.name for each in fields(Limits)}
+    # The share of new items is an option of its own.
+    known = {each.name for each in fields(Limits)} - {"new_item_share"}
     given: dict[str, float] = {}
     for text in texts:
         name, _, value = text.partition("=")

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ class Snapshot:
     `number` counts the versions of this process; `key` is the checksum of the folder; `rungs`: how searches are
     narrowed under load, the first one not at all; `popular`: what answers where the model says nothing, None where no
     counts are known; `end`: the time of the log's last event, None where the folder does not say.
+    `learned`: the name of what was learned of items since (see `serve.learned`), empty where that is nothing.
     `known`: the items that the model was fitted with. `fitted`: this one without what was learned of items since, None
     where it is that.
     """
@@ -56,6 +58,7 @@ class Snapshot:
     popular: Searcher | None = None
     known: int = 0
     fitted: Snapshot | None = None
+    learned: str = ""
     end: float | None = None
     opened: float = field(default_factory=time.time)
 
@@ -64,23 +67,23 @@ class Snapshot:
         until = self.retriever.metadata.get("erased_until")
         return erased is not None and not (isinstance(until, int | float) and until >= erased)
 
-    @property
+    @cached_property
     def searcher(self) -> Searcher:
         """What searches."""
         return self.retriever.searcher
 
-    @property
+    @cached_property
     def num_items(self) -> int:
         """N."""
         return len(self.names.items)
 
-    @property
+    @cached_property
     def tree(self) -> TreeSearcher | None:
         """The tree that it searches, None of other methods."""
         found = part_with(self.searcher, TreeSearcher)
         return found if isinstance(found, TreeSearcher) else None
 
-    @property
+    @cached_property
     def history_length(self) -> int | None:
         """So many of the latest items are looked at, None where that is not known."""
         tree = self.tree
@@ -103,7 +106,10 @@ def open_snapshot(
     retriever = Retriever.load(path, threads=threads, verify=verify, searchers=searchers or {})
     manifest = read_manifest(path)
     names = retriever.names
-    own = ItemFields.read(items, names.items) if items is not None else ItemFields()
+    source = manifest.get("source")
+    told = [source.get("items_column"), source.get("item")] if isinstance(source, Mapping) else []
+    ids = [name for name in told if isinstance(name, str)]
+    own = ItemFields.read(items, names.items, ids) if items is not None else ItemFields()
     columns = ItemColumns(len(names.items), {**names.filters.columns.columns, **own.columns()})
     filters = Filters(names.items, columns, filter_bytes, names.filters.alive)
     names = Names(names.items, filters, names.users, names.histories, names.erased)

@@ -24,8 +24,8 @@ _AGAIN_AFTER = 1.0
 async def upkeep(service: Service) -> AsyncIterator[None]:
     """Within it, these tasks run."""
     works: list[Callable[[], Awaitable[None]]] = [service.log.keep_writing, partial(_watch_lag, service)]
-    works += [service.histories.keep_up, service.answers.keep_up, service.experiments.keep_up]
-    works += [service.catalogue.keep_up]
+    works += [service.histories.keep_up, service.answers.keep_up]
+    works += [service.experiments.keep_up, service.catalogue.keep_up]
     tasks = [asyncio.create_task(_lasting(service, work)) for work in works]
     try:
         yield

@@ -6,7 +6,7 @@ Shape legend: N known items, M new ones.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,11 +21,9 @@ from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.sources import FEWEST_EVENTS, Source, Sources
 from beamwood.serve.item_fields import ItemFields
+from beamwood.serve.learned import CatalogueItem, Learned, name_of
 from beamwood.serve.snapshot import Snapshot, indices_of
 from beamwood.types import Prepared, Searcher
-
-if TYPE_CHECKING:
-    from beamwood.serve.catalogue import CatalogueItem, Learned
 
 __all__ = ["mixture_of", "widened"]
 
@@ -55,6 +53,7 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
         fields=_fields(base.fields, new),
         popular=_popular(base, retriever.searcher),
         fitted=base,
+        learned=name_of(learned),
     )
 
 

@@ -78,7 +78,8 @@ class Budget:
             floor = max(floor / part, whole.seconds - budget.seconds + floor)
             budget = whole
         raise TimeLimitError(
-            f"time_limit={budget.limit:g} s is below {math.ceil(floor)} s, what {self.name} needs here; raise it"
+            f"time_limit={budget.limit:g} s is below {math.ceil(floor)} s, what {self.name} needs here; raise it",
+            floor,
         )
 
     def leave_out(self, line: str) -> None:

@@ -30,17 +30,19 @@ def fit_vectors(
     *,
     method: str,
     index: type[Index] | None = None,
+    evaluate_start: bool = False,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """`train`, and the retriever of the best weights, which then get their `choose.seen_weight`.
 
-    Validation searches exactly, the retriever by `index`; None: by that of the settings.
+    Validation searches exactly, the retriever by `index`; None: by that of the settings. `evaluate_start`: see
+    `LoopConfig`.
     """
     index = index or INDEXES[config.model.index]
     index(np.zeros((1, 2), np.float32))  # says what is missing before the training, not after
     seed = options.get("seed", 0)
     choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))
-    training = train(task, split, config, method=method, choice=choice, **options)
+    training = train(task, split, config, method=method, choice=choice, evaluate_start=evaluate_start, **options)
     searcher = task.searcher().indexed(index)
     seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.of(searcher)
     training["seen_weight"] = seen_weight
@@ -53,7 +55,7 @@ def _answering(searcher: VectorSearcher, seen_weight: float, split: Split) -> Bl
 
     They are counted in all of the log, as the retriever knows its histories; no query of a split is without one.
     """
-    if searcher.needs.users:
+    if searcher.needs.users and not searcher.needs.or_history:
         return Blend([Part(searcher)], seen_weight=seen_weight)
     counts = np.bincount(split.dataset.histories.items, minlength=searcher.num_items)
     return Blend([Part(searcher, gate="history")], seen_weight=seen_weight, fallback=PopularitySearcher(counts))

@@ -9,10 +9,11 @@ __all__ = ["PLAIN"]
 
 PLAIN: Mapping[str, Any] = {
     "start.items": "random",
+    "loss.sampled_negatives": None,
     "optimiser.learning_rate": 1e-3,
     "optimiser.schedule": "constant",
     "optimiser.warmup_steps": 0,
     "optimiser.clip_norm": None,
     "choose.seen_weight": 0.0,
 }
-"""Vectors as drawn, Adam at 1e-3 and nothing added for seen items."""
+"""Vectors as drawn, the softmax over the whole catalogue, Adam at 1e-3 and nothing added for seen items."""

@@ -8,8 +8,9 @@ what it needs (the paper's own loss is binary, with one negative).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 import numpy as np
 import torch
@@ -35,7 +36,9 @@ from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.training.optimisers import Group, Optimiser
 from beamwood.training.trainable import Progress
 
-__all__ = ["Batch", "SequenceTask", "fit_sequence", "sizes_of"]
+__all__ = ["Batch", "SequenceTask", "build_model", "fit_sequence", "sizes_of"]
+
+Model = TypeVar("Model", bound=SequenceModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class SequenceTask(SearchedTask[Batch]):
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Draw the encoder, put the item vectors where `start.items` has them, and find the windows."""
         config, lengths = self.config, self.histories.lengths
-        self.model = build_model(self.train, config, self.encoder, rng)
+        self.model = self.build(rng)
         # The full softmax moves every item.
         if config.loss.sampled_negatives is not None:
             sparse_gradients(self.model, config.optimiser.embeddings)
@@ -77,6 +80,10 @@ class SequenceTask(SearchedTask[Batch]):
             last_of = np.repeat(self.histories.indptr[1:] - 1, lengths)
             self.positions = np.flatnonzero(np.arange(len(last_of)) < last_of)
         self.num_examples = len(self.users)
+
+    def build(self, rng: torch.Generator) -> SequenceModel:
+        """The model of the configuration, drawn."""
+        return build_model(self.train, self.config, self.encoder, rng)
 
     def optimisers(self) -> list[Optimiser]:
         """AdamW; item vectors may have a decay of their own."""
@@ -139,6 +146,7 @@ class SequenceTask(SearchedTask[Batch]):
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
         """[X], the softmax loss over the catalogue, or over the target and the step's negatives."""
         count = self.config.loss.sampled_negatives
+        assert count != "auto", "a plan resolves it"
         if count is None:
             return catalogue_softmax(queries_XD, self.model.output_weight, targets_X)
         negatives = torch.randint(self.num_items, (count,), generator=rng)
@@ -162,15 +170,21 @@ def sizes_of(model: EncoderModel, encoder: Encoder) -> Sizes:
     return encoder.sizes(**model.model_dump(include=set(encoder.sizes.model_fields)))
 
 
-def build_model(train: Dataset, config: SequenceConfig, encoder: Encoder, generator: torch.Generator) -> SequenceModel:
-    """The encoder of a configuration. Errors: a `model.item_column` that the item table lacks."""
+def build_model(
+    train: Dataset,
+    config: SequenceConfig,
+    encoder: Encoder,
+    generator: torch.Generator,
+    make: Callable[..., Model] = SequenceModel,  # type: ignore[assignment]
+) -> Model:
+    """The encoder of a configuration, by `make`. Errors: a `model.item_column` that the item table lacks."""
     features, column = None, config.model.item_column
     if column is not None:
         if train.item_table is None:
             raise InputError(f"model.item_column='{column}' needs an item table; give one with --items")
         features = train.item_table.vectors(column)
     model = config.model
-    return SequenceModel(
+    return make(
         encoder,
         len(train.items),
         width=model.width,

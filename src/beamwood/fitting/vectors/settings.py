@@ -23,8 +23,9 @@ from beamwood.fitting.settings import (
     TrainedSettings,
     Width,
 )
+from beamwood.models import mol
 from beamwood.models.encoder import NumHeads
-from beamwood.models.encoders import EncoderName, caser, fmlp, gru4rec, sasrec
+from beamwood.models.encoders import AnySizes, EncoderName, sasrec
 from beamwood.retrieval.index import IndexName
 
 __all__ = [
@@ -32,7 +33,9 @@ __all__ = [
     "CitiesConfig",
     "EncoderModel",
     "FolderStart",
+    "GraphConfig",
     "MeltConfig",
+    "MixtureConfig",
     "PreferenceConfig",
     "SequenceConfig",
     "SequenceModel",
@@ -44,6 +47,11 @@ if TYPE_CHECKING:
     UserTower = str
 else:
     UserTower = Literal["mf", "mean", EncoderName]
+
+# Up to so many items a step's softmax is over all of them; of more it takes longer than all the rest of the step.
+_WHOLE, _SAMPLED = 15_000, 1_000
+# Steps between validations of two towers, however short an epoch is.
+_LEAST_STEPS = 20
 
 MaxContexts = Annotated[int, Field(ge=1, description="occurrences of an item that are looked at")]
 
@@ -69,10 +77,6 @@ class EncoderModel(VectorModel):
     dropout: Dropout = 0.2
 
 
-class AnySizes(caser.Sizes, gru4rec.Sizes, fmlp.Sizes, sasrec.Sizes):
-    """The sizes of all encoders, where one is chosen by its name; each takes its own."""
-
-
 class SequenceModel(EncoderModel):
     """An encoder and the items' vectors."""
 
@@ -89,8 +93,10 @@ class SequenceExamples(Group):
 class SequenceLoss(Group):
     """The softmax over the catalogue."""
 
-    sampled_negatives: int | None = Field(
-        None, ge=1, description="uniform negatives that a step's examples share, with log q; null: the whole catalogue"
+    sampled_negatives: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
+        "auto",
+        description="uniform negatives that a step's examples share, with log q; null: the whole catalogue (the "
+        "papers); auto: that up to 15,000 items, else 1,000",
     )
 
 
@@ -116,14 +122,23 @@ class SequenceConfig(VectorConfig):
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """Item vectors of a column start as its projections."""
         optimiser, possible = self.optimiser, self.model.item_column is None
+        sampled = self.sampled(facts)
         values: dict[str, Any] = {
+            "loss.sampled_negatives": sampled,
             "start.items": start_of(self.start.items, facts.num_items, possible=possible),
             "optimiser.item_decay": optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay,
         }
         # The full softmax moves every item.
-        if self.loss.sampled_negatives is not None:
+        if sampled is not None:
             values["optimiser.embeddings"] = embeddings_of(optimiser.embeddings, facts.num_items)
         return values
+
+    def sampled(self, facts: Facts) -> int | None:
+        """How many negatives a step's examples share, None where the softmax is over the whole catalogue."""
+        given = self.loss.sampled_negatives
+        if given == "auto":
+            return None if facts.num_items <= _WHOLE else _SAMPLED
+        return given
 
     @model_validator(mode="after")
     def _a_window_has_two_items(self) -> Self:
@@ -177,6 +192,10 @@ class PreferenceConfig(SequenceConfig):
     model: AlignedModel = AlignedModel()
     start: AlignedStart = AlignedStart()
     loss: PreferenceLoss = PreferenceLoss()
+
+    def sampled(self, facts: Facts) -> int | None:
+        """None unless it is asked for: what is compared are exact probabilities."""
+        return None if self.loss.sampled_negatives == "auto" else super().sampled(facts)
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """A fitted model brings its item vectors."""
@@ -269,7 +288,11 @@ class TowerConfig(VectorConfig):
     choose: ChooseSeen = ChooseSeen(monitor="removed/ndcg@20")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """User ids have no start; a mask harms importance resampling, and no other sampler."""
+        """User ids have no start; a mask harms importance resampling, and no other sampler.
+
+        A small log is learned by heart within a few epochs, so that the best is between two looks unless each epoch has
+        one.
+        """
         tower, loss = self.model.user_tower, self.loss
         user_rows = {"mf": facts.num_users, "mean": facts.num_items + 1}.get(tower, facts.num_items)
         # The full softmax moves every item.
@@ -280,6 +303,9 @@ class TowerConfig(VectorConfig):
             "loss.mask_known": masks,
             "optimiser.embeddings": embeddings_of(self.optimiser.embeddings, *rows),
         }
+        if "loop.evaluate_every" not in self.given:
+            epoch = int(facts.num_users * facts.mean_history) // self.loop.batch_size
+            values["loop.evaluate_every"] = min(self.loop.evaluate_every, max(epoch, _LEAST_STEPS))
         if loss.negatives == "mns":
             values["loss.num_uniform"] = loss.num_uniform or self.loop.batch_size
         return values
@@ -289,3 +315,52 @@ class TowerConfig(VectorConfig):
         if self.loop.batch_size < 2:
             raise ValueError(f"loop.batch_size={self.loop.batch_size} is below 2; a batch has its own negatives")
         return self
+
+
+class GraphModel(VectorModel):
+    """Vectors over a graph."""
+
+    width: Width = 64
+    num_layers: int = Field(3, ge=0, le=16, description="layers of the graph, K; 0: matrix factorisation, users by id")
+    known_users: Literal["trained", "history"] = Field(
+        "history", description="users of training by their own vectors, or by their history as all others are"
+    )
+
+
+class GraphLoss(Group):
+    """BPR."""
+
+    regularisation: float = Field(1e-4, ge=0, description="lambda: L2 of the vectors that a batch draws")
+
+
+class GraphConfig(VectorConfig):
+    """LightGCN; an epoch has as many pairs as the graph has edges."""
+
+    model: GraphModel = GraphModel()
+    loss: GraphLoss = GraphLoss()
+    optimiser: Optimiser = Optimiser(learning_rate=5e-3, schedule="constant", clip_norm=None)
+    loop: Loop = Loop(batch_size=2048, max_epochs=200)
+    choose: ChooseSeen = ChooseSeen(monitor="removed/ndcg@20")
+
+
+class MixtureModel(mol.Sizes, sasrec.Sizes, SequenceModel):
+    """SASRec, and the components of its mixture."""
+
+    temperature: float = Field(0.05, gt=0, description="products of components, which are -1 to 1, are divided by it")
+    num_candidates: int | None = Field(
+        100, ge=1, description="items that each pair of components brings to be mixed; null: all, exactly"
+    )
+
+
+class MixtureLoss(SequenceLoss):
+    """The sampled softmax of a mixture."""
+
+    sampled_negatives: int = Field(128, ge=1, description="uniform negatives that a step's examples share, with log q")
+    load_balance: float = Field(1e-3, ge=0, description="weight of what gates pay for leaving pairs of components idle")
+
+
+class MixtureConfig(SequenceConfig):
+    """Mixture of logits over SASRec."""
+
+    model: MixtureModel = MixtureModel()
+    loss: MixtureLoss = MixtureLoss()

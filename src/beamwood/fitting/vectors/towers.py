@@ -234,4 +234,6 @@ def fit_towers(
     others. Errors: `InputError` on columns that do not exist.
     """
     task = TwoTowerTask(split.train, config)
-    return fit_vectors(task, split, config, method="two_tower", index=index, **options)
+    # The mean of vectors that stand where what follows what puts them is a model already.
+    started = config.start.items == "transitions" and config.model.user_tower == "mean"
+    return fit_vectors(task, split, config, method="two_tower", index=index, evaluate_start=started, **options)

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from beamwood.errors import InputError
 from beamwood.retrieval.sources import Source
-from beamwood.serve.catalogue import CatalogueItem, Learned
+from beamwood.serve.learned import CatalogueItem, Learned
 from beamwood.serve.messages import Body, Id, Ids
 from beamwood.serve.problems import Problem, of_input
 from beamwood.serve.route import Call, Route

@@ -89,9 +89,9 @@ async def _script(call: Call) -> Plain:  # noqa: ARG001
 async def _live(call: Call) -> Live:
     service, metrics, snapshot = call.service, call.service.metrics, call.snapshot
     return Live(
-        metrics.total("requests"),
-        metrics.total("rejected"),
-        metrics.total("degraded"),
+        int(metrics.requests.total),
+        int(metrics.rejected.total),
+        int(metrics.degraded.total),
         service.in_flight,
         sum(service.engine.waiting(priority) for priority in Priority),
         round(1000 * service.engine.seconds, 3),

@@ -1,0 +1,73 @@
+"""LightGCN on the published split of Gowalla, beside what its authors' program says of the same epoch.
+
+    python -m benchmarks.lightgcn [--data FOLDER] [--epochs 5] [--seed 0] [--json]
+
+All rows that the log calls train are trained on, and nothing is chosen: the weights are those of the last step. Test
+users are ranked over all items but those of their training. An epoch takes some minutes of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from beamwood import Dataset, evaluate, read_log
+from beamwood.data import ColumnNames
+from beamwood.data.split import Split, by_boundary
+from beamwood.methods.lightgcn import METHOD
+from benchmarks.logs import data_folder
+
+ROOT = Path(__file__).parents[1]
+# By epoch, from the log in the README of the authors' program: recall@20 and NDCG@20.
+PUBLISHED = {5: (0.1071, 0.0894), 1000: (0.1824, 0.1547)}
+
+
+def published_split(folder: Path) -> Split:
+    """The log's own split, with the rows that `by_boundary` would validate on in training as well."""
+    log = read_log(folder / "interactions.parquet", columns=ColumnNames(boundary="split"))
+    split = by_boundary(Dataset.from_log(log))
+    inside = split.dataset.in_history
+    assert inside is not None
+    lengths = np.bincount(split.dataset.histories.rows[inside], minlength=len(split.dataset.histories))
+    return replace(split, train=split.dataset.keeping(np.flatnonzero(inside), lengths), name="published")
+
+
+def measured(split: Split, *, epochs: int, seed: int = 0, progress: bool = True, **settings: Any) -> dict[str, Any]:
+    """The figures after so many epochs of the preset `paper`, and the seconds of the processor."""
+    steps = epochs * -(-len(split.train.histories.items) // 2048)
+    given = {"loop.max_epochs": epochs, "loop.evaluate_every": steps, **settings}
+    began = time.process_time()
+    fitted = METHOD.fitted(split, given, preset="paper", seed=seed, progress=progress)
+    seconds = time.process_time() - began
+    assert fitted.metadata["training"]["best_step"] == fitted.metadata["training"]["steps"]
+    means = evaluate(fitted, split)["removed"].means()
+    return {
+        "epochs": epochs,
+        "seed": seed,
+        "recall@20": means["recall@20"],
+        "ndcg@20": means["ndcg@20"],
+        "published": dict(zip(("recall@20", "ndcg@20"), PUBLISHED.get(epochs, ()), strict=False)),
+        "training_seconds": seconds,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="the folder of the log; else gowalla_lightgcn where the suite's are")
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print one document instead of a line each")
+    given = parser.parse_args()
+    split = published_split(given.data or data_folder(ROOT) / "gowalla_lightgcn")
+    result = measured(split, epochs=given.epochs, seed=given.seed)
+    print(json.dumps(result) if given.json else "\n".join(f"{name}: {value}" for name, value in result.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""`beamwood fit LOG`, which finds the best, against methods that were named.
+
+python -m benchmarks.portfolio                          all logs that are there, 15 minutes each; it goes on later
+python -m benchmarks.portfolio --logs ml100k,ml1m       these alone
+python -m benchmarks.portfolio --minutes 3 [--json]     a shorter search; a named method has a third of its minutes
+
+Each log becomes one line of `runs/portfolio/lines.jsonl`, of the metric of its test users. What was fitted on the way
+stands beside it, so that an interrupted study goes on with the method at which it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import beamwood
+from beamwood.data.split import Split
+from beamwood.errors import InputError, TimeLimitError, nearest
+from beamwood.evaluation.protocol import evaluate_both
+from beamwood.fitting.choose import CUT, drawn
+from beamwood.methods.sums import sum_of
+from beamwood.recipes.portfolio.find import find
+from beamwood.retrieval.retriever import Retriever
+from benchmarks.logs import data_folder, is_there, split_of
+from benchmarks.origin import commit, machine, source_digest
+from benchmarks.portfolio_bars import FOUND, bars_of_logs, compared
+from benchmarks.suite import LogEntry
+
+__all__ = ["BLENDS", "LOGS", "SINGLES", "document", "main", "measured"]
+
+ROOT = Path(__file__).parents[1]
+SINGLES = ("ease", "cooccurrence", "two_tower", "sasrec", "dtr", "gru4rec")
+BLENDS = ("dtr+cooccurrence", "dtr+ease", "two_tower+cooccurrence")
+_APART = ("amazon_beauty", "amazon_toys", "yelp_s3rec")
+LOGS = {
+    name: LogEntry(title=name, folder=name, split="leave-one-out" if name in _APART else "users")
+    for name in (
+        *("ml100k", "ml_latest_small", "movietweetings_100k", "amazon_toys", "amazon_beauty", "amazon_games_sasrec"),
+        *("yelp_s3rec", "tmall_sessions", "retailrocket_sessions", "ml1m", "globo_news"),
+    )
+} | {"mind_dtr": LogEntry(title="mind_dtr", folder="mind_dtr", boundary="part")}
+"""The twelve, by the split that suits them."""
+
+# Test users who are asked, at most.
+_USERS = 10_000
+METRIC = f"f@{CUT}"
+
+
+class Study:
+    """One log under one limit: what was judged is kept, so that nothing is fitted twice."""
+
+    def __init__(self, log: str, minutes: float, folder: Path, data: Path) -> None:
+        self.log, self.seconds, self.folder = log, 60 * minutes, folder / f"{log}-{minutes:g}m"
+        self.split: Split = split_of(LOGS[log], data)
+        self.test = drawn(self.split.test, _USERS, seed=0)
+        self.fitted: dict[str, Retriever] = {}
+
+    def judged(self, name: str) -> dict[str, Any]:
+        """The values by test user and view of a method, a sum, or of what is found; and its seconds."""
+        path = self.folder / f"{name}.npz"
+        if not path.exists():
+            began = time.perf_counter()
+            fitted, about = self._found() if name == FOUND else self._named(name)
+            seconds = time.perf_counter() - began
+            views = evaluate_both(fitted.searcher, self.test, ks=(CUT,), batch_size=1024)
+            values = {view: views[view].values[METRIC] for view in views}
+            about |= {"seconds": round(seconds, 1)}
+            self.folder.mkdir(parents=True, exist_ok=True)
+            fresh = path.with_suffix(".part")
+            with fresh.open("wb") as stream:
+                np.savez(stream, about=np.array(json.dumps(about)), **values)  # type: ignore[arg-type]
+            fresh.rename(path)
+        with np.load(path, allow_pickle=False) as stored:
+            return {view: stored[view] for view in ("kept", "removed")} | json.loads(str(stored["about"]))
+
+    def _found(self) -> tuple[Retriever, dict[str, Any]]:
+        folder = self.folder / "search"
+        found = find(
+            self.split,
+            time_limit=self.seconds,
+            monitor=f"removed/{METRIC}",
+            seed=0,
+            folder=folder,
+            resume=folder.exists(),
+            say=_say,
+        )
+        if found.interrupted:
+            raise KeyboardInterrupt
+        rows = [{key: row.get(key) for key in ("name", "value", "ms", "mb")} for row in found.document["rows"]]
+        return found.retriever, {"chosen": found.document["chosen"], "rows": rows}
+
+    def _named(self, name: str) -> tuple[Retriever, dict[str, Any]]:
+        """A sum's parts have the limit each; what was fitted in this process is not fitted again."""
+        for part in name.split("+"):
+            if part not in self.fitted:
+                _say(f"{self.log}: {part}")
+                options = {"seed": 0, "time_limit": self.seconds / 3, "progress": False}
+                self.fitted[part] = beamwood.fit(self.split, part, **options)
+        return sum_of([self.fitted[part] for part in name.split("+")], self.split, seed=0), {}
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def measured(log: str, minutes: float, root: Path) -> dict[str, Any]:
+    """The line of a log, made where there is none."""
+    path = root / "runs" / "portfolio" / "lines.jsonl"
+    for text in path.read_text().splitlines() if path.exists() else ():
+        line: dict[str, Any] = json.loads(text)
+        if (line["log"], line["minutes"]) == (log, minutes):
+            return line
+    study = Study(log, minutes, path.parent, data_folder(root))
+    judged: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+    for name in (FOUND, *SINGLES, *BLENDS):
+        try:
+            judged[name] = study.judged(name)
+        except TimeLimitError as error:
+            left_out[name] = str(error)
+            _say(f"{log}: {name} is left out: {error}")
+    figures = compared({name: own["removed"] for name, own in judged.items()})
+    for name, own in judged.items():
+        figures[name] |= {"kept": float(own["kept"].mean()), "seconds": own["seconds"]}
+    line = {"log": log, "minutes": minutes, "users": len(judged[FOUND]["removed"]), "metric": f"removed/{METRIC}"}
+    line |= {"chosen": judged[FOUND]["chosen"], "rows": judged[FOUND]["rows"], "figures": figures, "left_out": left_out}
+    line |= {"commit": commit(root), "source": source_digest(), "machine": machine()}
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    return line
+
+
+def document(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """All of it, as JSON can hold it."""
+    return {"logs": list(lines), "bars": {name: bar.as_dict() for name, bar in bars_of_logs(lines).items()}}
+
+
+def table(lines: Sequence[dict[str, Any]]) -> str:
+    """A row a log, and the bars."""
+    names = (FOUND, *SINGLES, *BLENDS)
+    rows = [("log", "users", "chosen", *names)]
+    for line in lines:
+        values = [line["figures"].get(name, {}).get("value") for name in names]
+        cells = ["–" if value is None else f"{value:.4f}" for value in values]
+        rows.append((line["log"], f"{line['users']:,}", line["chosen"], *cells))
+    bars = bars_of_logs(lines)
+    said = [
+        f"{'holds' if bar.holds else 'FAILS'}  {name}: {bar.value:.5f}, bound {bar.bound:g}"
+        for name, bar in bars.items()
+    ]
+    return "\n".join(["| " + " | ".join(row) + " |" for row in rows] + said)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.portfolio",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--logs", metavar="A,B", help="of " + ", ".join(LOGS))
+    parser.add_argument("--minutes", type=float, default=15.0, metavar="X", help="of the search; 15 unless given")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, with a member `bars`")
+    parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
+    return parser
+
+
+def wanted(given: str | None, root: Path) -> list[str]:
+    """The logs that are named, else those that are there. Errors: a log that is not measured, or none is there."""
+    names = [name.strip() for name in given.split(",")] if given else []
+    for name in names:
+        if name not in LOGS:
+            raise InputError(f"log '{name}' is not measured{nearest(name, LOGS)}")
+    found = names or [name for name, entry in LOGS.items() if is_there(entry, data_folder(root))]
+    if not found:
+        raise InputError(f"no log is in {data_folder(root)}; set BEAMWOOD_DATA to the folder that holds them")
+    return found
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 wherever it measured, whatever the bars say."""
+    if not arguments.minutes > 0:
+        raise InputError(f"--minutes {arguments.minutes:g} is not above 0")
+    with redirect_stdout(sys.stderr):
+        lines = [measured(log, arguments.minutes, arguments.root) for log in wanted(arguments.logs, arguments.root)]
+    print(json.dumps(document(lines), indent=2) if arguments.json else table(lines))
+    return 0
+
+
+def main() -> int:
+    """Errors that a person can mend are one line and exit 2."""
+    try:
+        return run(parser().parse_args())
+    except InputError as error:
+        print(f"benchmarks.portfolio: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""`beamwood fit` without a method: the best that a log can give, saved as soon as there is an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from beamwood.cli import options as o
+from beamwood.cli.inputs import Source, note, print_json
+from beamwood.cli.output import write_page
+from beamwood.cli.written import Asked, beside
+from beamwood.errors import InputError
+
+if TYPE_CHECKING:
+    from beamwood.data import Split
+    from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["BudgetOptions", "FolderSearch"]
+
+SUFFIX = ".search"
+"""Of the folder beside the output that keeps all that was fitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetOptions:
+    """What an answer of the method that is looked for may cost."""
+
+    budget_ms: Annotated[
+        o.Number,
+        typer.Option("--budget-ms", metavar="X", help="Milliseconds that an answer may take, without --method."),
+    ] = None
+    budget_mb: Annotated[
+        o.Number, typer.Option("--budget-mb", metavar="X", help="Megabytes that it may need, without --method.")
+    ] = None
+
+    def check_unused(self, method: str) -> None:
+        """Errors: a budget, where nothing is looked for."""
+        for option, value in (("--budget-ms", self.budget_ms), ("--budget-mb", self.budget_mb)):
+            if value is not None:
+                raise InputError(
+                    f"{option} is for the search for the best method, and --method {method} names one; leave one out"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSearch:
+    """A search whose best so far stands in the output folder, and its parts in one beside."""
+
+    asked: Asked
+    budgets: BudgetOptions
+    source: Source
+
+    def run(self, read: Callable[[], Split], *, as_json: bool) -> None:
+        """Search, save, and print the table. Errors: `Interrupted`, the best so far being saved."""
+        from beamwood.artefact import check_output
+        from beamwood.recipes.portfolio.find import find
+        from beamwood.recipes.portfolio.table import lines
+        from beamwood.training.interrupt import Interrupted
+
+        asked, run = self.asked, self.asked.run
+        folder = beside(asked.out, SUFFIX)
+        if folder.exists() and not (run.resume or run.overwrite):
+            raise InputError(
+                f"{folder} already holds a search; pass --resume to go on with it, or --overwrite to start anew"
+            )
+        check_output(asked.out, overwrite=run.overwrite or (run.resume and folder.exists()))
+        split = read()
+        found = find(
+            split,
+            time_limit=asked.budget,
+            budget_ms=self.budgets.budget_ms,
+            budget_mb=self.budgets.budget_mb,
+            seed=asked.seed,
+            folder=folder,
+            resume=run.resume,
+            overwrite=run.overwrite,
+            better=lambda retriever: self._save(retriever, split),
+            say=note,
+        )
+        self._save(found.retriever, split)
+        document = {"out": asked.out, "method": found.document["chosen"], "portfolio": found.document}
+        document |= {"data": found.retriever.metadata["data"]}
+        if asked.written.html is not None:
+            from beamwood.report.search import search_page
+
+            write_page(asked.written.html, search_page(document))
+        if as_json:
+            print_json(document)
+        else:
+            print("\n".join(lines(found.document)))
+        if found.interrupted:
+            raise Interrupted(f"interrupted; the best so far is in {asked.out}; the same command with --resume goes on")
+        note(f"saved in {asked.out}; next: beamwood evaluate {asked.out}")
+
+    def _save(self, fitted: Retriever, split: Split) -> None:
+        """Put it in the output's place; the first one has seen that nothing of others is there."""
+        origin: dict[str, Any] = {
+            "source": self.source.as_dict(),
+            "split": {"name": split.name, "options": split.options},
+        }
+        named = replace(fitted, metadata=fitted.metadata | origin)
+        self.asked.written.of(named).save(self.asked.out, overwrite=True)

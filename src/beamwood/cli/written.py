@@ -1,0 +1,65 @@
+"""What `fit` writes, and where what belongs to it goes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from beamwood.cli import options as o
+
+if TYPE_CHECKING:
+    from beamwood.retrieval.retriever import Retriever
+    from beamwood.training.budget import Budget
+
+__all__ = ["Asked", "RunOptions", "WrittenOptions", "beside", "default_output"]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenOptions:
+    """What is written of a fit: all that answers need, or nothing of users; a page beside."""
+
+    without_histories: Annotated[
+        bool, typer.Option("--without-histories", help="Save no users and nothing of what they took.")
+    ] = False
+    html: o.Page = None
+
+    def of(self, fitted: Retriever) -> Retriever:
+        """What is saved."""
+        from beamwood.retrieval.forget import without_users
+
+        return without_users(fitted) if self.without_histories else fitted
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Whether a run goes on or takes another's place, and where its curves go."""
+
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False
+    overwrite: o.Overwrite = False
+    tensorboard: o.TensorBoard = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked of a fit, whatever the method: where it goes, how long it may take, how it is run and written."""
+
+    out: str
+    budget: Budget
+    seed: int
+    run: RunOptions
+    written: WrittenOptions
+
+
+def beside(out: str, suffix: str) -> Path:
+    """What is kept beside the output folder: "runs/mine.run" for "runs/mine" and for "runs/mine/"."""
+    return Path(f"{os.path.abspath(out)}{suffix}")
+
+
+def default_output(log: str) -> str:
+    """Where a fit of this log goes unless it is said: "runs/log" for "data/log.csv", for "data/log/" too."""
+    name = Path(os.path.abspath(log)).name.partition(".")[0]
+    return str(Path("runs", name if name and not set(name) & set("*?[") else "log"))

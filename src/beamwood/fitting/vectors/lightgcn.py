@@ -1,0 +1,179 @@
+"""LightGCN: vectors of users and items, averaged over the layers of the graph of who took what; pairs by BPR.
+
+    E_(k+1) = D^-1/2 A D^-1/2 E_k,    E = (E_0 + .. + E_K) / (K + 1)
+
+Shape legend: B pairs, V = U + N nodes of the graph (users, then items), R nodes that are asked for, D width.
+Source: He et al., "LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation". K = 0 is matrix
+factorisation by BPR.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from beamwood.data.dataset import Dataset
+from beamwood.data.split import Split
+from beamwood.errors import InputError
+from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.vectors.fit import fit_vectors
+from beamwood.fitting.vectors.options import VectorOptions
+from beamwood.fitting.vectors.settings import GraphConfig
+from beamwood.losses.ranking import bpr
+from beamwood.retrieval.folded import FoldedUsers
+from beamwood.retrieval.queries import QueryVectors, UserVectors
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.training.budget import Budget
+from beamwood.training.trainable import Progress
+from beamwood.types import ItemLists
+
+__all__ = ["Graph", "GraphTask", "fit_graph"]
+
+
+class Graph:
+    """Who took what as a graph of V nodes, each edge over the root of both nodes' degrees; an edge counts once."""
+
+    def __init__(self, taken: ItemLists, num_items: int, num_layers: int) -> None:
+        self.num_layers, each = num_layers, taken.distinct()
+        num_users = len(each)
+        degrees = np.concatenate([each.lengths, np.bincount(each.items, minlength=num_items)])
+        # A node without an edge has no neighbours to share with.
+        self.scale_V = np.where(degrees > 0, np.maximum(degrees, 1) ** -0.5, 0.0).astype(np.float32)
+        users, items = each.rows, each.items.astype(np.int64) + num_users
+        weights = self.scale_V[users] * self.scale_V[items]
+        ends = np.concatenate([users, items]), np.concatenate([items, users])
+        size = num_users + num_items
+        self.edges = sparse.csr_matrix((np.tile(weights, 2), ends), shape=(size, size), dtype=np.float32)
+
+    def summed(self, vectors_VD: NDArray[np.float32], layers: int) -> NDArray[np.float32]:
+        """float32[V, D], `E_0 + .. + E_(layers - 1)`; zeros for no layer."""
+        if layers == 0:
+            return np.zeros_like(vectors_VD)
+        total: NDArray[np.float32] = vectors_VD
+        for _ in range(layers - 1):
+            total = vectors_VD + self.edges @ total
+        return total
+
+
+class _Averaged(torch.autograd.Function):
+    """[R, D], the mean over the layers at some nodes; the graph is symmetric, so its gradient is a mean as well.
+
+    The last layer of the way forth, and the first of the way back, are of these nodes alone.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, table_VD: Tensor, rows_R: Tensor, graph: Graph) -> Tensor:
+        own, table = graph.edges[rows_R.numpy()], table_VD.numpy()
+        ctx.graph, ctx.own, ctx.rows, ctx.size = graph, own, rows_R, len(table)
+        summed = table[rows_R.numpy()] + own @ graph.summed(table, graph.num_layers)
+        return torch.from_numpy(summed / np.float32(graph.num_layers + 1))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_RD: Tensor) -> tuple[Tensor, None, None]:
+        graph, gradient = ctx.graph, gradient_RD.numpy()
+        spread = graph.summed(ctx.own.T @ gradient, graph.num_layers)
+        np.add.at(spread, ctx.rows.numpy(), gradient)
+        return torch.from_numpy(spread / np.float32(graph.num_layers + 1)), None, None
+
+
+class GraphVectors(nn.Module):
+    """The vectors E_0 of users, then items: N(0, 0.1)."""
+
+    def __init__(self, graph: Graph, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.graph = graph
+        self.table = nn.Parameter(torch.empty(len(graph.scale_V), width))
+        nn.init.normal_(self.table, std=0.1, generator=generator)
+
+    def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """The averaged vectors [.., D] of the nodes int64[..], and their E_0."""
+        rows_R, places = torch.unique(nodes, return_inverse=True)
+        averaged: Tensor = _Averaged.apply(self.table, rows_R, self.graph)  # type: ignore[no-untyped-call]
+        return averaged[places], self.table[rows_R][places]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`nodes_B3` int64: a user, an item that was taken, and one that was not."""
+
+    nodes_B3: Tensor
+
+
+class GraphTask(SearchedTask[Batch]):
+    """A user drawn uniformly, an item that was taken, and one that was not: in an epoch as often as there are edges."""
+
+    model: GraphVectors
+
+    def __init__(self, train: Dataset, config: GraphConfig) -> None:
+        self.config, self.num_items, self.num_users = config, train.num_items, len(train.histories)
+        self.taken = train.histories.distinct()
+        counts = self.taken.lengths
+        self.drawn = np.flatnonzero((counts > 0) & (counts < self.num_items))
+        if len(self.drawn) == 0:
+            raise InputError("no user of training has taken some items and not others; give a longer log")
+        self.num_examples = len(self.taken.items)
+        self.graph = Graph(self.taken, self.num_items, config.model.num_layers)
+        # Of each user, which of the others stand before each item that was taken: ascending, as the items are.
+        place = np.arange(len(self.taken.items)) - np.repeat(self.taken.indptr[:-1], counts)
+        self._others = self.taken.rows * (self.num_items + 1) + self.taken.items - place
+
+    def prepare(self, rng: torch.Generator, budget: Budget) -> None:
+        """Draw the vectors."""
+        del budget
+        self.model = GraphVectors(self.graph, self.config.model.width, rng)
+
+    def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> Batch:
+        """As many pairs as there are examples, whichever these are."""
+        del progress
+        draws_B3 = torch.rand((len(rows), 3), generator=rng, dtype=torch.float64).numpy()
+        users = self.drawn[(draws_B3[:, 0] * len(self.drawn)).astype(np.int64)]
+        first, counts = self.taken.indptr[users], self.taken.lengths[users]
+        items = self.taken.items[first + (draws_B3[:, 1] * counts).astype(np.int64)]
+        # The n-th of what was not taken: n, and as many more as were taken before it.
+        others = (draws_B3[:, 2] * (self.num_items - counts)).astype(np.int64)
+        before = np.searchsorted(self._others, users * (self.num_items + 1) + others, side="right") - first
+        nodes: list[NDArray[Any]] = [users, items + self.num_users, others + before + self.num_users]
+        return Batch(torch.from_numpy(np.stack(nodes, axis=1).astype(np.int64)))
+
+    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
+        """[B], BPR of the averaged vectors, and half the squared length of the three E_0 times `regularisation`."""
+        del rng
+        vectors_B3D, starts_B3D = self.model(batch.nodes_B3)
+        user, taken, other = vectors_B3D.unbind(dim=1)
+        lengths_B = starts_B3D.square().sum(dim=(1, 2))
+        ranked_B = bpr((user * taken).sum(dim=1), (user * other).sum(dim=1))
+        losses_B: Tensor = ranked_B + self.config.loss.regularisation / 2 * lengths_B
+        return losses_B
+
+    def searcher(self) -> VectorSearcher:
+        """A searcher of the weights as they are now."""
+        graph, layers, first = self.graph, self.graph.num_layers, self.num_users
+        table = self.model.table.detach().numpy()
+        vectors_VD = graph.summed(table, layers + 1) / np.float32(layers + 1)
+        users, items = vectors_VD[:first].copy(), vectors_VD[first:].copy()
+        trained = self.taken.lengths > 0
+        queries: QueryVectors
+        if layers == 0:
+            users[~trained] = users[trained].mean(axis=0)
+            return VectorSearcher(UserVectors(users), items)
+        edges = graph.summed(table, layers)[first:] * graph.scale_V[first:, None] / np.float32(layers + 1)
+        users[~trained] = 0
+        queries = FoldedUsers(edges, users if self.config.model.known_users == "trained" else None)
+        return VectorSearcher(queries, items)
+
+
+def fit_graph(split: Split, config: GraphConfig, **options: Unpack[VectorOptions]) -> Retriever:
+    """Train on the graph of `split.train`, keeping the vectors that are best on `split.valid`.
+
+    Errors: `InputError` where every user took nothing, or everything.
+    """
+    return fit_vectors(GraphTask(split.train, config), split, config, method="lightgcn", **options)

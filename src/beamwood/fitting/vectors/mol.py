@@ -1,0 +1,125 @@
+"""SASRec under a mixture of logits instead of one inner product, by sampled softmax.
+
+Shape legend: X examples of a step, M negatives of a step, D width, P pairs of components.
+Source: Zhai et al., "Revisiting Neural Retrieval on Accelerators"; Ding and Zhai, "Retrieval with Learned Similarities"
+(the loss that keeps gates in balance).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from beamwood.data.split import Split
+from beamwood.fitting.vectors.fit import fit_vectors
+from beamwood.fitting.vectors.options import VectorOptions
+from beamwood.fitting.vectors.sequence import SequenceTask, build_model
+from beamwood.fitting.vectors.settings import MixtureConfig
+from beamwood.losses.softmax import sampled_softmax
+from beamwood.models import mol
+from beamwood.models.encoders import sasrec
+from beamwood.models.sequence import SequenceModel
+from beamwood.models.weights import declare
+from beamwood.retrieval.mixture import MixtureSearcher
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["MixtureModel", "MixtureTask", "fit_mixture", "imbalance"]
+
+
+class MixtureModel(SequenceModel):
+    """A sequence encoder whose vectors, and those of the items, are taken apart into components."""
+
+    def __init__(self, *given: Any, mixture: mol.Sizes, width: int, **more: Any) -> None:
+        super().__init__(*given, width=width, **more)
+        self.weights = declare(self, mol.parameters(width, mixture), more.get("generator"))
+
+    def export(self) -> dict[str, NDArray[np.float32]]:
+        """The arrays of the encoder alone."""
+        return {name: array for name, array in super().export().items() if not name.startswith(mol.PREFIX)}
+
+    def export_mixture(self) -> dict[str, NDArray[np.float32]]:
+        """Those of the mixture."""
+        return {name: value.detach().cpu().numpy().copy() for name, value in self.weights.items()}
+
+
+class MixtureTask(SequenceTask):
+    """The examples of SASRec, each against negatives that the step's examples share."""
+
+    model: MixtureModel
+    config: MixtureConfig
+
+    def build(self, rng: torch.Generator) -> MixtureModel:
+        """SASRec and the mixture."""
+        make = functools.partial(MixtureModel, mixture=self.sizes)
+        return build_model(self.train, self.config, self.encoder, rng, make)
+
+    @property
+    def sizes(self) -> mol.Sizes:
+        """Those of the mixture among the settings."""
+        return mol.Sizes(**self.config.model.model_dump(include=set(mol.Sizes.model_fields)))
+
+    def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
+        """[X], the sampled softmax of the mixture, and what the gates pay for being out of balance."""
+        model, own = self.model, self.config.model
+        count = self.config.loss.sampled_negatives
+        assert count is not None, "a mixture is trained on samples"
+        negatives = torch.randint(self.num_items, (count,), generator=rng)
+        parts, gate = mol.query_parts(model.weights, queries_XD, self.sizes)
+        dropout = own.dropout if model.training else 0.0
+        scores, shares = [], []
+        for items in (targets_X, negatives):
+            of_items, gate_of_items = mol.item_parts(model.weights, model.output_vectors(items), self.sizes)
+            if items is targets_X:
+                of_items, gate_of_items = of_items[:, None], gate_of_items[:, None]
+            products = mol.products(parts, of_items)
+            each = mol.mixed(model.weights, products, gate, gate_of_items, own.temperature, dropout)
+            scores.append(each[0])
+            shares.append(each[1])
+        log_q = queries_XD.new_full((), -math.log(self.num_items))
+        losses_X1 = sampled_softmax(
+            scores[0],
+            scores[1],
+            log_q.expand(len(targets_X), count),
+            (negatives == targets_X[:, None])[:, None],
+            log_q.expand(len(targets_X), 1),
+        )
+        if self.config.loss.load_balance == 0:
+            return losses_X1[:, 0]
+        return losses_X1[:, 0] + self.config.loss.load_balance * imbalance(torch.cat(shares, dim=1))
+
+    def searcher(self) -> MixtureSearcher:  # type: ignore[override]
+        """A searcher of the weights as they are now."""
+        own = self.config.model
+        return MixtureSearcher(
+            self.model.plain(),
+            self.model.export_mixture(),
+            self.sizes,
+            temperature=own.temperature,
+            num_candidates=own.num_candidates,
+        )
+
+
+def imbalance(shares_XMP: Tensor) -> Tensor:
+    """The mean entropy of gates over that of their mean, `E[H(pi)] - H(E[pi])`: low where each query has its own few
+    pairs, and all pairs are used. Natural logarithms.
+    """
+
+    def entropy(shares: Tensor) -> Tensor:
+        return -(shares * torch.log(shares.clamp(min=1e-9))).sum(dim=-1)
+
+    return entropy(shares_XMP).mean() - entropy(shares_XMP.flatten(0, 1).mean(dim=0))
+
+
+def fit_mixture(split: Split, config: MixtureConfig, **options: Unpack[VectorOptions]) -> Retriever:
+    """Train on `split.train`, keeping the weights that are best on `split.valid`.
+
+    Errors: `InputError` where nobody has two interactions.
+    """
+    task = MixtureTask(split.train, config, encoder=sasrec.ENCODER)
+    return fit_vectors(task, split, config, method="mol", **options)

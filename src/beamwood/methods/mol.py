@@ -1,0 +1,59 @@
+"""Mixture of logits over SASRec; see `models.mol`.
+
+Source: Zhai et al., "Revisiting Neural Retrieval on Accelerators"; Ding and Zhai, "Retrieval with Learned
+Similarities".
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from beamwood.data.split import Split
+from beamwood.fitting.vectors.options import VectorOptions
+from beamwood.fitting.vectors.papers import PLAIN
+from beamwood.fitting.vectors.settings import MixtureConfig
+from beamwood.methods.method import Method, Needs
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["METHOD", "Config"]
+
+
+class Config(MixtureConfig):
+    """Fewer and smaller components than the paper's, for the processor. See `MixtureConfig`."""
+
+
+def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
+    """As `fit_mixture`."""
+    from beamwood.fitting.vectors.mol import fit_mixture
+
+    return fit_mixture(split, config, **options)
+
+
+# The papers' mixture on MovieLens-1M, over SASRec in the form of its own paper.
+PAPER = {
+    **PLAIN,
+    "model.width": 50,
+    "model.length": 200,
+    "model.num_blocks": 2,
+    "model.num_heads": 1,
+    "model.dropout": 0.2,
+    "model.query_components": 8,
+    "model.item_components": 4,
+    "model.component_width": 64,
+    "model.gate_hidden": 128,
+    "model.temperature": 0.05,
+    "loss.sampled_negatives": 128,
+    "loss.load_balance": 1e-3,
+    "loop.batch_size": 128,
+    "loop.max_steps": None,
+    "loop.max_epochs": 100,
+}
+
+METHOD = Method(
+    name="mol",
+    summary="SASRec, scored by a mixture of several inner products whose gates look at query and item",
+    Config=Config,
+    fit=fit,
+    needs=Needs(steps=True),
+    presets={"paper": PAPER},
+)

@@ -1,0 +1,68 @@
+"""YouTubeDNN trained by sampled softmax; see `models.encoders.youtube_dnn`.
+
+Source: Covington et al., "Deep Neural Networks for YouTube Recommendations".
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from beamwood.data.split import Split
+from beamwood.fitting.settings import Loop
+from beamwood.fitting.vectors.options import VectorOptions
+from beamwood.fitting.vectors.papers import PLAIN
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceLoss, SequenceModel
+from beamwood.methods.method import Method, Needs
+from beamwood.models.encoders import youtube_dnn
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["METHOD", "Config"]
+
+
+class Model(youtube_dnn.Sizes, SequenceModel):
+    """YouTubeDNN and the items' vectors."""
+
+
+class Config(SequenceConfig):
+    """Layers of 128 and 64 under 1,000 negatives, as in the papers."""
+
+    model: Model = Model()
+    loss: SequenceLoss = SequenceLoss(sampled_negatives=1000)
+    loop: Loop = Loop(batch_size=32, max_steps=3000)
+
+
+def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
+    """As `fit_sequence`."""
+    from beamwood.fitting.vectors.sequence import fit_sequence
+
+    return fit_sequence(split, config, youtube_dnn.ENCODER, **options)
+
+
+# As DTR's study compares with it (section 6): width, layers, negatives and batches; the rate decays as its trees' does.
+# Vectors that are searched apart from those that are read: the paper's own.
+PAPER = {
+    **PLAIN,
+    "model.width": 24,
+    "model.layers": (128, 64),
+    "model.dropout": 0.0,
+    "model.tied": False,
+    "loss.sampled_negatives": 1000,
+    "optimiser.schedule": "exponential",
+    "optimiser.warmup_steps": 5_000,
+    "optimiser.decay_steps": 15_000,
+    "optimiser.floor": 1e-6,
+    "loop.batch_size": 100,
+    "loop.max_steps": 80_000,
+    "loop.evaluate_every": 4_000,
+    "loop.patience": 1_000,
+    "choose.monitor": "kept/f@20",
+}
+
+METHOD = Method(
+    name="youtube_dnn",
+    summary="layers over the mean of the latest items, softmax over sampled negatives",
+    Config=Config,
+    fit=fit,
+    needs=Needs(steps=True),
+    presets={"paper": PAPER},
+)

@@ -1,0 +1,90 @@
+"""Find the best that a log can give within a time limit."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from beamwood.data.split import Split
+from beamwood.errors import InputError
+from beamwood.extras import install, is_installed
+from beamwood.fitting.options import MOST_SEED
+from beamwood.methods.arguments import check_split
+from beamwood.recipes.portfolio.members import Member
+from beamwood.recipes.portfolio.parts import Parts
+from beamwood.recipes.portfolio.search import Found, Search, Wanted
+from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget
+
+__all__ = ["MONITOR", "TIME_LIMIT", "find"]
+
+TIME_LIMIT = 1800.0
+"""Seconds of a search without a limit of its own."""
+
+MONITOR = "removed/f@20"
+"""What validation users choose by: the view and metric that answers without seen items are judged by."""
+
+
+def find(
+    split: Split,
+    *,
+    time_limit: float | Budget | None = None,
+    budget_ms: float | None = None,
+    budget_mb: float | None = None,
+    monitor: str = MONITOR,
+    seed: int = 0,
+    folder: str | PathLike[str] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    members: Sequence[Member] | None = None,
+    better: Callable[[Retriever], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Found:
+    """Search methods and blends of at most three, chosen on `split.valid`; `split.test` is read once, at the end.
+
+    `time_limit` in seconds (None: half an hour), or a `Budget` that began earlier, covers all of it. `budget_ms` and
+    `budget_mb` bound what an answer of the chosen one may take on this machine. `folder` keeps all that was fitted, for
+    `resume`, `overwrite` as of a run folder; None: nothing is kept. `better` is given each retriever that is the best
+    so far. An interrupted search returns the best so far, without reading the test users. Errors: `InputError` on what
+    is no split, a bound that is not above 0, an unknown monitor, a folder of something else, and where nothing is
+    within the budgets.
+    """
+    check_split(split)
+    budget = time_limit if isinstance(time_limit, Budget) else None
+    limit = time_limit.limit if isinstance(time_limit, Budget) else TIME_LIMIT if time_limit is None else time_limit
+    for name, value in (("time_limit", limit), ("budget_ms", budget_ms), ("budget_mb", budget_mb)):
+        if value is not None and not _is_above_0(value):
+            raise InputError(f"{name}={value!r} is no number above 0; leave it out for none")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MOST_SEED:
+        raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
+    if folder is None and resume:
+        raise InputError("resume=True needs the folder of the search to go on with")
+    trains = is_installed("train")
+    wanted = Wanted(float(limit), monitor, seed, budget_ms, budget_mb)
+    with tempfile.TemporaryDirectory() as temporary:
+        parts = Parts(Path(temporary if folder is None else folder), _made_of(split, wanted))
+        with parts.held(resume=resume, overwrite=overwrite):
+            search = Search(split, wanted, parts, members=members, trains=trains, better=better, say=say, budget=budget)
+            say(f"the whole search takes {limit / 60:g} minutes at most; a time limit of your own changes that")
+            say(search.outline.words())
+            if not trains:
+                say(f"only what counts is looked at; what trains needs: {install('train')}")
+            return search.run()
+
+
+def _is_above_0(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _made_of(split: Split, wanted: Wanted) -> dict[str, Any]:
+    """What a search that goes on must be alike in."""
+    return {
+        "log": split.dataset.fingerprint(),
+        "split": split.rule,
+        "seed": wanted.seed,
+        "monitor": wanted.monitor,
+    }

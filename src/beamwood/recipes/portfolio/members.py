@@ -1,0 +1,68 @@
+"""Which methods, and with which settings, a search for the best one looks at on a log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from beamwood.methods import load_method
+from beamwood.methods.method import Method
+from beamwood.recipes.portfolio.choice import Contender
+from beamwood.recipes.portfolio.outline import Outline
+
+__all__ = ["Member", "members_of"]
+
+# A history of so many rows tells little of taste: what came last tells more.
+_SHORT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A method and the settings in which it differs from its defaults, by a name of its own.
+
+    `blends`: it may be a part of a blend.
+    """
+
+    name: str
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    blends: bool = True
+
+    def load(self) -> Method:
+        """The method."""
+        return load_method(self.method)
+
+    @property
+    def contender(self) -> Contender:
+        """As the choice knows it."""
+        return Contender(self.name, self.load().needs.steps)
+
+
+# What counts: an answer in seconds, and good parts of a blend.
+_COUNTING = (
+    Member("popularity", "popularity", blends=False),
+    Member("cooccurrence", "cooccurrence"),
+    Member("transitions", "transitions"),
+    Member("ease", "ease"),
+)
+_TREE = Member("dtr", "dtr")
+_TOWERS = Member("two_tower", "two_tower")
+_ATTENTION = Member("sasrec", "sasrec")
+_RECURRENT = Member("gru4rec", "gru4rec")
+# Settings that validation prefers on some logs.
+_GENTLE_TREE = Member("dtr-gentle", "dtr", {"optimiser.learning_rate": 5e-4, "model.dropout": 0.1})
+_WIDE_TOWERS = Member("two_tower-wide", "two_tower", {"model.width": 128, "optimiser.learning_rate": 3e-3})
+
+
+def members_of(outline: Outline, *, trains: bool) -> list[Member]:
+    """Whom to look at, in order; `trains`: what trains is installed.
+
+    Short histories, as those of sessions, are read by their order first, long ones by what they hold.
+    """
+    if not (trains and outline.can_train):
+        return list(_COUNTING)
+    short = outline.length <= _SHORT
+    trained = [_TREE, *((_RECURRENT, _TOWERS) if short else (_TOWERS, _ATTENTION))]
+    trained += [_ATTENTION if short else _RECURRENT, _GENTLE_TREE, _WIDE_TOWERS]
+    return [*_COUNTING, *trained]

@@ -1,0 +1,60 @@
+"""What a search for the best method looks at in a log first."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from beamwood.data.split import Split
+
+__all__ = ["Outline"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """`rows`, `users` and `items` of the log; `repeats`, the share of training rows whose user took the item before;
+    `length`, the median of the training histories that are not empty; `timed`: rows have times; `judges`, how many
+    validation users there are.
+    """
+
+    rows: int
+    users: int
+    items: int
+    repeats: float
+    length: float
+    timed: bool
+    judges: int
+
+    @classmethod
+    def of(cls, split: Split) -> Outline:
+        """That of a split's log."""
+        histories, lengths = split.train.histories, split.train.histories.lengths
+        rows, some = len(histories.items), lengths[lengths > 0]
+        return cls(
+            rows=len(split.dataset.histories.items),
+            users=len(split.dataset.users),
+            items=len(split.dataset.items),
+            repeats=1 - len(histories.distinct().items) / rows if rows else 0.0,
+            length=float(np.median(some)) if len(some) else 0.0,
+            timed=split.dataset.times is not None,
+            judges=len(split.valid),
+        )
+
+    @property
+    def can_train(self) -> bool:
+        """Does anybody have two rows to train on?"""
+        return self.length >= 2 or self.rows >= 2 * self.users
+
+    def words(self) -> str:
+        """In a line."""
+        times = "with times" if self.timed else "without times"
+        return (
+            f"{self.rows:,} rows of {self.users:,} users and {self.items:,} items, {times}; half of the training "
+            f"histories have {self.length:g} rows or more, {self.repeats:.0%} of the rows repeat an item"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return asdict(self)

@@ -1,0 +1,315 @@
+"""The search for the best that a log can give: looks at methods, blends of what they brought, and the choice.
+
+Source of the blends: Caruana et al., "Ensemble Selection from Libraries of Models" (ICML 2004), greedy, of few parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from beamwood.data.split import Split
+from beamwood.errors import InputError, TimeLimitError
+from beamwood.evaluation.protocol import evaluate_both
+from beamwood.fitting.choose import drawn
+from beamwood.fitting.fitted import training_seconds
+from beamwood.fitting.ranking.settings import StagesConfig
+from beamwood.fitting.stages import put_behind, two_stage
+from beamwood.recipes.portfolio.choice import Candidate, Costs, Look, Next, chosen, next_blend, next_look, within
+from beamwood.recipes.portfolio.judging import Judge, blind, how_many
+from beamwood.recipes.portfolio.members import Member, members_of
+from beamwood.recipes.portfolio.outline import Outline
+from beamwood.recipes.portfolio.parts import Measured, Parts
+from beamwood.recipes.portfolio.table import as_rows, figures_of
+from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget
+from beamwood.training.interrupt import Interrupted
+from beamwood.types import FloatArray
+
+__all__ = ["Found", "Search", "Wanted"]
+
+# Of the limit, at most: for blends and the reading of the test users, and for that reading alone.
+_AFTER, _MOST_AFTER, _READING = 0.2, 300.0, 0.05
+# Stops after which more time brings no more.
+_ENDED = ("patience", "max_steps", "max_epochs")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for: the best `monitor` on validation users within `time_limit` seconds, an answer of which takes
+    at most `budget_ms` milliseconds and `budget_mb` megabytes where these are given.
+    """
+
+    time_limit: float
+    monitor: str
+    seed: int = 0
+    budget_ms: float | None = None
+    budget_mb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best retriever, and the table of all that was measured; `interrupted`: before the search was done."""
+
+    retriever: Retriever
+    document: dict[str, Any]
+    interrupted: bool = False
+
+
+class Search:
+    """One search, whose `parts` are held; `better` is given each retriever that is the best so far.
+
+    `budget`: of the limit, where it began earlier, or has a clock of its own.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        wanted: Wanted,
+        parts: Parts,
+        *,
+        members: Sequence[Member] | None = None,
+        trains: bool = True,
+        better: Callable[[Retriever], None] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
+        budget: Budget | None = None,
+    ) -> None:
+        self.whole, self.split, self.wanted, self.parts = split, blind(split), wanted, parts
+        self.better, self.say = better, say
+        self.outline = Outline.of(split)
+        listed = members_of(self.outline, trains=trains) if members is None else members
+        self.members = {member.name: member for member in listed}
+        parts.judges = parts.judges or how_many(wanted.time_limit)
+        self.judge = Judge(self.split, wanted.monitor, parts.judges, seed=wanted.seed)
+        self.budget = budget or Budget(wanted.time_limit, name="the search")
+        self.budget.count(parts.seconds)
+        self.best: Candidate | None = None
+        self._judging: dict[str, float] = {}
+
+    def run(self) -> Found:
+        """Look, blend, choose, and read the test users once; interrupted, the best so far without reading them.
+
+        Errors: `Interrupted` where nothing is there yet; `InputError` where nothing is within the budgets.
+        """
+        self.best = self._choose()
+        try:
+            self._look_at_all()
+            self._blend()
+            return self._found(read=True)
+        except (KeyboardInterrupt, Interrupted):
+            self.parts.write(self.budget.seconds)
+            if self.best is None:
+                raise Interrupted("interrupted before anything was found") from None
+            return replace(self._found(read=False), interrupted=True)
+
+    # ---- looks
+
+    def _look_at_all(self) -> None:
+        contenders = [member.contender for member in self.members.values()]
+        while True:
+            spent = sum(each.seconds for each in self._singles if self.members[each.name].contender.trains)
+            step = next_look(contenders, self._looks(), self.budget.left - self._after, spent)
+            if step is None:
+                return
+            self._look(self.members[step.name], step)
+
+    @property
+    def _after(self) -> float:
+        """Seconds that are kept for blends and the reading of the test users."""
+        return min(_AFTER * self.budget.limit, _MOST_AFTER)
+
+    @property
+    def _singles(self) -> list[Measured]:
+        return [each for each in self.parts.measured if len(each.parts) == 1 and each.name in self.members]
+
+    def _looks(self) -> list[Look]:
+        """Those so far; what is over a budget brought nothing that may be chosen."""
+        return [
+            Look(each.name, each.value if self._within(each) else None, each.ended, each.needs)
+            for each in self._singles
+        ]
+
+    def _within(self, answers: Costs) -> bool:
+        return within(answers, self.wanted.budget_ms, self.wanted.budget_mb)
+
+    def _look(self, member: Member, step: Next) -> None:
+        """Fit, or go on, and judge."""
+        began = self.budget.clock()
+        if member.contender.trains:
+            self.say(f"{member.name}: {step.seconds:.0f} s{' more' if self._last(member.name) else ''}")
+        measured = Measured(member.name, (member.name,))
+        try:
+            fitted = self._fitted(member, step.seconds)
+        except (InputError, MemoryError) as error:
+            measured.why = str(error) or "there is too little memory"
+            measured.needs = error.least if isinstance(error, TimeLimitError) else None
+            measured.ended = True
+        else:
+            self._judge(measured, fitted, self._last(member.name))
+        measured.seconds = round(self.budget.clock() - began, 3)
+        self._add(measured)
+
+    def _fitted(self, member: Member, seconds: float) -> Retriever:
+        method, wanted = member.load(), self.wanted
+        options: dict[str, Any] = {"seed": wanted.seed, "progress": False}
+        limit = seconds
+        if method.needs.steps:
+            from beamwood.training.run_folder import RunFolder
+
+            limit += max((each.trained for each in self._singles if each.name == member.name), default=0.0)
+            limit -= min(self._judging.get(member.name, max(self._judging.values(), default=0.0)), 0.3 * seconds)
+            run = RunFolder(self.parts.run_of(member.name))
+            options |= {"run": run, "resume": run.path.exists()}
+        options["time_limit"] = Budget(limit, clock=self.budget.clock, name=member.name)
+        return method.fitted(self.split, dict(member.settings), **options)
+
+    def _last(self, name: str) -> Measured | None:
+        return next((each for each in reversed(self.parts.measured) if each.name == name), None)
+
+    def _judge(self, measured: Measured, fitted: Retriever, before: Measured | None) -> None:
+        """What validation users say; what was better earlier is kept."""
+        training = fitted.metadata.get("training", {})
+        measured.ended, measured.trained = training.get("stopped") in _ENDED, training_seconds(fitted)
+        began = self.budget.clock()
+        values = self.judge.values(fitted.searcher)
+        self._judging[measured.name] = self.budget.clock() - began
+        known = self.parts.values.get(measured.name)
+        if known is not None and before is not None and known.mean() >= values.mean():
+            measured.value = float(values.mean())
+            measured.milliseconds, measured.megabytes = before.milliseconds, before.megabytes
+            return
+        self.parts.keep(measured.name, fitted)
+        self._note(measured, fitted, values)
+
+    def _note(self, measured: Measured, fitted: Retriever, values: FloatArray) -> None:
+        """What it is worth, and what its answers cost."""
+        cost = self.judge.cost(fitted.searcher)
+        measured.value = float(values.mean())
+        measured.milliseconds, measured.megabytes = cost.milliseconds, cost.megabytes
+        self.parts.values[measured.name] = values
+
+    def _add(self, measured: Measured) -> None:
+        """Note it, and hand over the best where that is another one now."""
+        self.parts.add(measured, self.budget.seconds)
+        if measured.value is None:
+            self.say(f"{measured.name}: {measured.why}")
+        else:
+            self.say(f"{measured.name}: {self.judge.monitor} {measured.value:.4f} after {measured.seconds:.0f} s")
+        best, before = self._choose(), self.best
+        if best is not None and (before is None or (best.name, best.value) != (before.name, before.value)):
+            self.best = best
+            self.better(self._with_table(self.document()))
+            self.say(f"best so far: {best.name}")
+
+    # ---- blends
+
+    def _blend(self) -> None:
+        """Try blends while there is time for one more, and for the reading of the test users."""
+        longest = 0.0
+        while True:
+            values = {each.parts: each.value for each in self.candidates() if self._may_blend(each)}
+            failed = [each.parts for each in self.parts.measured if each.value is None]
+            firsts = [each.parts[0] for each in self.candidates() if len(each.parts) == 1 and self._within(each)]
+            names = next_blend(values, firsts, failed)
+            if names is None or self.budget.left - _READING * self.budget.limit <= longest:
+                return
+            began = self.budget.clock()
+            self._try(names)
+            longest = max(longest, self.budget.clock() - began)
+
+    def _may_blend(self, candidate: Candidate) -> bool:
+        return all(name in self.members and self.members[name].blends for name in candidate.parts)
+
+    def _try(self, names: tuple[str, ...]) -> None:
+        began, measured = self.budget.clock(), Measured("+".join(names), names)
+        choose = {"validation_users": len(self.judge), "monitor": self.judge.monitor}
+        try:
+            before = self._weights(names[:-1])
+            blend = put_behind(
+                self._put_together(names[:-1], before),
+                self.parts.fitted(names[-1]),
+                self.split,
+                StagesConfig.model_validate({"choose": choose}),
+                seed=self.wanted.seed,
+            )
+        except InputError as error:
+            measured.why = str(error)
+            self.parts.add(measured, self.budget.seconds)
+            return
+        weights = blend.metadata["config"]
+        measured.weights = [*before, {key: weights[key] for key in ("retriever_weight", "seen_weight")}]
+        self._note(measured, blend, self.judge.values(blend.searcher))
+        measured.seconds = round(self.budget.clock() - began, 3)
+        self._add(measured)
+
+    def _weights(self, names: tuple[str, ...]) -> list[dict[str, float]]:
+        return next((each.weights for each in self.parts.measured if each.parts == names), [])
+
+    def _put_together(self, names: tuple[str, ...], weights: Sequence[dict[str, float]]) -> Retriever:
+        """The retriever of these parts, which are fitted."""
+        found = self.parts.fitted(names[0])
+        for name, own in zip(names[1:], weights, strict=True):
+            first, seen = own["retriever_weight"], own["seen_weight"]
+            found = two_stage(found, self.parts.fitted(name), retriever_weight=first, seen_weight=seen)
+        return found
+
+    # ---- what was found
+
+    def candidates(self) -> list[Candidate]:
+        """All that brought something, in the order in which it was measured first."""
+        found: dict[str, Candidate] = {}
+        for each in self.parts.measured:
+            values = self.parts.values.get(each.name)
+            if each.value is not None and values is not None:
+                found[each.name] = Candidate(each.parts, values, each.milliseconds, each.megabytes)
+        return list(found.values())
+
+    def document(self) -> dict[str, Any]:
+        """The table of all that was measured so far."""
+        wanted, candidates = self.wanted, self.candidates()
+        rows = as_rows(candidates, self.parts.measured, self.best, wanted.budget_ms, wanted.budget_mb)
+        return {
+            "chosen": None if self.best is None else self.best.name,
+            "monitor": self.judge.monitor,
+            "metric": self.judge.metric,
+            "judges": len(self.judge),
+            "time_limit": wanted.time_limit,
+            "seconds": round(self.budget.seconds, 2),
+            "budget_ms": wanted.budget_ms,
+            "budget_mb": wanted.budget_mb,
+            "log": self.outline.as_dict(),
+            "rows": rows,
+        }
+
+    def _choose(self) -> Candidate | None:
+        return chosen(self.candidates(), self.wanted.budget_ms, self.wanted.budget_mb)
+
+    def _with_table(self, document: dict[str, Any]) -> Retriever:
+        assert self.best is not None
+        fitted = self._put_together(self.best.parts, self._weights(self.best.parts))
+        return replace(fitted, metadata=fitted.metadata | {"portfolio": document})
+
+    def _found(self, *, read: bool) -> Found:
+        self.best = self._choose()
+        if self.best is None:
+            raise self._nothing()
+        document = self.document()
+        if read:
+            test = drawn(self.whole.test, how_many(self.wanted.time_limit), seed=self.wanted.seed)
+            views = evaluate_both(self._with_table(document).searcher, test, ks=(self.judge.cut,), batch_size=1024)
+            document |= {"test": figures_of(views), "seconds": round(self.budget.seconds, 2)}
+        self.parts.write(self.budget.seconds)
+        return Found(self._with_table(document), document)
+
+    def _nothing(self) -> InputError:
+        """What is wrong where nothing may be chosen."""
+        candidates = self.candidates()
+        if not candidates:
+            why = next((each.why for each in self.parts.measured if each.why), "there was no time")
+            return TimeLimitError(f"time_limit={self.wanted.time_limit:g} s brought nothing: {why}; raise it")
+        least = min(candidates, key=lambda each: (each.milliseconds, each.megabytes))
+        return InputError(
+            f"nothing is within budget_ms={self.wanted.budget_ms} and budget_mb={self.wanted.budget_mb}: the fastest, "
+            f"{least.name}, takes {least.milliseconds:.2f} ms and {least.megabytes:.1f} MB; raise what is too low"
+        )

@@ -1,0 +1,113 @@
+"""What a search for the best method found, as JSON can hold it and as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from beamwood.evaluation.protocol import PerQuery
+from beamwood.evaluation.significance import t_interval
+from beamwood.recipes.portfolio.choice import Candidate, within
+from beamwood.recipes.portfolio.parts import Measured
+from beamwood.types import FloatArray
+
+__all__ = ["as_rows", "lines", "figures_of"]
+
+Row = dict[str, Any]
+
+
+def as_rows(
+    candidates: Sequence[Candidate],
+    measured: Sequence[Measured],
+    best: Candidate | None,
+    milliseconds: float | None = None,
+    megabytes: float | None = None,
+) -> list[Row]:
+    """A row for each candidate, best first, then for what brought nothing.
+
+    `value` with its interval of 95 %; `behind`, how far below the chosen one, paired, with its interval; `looks` and
+    `seconds` in all; `ms` and `mb` of an answer; `note`: over a budget, or why there is nothing.
+    """
+    rows = []
+    for candidate in sorted(candidates, key=lambda each: (-each.value, len(each.parts))):
+        row: Row = {"name": candidate.name, "chosen": best is not None and candidate.name == best.name}
+        row |= _interval("value", candidate.values)
+        if best is not None and not row["chosen"]:
+            row |= _interval("behind", np.asarray(best.values, float) - np.asarray(candidate.values, float))
+        over = "" if within(candidate, milliseconds, megabytes) else "over the budget"
+        row |= {"ms": candidate.milliseconds, "mb": candidate.megabytes, "note": over}
+        rows.append(row | _effort(candidate.name, measured))
+    known = {row["name"] for row in rows}
+    failed = {each.name: each for each in measured if each.name not in known}
+    return rows + [
+        {"name": name, "chosen": False, "note": each.why} | _effort(name, measured) for name, each in failed.items()
+    ]
+
+
+def _effort(name: str, measured: Sequence[Measured]) -> Row:
+    own = [each.seconds for each in measured if each.name == name]
+    return {"looks": len(own), "seconds": round(sum(own), 2)}
+
+
+def _interval(name: str, values: FloatArray) -> Row:
+    if len(values) < 2:
+        return {name: float(np.mean(values)), f"{name}_95": None}
+    found = t_interval(np.asarray(values, np.float64))
+    return {name: found.mean, f"{name}_95": [found.low, found.high]}
+
+
+def figures_of(views: Mapping[str, PerQuery]) -> dict[str, Any]:
+    """By view the means of every metric, with intervals, and how many users there were."""
+    figures: dict[str, Any] = {}
+    for view, found in views.items():
+        own = {name: _interval("value", values) for name, values in found.values.items()}
+        figures[view] = {"users": len(found), "metrics": own}
+    return figures
+
+
+def lines(document: Mapping[str, Any]) -> list[str]:
+    """The table, and what the chosen one has on test users."""
+    head = ("", document["metric"], "95 %", "below the chosen", "ms", "MB", "seconds", "")
+    cells = [head, *(_cells(row) for row in document["rows"])]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    shown = [
+        "  ".join(
+            cell.ljust(width) if place in (0, 7) else cell.rjust(width) for place, (cell, width) in enumerate(pairs)
+        )
+        for pairs in (list(zip(row, widths, strict=True)) for row in cells)
+    ]
+    view = document["monitor"].partition("/")[0]
+    said = [line.rstrip() for line in shown]
+    said.append(f"{document['chosen']} is chosen, on {document['judges']:,} validation users ({view})")
+    for name, figures in document.get("test", {}).items():
+        own = figures["metrics"][document["metric"]]
+        between = "" if own["value_95"] is None else f" [{own['value_95'][0]:.4f}, {own['value_95'][1]:.4f}]"
+        said.append(
+            f"on {figures['users']:,} test users, seen items {name}: {document['metric']} {own['value']:.4f}{between}"
+        )
+    return said
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    name, note, seconds = f"{'* ' if row['chosen'] else '  '}{row['name']}", row["note"] or "", f"{row['seconds']:.0f}"
+    if "value" not in row:
+        return name, "–", "", "", "", "", seconds, note
+    behind = ""
+    if "behind" in row:
+        behind = f"{row['behind']:.4f}" + _bounds(row["behind_95"])
+    return (
+        name,
+        f"{row['value']:.4f}",
+        _bounds(row["value_95"]).strip(),
+        behind,
+        f"{row['ms']:.2f}",
+        f"{row['mb']:.1f}",
+        seconds,
+        note,
+    )
+
+
+def _bounds(interval: Sequence[float] | None) -> str:
+    return "" if interval is None else f" [{interval[0]:.4f}, {interval[1]:.4f}]"

@@ -1,0 +1,80 @@
+"""Users of a graph: those that it was trained with by vectors of their own, all others folded in by their history.
+
+Shape legend: B rows, N items, U users, D width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.errors import ArtefactError, InputError
+from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.retrieval.stored import StoredConfig
+from beamwood.retrieval.top_k import check_histories
+from beamwood.types import FloatArray, Needs, Query
+
+if TYPE_CHECKING:
+    from beamwood.retrieval.queries import Known
+
+__all__ = ["FoldedUsers"]
+
+
+class FoldedUsers:
+    """`1 / sqrt(n) sum of items[i]` over the n distinct items of a history; a known user has the own row of `users`.
+
+    `items` [N, D]: what an edge to each item adds; `users` [U, D]: zeros for a user without a vector. Without `users`
+    all are folded in. Source: LightGCN's propagation to a user whose own vector is 0.
+    """
+
+    kind: ClassVar[str] = "folded"
+
+    def __init__(self, items: FloatArray, users: FloatArray | None = None) -> None:
+        num_items, width = shape_of({"items": items}, "items", 2)
+        check_floats({"items": items}, {"items": (num_items, width)})
+        self.items, self.users = np.ascontiguousarray(items, np.float32), None
+        if users is not None:
+            check_floats({"users": users}, {"users": (len(users), width)})
+            self.users = np.ascontiguousarray(users, np.float32)
+
+    @property
+    def needs(self) -> Needs:
+        """Users, where they have vectors; who has none is answered all the same."""
+        return Needs() if self.users is None else Needs(users=True, num_users=len(self.users), or_history=True)
+
+    @property
+    def shape(self) -> tuple[int | None, int]:
+        return len(self.items), self.items.shape[1]
+
+    def encode(self, query: Query) -> NDArray[np.float32]:
+        """float32[B, D], zeros for who is unknown and has no history."""
+        check_histories(query.histories, len(self.items))
+        each = query.histories.distinct()
+        vectors = np.zeros((len(each), self.items.shape[1]), np.float32)
+        for row, items in enumerate(each):
+            self.items[items].sum(axis=0, out=vectors[row])
+        vectors /= np.sqrt(np.maximum(each.lengths, 1)).astype(np.float32)[:, None]
+        if self.users is None:
+            return vectors
+        asked = np.asarray(query.users, np.int64)
+        if asked.size and (asked.max() >= len(self.users) or asked.min() < -1):
+            raise InputError(f"users holds an index outside -1..{len(self.users) - 1}")
+        own = self.users[np.maximum(asked, 0)]
+        known = (asked >= 0) & own.any(axis=1)
+        return np.where(known[:, None], own, vectors)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return {}, {"items": self.items} | ({} if self.users is None else {"users": self.users})
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], known: Known) -> Self:  # noqa: ARG003
+        StoredConfig.model_validate(config)
+        others = sorted(set(arrays) - {"items", "users"})
+        if others:
+            raise ArtefactError(f"the array '{others[0]}' is of no use beside 'items' and 'users'")
+        shape_of(arrays, "items", 2)
+        if "users" in arrays:
+            shape_of(arrays, "users", 2)
+        return cls(arrays["items"], arrays.get("users"))

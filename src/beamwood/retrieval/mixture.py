@@ -1,0 +1,223 @@
+"""Search by a mixture of logits: the best items of each pair of components, ordered by the exact mixture; no torch.
+
+Shape legend: B rows, N items, M items a row, D width, Q and X components of a query and of an item, C their width,
+P = Q X pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from beamwood.errors import InputError, UnknownSearcherError, nearest, unsound_score
+from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.kernels.din import MAX_HISTORY
+from beamwood.models import mol
+from beamwood.models.encoders import ENCODERS
+from beamwood.models.parameters import check_declared
+from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.index import INDEXES, ExactIndex, Index
+from beamwood.retrieval.products import is_catalogue
+from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, prefixed
+from beamwood.retrieval.top_k import check_histories, check_search, join_hits, sort_candidates, top_k
+from beamwood.types import Hits, IndexArray, Needs, Query, SearchOptions
+
+__all__ = ["MixtureSearcher"]
+
+Array = NDArray[np.float32]
+Arrays = dict[str, NDArray[Any]]
+# Numbers of the gates' layers held at a time (16 MiB).
+_BLOCK_CELLS = 2**22
+
+
+class _Stored(StoredConfig):
+    encoder: str
+    length: int = Field(ge=1, le=MAX_HISTORY)
+    sizes: dict[str, int | list[int]]
+    mixture: dict[str, int]
+    temperature: float = Field(gt=0)
+    num_candidates: int | None = Field(ge=1, le=MOST)
+    indexes: list[StoredPart]
+
+
+class MixtureSearcher:
+    """The k items of the largest mixture among the `num_candidates` best of each pair of components.
+
+    With None every item is scored, exactly; so it is with N or more. Each component of the items has an index of its
+    own. `weights`: the parameters of `models.mol` by name. Source: "Retrieval with Learned Similarities", algorithm 2.
+    """
+
+    kind: ClassVar[str] = "mixture"
+
+    def __init__(
+        self,
+        encoder: PlainEncoder,
+        weights: Mapping[str, NDArray[Any]],
+        sizes: mol.Sizes,
+        *,
+        temperature: float,
+        num_candidates: int | None,
+        indexes: list[Index] | None = None,
+    ) -> None:
+        self.encoder, self.sizes, self.temperature = encoder, sizes, temperature
+        self.num_candidates = num_candidates
+        check_declared(weights, mol.parameters(encoder.width, sizes))
+        self.weights = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
+        parts_NXC, self._gate_NP = mol.item_parts(self.weights, encoder.vectors, sizes)
+        # Component by component, as each has an index of its own.
+        self._parts_XNC = np.ascontiguousarray(parts_NXC.transpose(1, 0, 2))
+        self.indexes = [ExactIndex(each) for each in self._parts_XNC] if indexes is None else indexes
+
+    def indexed(self, kind: type[Index]) -> MixtureSearcher:
+        """The same with indexes of another kind."""
+        return MixtureSearcher(
+            self.encoder,
+            self.weights,
+            self.sizes,
+            temperature=self.temperature,
+            num_candidates=self.num_candidates,
+            indexes=[kind(each) for each in self._parts_XNC],
+        )
+
+    @property
+    def num_items(self) -> int:
+        return self.encoder.num_items
+
+    @property
+    def needs(self) -> Needs:
+        """Nothing but histories."""
+        return Needs()
+
+    @property
+    def vectors(self) -> Array:
+        """float32[N, D], what the items' components are made of."""
+        return self.encoder.vectors
+
+    def encode(self, query: Query) -> Array:
+        """float32[B, D], the vector of each row, of which its components are made."""
+        check_histories(query.histories, self.num_items)
+        return query.once(self, lambda: self.encoder.encode(query.histories.padded(self.encoder.length)))
+
+    def _asked(self, query: Query) -> tuple[Array, Array]:
+        """The components [B, Q, C] of each row, and what they say to the gates [B, P]."""
+        parts: tuple[Array, Array] = mol.query_parts(self.weights, self.encode(query), self.sizes)
+        return parts
+
+    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
+        """The k best items of each row; see `types.Searcher`."""
+        check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
+        asked, found = self._asked(query), []
+        wanted = self.num_items if self.num_candidates is None else max(self.num_candidates, k)
+        if wanted >= self.num_items:
+            for rows in self._blocks(len(query), self.num_items):
+                scores_BN = _sound(self._of_all(*_rows(asked, rows)))
+                some = options.take(np.arange(rows.start, rows.stop))
+                found.append(top_k(scores_BN, k, excluded=some.excluded, allowed=options.allowed))
+            return join_hits(found, k)
+        for rows in self._blocks(len(query), wanted * self.sizes.pairs):
+            some = options.take(np.arange(rows.start, rows.stop))
+            found.append(self._among_best(*_rows(asked, rows), k, wanted, some))
+        return join_hits(found, k)
+
+    def _among_best(self, parts_BQC: Array, gate_BP: Array, k: int, wanted: int, options: SearchOptions) -> Hits:
+        """The best by the mixture of what each pair of components has among its `wanted` best."""
+        hits = [
+            index.search(np.ascontiguousarray(parts_BQC[:, place]), wanted, options)
+            for index in self.indexes
+            for place in range(parts_BQC.shape[1])
+        ]
+        items_BM = np.sort(np.concatenate([each.items for each in hits], axis=1), axis=1)
+        # Each once.
+        items_BM[:, 1:][items_BM[:, 1:] == items_BM[:, :-1]] = -1
+        scores_BM = _sound(self._of(parts_BQC, gate_BP, np.maximum(items_BM, 0)))
+        best = sort_candidates(items_BM, np.where(items_BM < 0, -np.inf, scores_BM), k)
+        return Hits(best.items, best.scores, sum((each.scored for each in hits), best.scored))
+
+    def score(self, query: Query, items_BM: IndexArray) -> Array:
+        """float32[B, M], the mixture of each given item; -inf where the item index is -1."""
+        items_BM = np.asarray(items_BM)
+        if items_BM.ndim != 2 or len(items_BM) != len(query):
+            raise InputError(f"items has shape {items_BM.shape}; give one row for each of {len(query)} histories")
+        if items_BM.size and (items_BM.max() >= self.num_items or items_BM.min() < -1):
+            raise InputError(f"items holds an index outside -1..{self.num_items - 1}")
+        asked, all_of_them = self._asked(query), is_catalogue(items_BM, self.num_items)
+        scores = np.empty(items_BM.shape, np.float32)
+        for rows in self._blocks(len(query), items_BM.shape[1]):
+            parts_BQC, gate_BP = _rows(asked, rows)
+            if all_of_them:
+                scores[rows] = self._of_all(parts_BQC, gate_BP)
+            else:
+                scores[rows] = self._of(parts_BQC, gate_BP, np.maximum(items_BM[rows], 0))
+        scores[items_BM < 0] = -np.inf
+        return scores
+
+    def _of_all(self, parts_BQC: Array, gate_BP: Array) -> Array:
+        """float32[B, N]."""
+        products_BNP = mol.products(parts_BQC, self._parts_XNC.transpose(1, 0, 2))
+        scores: Array = mol.mixed(self.weights, products_BNP, gate_BP, self._gate_NP, self.temperature)[0]
+        return scores
+
+    def _of(self, parts_BQC: Array, gate_BP: Array, items_BM: IndexArray) -> Array:
+        """float32[B, M]."""
+        own = self._parts_XNC[:, items_BM].transpose(1, 2, 0, 3)
+        products_BMP = mol.products(parts_BQC, own)
+        scores: Array = mol.mixed(self.weights, products_BMP, gate_BP, self._gate_NP[items_BM], self.temperature)[0]
+        return scores
+
+    def _blocks(self, num_rows: int, num_items: int) -> Iterator[slice]:
+        """Rows to score at a time."""
+        held = max(self.sizes.gate_hidden, self.sizes.pairs, self.sizes.item_components * self.sizes.component_width)
+        size = max(1, _BLOCK_CELLS // max(1, num_items * held))
+        for start in range(0, num_rows, size):
+            yield slice(start, min(start + size, num_rows))
+
+    def export(self) -> tuple[dict[str, Any], Arrays]:
+        stored, arrays = [], prefixed("encoder", self.encoder.arrays) | prefixed("mixture", self.weights)
+        for number, index in enumerate(self.indexes):
+            config, own = index.export()
+            stored.append({"kind": index.name, "config": config})
+            arrays |= prefixed(f"index.{number}", own)
+        encoder = self.encoder
+        config = {"encoder": encoder.name, "length": encoder.length, "sizes": encoder.sizes, "indexes": stored}
+        config |= {"mixture": self.sizes.model_dump(), "temperature": self.temperature}
+        return config | {"num_candidates": self.num_candidates}, arrays
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: Arrays, *, threads: int = 1) -> Self:  # noqa: ARG003
+        stored = _Stored.model_validate(config)
+        if stored.encoder not in ENCODERS:
+            raise UnknownSearcherError(f"encoder '{stored.encoder}' is unknown{nearest(stored.encoder, ENCODERS)}")
+        own, sizes = part_of(arrays, "encoder"), mol.Sizes.model_validate(stored.mixture)
+        check_floats(own, {"items.weight": shape_of(own, "items.weight", 2)})
+        encoder = PlainEncoder(ENCODERS[stored.encoder], own, stored.sizes, length=stored.length)
+        made = cls(
+            encoder,
+            part_of(arrays, "mixture"),
+            sizes,
+            temperature=stored.temperature,
+            num_candidates=stored.num_candidates,
+        )
+        if len(stored.indexes) != sizes.item_components:
+            raise InputError(f"there are {len(stored.indexes)} indexes of {sizes.item_components} components")
+        indexes: list[Index] = []
+        for number, (part, vectors) in enumerate(zip(stored.indexes, made._parts_XNC, strict=True)):
+            if part.kind not in INDEXES:
+                raise UnknownSearcherError(f"index '{part.kind}' is unknown{nearest(part.kind, INDEXES)}")
+            indexes.append(INDEXES[part.kind].restore(vectors, part.config, part_of(arrays, f"index.{number}")))
+        made.indexes = indexes
+        return made
+
+
+def _rows(asked: tuple[Array, Array], rows: slice) -> tuple[Array, Array]:
+    return asked[0][rows], asked[1][rows]
+
+
+def _sound(scores: Array) -> Array:
+    """The scores. Errors: one that is no number."""
+    if not np.isfinite(scores).all():
+        raise unsound_score()
+    return scores

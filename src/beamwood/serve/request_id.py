@@ -1,0 +1,25 @@
+"""Names of requests that nobody can guess: 64 random bits each, read from the system many at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+__all__ = ["new_id"]
+
+_BYTES, _AT_ONCE = 8, 256
+
+
+def _ids() -> Iterator[str]:
+    while True:
+        drawn = os.urandom(_BYTES * _AT_ONCE).hex()
+        for start in range(0, len(drawn), 2 * _BYTES):
+            yield drawn[start : start + 2 * _BYTES]
+
+
+_drawn = _ids()
+
+
+def new_id() -> str:
+    """Another one, for the event loop's thread alone."""
+    return next(_drawn)

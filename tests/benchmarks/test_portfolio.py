@@ -1,0 +1,109 @@
+"""The study of the search against named methods: its statistics on made-up values, and that it goes on."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def benchmarks_are_found(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def line(log, users, **values):
+    """A line whose values scatter by user, the same way for all."""
+    from benchmarks.portfolio_bars import compared
+
+    scatter = np.random.default_rng(0).normal(0, 0.02, users)
+    own = np.random.default_rng(1).normal(0, 0.002, (len(values), users))
+    own -= own.mean(axis=1, keepdims=True)
+    named = {name: value + scatter + own[place] for place, (name, value) in enumerate(values.items())}
+    return {"log": log, "users": users, "figures": compared(named)}
+
+
+def test_differences_are_paired_and_adjusted():
+    figures = line("a", 500, fit=0.30, ease=0.31, dtr=0.29, sasrec=0.30)["figures"]
+    assert figures["ease"]["above"] == pytest.approx(-0.01, abs=1e-3)
+    assert figures["ease"]["above_95"][1] < 0
+    assert figures["ease"]["p"] < 1e-6
+    assert figures["sasrec"]["p"] > 0.01
+
+
+def test_bars_say_what_must_hold():
+    from benchmarks.portfolio_bars import bars_of_logs
+
+    good = [line("a", 2000, fit=0.30, ease=0.29, dtr=0.28), line("b", 100, fit=0.10, ease=0.08, dtr=0.09)]
+    bars = bars_of_logs(good)
+    assert all(bar.holds for bar in bars.values())
+    assert not any(name.startswith("b: below") for name in bars)
+    assert bars["mean of 2 logs: above dtr"].value == pytest.approx(0.015, abs=1e-3)
+    bad = [line("a", 2000, fit=0.29, ease=0.30, dtr=0.20), good[1]]
+    failing = {name for name, bar in bars_of_logs(bad).items() if not bar.holds}
+    assert failing == {"a: p of being below ease", "a: below ease, %"}
+    worse = [line("a", 2000, fit=0.25, ease=0.30, dtr=0.20), good[1]]
+    assert "mean of 2 logs: above ease" in {name for name, bar in bars_of_logs(worse).items() if not bar.holds}
+
+
+def test_a_log_becomes_one_line_and_is_not_measured_again(tmp_path, monkeypatch, capsys):
+    from beamwood.data.synthetic import MarketConfig, make_market
+    from beamwood.recipes.portfolio.members import Member
+    from benchmarks import portfolio
+
+    folder = tmp_path / "data" / "ml100k"
+    folder.mkdir(parents=True)
+    log = make_market(MarketConfig(num_users=150, num_items=60, max_events=40), seed=0).log
+    assert isinstance(log, pl.DataFrame)
+    log.write_parquet(folder / "interactions.parquet")
+    monkeypatch.setenv("BEAMWOOD_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(portfolio, "SINGLES", ("ease", "cooccurrence"))
+    monkeypatch.setattr(portfolio, "BLENDS", ("cooccurrence+ease",))
+    find, calls = portfolio.find, []
+
+    def counting(split, **options):
+        calls.append(1)
+        return find(split, **options, members=[Member("popularity", "popularity"), Member("ease", "ease")])
+
+    monkeypatch.setattr(portfolio, "find", counting)
+    asked = ["portfolio", "--minutes", "9", "--json", "--root", str(tmp_path)]
+    documents = []
+    for _ in range(2):
+        monkeypatch.setattr(sys, "argv", asked)
+        assert portfolio.main() == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    assert documents[0] == documents[1]
+    assert len(calls) == 1
+    (text,) = (tmp_path / "runs" / "portfolio" / "lines.jsonl").read_text().splitlines()
+    figures = json.loads(text)["figures"]
+    assert set(figures) == {"fit", "ease", "cooccurrence", "cooccurrence+ease"}
+    assert {"value", "bound", "holds"} == set(next(iter(documents[0]["bars"].values())))
+    monkeypatch.setattr(sys, "argv", ["portfolio", "--minutes", "9", "--root", str(tmp_path), "--logs", "ml100k"])
+    assert portfolio.main() == 0
+    assert "| ml100k | 15 |" in capsys.readouterr().out
+    # Without its line the values that were kept make it again.
+    (tmp_path / "runs" / "portfolio" / "lines.jsonl").unlink()
+    monkeypatch.setattr(portfolio.beamwood, "fit", None)
+    assert portfolio.main() == 0
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--logs", "ml100"], "log 'ml100' is not measured; did you mean 'ml100k'"),
+        (["--minutes", "0"], "--minutes 0 is not above 0"),
+        ([], "set BEAMWOOD_DATA"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path, monkeypatch, capsys, arguments, message):
+    from benchmarks import portfolio
+
+    monkeypatch.setenv("BEAMWOOD_DATA", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["portfolio", *arguments, "--root", str(tmp_path)])
+    assert portfolio.main() == 2
+    assert message in capsys.readouterr().err

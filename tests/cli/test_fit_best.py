@@ -1,0 +1,103 @@
+"""`beamwood fit LOG` without a method: an answer from the first seconds on, the table, and how it goes on."""
+
+import json
+
+import pytest
+
+import beamwood as package
+from beamwood.cli.written import default_output
+from beamwood.recipes.portfolio import find as finding
+from beamwood.recipes.portfolio.members import Member
+from cli_cases import beamwood
+
+COUNTING = [Member("popularity", "popularity", blends=False), Member("cooccurrence", "cooccurrence")]
+
+
+@pytest.fixture(autouse=True)
+def counting_alone(monkeypatch):
+    """Whoever is looked at, it takes moments."""
+    whole = finding.find
+
+    def short(split, **options):
+        return whole(split, **options, members=COUNTING)
+
+    monkeypatch.setattr(finding, "find", short)
+
+
+def test_the_best_is_saved_with_its_table(market, tmp_path, capsys):
+    out, page = tmp_path / "best", tmp_path / "best.html"
+    asked = ("fit", market / "log.parquet", "--items", market / "items.parquet", "--out", out, "--time-limit", "10m")
+    assert beamwood(*asked, "--json", "--html", page) == 0
+    captured = capsys.readouterr()
+    assert "the whole search takes 10 minutes at most" in captured.err
+    assert "120 users and 60 items" in captured.err
+    assert "popularity: removed/f@20" in captured.err
+    document = json.loads(captured.out)
+    assert document["method"] == document["portfolio"]["chosen"]
+    assert package.load(out).metadata["portfolio"] == document["portfolio"]
+    text = page.read_text()
+    for row in document["portfolio"]["rows"]:
+        assert f'data-row="{row["name"]}"' in text
+    assert beamwood("evaluate", out, "--json") == 0
+    views = json.loads(capsys.readouterr().out)["views"]
+    test = document["portfolio"]["test"]["removed"]["metrics"]["f@20"]["value"]
+    assert views["removed"]["metrics"]["f@20"] == pytest.approx(test)
+    assert beamwood("recommend", out, "--history", "1,2", "-k", "3") == 0
+    capsys.readouterr()
+    assert beamwood(*asked) == 2
+    assert "already holds a search; pass --resume to go on with it, or --overwrite" in capsys.readouterr().err
+    assert beamwood(*asked, "--resume") == 0
+    captured = capsys.readouterr()
+    assert "popularity: removed" not in captured.err
+    assert "is chosen, on " in captured.out
+    assert beamwood(*asked, "--overwrite", "--without-histories") == 0
+    assert package.load(out).histories is None
+
+
+def test_ctrl_c_leaves_the_best_so_far_saved(market, tmp_path, monkeypatch, capsys):
+    from beamwood.retrieval.retriever import Retriever
+
+    out, save, saved = tmp_path / "best", Retriever.save, []
+
+    def interrupted(self, path, **options):
+        save(self, path, **options)
+        if str(path) == str(out):
+            saved.append(self.metadata["portfolio"]["chosen"])
+            if len(saved) == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(Retriever, "save", interrupted)
+    asked = ("fit", market / "log.parquet", "--out", out, "--time-limit", "10m")
+    assert beamwood(*asked) == 130
+    captured = capsys.readouterr()
+    assert (
+        captured.err.strip()
+        .splitlines()[-1]
+        .endswith(f"interrupted; the best so far is in {out}; the same command with --resume goes on")
+    )
+    assert "popularity is chosen" in captured.out
+    assert package.load(out).metadata["portfolio"]["chosen"] == "popularity"
+    assert beamwood(*asked, "--resume") == 0
+    assert "cooccurrence" in capsys.readouterr().out
+    assert package.load(out).metadata["portfolio"]["test"]
+
+
+def test_budgets_reach_the_search(market, tmp_path, capsys):
+    asked = ("fit", market / "log.parquet", "--out", tmp_path / "small", "--time-limit", "10m")
+    assert beamwood(*asked, "--budget-mb", "0.001", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "popularity"
+    assert beamwood(*asked, "--budget-ms", "0.0000001", "--overwrite") == 2
+    assert "nothing is within budget_ms=1e-07" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("log", "out"),
+    [
+        ("log.csv", "runs/log"),
+        ("data/events/", "runs/events"),
+        ("a/log.csv.gz", "runs/log"),
+        ("data/*.parquet", "runs/log"),
+    ],
+)
+def test_the_output_is_called_as_the_log(log, out):
+    assert default_output(log) == out

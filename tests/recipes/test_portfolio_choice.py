@@ -1,0 +1,200 @@
+"""What a search does next, on results that are made up: nothing is fitted."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beamwood.recipes.portfolio.choice import (
+    SHORTEST,
+    Candidate,
+    Contender,
+    Look,
+    chosen,
+    next_blend,
+    next_look,
+    rounds,
+)
+
+COUNTING = [Contender("popularity", trains=False), Contender("ease", trains=False)]
+TRAINED = [Contender(name) for name in ("tree", "towers", "attention", "recurrent")]
+COUNTED = [Look("popularity", 0.1, ended=True), Look("ease", 0.2, ended=True)]
+
+
+def played(values, seconds, *, contenders=TRAINED, before=COUNTED, take=lambda step: step.seconds, ended=()):
+    """The looks of a whole search whose contenders have `values[name]` after each look, a number or a list."""
+    looks, steps, left, spent = list(before), [], seconds, 0.0
+    while (step := next_look([*COUNTING, *contenders], looks, left, spent)) is not None:
+        own = values[step.name]
+        number = sum(look.name == step.name for look in looks)
+        value = own[min(number, len(own) - 1)] if isinstance(own, list) else own
+        looks.append(Look(step.name, value, ended=step.name in ended))
+        steps.append(step)
+        used = take(step)
+        assert 0 < step.seconds <= left + 1e-6
+        left, spent = left - used, spent + used
+        assert len(steps) < 100
+    return steps, left
+
+
+def test_what_counts_comes_first_and_once():
+    step = next_look([*COUNTING, *TRAINED], [], 900.0)
+    assert step.name == "popularity"
+    assert step.seconds < 900 / 5
+    assert next_look([*COUNTING, *TRAINED], COUNTED[:1], 900.0).name == "ease"
+    assert next_look([*COUNTING, *TRAINED], COUNTED, 900.0).name == "tree"
+
+
+def test_the_first_is_looked_at_whatever_the_limit():
+    assert next_look([*COUNTING, *TRAINED], [], -3.0).name == "popularity"
+    assert next_look([*COUNTING, *TRAINED], COUNTED[:1], -3.0) is None
+    assert next_look(TRAINED, [], -3.0) is None
+
+
+def test_a_counting_method_that_failed_is_not_looked_at_again():
+    looks = [Look("popularity", 0.1, ended=True), Look("ease", None, ended=True)]
+    assert next_look(COUNTING, looks, 900.0) is None
+
+
+def test_rounds_halve():
+    assert rounds(1) == [1]
+    assert rounds(4) == [4, 2, 1]
+    assert rounds(6) == [6, 3, 2, 1]
+
+
+def test_the_better_half_goes_on_with_equal_shares_of_a_round():
+    steps, left = played({"tree": 0.2, "towers": 0.4, "attention": 0.3, "recurrent": 0.1}, 1200.0)
+    names = [step.name for step in steps]
+    assert names[:4] == ["tree", "towers", "attention", "recurrent"]
+    assert sorted(names[4:6]) == ["attention", "towers"]
+    assert names[6] == "towers"
+    assert len(names) == 7
+    assert [step.seconds for step in steps] == pytest.approx([100] * 4 + [200] * 2 + [400])
+    assert left == pytest.approx(0)
+
+
+def test_what_a_round_does_not_need_goes_to_the_others():
+    values = {"tree": 0.2, "towers": 0.4, "attention": 0.3, "recurrent": 0.1}
+    quick = {"towers": 10.0}
+    steps, _ = played(values, 1200.0, take=lambda step: quick.get(step.name, step.seconds), ended={"towers"})
+    names = [step.name for step in steps]
+    assert names.count("towers") == 1
+    assert names[4:] == ["attention", "attention"] or names[4:] == ["attention"]
+    assert steps[2].seconds > 100
+
+
+def test_short_searches_look_at_fewer_rather_than_shorter():
+    values = dict.fromkeys(("tree", "towers", "attention", "recurrent"), 0.2)
+    steps, _ = played(values, 4 * SHORTEST)
+    assert {step.name for step in steps} == {"tree", "towers"}
+    assert all(step.seconds >= SHORTEST - 1e-6 for step in steps)
+    assert next_look(TRAINED, [], SHORTEST - 1) is None
+
+
+def test_what_brought_nothing_is_left():
+    values = {"tree": None, "towers": 0.4, "attention": 0.3, "recurrent": 0.1}
+    steps, _ = played(values, 1200.0)
+    assert [step.name for step in steps].count("tree") == 1
+    assert steps[-1].name == "towers"
+
+
+def test_what_had_too_little_time_gets_what_it_needs_once():
+    looks = [*COUNTED, Look("tree", None, ended=True, needs=100.0)]
+    step = next_look(TRAINED, looks, 900.0)
+    assert (step.name, step.seconds) == ("tree", 150.0)
+    assert next_look(TRAINED, looks, 200.0).name != "tree"
+    again = [*looks, Look("tree", None, ended=True, needs=300.0)]
+    assert next_look(TRAINED, again, 900.0).name == "towers"
+
+
+def test_an_early_best_counts():
+    """A contender that got worse stands by what it was."""
+    values = {"tree": [0.5, 0.1, 0.1], "towers": 0.4, "attention": 0.3, "recurrent": 0.1}
+    steps, _ = played(values, 1200.0)
+    assert [step.name for step in steps][-1] == "tree"
+
+
+def test_two_looks_that_gain_nothing_end_it():
+    looks = [*COUNTED, *(Look("tree", value) for value in (0.3, 0.3, 0.2))]
+    assert next_look(TRAINED[:1], looks, 900.0) is None
+    assert next_look(TRAINED[:1], looks[:-1], 900.0).name == "tree"
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=6, max_size=6),
+    st.floats(1, 5000),
+    st.integers(0, 6),
+    st.sets(st.integers(0, 5)),
+)
+def test_no_search_takes_longer_than_it_may_or_skips_the_best(values, seconds, count, ended):
+    contenders = [Contender(f"m{place}") for place in range(count)]
+    named = {f"m{place}": value for place, value in enumerate(values)}
+    steps, left = played(named, seconds, contenders=contenders, ended={f"m{place}" for place in ended})
+    assert left >= -1e-6
+    looked = [step.name for step in steps]
+    if looked:
+        best = max(set(looked), key=lambda name: named[name])
+        most = max(map(looked.count, looked))
+        assert (
+            looked.count(best) == most
+            or best in {f"m{place}" for place in ended}
+            or named[best] in [named[name] for name in looked if looked.count(name) == most]
+        )
+
+
+def values_of(**singles):
+    return {(name,): value for name, value in singles.items()}
+
+
+def test_blends_try_the_best_with_each_other_then_a_third_then_the_second_best():
+    values = values_of(tree=0.4, ease=0.3, towers=0.2, popularity=0.1)
+    firsts = {"tree", "ease", "towers"}
+    gains = {("tree", "ease"): 0.45, ("tree", "towers"): 0.41, ("tree", "popularity"): 0.4}
+    tried = []
+    while (names := next_blend(values, firsts)) is not None:
+        tried.append(names)
+        values[names] = gains.get(names, 0.35)
+    assert tried[:3] == [("tree", "ease"), ("tree", "towers"), ("tree", "popularity")]
+    assert tried[3:5] == [("tree", "ease", "towers"), ("tree", "ease", "popularity")]
+    assert {names[0] for names in tried[5:]} == {"ease"}
+    assert len(tried) == len(set(tried))
+    assert max(map(len, tried)) == 3
+
+
+def test_no_third_behind_a_pair_that_gained_nothing():
+    values = values_of(tree=0.4, ease=0.3) | {("tree", "ease"): 0.4, ("ease", "tree"): 0.39}
+    assert next_blend(values, {"tree", "ease"}) is None
+
+
+def test_blends_that_failed_are_not_tried_again():
+    values = values_of(tree=0.4, ease=0.3)
+    assert next_blend(values, {"tree"}) == ("tree", "ease")
+    assert next_blend(values, {"tree"}, [("tree", "ease")]) is None
+
+
+def candidate(name, values, ms=1.0, mb=1.0):
+    return Candidate(tuple(name.split("+")), np.asarray(values, float), ms, mb)
+
+
+def test_a_blend_has_to_be_clearly_above_its_parts():
+    rng = np.random.default_rng(0)
+    base = rng.random(400)
+    noise = rng.normal(0, 0.5, 400)
+    noise -= noise.mean()
+    error = noise.std(ddof=1) / 20
+    single = candidate("tree", base)
+    assert chosen([single, candidate("tree+ease", base + noise + 0.4 * error)]).name == "tree"
+    assert chosen([single, candidate("tree+ease", base + noise + 0.6 * error)]).name == "tree+ease"
+    assert chosen([single, candidate("tree+ease", base)]).name == "tree"
+
+
+def test_budgets_bound_what_is_chosen():
+    slow, fast = candidate("tree", [0.4, 0.5], ms=3.0, mb=10), candidate("ease", [0.2, 0.1], ms=0.5, mb=90)
+    assert chosen([slow, fast]).name == "tree"
+    assert chosen([slow, fast], milliseconds=2).name == "ease"
+    assert chosen([slow, fast], megabytes=20).name == "tree"
+    assert chosen([slow, fast], milliseconds=2, megabytes=20) is None
+
+
+def test_of_equal_ones_the_first_is_chosen():
+    assert chosen([candidate("ease", [0.5, 0.5]), candidate("tree", [0.5, 0.5])]).name == "ease"

@@ -1,0 +1,287 @@
+"""The search for the best method: what it chooses by, what it keeps, and how it goes on."""
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.split import Queries
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.evaluation.protocol import evaluate
+from beamwood.recipes.portfolio import choice, search
+from beamwood.recipes.portfolio.find import find
+from beamwood.recipes.portfolio.members import Member, members_of
+from beamwood.recipes.portfolio.outline import Outline
+from beamwood.recipes.portfolio.parts import Parts
+from beamwood.recipes.portfolio.search import Search, Wanted
+from beamwood.recipes.portfolio.table import lines
+from beamwood.training.budget import Budget
+
+COUNTING = [Member("popularity", "popularity", blends=False), Member("cooccurrence", "cooccurrence")]
+COUNTING += [Member("transitions", "transitions")]
+TINY = {"model.width": 4, "model.num_blocks": 1, "loop.max_steps": 10**6, "loop.evaluate_every": 5}
+TINY |= {"loop.patience": 10**6, "choose.validation_users": 20}
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=150, num_items=60, max_events=40), seed=0)
+    return disjoint_users(Dataset.from_log(read_log(market.log)), seed=1)
+
+
+@pytest.fixture(scope="module")
+def found(split):
+    return find(split, time_limit=600, members=COUNTING)
+
+
+def test_the_best_is_found_with_a_table(found, split, tmp_path):
+    document = found.document
+    json.dumps(document, allow_nan=False)
+    assert found.retriever.metadata["portfolio"] == document
+    rows = {row["name"]: row for row in document["rows"]}
+    assert {"popularity", "cooccurrence", "transitions"} <= set(rows)
+    assert any("+" in name for name in rows)
+    chosen = rows[document["chosen"]]
+    assert chosen["chosen"]
+    assert chosen["value"] > rows["popularity"]["value"]
+    for row in rows.values():
+        assert row["value_95"][0] <= row["value"] <= row["value_95"][1]
+        if not row["chosen"]:
+            assert row["behind"] == pytest.approx(chosen["value"] - row["value"])
+    assert document["test"]["removed"]["users"] == len(split.test)
+    found.retriever.save(tmp_path / "best")
+    again = beamwood.load(tmp_path / "best")
+    assert again.recommend([[5, 6]], k=3).item_ids == found.retriever.recommend([[5, 6]], k=3).item_ids
+    assert any(line.startswith("* ") for line in lines(document))
+    views = beamwood.evaluate(found.retriever, split)
+    value = document["test"]["kept"]["metrics"]["f@20"]["value"]
+    assert views["kept"].means()["f@20"] == pytest.approx(value)
+
+
+class Watched(Queries):
+    """Queries that say how many of them were looked at."""
+
+    rows: list
+
+    def take(self, rows):
+        self.rows.append(len(rows))
+        return Queries(self.users, self.histories, self.labels, self.seen, self.context).take(rows)
+
+
+def test_the_test_users_are_read_once_after_the_choice(split, monkeypatch):
+    test = split.test
+    watched = Watched(test.users, test.histories, test.labels, test.seen, test.context)
+    object.__setattr__(watched, "rows", [])
+    calls, before = [], []
+    whole = search.evaluate_both
+    monkeypatch.setattr(search, "evaluate_both", lambda *given, **options: calls.append(1) or whole(*given, **options))
+    find(
+        replace(split, test=watched),
+        time_limit=600,
+        members=COUNTING,
+        better=lambda _: before.append((sum(watched.rows), len(calls))),
+    )
+    assert len(before) > 1
+    assert set(before) == {(0, 0)}
+    assert len(calls) == 1
+    assert sum(watched.rows) == len(test)
+
+
+def test_other_test_users_change_nothing_of_the_choice(found, split):
+    turned = split.test.take(np.arange(len(split.test))[::-1])
+    other = replace(split.test, labels=turned.labels)
+    again = find(replace(split, test=other), time_limit=600, members=COUNTING).document
+    assert again["chosen"] == found.document["chosen"]
+    values = [{row["name"]: row["value"] for row in each["rows"]} for each in (again, found.document)]
+    assert values[0] == values[1]
+    assert again["test"] != found.document["test"]
+
+
+def test_it_is_judged_by_the_validation_users(found, split):
+    name = found.document["chosen"]
+    own = evaluate(found.retriever.searcher, split.valid, ks=(20,), remove_seen=True).values["f@20"]
+    row = next(row for row in found.document["rows"] if row["name"] == name)
+    assert row["value"] == pytest.approx(own.mean())
+
+
+def test_blends_are_put_together_again_from_their_parts(split, tmp_path):
+    parts = Parts(tmp_path / "parts", {})
+    with parts.held(resume=False, overwrite=False):
+        one = Search(split, Wanted(600, "removed/f@20"), parts, members=COUNTING)
+        one.run()
+        blends = [each for each in parts.measured if len(each.parts) > 1]
+        assert max(len(each.parts) for each in blends) <= 3
+        for each in blends:
+            again = one._put_together(each.parts, each.weights)
+            assert np.array_equal(one.judge.values(again.searcher), parts.values[each.name])
+
+
+def test_budgets_bound_what_is_chosen(split):
+    small = find(split, time_limit=600, members=COUNTING, budget_mb=0.001)
+    assert small.document["chosen"] == "popularity"
+    over = {row["name"] for row in small.document["rows"] if row["note"] == "over the budget"}
+    assert {"cooccurrence", "transitions"} <= over
+    with pytest.raises(InputError, match=r"nothing is within budget_ms=1e-09 .*the fastest, \w+, takes"):
+        find(split, time_limit=600, members=COUNTING[:1], budget_ms=1e-9)
+
+
+def test_what_cannot_be_fitted_is_said(split):
+    found = find(split, time_limit=600, members=[COUNTING[0], Member("ranker", "ranker")])
+    assert found.document["chosen"] == "popularity"
+    row = next(row for row in found.document["rows"] if row["name"] == "ranker")
+    assert "knows the users of training only" in row["note"]
+    assert "ranker" in "\n".join(lines(found.document))
+
+
+def test_an_interrupt_gives_the_best_so_far_and_goes_on(split, tmp_path):
+    said, bests = [], []
+
+    def interrupt(retriever):
+        bests.append(retriever.metadata["portfolio"]["chosen"])
+        if len(bests) == 2:
+            raise KeyboardInterrupt
+
+    options = {"time_limit": 600, "members": COUNTING, "folder": tmp_path / "kept"}
+    first = find(split, better=interrupt, **options)
+    assert first.interrupted
+    assert first.document["chosen"] == bests[-1] == "cooccurrence"
+    assert "test" not in first.document
+    with pytest.raises(InputError, match="already holds a search; pass --resume"):
+        find(split, **options)
+    again = find(split, resume=True, say=said.append, **options)
+    assert not again.interrupted
+    assert not any(line.startswith(("popularity: ", "cooccurrence: ")) for line in said)
+    rows = {row["name"]: row for row in again.document["rows"]}
+    assert rows["popularity"]["looks"] == rows["transitions"]["looks"] == 1
+    whole = find(split, time_limit=600, members=COUNTING).document
+    assert again.document["chosen"] == whole["chosen"]
+    assert again.document["test"] == whole["test"]
+
+
+def test_a_search_goes_on_only_with_what_it_began_with(split, tmp_path):
+    options = {"time_limit": 600, "members": COUNTING[:1], "folder": tmp_path / "kept"}
+    find(split, **options)
+    with pytest.raises(InputError, match="searched with another seed"):
+        find(split, resume=True, seed=5, **options)
+    with pytest.raises(InputError, match="searched with another split"):
+        find(disjoint_users(split.dataset, seed=9), resume=True, **options)
+    assert find(split, overwrite=True, **options).document["chosen"] == "popularity"
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "file").write_text("mine")
+    with pytest.raises(InputError, match="holds no search of beamwood's"):
+        find(split, **options | {"folder": tmp_path / "foreign", "overwrite": True})
+    with pytest.raises(InputError, match="nothing to resume"):
+        find(split, **options | {"folder": tmp_path / "none", "resume": True})
+    (tmp_path / "kept" / "values.npz").write_bytes(b"half")
+    with pytest.raises(InputError, match="is damaged"):
+        find(split, resume=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time_limit": 0}, "time_limit=0 is no number above 0"),
+        ({"budget_ms": -1}, "budget_ms=-1 is no number above 0"),
+        ({"monitor": "removed/f20"}, "did you mean 'removed/f@20'"),
+        ({"seed": -1}, "seed=-1 is no whole number"),
+        ({"resume": True}, "needs the folder"),
+        ({"limit": 3}, "option 'limit' is unknown; did you mean 'time_limit'"),
+        ({"preset": "paper"}, "config and preset are about one method"),
+    ],
+)
+def test_wrong_options_are_said(split, options, message):
+    with pytest.raises(InputError, match=message):
+        beamwood.fit(split, **options)
+
+
+class Ticks:
+    """A clock that goes on a little each time it is asked, so that nothing depends on the machine."""
+
+    def __init__(self, rings=None):
+        self.now, self.rings = 0.0, rings
+
+    def __call__(self):
+        self.now += 0.01
+        if self.rings is not None and self.now >= self.rings:
+            self.rings = None
+            signal.raise_signal(signal.SIGINT)
+        return self.now
+
+
+def searched(split, folder, members, limit, *, clock=None, resume=False):
+    parts, budget = Parts(folder, {}), Budget(limit, clock=clock or Ticks())
+    with parts.held(resume=resume, overwrite=False):
+        found = Search(split, Wanted(limit, "removed/f@20"), parts, members=members, budget=budget).run()
+    return found, parts
+
+
+def test_trainings_go_on_round_by_round(split, tmp_path, monkeypatch):
+    monkeypatch.setattr(choice, "SHORTEST", 1.0)
+    members = [COUNTING[0], *(Member(f"s{seed}", "sasrec", TINY | {"model.dropout": seed / 10}) for seed in range(2))]
+    found, parts = searched(split, tmp_path / "parts", members, 25)
+    trained = {name: [each for each in parts.measured if each.name == name] for name in ("s0", "s1")}
+    looks = sorted(len(each) for each in trained.values())
+    assert looks[0] >= 1
+    assert looks[1] >= 2
+    for each in trained.values():
+        seconds = [look.trained for look in each]
+        # A look that goes on has the time of the one before.
+        assert sorted(set(seconds)) == seconds
+    best = max(look.value for each in trained.values() for look in each)
+    rows = {row["name"]: row for row in found.document["rows"]}
+    assert max(rows[name]["value"] for name in trained) == pytest.approx(best)
+    assert found.document["seconds"] <= 25
+
+
+def test_ctrl_c_within_a_training_keeps_its_run(split, tmp_path, monkeypatch):
+    monkeypatch.setattr(choice, "SHORTEST", 1.0)
+    members = [COUNTING[0], Member("sasrec", "sasrec", TINY)]
+    first, parts = searched(split, tmp_path / "kept", members, 30, clock=Ticks(rings=6.0))
+    assert first.interrupted
+    assert first.document["chosen"] == "popularity"
+    assert [each.name for each in parts.measured] == ["popularity"]
+    before = len((tmp_path / "kept" / "sasrec.run" / "metrics.jsonl").read_text().splitlines())
+    assert before > 0
+    again, parts = searched(split, tmp_path / "kept", members, 30, resume=True)
+    assert not again.interrupted
+    # The interrupted part of the training counts.
+    looks = [each for each in parts.measured if each.name == "sasrec"]
+    assert looks[0].trained > looks[0].seconds
+    assert again.document["seconds"] > 6
+
+
+def test_members_follow_the_log(split):
+    outline = Outline.of(split)
+    assert outline.repeats > 0
+    assert [member.name for member in members_of(outline, trains=False)][-1] == "ease"
+    long = [member.method for member in members_of(outline, trains=True)]
+    short = [member.method for member in members_of(replace(outline, length=2.0), trains=True)]
+    assert long.index("two_tower") < long.index("gru4rec")
+    assert short.index("gru4rec") < short.index("two_tower")
+    for member in members_of(outline, trains=True):
+        member.load().configured(dict(member.settings))
+    assert "60 items" in outline.words()
+
+
+def test_what_counts_is_found_without_torch(tmp_path):
+    """Its import takes seconds, and it may not be installed."""
+    code = (
+        "import sys, beamwood, polars as pl\n"
+        "rows = [(u, (u * 7 + t * t) % 23, t) for u in range(40) for t in range(8)]\n"
+        "frame = pl.DataFrame(rows, schema=['user_id', 'item_id', 'timestamp'], orient='row')\n"
+        "split = beamwood.splits.disjoint_users(beamwood.Dataset.from_log(beamwood.read_log(frame)))\n"
+        "from beamwood.recipes.portfolio import find\n"
+        "find.is_installed = lambda extra: False\n"
+        "found = beamwood.fit(split, time_limit=300)\n"
+        "assert found.metadata['portfolio']['chosen']\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,78 @@
+"""The table of `serve --items` may be any that `fit --items` reads: layouts, endings, names, kinds of cells."""
+
+import polars as pl
+import pytest
+
+from beamwood.data.vocabulary import Vocabulary
+from beamwood.errors import InputError
+from beamwood.serve.item_fields import ItemFields
+
+ITEMS = Vocabulary(pl.Series([7, 9, 30]))
+FRAME = pl.DataFrame(
+    {
+        "sku": [30, 7, 8],
+        "title": ["Coat; long", "Shoe", "Unknown"],
+        "price": [20, 5, 1],
+        "weight": [0.5, None, 2.0],
+        "sale": [True, False, None],
+        "note": [None, None, None],
+    },
+    schema_overrides={"note": pl.String},
+)
+ANSWERED = [
+    {"title": "Shoe", "price": 5, "weight": None, "sale": False, "note": None},
+    {"title": None, "price": None, "weight": None, "sale": None, "note": None},
+    {"title": "Coat; long", "price": 20, "weight": 0.5, "sale": True, "note": None},
+]
+
+
+def parts(folder):
+    folder.mkdir()
+    for number in range(3):
+        FRAME[number : number + 1].write_parquet(folder / f"part-{number}.parquet")
+
+
+WRITERS = {
+    "items.csv": FRAME.write_csv,
+    "semicolons.csv": lambda path: FRAME.write_csv(path, separator=";"),
+    "items.tsv": lambda path: FRAME.write_csv(path, separator="\t"),
+    "items.parquet": FRAME.write_parquet,
+    "items.jsonl": FRAME.write_ndjson,
+    "items.arrow": FRAME.write_ipc,
+    "parts": parts,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_it_is_read_as_the_fit_reads_it(name, tmp_path):
+    WRITERS[name](tmp_path / name)
+    fields = ItemFields.read(tmp_path / name, ITEMS)
+    assert fields.of([0, 1, 2], fields.names) == ANSWERED
+    assert {"price", "weight", "sale", "title"} <= set(fields.columns())
+
+
+def test_ids_of_text_keep_their_zeros(tmp_path):
+    (tmp_path / "items.csv").write_text("item_id,title\n007,Bond\n7,Seven\n")
+    fields = ItemFields.read(tmp_path / "items.csv", Vocabulary(pl.Series(["007", "7"])))
+    assert fields.of([0, 1], ["title"]) == [{"title": "Bond"}, {"title": "Seven"}]
+
+
+def test_ids_are_where_the_fit_found_them(tmp_path):
+    FRAME.rename({"sku": "Artikel"}).write_csv(tmp_path / "items.csv")
+    with pytest.raises(InputError, match="no column of item ids; it has: Artikel, title"):
+        ItemFields.read(tmp_path / "items.csv", ITEMS)
+    assert ItemFields.read(tmp_path / "items.csv", ITEMS, ["Artikel"]).of([0], ["title"]) == [{"title": "Shoe"}]
+
+
+def test_what_cannot_be_read_is_said(tmp_path):
+    (tmp_path / "items.parquet").write_bytes(b"no table")
+    FRAME.with_columns(sku=pl.col("sku") + 100).write_csv(tmp_path / "others.csv")
+    FRAME.with_columns(item_id=pl.col("sku"), item=pl.col("sku")).write_csv(tmp_path / "two.csv")
+    for name, words in (
+        ("items.parquet", "--items .*cannot be read"),
+        ("none.csv", "--items .*does not exist"),
+        ("others.csv", "names no item of the model"),
+        ("two.csv", "several columns for the item"),
+    ):
+        with pytest.raises(InputError, match=words):
+            ItemFields.read(tmp_path / name, ITEMS)

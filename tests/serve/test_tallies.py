@@ -1,0 +1,80 @@
+"""Own counters say to Prometheus what its own would say; a coroutine that has begun is awaited as any other."""
+
+import asyncio
+import random
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+
+from beamwood.serve.begun import Begun
+from beamwood.serve.request_id import new_id
+from beamwood.serve.tallies import Tally, Times
+
+BOUNDS = (0.001, 0.5, 2.0, 1000.0)
+
+
+def test_they_read_as_the_clients_own():
+    disable_created_metrics()
+    ours, theirs, rng = CollectorRegistry(), CollectorRegistry(), random.Random(0)
+    own = {"namespace": "beamwood", "registry": theirs}
+    plain = Tally("plain", "Text", ours), Counter("plain", "Text", **own)
+    by = Tally("by", "Text", ours, ["route", "code"]), Counter("by", "Text", ["route", "code"], **own)
+    times = Times("seconds", "Text", ours, BOUNDS), Histogram("seconds", "Text", buckets=BOUNDS, **own)
+    each = Times("each", "Text", ours, BOUNDS, ["stage"]), Histogram("each", "Text", ["stage"], buckets=BOUNDS, **own)
+    assert generate_latest(ours) == generate_latest(theirs)
+    for _ in range(200):
+        value, route, code = rng.choice([*BOUNDS, 0, 3, 1e9]), rng.choice('ab"'), rng.choice(["200", "429"])
+        plain[0].inc()
+        plain[1].inc()
+        by[0].inc(route, code, by=value)
+        by[1].labels(route, code).inc(value)
+        times[0].observe(value)
+        times[1].observe(value)
+        each[0].observe(value, route)
+        each[1].labels(route).observe(value)
+    assert generate_latest(ours) == generate_latest(theirs)
+    assert plain[0].total == 200
+
+
+def test_a_coroutine_that_has_begun():
+    told = []
+
+    async def at_once():
+        return 5
+
+    async def wrong():
+        raise ZeroDivisionError
+
+    async def later(future):
+        try:
+            return 1 + await future + await asyncio.sleep(0.001, 2)
+        except asyncio.CancelledError:
+            told.append("cancelled")
+            raise
+
+    async def in_time(begun):
+        async with asyncio.timeout(0.01):
+            await begun
+
+    async def main():
+        begun = Begun(at_once())
+        assert begun.done
+        assert await begun == begun.value == 5
+        with pytest.raises(ZeroDivisionError):
+            Begun(wrong())
+        future = asyncio.get_running_loop().create_future()
+        begun = Begun(later(future))
+        assert not begun.done
+        asyncio.get_running_loop().call_soon(future.set_result, 10)
+        assert await begun == 13
+        with pytest.raises(TimeoutError):
+            await in_time(Begun(later(asyncio.get_running_loop().create_future())))
+        assert told == ["cancelled"]
+
+    asyncio.run(main())
+
+
+def test_names_of_requests_differ():
+    made = {new_id() for _ in range(3000)}
+    assert len(made) == 3000
+    assert {len(each) for each in made} == {16}
