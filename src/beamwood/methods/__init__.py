@@ -93,7 +93,8 @@ def every() -> dict[str, Callable[..., Retriever]]:
 
 def counting() -> dict[str, Callable[..., Retriever]]:
     """Those of the methods that only count."""
-    return {name: fit for name, fit in every().items() if not load_method(name).needs.steps}
+    needs = {name: load_method(name).needs for name in METHODS}
+    return {name: fit for name, fit in every().items() if not needs[name].steps and needs[name].alone}
 
 
 def with_option(option: str) -> list[str]:

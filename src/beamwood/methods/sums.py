@@ -29,7 +29,7 @@ def parts(method: Any) -> list[Method]:
 def check_counting(first: Method, others: Sequence[Method]) -> None:
     """Errors: a method that trains, which is to be fitted in a folder of its own."""
     for other in others:
-        if other.needs.steps:
+        if other.needs.steps or not other.needs.alone:
             name = other.name
             raise InputError(
                 f"{name} trains, and only what counts is added while another method is fitted; fit {first.name} and "

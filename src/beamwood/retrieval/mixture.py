@@ -25,7 +25,7 @@ from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexSettings, 
 from beamwood.retrieval.products import is_catalogue
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, prefixed
 from beamwood.retrieval.top_k import check_histories, check_search, join_hits, sort_candidates, top_k
-from beamwood.types import Hits, IndexArray, Needs, Query, SearchOptions
+from beamwood.types import FloatArray, Hits, IndexArray, Needs, Query, SearchOptions
 
 __all__ = ["MixtureSearcher"]
 
@@ -78,25 +78,23 @@ class MixtureSearcher:
     ) -> MixtureSearcher:
         """The same with indexes of another kind, each of which is asked with all components of a query."""
         asked, seconds = making.queries, making.seconds
-
-        def components() -> Array:
-            assert asked is not None
-            parts_QQC: Array = mol.query_parts(self.weights, asked(), self.sizes)[0]
-            return parts_QQC.reshape(-1, self.sizes.component_width)
-
-        own = replace(
-            making,
-            queries=None if asked is None else components,
-            seconds=None if seconds is None else seconds / self.sizes.item_components,
-        )
+        if asked is not None:
+            making = replace(making, queries=lambda: self._components(asked()))
+        if seconds is not None:
+            making = replace(making, seconds=seconds / self.sizes.item_components)
         return MixtureSearcher(
             self.encoder,
             self.weights,
             self.sizes,
             temperature=self.temperature,
             num_candidates=self.num_candidates,
-            indexes=[kind(each, settings, own) for each in self._parts_XNC],
+            indexes=[kind(each, settings, making) for each in self._parts_XNC],
         )
+
+    def _components(self, vectors_BD: FloatArray) -> Array:
+        """float32[B Q, C], the components of queries' vectors, one after the other."""
+        parts_BQC: Array = mol.query_parts(self.weights, np.asarray(vectors_BD, np.float32), self.sizes)[0]
+        return parts_BQC.reshape(-1, parts_BQC.shape[-1])
 
     @property
     def num_items(self) -> int:
