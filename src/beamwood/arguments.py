@@ -23,6 +23,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _LISTS = (collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection, list, tuple)
 _MAPPINGS = (collections.abc.Mapping, dict)
+# Who ends a program blames no argument.
+_MEANT = (KeyboardInterrupt, SystemExit, GeneratorExit)
 # So many parts of a list are looked at.
 _MOST = 1000
 _STRANGE = (
@@ -38,11 +40,10 @@ def naming_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
             return function(*args, **kwargs)
-        except (InputError, KeyboardInterrupt, SystemExit, GeneratorExit):
-            raise
         # Polars' panics are no `Exception`.
         except BaseException as error:
-            blamed = _blamed(function, args, kwargs)
+            meant = isinstance(error, _MEANT) or type(error).__module__.startswith("beamwood.")
+            blamed = None if meant else _blamed(function, args, kwargs)
             if blamed is None:
                 raise
             raise InputError(blamed) from error
@@ -65,7 +66,9 @@ def _blamed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
         if _misfits(value, _evaluated(known.annotation, function)):
             return f"{name}={_shown(value)} does not fit ({type(value).__name__}); give {known.annotation}"
     for name, value in values.items():
-        held = _strange(value)
+        known = parameters.get(name)
+        # What is to be called is as it is.
+        held = None if known is not None and "Callable" in str(known.annotation) else _strange(value)
         if held is not None:
             return f"{name}={_shown(value)} {held}; give plain values"
     return None

@@ -42,7 +42,7 @@ CHILD = textwrap.dedent("""
     from beamwood.artefact import replace, write_artefact
 
     target, lacks_exchange = sys.argv[1], sys.argv[2] == "True"
-    sys.path.insert(0, os.path.dirname(sys.argv[3]))
+    sys.path[:0] = [os.path.dirname(sys.argv[3]), os.path.dirname(os.path.dirname(sys.argv[3]))]
     from test_replace import save
 
     def run(fatal):
@@ -232,7 +232,7 @@ def test_an_artefact_that_appears_meanwhile_is_not_replaced_unasked(tmp_path, mo
 WRITER = textwrap.dedent("""
     import os, sys
     from beamwood.artefact import replace
-    sys.path.insert(0, os.path.dirname(sys.argv[3]))
+    sys.path[:0] = [os.path.dirname(sys.argv[3]), os.path.dirname(os.path.dirname(sys.argv[3]))]
     from test_replace import save
 
     if sys.argv[2] == "True":

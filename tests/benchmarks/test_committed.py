@@ -29,7 +29,7 @@ def test_every_row_is_of_a_recipe_and_settings_that_there_are(bench):
     for run in bench.suite:
         row = bench.suite.row(run)
         assert row.recipe in RECIPES, run.name
-        assert (row.method is None) == (row.recipe == "answers"), run.name
+        assert (row.method is None) == (row.recipe in ("answers", "serve")), run.name
         if row.method is not None:
             started = dict.fromkeys(row.start, "a folder")
             load_method(row.method).configured(row.settings | started, row.preset)
@@ -52,4 +52,6 @@ def test_the_suite_fits_in_ten_hours(bench):
         by_clock = line.seconds.get("fit", 0.0) + line.seconds.get("evaluate", 0.0) + line.seconds.get("answers", 0.0)
         spent[line.topic, line.log, line.row] = line.seconds.get("processor", by_clock)
     assert sum(spent.get((run.topic, run.log, run.row), 0.0) for run in bench.suite) <= 10 * 3600
-    assert all(bench.suite.row(run).limit <= 20 * 60 for run in bench.suite)
+    # Lines of answers and of the service fit what they lack first.
+    rows = [bench.suite.row(run) for run in bench.suite]
+    assert all(row.limit <= (120 if row.recipe in ("answers", "serve") else 20) * 60 for row in rows)

@@ -81,7 +81,6 @@ def test_histories_of_a_file_with_a_condition(fitted, tmp_path):
         (("--user", "3", "--resume"), "name it with --out"),
         (("--all-users", "--user", "3", "--out", "x.csv"), "give one of --user"),
         (("--all-users", "--out", "x.txt"), "ends in '.txt'"),
-        (("--all-users", "--out", "nowhere/x.csv"), "make it first"),
         (("--user", "3", "--where", "prize < 3"), "no item column 'prize'"),
         (("--user", "3", "--where", "category ="), "it ends where a value should"),
     ],

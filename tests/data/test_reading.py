@@ -197,7 +197,7 @@ def test_without_times_the_row_order_counts_and_is_reported():
         ({"user": [[1]], "item": [1]}, r"type List"),
         (
             {"user": [1, 1], "item": [1, 2], "rating": [1.0, float("nan")]},
-            r"'rating' has 1 of 2 weights that are not finite, the first nan in row 2",
+            r"'rating' has 1 of 2 weights that are missing or not finite, the first nan in row 2",
         ),
         ({"user": [1, 1], "item": [1, 2], "rating": [float("inf"), 1.0]}, r"first inf in row 1"),
         ({"user": [1, 1], "item": [1, 2], "rating": [1.0, None]}, r"first None in row 2"),

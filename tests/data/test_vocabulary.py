@@ -36,7 +36,7 @@ def test_unknown_ids():
         vocabulary.encode([2, 9])
     with pytest.raises(InputError, match="id 'x' is not of type Int64"):
         vocabulary.encode(["x"])
-    with pytest.raises(InputError, match="id 'x' is not of type Int64"):
+    with pytest.raises(InputError, match="id 'x' is unknown: the log's ids are of type Int64"):
         vocabulary.parse("x")
     with pytest.raises(InputError, match="on_unknown='skip'"):
         vocabulary.encode([1], on_unknown="skip")
@@ -60,7 +60,7 @@ def test_text_that_is_no_id(ids):
     vocabulary = Vocabulary.of(pl.Series(ids))
     assert vocabulary.parse_all([str(ids[0]), "hello"], on_unknown="ignore")[0] == ids[0]
     assert vocabulary.encode(vocabulary.parse_all(["hello"], on_unknown="ignore"), on_unknown="ignore").tolist() == [-1]
-    with pytest.raises(InputError, match=r"'hello' is not of type|such as 'hello'"):
+    with pytest.raises(InputError, match=r"'hello' is unknown|such as 'hello'"):
         vocabulary.encode(vocabulary.parse_all(["hello"]))
     with pytest.raises(InputError, match="is not of type"):
         vocabulary.encode(["\udcff"])

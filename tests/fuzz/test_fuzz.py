@@ -76,5 +76,5 @@ def test_a_crash_a_hang_and_a_fault_are_found(monkeypatch, capsys, tmp_path):
     said = capsys.readouterr().out
     assert f"calls 3: the process ended with {-signal.SIGABRT}" in said
     assert "calls 5: it does not end" in said
-    assert "calls 7: KeyError in cases.py:" in said
+    assert 'calls 7: "KeyError in cases.py:' in said
     assert "calls: 10 of 10 cases tried" in said

@@ -79,7 +79,7 @@ def test_wrong_arguments(split, config, options, message):
         beamwood.fit(split, "sasrec", config, progress=False, **options)
 
 
-@pytest.mark.parametrize("method", [None, ["dtr"], 3])
+@pytest.mark.parametrize("method", [["dtr"], 3])
 def test_a_method_is_a_name(split, method):
     with pytest.raises(
         InputError, match=f"method is to be a name, .* not {type(method).__name__}; known: .*cooccurrence"
@@ -234,6 +234,7 @@ def test_every_number_of_every_method_has_a_bound(method):
 
 # Whose words, or whose null, are the family's own.
 OWN = {"model.width", "model.num_neighbours", "loss.negatives", "loss.num_negatives"}
+OWN |= {"model.num_candidates", "loss.sampled_negatives"}
 
 
 def test_each_setting_is_defined_once_and_described_in_twenty_words():

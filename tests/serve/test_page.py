@@ -229,7 +229,7 @@ def test_new_items_are_put_hidden_and_erased_in_the_page(folder, tmp_path):
     with serving(path, items=table) as client:
         twin, other = (items_of(client.get(ASK).text)[place] for place in (0, 1))
     with (
-        Server(path, "--items", str(table), "--limit", "new_item_share=1", *PATIENT) as server,
+        Server(path, "--items", str(table), "--new-item-share", "1", *PATIENT) as server,
         Chromium(tmp_path) as browser,
     ):
         browser.visit(server.address + ASK, 1280, drawn="live")

@@ -16,6 +16,7 @@ from beamwood.errors import InputError
 __all__ = ["Parts", "parts_of"]
 
 _SHOWN = 3
+_MOST_FILES = 20_000
 
 
 class Parts:
@@ -69,7 +70,7 @@ def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> Parts | None:
     """
     if os.path.isdir(path):
         root: Path | None = Path(path)
-        found = sorted(file for file in Path(path).rglob("*") if file.is_file() and not _is_hidden(file, Path(path)))
+        found = _files_below(path)
     elif not os.path.exists(path) and glob.has_magic(path):
         root, found = None, sorted(Path(each) for each in glob.glob(path, recursive=True) if os.path.isfile(each))
     else:
@@ -85,5 +86,17 @@ def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> Parts | None:
     return Parts(path, files, [file.name for file in found if file not in files], root)
 
 
-def _is_hidden(file: Path, root: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in file.relative_to(root).parts)
+def _files_below(path: str) -> list[Path]:
+    """The files below a folder, sorted, without what is hidden. Errors: more than any log has; what cannot be read."""
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename} cannot be read ({error.strerror}); name the folder of the log's parts")
+
+    found = list[Path]()
+    for folder, inner, names in os.walk(path, onerror=refuse):
+        inner[:] = [name for name in inner if not name.startswith((".", "_"))]
+        files = (Path(folder, name) for name in names if not name.startswith((".", "_")))
+        found += [file for file in files if os.path.isfile(file)]
+        if len(found) > _MOST_FILES:
+            raise InputError(f"{path} holds more than {_MOST_FILES:,} files; name the folder of the log's parts")
+    return sorted(found)

@@ -14,7 +14,7 @@ __all__ = ["MixtureConfig"]
 class MixtureModel(mol.Sizes, sasrec.Sizes, SequenceModel):
     """SASRec, and the components of its mixture."""
 
-    temperature: float = Field(0.05, gt=0, description="products of components, which are -1 to 1, are divided by it")
+    temperature: float = Field(0.05, gt=0, description="scores are divided by it")
     num_candidates: int | None = Field(
         100, ge=1, description="items that each pair of components brings to be mixed; null: all, exactly"
     )

@@ -86,8 +86,8 @@ class SequenceLoss(Group):
 
     sampled_negatives: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         "auto",
-        description="uniform negatives that a step's examples share, with log q; null: the whole catalogue (the "
-        "papers); auto: that up to 15,000 items, else 1,000",
+        description="uniform negatives of a step, with log q; null: the whole catalogue; auto: that, above 15,000 "
+        "items 1,000 of it",
     )
 
 
