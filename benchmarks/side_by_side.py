@@ -119,11 +119,13 @@ class _Graphs:
             config, arrays = HnswIndex(vectors_ND).export()
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path.with_suffix(".part"), "wb") as file:
-                np.savez(file, entry_point=config["entry_point"], **arrays)
+                np.savez(file, **config, **arrays)
             path.with_suffix(".part").replace(path)
         with np.load(path) as kept:
-            arrays = {each: kept[each] for each in kept.files if each != "entry_point"}
-            return HnswIndex.restore(vectors_ND, {"entry_point": int(kept["entry_point"])}, arrays)
+            config = {each: int(kept[each]) for each in kept.files if kept[each].ndim == 0}
+            return HnswIndex.restore(
+                vectors_ND, config, {each: kept[each] for each in kept.files if each not in config}
+            )
 
 
 def _loaded(folder: Path, job: Job) -> Retriever:
