@@ -25,7 +25,7 @@ class Admission:
     """
 
     def __init__(self, threads: int, *, max_wait: float) -> None:
-        self.max_wait, self.always = max_wait, 2 * threads
+        self.max_wait, self.threads, self.always = max_wait, threads, 2 * threads
         self.callers = self.coming = 0
         self.seconds = _FIRST_GUESS
         self._last = 0.0
@@ -63,7 +63,8 @@ class Admission:
         if self._was_busy:
             self.seconds += _SHARE * (now - self._last - self.seconds)
         self.callers -= 1
-        self._last, self._was_busy = now, self.callers >= self.always
+        # Fewer than are always let in, so that a mean that was once too long is seen to be so.
+        self._last, self._was_busy = now, self.callers >= self.threads
 
 
 def overloaded(wait: float) -> Problem:

@@ -18,7 +18,7 @@ __all__ = ["MemoryStore"]
 
 
 # Of the answers, so many of the latest are kept: memory does not grow with the time that a service runs.
-_MOST_ANSWERS = 10_000
+_MOST_ANSWERS = 2000
 
 
 class MemoryStore:
