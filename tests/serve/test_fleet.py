@@ -82,6 +82,8 @@ def fleet(kind):
     try:
         with ExitStack() as stack:
             (folder / "store").mkdir()
+            # PostgreSQL runs as another user, who has to come by.
+            folder.chmod(0o711)
             made = {"redis": redis_server, "postgres": postgres_server}[kind]
             store, _ = stack.enter_context(made(folder / "store"))
             model, _ = saved(folder / "model")
