@@ -235,7 +235,7 @@ def test_needs_are_checked_before_anything_is_fitted(split, folder):
 
 def test_what_follows_from_needs():
     assert set(counting()) == {"popularity", "cooccurrence", "transitions", "ease"}
-    assert with_option("--from") == ["tiger", "lpo4rec", "melt", "cities", "indexed"]
+    assert with_option("--from") == ["tiger", "jtr", "lpo4rec", "melt", "cities", "indexed"]
     assert {name for name in METHODS if not load_method(name).needs.alone} == {"melt", "cities", "two_stage", "indexed"}
     for name in METHODS:
         method = load_method(name)

@@ -251,6 +251,18 @@ def test_tigers_codes():
     assert [own[f"model.{name}"] for name in ("num_codes", "num_words", "length")] == [3, 256, 20]
 
 
+def test_jtrs_tree():
+    """Ten children, leaves of fewer than 100 items, two homes, a beam of 150, and 50 negatives a level."""
+    own = values("jtr")
+    assert [own[f"index.{name}"] for name in ("num_children", "leaf_size", "num_homes", "num_probed")] == [
+        10,
+        100,
+        2,
+        150,
+    ]
+    assert (own["loss.level_negatives"], own["model.width"], own["model.length"]) == (50, 50, 200)
+
+
 def test_youtube_dnn_as_dtrs_study_compares_with_it():
     """Section 6.2: 1,000 negatives, 128-64-24; and the schedule of the study."""
     own = values("youtube_dnn")

@@ -43,6 +43,7 @@ __all__ = [
     "NumNegatives",
     "NumTargets",
     "Optimiser",
+    "SeenSettings",
     "Settings",
     "TableOptimiser",
     "TrainedSettings",
@@ -329,3 +330,9 @@ class TrainedSettings(Settings):
         paced = self.optimiser.model_dump(include=own) | self.loop.model_dump(include=own)
         paced = {name: value for name, value in paced.items() if value is not None}
         return LoopConfig(monitor=f"valid/{self.choose.monitor}", evaluate_start=evaluate_start, **paced)
+
+
+class SeenSettings(TrainedSettings):
+    """Those of a method that afterwards chooses how much it counts that an item was seen."""
+
+    choose: ChooseSeen = ChooseSeen()

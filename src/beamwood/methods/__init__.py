@@ -47,6 +47,7 @@ METHODS = {
     "youtube_dnn": "beamwood.methods.youtube_dnn",
     "mol": "beamwood.methods.mol",
     "tiger": "beamwood.methods.tiger",
+    "jtr": "beamwood.methods.jtr",
     "lpo4rec": "beamwood.methods.lpo4rec",
     "melt": "beamwood.methods.melt",
     "cities": "beamwood.methods.cities",

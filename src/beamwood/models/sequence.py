@@ -132,8 +132,9 @@ class SequenceModel(nn.Module):
         return vectors
 
     def export(self) -> dict[str, NDArray[np.float32]]:
-        """Plain float32 arrays by parameter name, for `PlainEncoder`; `items.weight` is always [N, D]."""
-        values = self.state_dict() | {"items.weight": self.items.weight}
+        """The encoder's plain float32 arrays by name, for `PlainEncoder`; `items.weight` is always [N, D]."""
+        tables = {n: each for n, each in self.state_dict().items() if n.startswith(("items.", "outputs."))}
+        values = tables | self._declared | {"items.weight": self.items.weight}
         return {name: value.detach().cpu().numpy().astype(np.float32) for name, value in values.items()}
 
     def plain(self) -> PlainEncoder:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from beamwood.fitting.settings import ChooseSeen, Loop, Optimiser, TrainedSettings
+from beamwood.fitting.settings import Loop, Optimiser, SeenSettings
 from beamwood.fitting.vectors.settings import EncoderModel, FolderStart, SequenceExamples
 from beamwood.models.encoders import sasrec
 
@@ -30,7 +30,7 @@ class CodeStart(FolderStart):
     item_column: str | None = Field(None, description="list column of the item table with vectors, as of a text")
 
 
-class CodeConfig(TrainedSettings):
+class CodeConfig(SeenSettings):
     """Items as codes; vectors are those of a folder, of a column, or of what follows what."""
 
     model: CodeModel = CodeModel()
@@ -38,4 +38,3 @@ class CodeConfig(TrainedSettings):
     examples: SequenceExamples = SequenceExamples()
     optimiser: Optimiser = Optimiser(learning_rate=3e-3, warmup_steps=100)
     loop: Loop = Loop(batch_size=32, max_steps=3000)
-    choose: ChooseSeen = ChooseSeen()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.blend import choice_of_seen
+from beamwood.fitting.judge import Later
 from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.run import SearchedTask, train
+from beamwood.fitting.settings import SeenSettings
 from beamwood.fitting.vectors.indexing import Indexing, answering
 from beamwood.fitting.vectors.settings import VectorConfig
 from beamwood.retrieval.candidates import bring
@@ -17,7 +20,7 @@ from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 
-__all__ = ["fit_vectors"]
+__all__ = ["fit_searched", "fit_vectors"]
 
 
 def fit_vectors(
@@ -35,21 +38,41 @@ def fit_vectors(
     Validation searches exactly, the retriever by `index`; None: by that of the settings. `evaluate_start`: see
     `LoopConfig`.
     """
-    seed, options = options.get("seed", 0), with_budget(options)
     # It says what is missing before the training, not after.
-    indexing = Indexing(split, config.index, kind=index, seed=seed)
-    choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))
-    training = train(
+    indexing = Indexing(split, config.index, kind=index, seed=options.get("seed", 0))
+    return fit_searched(
         task,
         split,
         config,
         method=method,
-        choice=choice,
         later=indexing.price,
+        finish=indexing.of,
         evaluate_start=evaluate_start,
         **options,
     )
-    searcher = indexing.of(task.searcher(), Budget.of(options.get("time_limit")))
+
+
+def fit_searched(
+    task: SearchedTask[Any],
+    split: Split,
+    config: SeenSettings,
+    *,
+    method: str,
+    later: Later | None = None,
+    finish: Callable[[Any, Budget], Any] = lambda searcher, budget: searcher,  # noqa: ARG005
+    evaluate_start: bool = False,
+    **options: Unpack[TrainOptions],
+) -> Retriever:
+    """`train`, and the retriever of the best weights, with what `finish` makes of their searcher in what time is left.
+
+    `later` says what `finish` takes.
+    """
+    seed, options = options.get("seed", 0), with_budget(options)
+    choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))
+    training = train(
+        task, split, config, method=method, choice=choice, later=later, evaluate_start=evaluate_start, **options
+    )
+    searcher = finish(task.searcher(), Budget.of(options.get("time_limit")))
     seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.of(searcher)
     training["seen_weight"] = seen_weight
     blend = answering(searcher, seen_weight, split)

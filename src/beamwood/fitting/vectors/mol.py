@@ -39,10 +39,6 @@ class MixtureModel(SequenceModel):
         super().__init__(*given, width=width, **more)
         self.weights = declare(self, mol.parameters(width, mixture), more.get("generator"))
 
-    def export(self) -> dict[str, NDArray[np.float32]]:
-        """The arrays of the encoder alone."""
-        return {name: array for name, array in super().export().items() if not name.startswith(mol.PREFIX)}
-
     def export_mixture(self) -> dict[str, NDArray[np.float32]]:
         """Those of the mixture."""
         return {name: value.detach().cpu().numpy().copy() for name, value in self.weights.items()}

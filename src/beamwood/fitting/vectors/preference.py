@@ -17,8 +17,7 @@ from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailRule
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_vectors
-from beamwood.fitting.vectors.sequence import SequenceTask
-from beamwood.fitting.vectors.sequence_start import load_start
+from beamwood.fitting.vectors.sequence_start import ContinuedTask
 from beamwood.fitting.vectors.settings import PreferenceConfig
 from beamwood.fitting.vectors.windows import Batch
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
@@ -33,7 +32,7 @@ from beamwood.training.budget import Budget
 __all__ = ["PreferenceTask", "fit_preference"]
 
 
-class PreferenceTask(SequenceTask):
+class PreferenceTask(ContinuedTask):
     """As the encoder's task, with `omega (CE + strength * preference)` at each example."""
 
     config: PreferenceConfig
@@ -47,23 +46,16 @@ class PreferenceTask(SequenceTask):
             raise InputError(
                 f"loss.preference={loss.preference} needs a reference model; give start.folder=FOLDER (--from)"
             )
-        super().__init__(split.train, config, encoder=ENCODERS[config.model.encoder])
-        self.split, self.reference = split, None
+        super().__init__(split, config, encoder=ENCODERS[config.model.encoder])
+        self.reference = None
         rule = TailRule(of=loss.tail_of, share=loss.tail_share)
         self.tail_N = torch.from_numpy(rule.tail(split.train).mask)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """As the encoder's, or all weights from the model in `start.folder`, which is the reference of DPO too."""
+        """As it is; the model in `start.folder` is the reference of DPO too."""
         super().prepare(rng, budget)
-        if self.config.start.folder is not None:
-            load_start(self.model, self.config.start.folder, self.split)
         if self.config.loss.preference in ("dpo", "s-dpo"):
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
-
-    def start_items(self, seed: int, budget: Budget) -> None:
-        """As the encoder's, unless all weights come from a fitted model."""
-        if self.config.start.folder is None:
-            super().start_items(seed, budget)
 
     def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
         config = self.config.loss

@@ -20,7 +20,7 @@ from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import start_from_transitions
-from beamwood.fitting.vectors.settings import EncoderModel, SequenceConfig
+from beamwood.fitting.vectors.settings import EncoderModel, SequenceConfig, WindowConfig
 from beamwood.fitting.vectors.windows import WindowTask
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
 from beamwood.models.encoder import Encoder
@@ -41,7 +41,7 @@ Model = TypeVar("Model", bound=SequenceModel)
 class SequenceTask(WindowTask):
     """Windows under the softmax over the catalogue, or over samples of it."""
 
-    def __init__(self, train: Dataset, config: SequenceConfig, *, encoder: Encoder) -> None:
+    def __init__(self, train: Dataset, config: WindowConfig, *, encoder: Encoder) -> None:
         super().__init__(train, encoder, length=config.model.length, horizon=config.examples.horizon)
         self.config = config
 
@@ -107,7 +107,7 @@ def sizes_of(model: EncoderModel, encoder: Encoder) -> Sizes:
 
 def build_model(
     train: Dataset,
-    config: SequenceConfig,
+    config: WindowConfig,
     encoder: Encoder,
     generator: torch.Generator,
     make: Callable[..., Model] = SequenceModel,  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""A fitted sequence model as the start of another training."""
+"""A fitted sequence model as the start of another training, and the training that may go on from one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,38 @@ import torch
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.fitted import fitted_alike
+from beamwood.fitting.vectors.sequence import SequenceTask
+from beamwood.fitting.vectors.settings import ContinuedConfig
+from beamwood.models.encoder import Encoder
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.retrieval.blend import alone
 from beamwood.retrieval.queries import EncodedHistory
 from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import check_tensors
 
-__all__ = ["fitted_sequence", "load_start"]
+__all__ = ["ContinuedTask", "fitted_sequence", "load_start"]
+
+
+class ContinuedTask(SequenceTask):
+    """As the encoder's task; all weights may come from the model in `start.folder`."""
+
+    config: ContinuedConfig
+
+    def __init__(self, split: Split, config: ContinuedConfig, *, encoder: Encoder) -> None:
+        super().__init__(split.train, config, encoder=encoder)
+        self.split = split
+
+    def prepare(self, rng: torch.Generator, budget: Budget) -> None:
+        """As the encoder's, then the fitted weights in the place of the drawn ones."""
+        super().prepare(rng, budget)
+        if self.config.start.folder is not None:
+            load_start(self.model, self.config.start.folder, self.split)
+
+    def start_items(self, seed: int, budget: Budget) -> None:
+        """As the encoder's, unless all weights come from a fitted model."""
+        if self.config.start.folder is None:
+            super().start_items(seed, budget)
 
 
 def fitted_sequence(start: str, split: Split) -> EncodedHistory:

@@ -19,8 +19,8 @@ from beamwood.fitting.settings import (
     Loop,
     NumNegatives,
     Optimiser,
+    SeenSettings,
     TableOptimiser,
-    TrainedSettings,
     Width,
 )
 from beamwood.fitting.vectors.index_settings import IndexChoice
@@ -29,15 +29,19 @@ from beamwood.models.encoders import AnySizes, EncoderName
 
 __all__ = [
     "AlignedModel",
+    "AlignedStart",
     "CitiesConfig",
+    "ContinuedConfig",
     "EncoderModel",
     "FolderStart",
     "MeltConfig",
     "PreferenceConfig",
     "SequenceConfig",
+    "SequenceLoss",
     "SequenceModel",
     "TowerConfig",
     "VectorConfig",
+    "WindowConfig",
 ]
 
 if TYPE_CHECKING:
@@ -53,10 +57,9 @@ _LEAST_STEPS = 20
 MaxContexts = Annotated[int, Field(ge=1, description="occurrences of an item that are looked at")]
 
 
-class VectorConfig(TrainedSettings):
+class VectorConfig(SeenSettings):
     """Settings that all methods have whose scores are products of vectors."""
 
-    choose: ChooseSeen = ChooseSeen()
     index: IndexChoice = IndexChoice()
 
 
@@ -97,8 +100,8 @@ class SequenceOptimiser(TableOptimiser):
     item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; null: the same")
 
 
-class SequenceConfig(VectorConfig):
-    """A sequence encoder; the defaults are SASRec's, chosen on validation data of `ml1m`.
+class WindowConfig(SeenSettings):
+    """A sequence encoder under a softmax; the defaults are SASRec's, chosen on validation data of `ml1m`.
 
     A step's examples are windows: each position of a causal encoder's is one, else the last alone.
     """
@@ -138,6 +141,10 @@ class SequenceConfig(VectorConfig):
         return self
 
 
+class SequenceConfig(WindowConfig, VectorConfig):
+    """A sequence encoder, and the index that its vectors get."""
+
+
 class FolderStart(Group):
     """A fitted model to go on from."""
 
@@ -152,6 +159,17 @@ class AlignedModel(AnySizes, SequenceModel):
 
 class AlignedStart(ItemStart, FolderStart):
     """Item vectors, or all weights from a fitted model."""
+
+
+class ContinuedConfig(WindowConfig):
+    """A sequence encoder that may go on from a fitted one."""
+
+    start: AlignedStart = AlignedStart()
+
+    def resolved(self, facts: Facts) -> dict[str, Any]:
+        """A fitted model brings its item vectors."""
+        values = super().resolved(facts)
+        return values if self.start.folder is None else {k: v for k, v in values.items() if k != "start.items"}
 
 
 class PreferenceLoss(SequenceLoss):
@@ -177,21 +195,15 @@ class PreferenceLoss(SequenceLoss):
     tail_share: float = Field(0.2, gt=0, lt=1, description="how much of it is the tail")
 
 
-class PreferenceConfig(SequenceConfig):
+class PreferenceConfig(ContinuedConfig, VectorConfig):
     """A preference loss beside the cross-entropy."""
 
     model: AlignedModel = AlignedModel()
-    start: AlignedStart = AlignedStart()
     loss: PreferenceLoss = PreferenceLoss()
 
     def sampled(self, facts: Facts) -> int | None:
         """None unless it is asked for: what is compared are exact probabilities."""
         return None if self.loss.sampled_negatives == "auto" else super().sampled(facts)
-
-    def resolved(self, facts: Facts) -> dict[str, Any]:
-        """A fitted model brings its item vectors."""
-        values = super().resolved(facts)
-        return values if self.start.folder is None else {k: v for k, v in values.items() if k != "start.items"}
 
 
 class MeltExamples(Group):

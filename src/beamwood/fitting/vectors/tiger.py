@@ -6,7 +6,6 @@ Source: Rajput et al., "Recommender Systems with Generative Retrieval".
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Unpack
 
@@ -18,13 +17,10 @@ from torch.nn import functional
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.fitted import fitted_alike
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.run import train
 from beamwood.fitting.vectors.code_settings import CodeConfig
-from beamwood.fitting.vectors.indexing import answering
+from beamwood.fitting.vectors.fit import fit_searched
 from beamwood.fitting.vectors.item_start import transition_vectors
 from beamwood.fitting.vectors.windows import WindowTask
 from beamwood.models import code_decoder
@@ -32,7 +28,6 @@ from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import sasrec
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.weights import declare
-from beamwood.retrieval.candidates import bring
 from beamwood.retrieval.coded import CodeSearcher
 from beamwood.retrieval.index.codes import Sums, residual_codes
 from beamwood.retrieval.item_vectors import item_vectors
@@ -192,12 +187,7 @@ def fit_codes(split: Split, config: CodeConfig, **options: Unpack[TrainOptions])
 
     Errors: `InputError` where nobody has two interactions, and on vectors that are not there.
     """
-    seed = options.get("seed", 0)
-    choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))
     task = CodeTask(split, config)
-    training = train(task, split, config, method="tiger", choice=choice, **options)
-    searcher = task.searcher()
-    training["seen_weight"] = (config.choose.seen_weight or 0.0) if choice is None else choice.of(searcher)
-    training["codes"] = [len(words) for words in searcher.words]
-    blend = answering(searcher, training["seen_weight"], split)
-    return build_retriever(blend, split, method="tiger", config=config, seed=seed, training=training)
+    fitted = fit_searched(task, split, config, method="tiger", **options)
+    fitted.metadata["training"]["codes"] = [len(words) for words in task.model.coded.tables]
+    return fitted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from beamwood.retrieval.index.clusters import ClusterIndex
 from beamwood.retrieval.index.contract import Index, IndexSettings, Making, check_installed, settings_of
 from beamwood.retrieval.index.exact import ExactIndex
 from beamwood.retrieval.index.hnsw import HnswIndex
@@ -14,6 +15,7 @@ from beamwood.retrieval.index.scann import ScannIndex
 
 __all__ = [
     "INDEXES",
+    "ClusterIndex",
     "ExactIndex",
     "HnswIndex",
     "Index",
@@ -35,6 +37,7 @@ INDEXES: dict[str, type[Index]] = {
     "scann": ScannIndex,
     "qinco": QincoIndex,
     "rotlex": RotlexIndex,
+    "clusters": ClusterIndex,
 }
 
 if TYPE_CHECKING:

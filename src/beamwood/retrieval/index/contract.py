@@ -23,6 +23,7 @@ __all__ = [
     "Index",
     "IndexSettings",
     "Making",
+    "NumChildren",
     "NumCodewords",
     "NumEpochs",
     "Rate",
@@ -34,6 +35,10 @@ __all__ = [
 # Fields that several indexes have.
 NumCodewords = Annotated[
     int | None, Field(ge=2, le=256, description="values that a code has; null: 16 for scann, 256 for qinco")
+]
+NumChildren = Annotated[
+    int | None,
+    Field(ge=2, le=141, description="of rotlex and clusters: children of a node; null: for 25 items a bucket, and 10"),
 ]
 Hidden = Annotated[int, Field(ge=1, le=4096, description="of qinco and rotlex: columns inside their networks")]
 NumEpochs = Annotated[int, Field(ge=1, le=2**31 - 1, description="of qinco and rotlex: passes over all examples")]

@@ -25,7 +25,12 @@ NumBuckets = Annotated[
     int | None, Field(ge=1, le=2**20, description="of ivf and scann: buckets of items; null: the root of their number")
 ]
 NumProbed = Annotated[
-    int | None, Field(ge=1, le=2**20, description="buckets that a search opens; null: a tenth, at least eight")
+    int | None,
+    Field(
+        ge=1,
+        le=2**20,
+        description="buckets that a search opens, of clusters nodes a level; null: a tenth, at least eight",
+    ),
 ]
 
 

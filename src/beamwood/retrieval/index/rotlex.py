@@ -20,7 +20,16 @@ from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.models.ops import linear
 from beamwood.retrieval.index.buckets import Buckets, best_inside
-from beamwood.retrieval.index.contract import Hidden, IndexSettings, Making, NumEpochs, Rate, by_row, check_installed
+from beamwood.retrieval.index.contract import (
+    Hidden,
+    IndexSettings,
+    Making,
+    NumChildren,
+    NumEpochs,
+    Rate,
+    by_row,
+    check_installed,
+)
 from beamwood.retrieval.index.ivf import NumProbed, probed_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.products import best_products
@@ -41,9 +50,7 @@ class RotlexSettings(IndexSettings):
     """The nodes, what reads queries, and the training."""
 
     num_probed: NumProbed = None
-    num_children: int | None = Field(
-        None, ge=2, le=141, description="of rotlex: K, children of a node; null: for 25 items in each of K x K buckets"
-    )
+    num_children: NumChildren = None
     hidden: Hidden = 128
     num_epochs: NumEpochs = 30
     regroup_every: int = Field(10, ge=1, le=MOST, description="of rotlex: passes between changes of the buckets")

@@ -1,0 +1,129 @@
+"""JTR: a sequence encoder and the vectors of a tree of clusters, trained together; items then move to where they are
+asked for.
+
+    loss = the encoder's + sum over levels of - log softmax(encode(history) . nodes of the level)[the target's node]
+
+Shape legend: X examples of a step, D width, V nodes, C leaves, K negatives of a node.
+Source: Li et al., "Constructing Tree-based Index for Efficient and Effective Dense Retrieval" (JTR).
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from beamwood.data.split import Split
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.vectors.fit import fit_searched
+from beamwood.fitting.vectors.jtr_settings import JtrConfig
+from beamwood.fitting.vectors.sequence_start import ContinuedTask
+from beamwood.models.encoders import sasrec
+from beamwood.retrieval.index.clusters import CHILDREN, ClusterIndex, grown, reached, shared
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.sampling.siblings import siblings_first
+from beamwood.training.budget import Budget
+from beamwood.training.trainable import Progress
+
+__all__ = ["JtrTask", "fit_jtr"]
+
+# Windows at a time that say where items are asked for, examples in all, and the share of what is left that they take.
+_WINDOWS, _MOST, _SHARE = 64, 500_000, 0.1
+
+
+class JtrTask(ContinuedTask):
+    """The encoder's examples, each for the item and for the nodes on the way to its leaf."""
+
+    config: JtrConfig
+
+    def prepare(self, rng: torch.Generator, budget: Budget) -> None:
+        """Make the model, and the tree of where its item vectors start."""
+        super().prepare(rng, budget)
+        self.seed, given = rng.initial_seed(), self.config.index
+        vectors = self.model.output_weight.detach().numpy()
+        generator = np.random.default_rng(self.seed)
+        self.tree, centres, self.leaf_N = grown(vectors, given.num_children or CHILDREN, given.leaf_size, generator)
+        self.paths_NH = torch.from_numpy(self.tree.paths()[self.leaf_N])
+        self.siblings, self.parents = torch.from_numpy(self.tree.siblings()), torch.from_numpy(self.tree.parents)
+        self.nodes = nn.Parameter(torch.from_numpy(centres))
+        # So that it moves, and is kept, with all else.
+        self.model.register_parameter("nodes", self.nodes)
+
+    def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
+        """[X], the encoder's loss, and that of each node on the way to the target."""
+        losses = super().cross_entropy(queries_XD, targets_X, rng)
+        paths_XH = self.paths_NH[targets_X]
+        for place, level in enumerate(self.tree.levels()):
+            # A leaf that lies higher has no node here.
+            there = torch.nonzero(paths_XH[:, place] >= 0)[:, 0]
+            of_level = self.of_level(queries_XD[there], paths_XH[there, place], level, rng)
+            losses = losses.index_add(0, there, of_level)
+        return losses
+
+    def of_level(self, queries_XD: Tensor, nodes_X: Tensor, level: tuple[int, int], rng: torch.Generator) -> Tensor:
+        """[X], the softmax of a level, or of its negatives where there are fewer."""
+        count = self.config.loss.level_negatives
+        if count is None or count >= level[1] - level[0] - 1:
+            logits = queries_XD @ self.nodes[level[0] : level[1]].T
+            return functional.cross_entropy(logits, nodes_X - level[0], reduction="none")
+        others = siblings_first(nodes_X, self.siblings, self.parents, level, count, rng)
+        candidates = torch.cat([nodes_X[:, None], others], dim=1)
+        logits = torch.einsum("xd,xkd->xk", queries_XD, functional.embedding(candidates.clamp(min=0), self.nodes))
+        logits = logits.masked_fill(candidates < 0, -torch.inf)
+        return functional.cross_entropy(logits, torch.zeros_like(nodes_X), reduction="none")
+
+    def price(self, searcher: VectorSearcher, budget: Budget) -> float:
+        """The seconds that `indexed` takes."""
+        if not budget.limited:
+            return 0.0
+        self.arrivals(Budget(), most=1)
+        began = budget.clock()
+        num = len(self.arrivals(Budget(), most=1)[0])
+        whole = (budget.clock() - began) * min(_MOST, len(self.histories.items)) / max(1, num)
+        return min(whole, _SHARE * max(budget.left, 0.0))
+
+    def indexed(self, searcher: VectorSearcher, budget: Budget) -> VectorSearcher:
+        """The searcher with the tree; each item in the leaves at which queries arrive that it is the target of."""
+        items, leaves = self.arrivals(budget, most=_MOST)
+        buckets = shared(self.leaf_N, len(self.tree.leaves), items, leaves, self.config.index.num_homes)
+        nodes = self.nodes.detach().numpy().copy()
+        index = ClusterIndex.of(searcher.vectors, self.tree, nodes, buckets, self.config.index.num_probed)
+        return VectorSearcher(searcher.queries, searcher.vectors, index)
+
+    @torch.no_grad()
+    def arrivals(self, budget: Budget, *, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of a target and a leaf of the best of its query, by training windows of `most` examples or a few more.
+
+        As many as there is time for.
+        """
+        rng = torch.Generator().manual_seed(self.seed % 2**63)
+        rows = torch.randperm(len(self.users), generator=rng).numpy()
+        leaves = self.nodes.detach().numpy()[self.tree.leaves]
+        room = _SHARE * max(budget.left, 0.0)
+        self.model.eval()
+        found: list[tuple[np.ndarray, np.ndarray]] = []
+        num, began = 0, budget.clock()
+        for start in range(0, len(rows), _WINDOWS):
+            batch = self.batch(rows[start : start + _WINDOWS], rng, Progress())
+            real = batch.targets_BL >= 0
+            arrived = reached(self.model(batch.items_BL)[real].numpy(), leaves)
+            found.append((np.repeat(batch.targets_BL[real].numpy(), arrived.shape[1]), arrived.ravel()))
+            num += len(arrived)
+            if num >= most or budget.clock() - began > room:
+                break
+        items, at = zip(*found, strict=True)
+        return np.concatenate(items), np.concatenate(at)
+
+
+def fit_jtr(split: Split, config: JtrConfig, **options: Unpack[TrainOptions]) -> Retriever:
+    """Train on `split.train`, keeping the weights that are best on `split.valid`, then move items to their leaves.
+
+    Validation searches exactly, the retriever by the tree. Errors: `InputError` where nobody has two interactions, and
+    on a `start.folder` of another log, split or size.
+    """
+    task = JtrTask(split, config, encoder=sasrec.ENCODER)
+    return fit_searched(task, split, config, method="jtr", later=task.price, finish=task.indexed, **options)

@@ -1,0 +1,59 @@
+"""JTR: SASRec and a tree of clusters of its items, trained together; see `fitting.vectors.jtr`.
+
+Source: Li et al., "Constructing Tree-based Index for Efficient and Effective Dense Retrieval".
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from beamwood.data.split import Split
+from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.vectors.jtr_settings import JtrConfig
+from beamwood.fitting.vectors.papers import PLAIN
+from beamwood.methods.method import Fitted, Method, Needs
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["METHOD", "Config"]
+
+
+class Config(JtrConfig):
+    """SASRec's defaults, and leaves of fewer than 100 items. See `JtrConfig`."""
+
+
+def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
+    """As `fit_jtr`."""
+    from beamwood.fitting.vectors.jtr import fit_jtr
+
+    return fit_jtr(split, config, **options)
+
+
+# The paper's tree and its negatives, over SASRec in the form of its own paper. A tree of vectors as they are drawn
+# would say nothing, so these start as ours do, or from a fit.
+PAPER = {
+    **PLAIN,
+    "start.items": "auto",
+    "model.width": 50,
+    "model.length": 200,
+    "model.num_blocks": 2,
+    "model.num_heads": 1,
+    "model.dropout": 0.2,
+    "loss.level_negatives": 50,
+    "loop.batch_size": 128,
+    "loop.max_steps": None,
+    "loop.max_epochs": 200,
+    "loop.patience": 20,
+    "index.num_children": 10,
+    "index.leaf_size": 100,
+    "index.num_homes": 2,
+    "index.num_probed": 150,
+}
+
+METHOD = Method(
+    name="jtr",
+    summary="SASRec and a tree of clusters trained together: a beam opens clusters, in several of which an item may be",
+    Config=Config,
+    fit=fit,
+    needs=Needs(steps=True, fitted=(Fitted("start.folder", "--from", required=False),)),
+    presets={"paper": PAPER},
+)

@@ -1,0 +1,32 @@
+"""Negatives of a node of a tree whose leaves lie at any depth: its siblings first, then others of its level.
+
+Shape legend: V nodes, X targets, S siblings at most, K negatives.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["siblings_first"]
+
+
+def siblings_first(
+    targets_X: Tensor,
+    siblings_VS: Tensor,
+    parents_V: Tensor,
+    level: tuple[int, int],
+    num_negatives: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Nodes int64[X, K], the siblings of each target and then draws of its level, K in all; -1 for what is none.
+
+    `siblings_VS`: -1 behind the last. `level`: the first of its nodes, and the first behind it. Draws are uniform, with
+    replacement; one that is the target or its sibling is none. Source: JTR.
+    """
+    nodes = torch.randint(level[0], level[1], (len(targets_X), num_negatives), generator=generator)
+    nodes = nodes.masked_fill(parents_V[nodes] == parents_V[targets_X][:, None], -1)
+    own = siblings_VS[targets_X][:, :num_negatives]
+    first = nodes[:, : own.shape[1]]
+    nodes[:, : own.shape[1]] = torch.where(own >= 0, own, first)
+    return nodes

@@ -1,0 +1,233 @@
+"""JTR: its loss against loops, all leaves against SASRec's exact search, items that two kinds of histories ask for."""
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import beamwood
+from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.errors import InputError
+from beamwood.fitting.vectors.jtr import JtrTask
+from beamwood.methods import load_method
+from beamwood.models.encoders import sasrec
+from beamwood.recipes.compare import compare_fitted
+from beamwood.retrieval.products import best_products
+from beamwood.sampling.siblings import siblings_first
+from beamwood.training.budget import Budget
+from beamwood.types import ItemLists, Query, SearchOptions
+from plans import planned
+from prepared import Prepared
+
+METHOD = load_method("jtr")
+NUM_ITEMS = 60
+SMALL = {"model.width": 12, "model.length": 6, "model.num_blocks": 1, "model.dropout": 0.0}
+SMALL |= {"index.num_children": 3, "index.leaf_size": 8, "choose.validation_users": 50}
+SHORT = SMALL | {"loop.max_steps": 6, "loop.evaluate_every": 3, "loop.batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def split():
+    """Item n is followed by n + 1 or n + 7."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for user in range(200):
+        item = int(rng.integers(NUM_ITEMS))
+        for time in range(10):
+            rows.append((user, item, time))
+            item = (item + (1 if rng.random() < 0.5 else 7)) % NUM_ITEMS
+    return leave_one_out(
+        Dataset.from_log(read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")))
+    )
+
+
+@pytest.fixture(scope="module")
+def start(split, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("start") / "sasrec"
+    given = {name: value for name, value in SHORT.items() if not name.startswith("index.")}
+    beamwood.fit(split, "sasrec", given, progress=False).save(folder)
+    return folder
+
+
+def task_of(split, **changes):
+    """A trainable far from where it starts."""
+    config = planned(METHOD.Config(**(SMALL | changes)), split.train)
+    task = Prepared(JtrTask(split, config, encoder=sasrec.ENCODER), seed=0)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in task.model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+    task.model.eval()
+    return task
+
+
+def indexed(task, num_probed=None):
+    searcher = task.indexed(task.searcher(), Budget())
+    searcher.index.num_probed = num_probed or searcher.index.num_probed
+    return searcher
+
+
+def queries(rows=12):
+    rng = np.random.default_rng(3)
+    return Query.of(ItemLists.from_lists([rng.integers(0, NUM_ITEMS, n % 8 + 1) for n in range(rows)]))
+
+
+def homes(buckets, item):
+    return [number for number, row in enumerate(buckets.lists) if item in row]
+
+
+def test_the_loss_is_that_of_the_definition(split):
+    """The softmax over all items, and one over the nodes of each level on the way to the target."""
+    task, rng = task_of(split), np.random.default_rng(2)
+    queries_XD, targets = rng.normal(size=(9, 12)).astype(np.float32), rng.integers(0, NUM_ITEMS, 9)
+    with torch.no_grad():
+        got = task.task.cross_entropy(torch.from_numpy(queries_XD), torch.from_numpy(targets), task.rng).numpy()
+    vectors, nodes = task.model.output_weight.detach().numpy(), task.nodes.detach().numpy()
+    leaves, parents = task.tree.leaves, task.tree.parents
+    for row, query in enumerate(queries_XD.astype(float)):
+        logits = vectors @ query
+        expected = np.log(np.exp(logits).sum()) - logits[targets[row]]
+        node = leaves[task.leaf_N[targets[row]]]
+        while node > 0:
+            (level,) = [level for level in task.tree.levels() if level[0] <= node < level[1]]
+            logits = nodes[level[0] : level[1]] @ query
+            expected += np.log(np.exp(logits).sum()) - logits[node - level[0]]
+            node = parents[node]
+        assert got[row] == pytest.approx(expected, rel=1e-4)
+
+
+def test_negatives_of_a_level_are_a_part_of_it(split):
+    """With no fewer than the level has, the loss is the level's; with one it is against a sibling alone."""
+    whole, many = task_of(split), task_of(split, **{"loss.level_negatives": 999})
+    few = task_of(split, **{"loss.level_negatives": 1})
+    rng = np.random.default_rng(2)
+    queries_XD = torch.from_numpy(rng.normal(size=(9, 12)).astype(np.float32))
+    level = whole.tree.levels()[-1]
+    nodes = torch.from_numpy(rng.integers(*level, 9))
+    losses = [each.task.of_level(queries_XD, nodes, level, each.rng).detach().numpy() for each in (whole, many, few)]
+    np.testing.assert_array_equal(losses[0], losses[1])
+    siblings = few.siblings[nodes][:, 0]
+    assert (siblings >= 0).all()
+    apart = (queries_XD * (few.nodes[siblings] - few.nodes[nodes])).sum(dim=1).detach().numpy()
+    np.testing.assert_allclose(losses[2], np.log1p(np.exp(apart)), rtol=1e-4)
+
+
+def test_draws_that_are_none_are_no_negatives(split):
+    task = task_of(split, **{"loss.level_negatives": 5})
+    queries_XD = torch.randn((9, 12), generator=torch.Generator().manual_seed(2))
+    level, (one, other) = task.tree.levels()[-1], (torch.Generator().manual_seed(5) for _ in range(2))
+    nodes = torch.randint(*level, (9,), generator=torch.Generator().manual_seed(3))
+    others = siblings_first(nodes, task.siblings, task.parents, level, 5, one)
+    assert (others < 0).any(dim=1).sum() > 3
+    logits = (queries_XD @ task.nodes.T).detach().numpy()
+    expected = [
+        np.log1p(np.exp(row[negatives[negatives >= 0]] - row[node]).sum())
+        for row, node, negatives in zip(logits, nodes.numpy(), others.numpy(), strict=True)
+    ]
+    losses = task.task.of_level(queries_XD, nodes, level, other).detach().numpy()
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
+
+
+def test_all_leaves_are_exact_search(split):
+    """Ids, order and scores, with filters; and one leaf costs less."""
+    task = task_of(split)
+    exact, whole, one, query = task.searcher(), indexed(task, 999), indexed(task, 1), queries(40)
+    excluded, allowed = query.histories.distinct(), np.arange(NUM_ITEMS) % 3 > 0
+    for options in (SearchOptions(), SearchOptions(excluded), SearchOptions(excluded, allowed)):
+        best = exact.search(query, 10, options)
+        hits = whole.search(query, 10, options)
+        assert np.array_equal(hits.items, best.items)
+        np.testing.assert_allclose(hits.scores, best.scores, rtol=1e-5, atol=1e-5)
+        assert (one.search(query, 10, options).items >= 0).all()
+    assert (one.search(query, 3).scored < NUM_ITEMS).all()
+
+
+def test_one_home_is_a_partition(split):
+    one, two = (indexed(task_of(split, **{"index.num_homes": most})).index.buckets for most in (1, 2))
+    assert not one.overlap
+    assert one.sizes.sum() == NUM_ITEMS
+    assert two.overlap
+    assert two.sizes.sum() <= 2 * NUM_ITEMS
+
+
+def test_who_is_wanted_in_two_places_is_in_two_leaves():
+    """Two groups of twelve that nobody mixes, and item 24, which follows both: one leaf finds it from either side."""
+    rng, rows = np.random.default_rng(0), []
+    for user in range(240):
+        group = 12 * (user % 2)
+        items = [*(group + rng.permutation(12)[:5]), 24, *(group + rng.permutation(12)[:2])]
+        rows += [(user, int(item), time) for time, item in enumerate(items)]
+    split = leave_one_out(
+        Dataset.from_log(read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")))
+    )
+    given = SMALL | {"index.leaf_size": 14, "index.num_children": 2, "loop.max_steps": 120, "loop.evaluate_every": 60}
+    fitted = METHOD.fitted(split, given | {"optimiser.warmup_steps": 10, "choose.seen_weight": 0}, progress=False)
+    searcher = fitted.searcher.first
+    both = fitted.items.encode([24])[0]
+    for group in (0, 12):
+        own = fitted.items.encode([group + n for n in range(12)])
+        searcher.index.num_probed = 1
+        query = Query.of(ItemLists.from_lists([own[:5]]))
+        assert both in searcher.search(query, 10).items[0]
+    assert len(homes(searcher.index.buckets, both)) == 2
+
+
+def test_every_parameter_learns(split):
+    task = task_of(split)
+    task.model.train()
+    task.loss(task.batch(np.arange(64))).backward()
+    silent = [name for name, each in task.model.named_parameters() if each.grad is None or not each.grad.any()]
+    # A softmax does not see what all keys have in common.
+    assert [name for name in silent if not name.endswith("key.bias")] == []
+    # The root is nobody's choice.
+    assert (task.nodes.grad.abs().sum(dim=1) > 0).tolist() == [False] + [True] * (len(task.nodes) - 1)
+
+
+def test_it_learns_what_follows(split):
+    given = SMALL | {"loop.max_steps": 150, "loop.evaluate_every": 75, "optimiser.warmup_steps": 10}
+    fitted = METHOD.fitted(split, given, progress=False)
+    popular = load_method("popularity").fitted(split)
+    found = [beamwood.evaluate(each, split)["kept"].means()["recall@20"] for each in (fitted, popular)]
+    assert found[0] > found[1] + 0.2
+
+
+def test_it_goes_on_from_a_fit(split, start):
+    task = task_of(split, **{"start.folder": str(start)})
+    plain = Prepared(task.task, seed=0)
+    fitted = beamwood.load(start).searcher.first
+    assert np.array_equal(plain.model.output_weight.detach().numpy(), fitted.vectors)
+    retriever = METHOD.fitted(split, SHORT | {"start.folder": str(start)}, progress=False)
+    assert retriever.metadata["plan"]["start"]["folder"] == str(start)
+    with pytest.raises(InputError, match=r"was fitted with length=6, not length=7; set model\.length=6"):
+        METHOD.fitted(split, SHORT | {"start.folder": str(start), "model.length": 7}, progress=False)
+
+
+def test_what_is_saved_answers_alike_and_k_is_kept(split, tmp_path):
+    fitted = METHOD.fitted(split, SHORT | {"index.num_probed": 1}, progress=False)
+    fitted.save(tmp_path / "saved")
+    loaded = beamwood.load(tmp_path / "saved")
+    assert loaded.searcher.first.index.name == "clusters"
+    asked = {"histories": [[1, 2, 3], [5]], "k": 20, "allowed": list(range(0, NUM_ITEMS, 2))}
+    answers = fitted.recommend(**asked)
+    assert loaded.recommend(**asked) == answers
+    assert [len(row) for row in answers.item_ids] == [20, 20]
+    assert beamwood.evaluate(loaded, split)["removed"].means() == beamwood.evaluate(fitted, split)["removed"].means()
+    # Another index stands on its vectors.
+    other = load_method("indexed").fitted(split, {"start.folder": str(tmp_path / "saved"), "index.kind": "exact"})
+    vectors, query = fitted.searcher.first, queries(3)
+    best = best_products(vectors.encode(query), vectors.vectors, 5)
+    assert np.array_equal(other.searcher.first.search(query, 5).items, best.items)
+
+
+def test_it_keeps_to_its_time(split):
+    fitted = METHOD.fitted(split, SMALL | {"loop.max_steps": 10**6}, time_limit=4, progress=False)
+    assert fitted.metadata["training"]["seconds"] < 4
+    assert fitted.searcher.first.index.name == "clusters"
+
+
+def test_it_is_compared(split):
+    fitted = {"jtr": METHOD.fitted(split, SHORT, progress=False), "popularity": load_method("popularity").fitted(split)}
+    compared = compare_fitted(split, fitted)
+    assert compared.results.keys() == fitted.keys()
+    assert 0 < compared.costs["jtr"].scored < compared.costs["popularity"].scored + 3 * NUM_ITEMS
+    assert compared.simplest == "popularity"
