@@ -155,7 +155,7 @@ def _affordable(ordered: sparse.csr_matrix, wanted: int, budget: Budget) -> int:
     weights(sparse.csr_matrix(ordered[:, :known]), regularisation=1.0, num_neighbours=known)
     seconds = budget.clock() - began
     room = _SHARE * max(budget.left, 0.0)
-    most = max(known, int(np.searchsorted(work * seconds, room * work[known - 1], side="right")))
+    most: int = max(known, int(np.searchsorted(work * seconds, room * work[known - 1], side="right")))
     if most < wanted:
         budget.leave_out(f"{most} of {wanted} items get weights")
     return most
