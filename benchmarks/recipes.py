@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import beamwood
+from beamwood.evaluation.cost import measure_cost
 from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import PerQuery
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
@@ -14,6 +17,7 @@ from beamwood.evaluation.summary import measure_tail
 from beamwood.methods import load_method
 from beamwood.retrieval.retriever import Retriever
 from benchmarks.job import Job, Measured
+from benchmarks.measure import in_process
 from benchmarks.serve_table import flattened
 from benchmarks.side_by_side import answers
 
@@ -67,6 +71,16 @@ def sampled(job: Job) -> Measured:
     return measured
 
 
+def published(job: Job) -> Measured:
+    """LightGCN on its authors' split, of the epoch of which they tell figures; see `benchmarks.lightgcn`."""
+    from benchmarks.lightgcn import measured, on_published
+
+    found = measured(on_published(job.split), epochs=job.row.settings["loop.max_epochs"], seed=job.seed, progress=False)
+    told = {f"published/{name}": value for name, value in found["published"].items()}
+    figures = {f"removed/{name}": found[name] for name in found["published"]}
+    return Measured(figures | told, seconds={"fit": found["training_seconds"]}, queries=len(job.split.test))
+
+
 def fit_only(job: Job) -> Measured:
     """Fit, for others to start from: nothing is judged."""
     _, seconds = fitted(job)
@@ -75,10 +89,13 @@ def fit_only(job: Job) -> Measured:
 
 def served(job: Job) -> Measured:
     """`beamwood serve` of the tree, beside FastAPI around two towers: the whole run of `benchmarks.serve`."""
-    from benchmarks.serve import LONG, Run
+    from benchmarks.serve import LONG, Run, fit
 
-    began = time.perf_counter()
-    found = Run(job.folders["dtr"], job.folders["two_tower"], LONG).whole(lambda said: None)  # noqa: ARG005
+    with tempfile.TemporaryDirectory() as root:
+        full = Path(root) / "full"
+        in_process(fit, full, "full", LONG)
+        began = time.perf_counter()
+        found = Run(job.folders["dtr"], full, job.folders["two_tower"], LONG).whole(lambda said: None)  # noqa: ARG005
     return Measured(flattened(found), seconds={"serve": time.perf_counter() - began})
 
 
@@ -87,6 +104,7 @@ RECIPES: dict[str, Callable[[Job], Measured]] = {
     "tail": tail,
     "sampled": sampled,
     "fitted": fit_only,
+    "published": published,
     "answers": answers,
     "serve": served,
 }
@@ -99,7 +117,8 @@ def _judged(job: Job, retriever: Retriever, seconds: dict[str, float]) -> Measur
     training = {key: value for key, value in retriever.metadata["training"].items() if _is_plain(value)}
     measured = Measured({}, {}, len(views["kept"]), training, seconds)
     _add(measured, views, "")
-    measured.figures["scored"] = views["kept"].scored
+    cost = measure_cost(retriever.searcher, job.split, max(job.ks))
+    measured.figures |= {"scored": views["kept"].scored, "ms": cost.milliseconds, "mb": cost.megabytes}
     return measured
 
 
