@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import reprlib
 from collections.abc import Iterable, Mapping
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,12 +22,15 @@ __all__ = [
     "closest",
     "first_problem",
     "nearest",
+    "nearest_path",
     "unsound_score",
 ]
 
 
 # So many known names are listed.
 _SHOWN = 60
+# So many names of a folder are looked at.
+_MOST_NAMES = 10_000
 
 
 class InputError(ValueError):
@@ -80,6 +85,23 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     names = {each.casefold(): each for each in sorted(known, reverse=True)}
     found = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.5)
     return names[found[0]] if found else None
+
+
+def nearest_path(path: Path) -> str:
+    """What to say of a path that does not exist: the nearest that does, beside it or beside the folder that lacks."""
+    there, rest = path, list[str]()
+    while not there.exists() and there != there.parent:
+        rest.insert(0, there.name)
+        there = there.parent
+    try:
+        names = [each.name for each in islice(there.iterdir(), _MOST_NAMES)]
+    except OSError:
+        names = []
+    close = closest(rest[0], names) if rest else None
+    found = None if close is None else there.joinpath(close, *rest[1:])
+    if found is None or not found.exists():
+        return "; check the path"
+    return f"; did you mean '{found}'?"
 
 
 def nearest(name: str, known: Iterable[str], *, quoted: bool = False) -> str:

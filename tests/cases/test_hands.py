@@ -138,3 +138,30 @@ def test_what_was_mistyped_names_the_nearest(write, planted, say, arguments, nea
     path = write(planted)
     said = say(arguments[0], *[path if word == "LOG" else word for word in arguments[1:]], code=2)
     assert nearest in said.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["fit", "FOLDER/lgo.csv"], "FOLDER/log.csv"),
+        (["describe", "FOLDER/Log.csv.gz"], "FOLDER/log.csv"),
+        (["fit", "FOLDER/log.csv", "--items", "FOLDER/log.cvs"], "FOLDER/log.csv"),
+        (["fit", "FOLDER/log.csv", "--method", "ease", "--config", "FOLDER/ease.tml"], "FOLDER/ease.toml"),
+        (["evaluate", "FOLDER/runs/mien"], "FOLDER/runs/mine"),
+        (["recommend", "FOLDER/run/mine", "--user", "3"], "FOLDER/runs/mine"),
+    ],
+)
+def test_a_path_that_was_mistyped_names_the_nearest(write, planted, say, tmp_path, arguments, found):
+    write(planted)
+    (tmp_path / "ease.toml").write_text("")
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    said = say(*[word.replace("FOLDER", str(tmp_path)) for word in arguments], code=2)
+    assert f"did you mean '{found.replace('FOLDER', str(tmp_path))}'?" in said.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("path", ["qqqq.parquet", "run/none", "log.csv/log.csv"])
+def test_a_path_with_nothing_near_is_to_be_checked(write, planted, say, tmp_path, path):
+    write(planted)
+    (tmp_path / "runs").mkdir()
+    said = say("fit", tmp_path / path, code=2).strip().splitlines()[-1]
+    assert said.endswith("does not exist; check the path")

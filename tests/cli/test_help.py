@@ -47,7 +47,8 @@ def test_help_all_lists_every_option(command, name, capsys):
     listed = shown(capsys, name, "--help-all")
     for option in PAGES[name].options:
         assert any(line.startswith(f"  {option.typed}") for line in listed), option.typed
-    assert len(PAGES[name].options) == len([one for one in inspect.signature(command).parameters if one != "more"])
+    own = [one for one in inspect.signature(command).parameters if one != "more"]
+    assert len(PAGES[name].options) == len([*own, "quiet", "verbose"])
     short = shown(capsys, name, "--help")
     further = [one for one in PAGES[name].options if one.further]
     assert not [one.typed for one in further if any(line.startswith(f"  {one.typed}") for line in short)]

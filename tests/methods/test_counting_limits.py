@@ -83,11 +83,15 @@ def test_fewer_users_judge_where_judging_is_dear(split, monkeypatch):
     assert f"64 of {len(split.valid)} validation users judge" in chosen["left_out"]
 
 
-@pytest.mark.parametrize(("left", "expected"), [(1e9, 80_000), (10.0, 2_114)])
-def test_ease_weighs_as_many_items_as_there_is_time_for(left, expected):
-    some = sparse.csr_matrix((np.ones(1500), (np.arange(1500) // 3, np.arange(1500))), shape=(500, 1500))
+@pytest.mark.parametrize(
+    ("users", "left", "expected"), [(100_000, 1e9, 80_000), (100_000, 10.0, 2_114), (500, 10.0, 5_314)]
+)
+def test_ease_weighs_as_many_items_as_there_is_time_for(users, left, expected):
+    """Of many users the third power counts; of few the entries times users and items, 1,500 of which took a second."""
+    places = np.arange(max(users, 80_000))
+    taken = sparse.csr_matrix((np.ones(len(places)), (places % users, places % 80_000)), shape=(users, 80_000))
     budget = Budget(left, clock=Clock(each=1.0))
-    assert _affordable(some, 80_000, budget) == expected
+    assert _affordable(taken, 80_000, budget) == expected
     assert budget.left_out == ([] if expected == 80_000 else [f"{expected} of 80000 items get weights"])
 
 

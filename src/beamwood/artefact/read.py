@@ -17,7 +17,8 @@ from beamwood.artefact.manifest import MANIFEST, SUFFIXES, checked_path, digest,
 from beamwood.artefact.mapped import array_shapes, map_arrays
 from beamwood.artefact.open_files import Identity, OpenFiles, identity
 from beamwood.artefact.replace import recover
-from beamwood.errors import ArtefactError, nearest
+from beamwood.errors import ArtefactError, nearest, nearest_path
+from beamwood.steps import step
 
 __all__ = ["Artefact", "read_artefact"]
 
@@ -95,7 +96,8 @@ def read_artefact(path: str | os.PathLike[str], *, kind: str | None = None, veri
         before = _manifest_identity(folder)
         try:
             manifest, files = _opened_whole(folder, kind, before)
-            checked = {name: _verify(folder, name, files[name], a, verify) for name, a in manifest["files"].items()}
+            with step(f"checking {folder}"):
+                checked = {name: _verify(folder, name, files[name], a, verify) for name, a in manifest["files"].items()}
             return Artefact(folder, manifest, files, checked)
         except ArtefactError:
             # Replaced by a save meanwhile: read the new folder. Otherwise it is as it is.
@@ -130,7 +132,9 @@ def _opened_whole(folder: Path, kind: str | None, before: Identity | None) -> tu
 def _find(target: Path) -> Path:
     folder = recover(target)
     if not folder.exists():
-        raise ArtefactError(f"{target} does not exist; give the folder that `beamwood fit --out` wrote")
+        raise ArtefactError(
+            f"{target} does not exist{nearest_path(target)}; give the folder that `beamwood fit --out` wrote"
+        )
     if not folder.is_dir():
         raise ArtefactError(f"{target} is a file, not an artefact; give the folder that `beamwood fit --out` wrote")
     return folder

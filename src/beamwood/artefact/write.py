@@ -27,6 +27,7 @@ from beamwood.artefact.manifest import (
 )
 from beamwood.artefact.replace import clean, install, recover, sync, temporary_folder
 from beamwood.errors import ArtefactError
+from beamwood.steps import step
 
 __all__ = ["Arrays", "check_output", "write_artefact"]
 
@@ -51,7 +52,7 @@ def write_artefact(
     """
     target = _checked(path, overwrite)
     check_manifest(manifest)
-    with _reporting(target, "the folder"):
+    with step(f"saving {target}"), _reporting(target, "the folder"):
         target.parent.mkdir(parents=True, exist_ok=True)
         clean(target)
         with temporary_folder(target) as folder:

@@ -17,6 +17,7 @@ from beamwood.cli.inputs import Source, note, print_json, reading_options
 from beamwood.cli.native_words import held_back
 from beamwood.cli.output import check_page, write_page
 from beamwood.errors import InputError
+from beamwood.steps import step
 
 __all__ = ["advised", "describe"]
 
@@ -72,7 +73,7 @@ def _described(log: str, reading: o.ReadOptions) -> dict[str, Any]:
     source = Source.of(log, reading)
     options = reading_options(source)
     unlisted: Any = source.unlisted
-    with held_back():
+    with step(f"looking at {log}"), held_back():
         return describe_log(
             log,
             source.items,

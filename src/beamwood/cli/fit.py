@@ -115,7 +115,9 @@ def fit(
     out: Annotated[
         o.Text, typer.Option("--out", metavar="FOLDER", help="Where to save; else runs/ and the log's name.")
     ] = None,
-    method: Annotated[o.Text, typer.Option("--method", metavar="NAME", help=_METHOD_HELP)] = None,
+    method: Annotated[
+        o.Text, typer.Option("--method", metavar="NAME", help=_METHOD_HELP, autocompletion=o.beginning(*METHODS))
+    ] = None,
     split: o.SplitName = "users",
     seed: o.Seed = 2026,
     settings: SettingOptions,

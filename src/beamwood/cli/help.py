@@ -11,13 +11,15 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo, OptionInfo
 
 from beamwood.cli.output import say
+from beamwood.cli.shown import show_steps
+from beamwood.errors import InputError
 
 __all__ = ["Described", "HelpfulCommand", "HelpfulGroup", "OptionLine", "described", "lines_of_group", "pages"]
 
@@ -75,10 +77,31 @@ class Described:
         yield from _columns(rows, width)
 
 
+def _note(ctx: typer.Context, parameter: typer.CallbackParam, value: bool) -> None:
+    ctx.meta[f"beamwood.{parameter.name}"] = value
+
+
+def _of_every_command(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "-q", "--quiet", hidden=True, expose_value=False, callback=_note, help="Say only results and errors."
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "-v", "--verbose", hidden=True, expose_value=False, callback=_note, help="Also say what each step took."
+        ),
+    ] = False,
+) -> None:
+    """How much is said on stderr; noted for the command rather than given to it."""
+
+
 def described(command: Callable[..., None], examples: Iterable[str]) -> Described:
     """A command as its signature and its docstring describe it."""
     summary = " ".join((command.__doc__ or "").split())
-    return Described(command.__name__, summary, tuple(examples), tuple(_options(command)))
+    return Described(command.__name__, summary, tuple(examples), (*_options(command), *_options(_of_every_command)))
 
 
 def pages() -> dict[str, Described]:
@@ -119,7 +142,14 @@ def lines_of_group(summary: str, example: str, commands: Iterable[Described], *,
     yield ""
     yield from _columns([(one.name, one.summary.split(". ")[0]) for one in commands], width)
     yield ""
-    yield from _columns([("--version", "Print the version."), ("COMMAND --help", "Say more of one command.")], width)
+    yield from _columns(
+        [
+            ("COMMAND --help", "Say more of one command."),
+            ("--version", "Print the version."),
+            ("--install-completion", "Let the shell complete commands, options and methods."),
+        ],
+        width,
+    )
 
 
 def _examples(examples: Iterable[str]) -> Iterator[str]:
@@ -151,7 +181,21 @@ def _print(lines: Iterable[str], code: int = 0) -> None:
 
 
 class HelpfulCommand(TyperCommand):
-    """A command whose help begins with an example."""
+    """A command whose help begins with an example, and whose steps are shown."""
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        program = typer.Typer(add_completion=False)
+        program.command()(_of_every_command)
+        self.params += typer.main.get_command(program).params
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it, as quietly as is asked for. Errors: quiet and verbose at once."""
+        quiet, verbose = (ctx.meta.get(f"beamwood.{name}", False) for name in ("quiet", "verbose"))
+        if quiet and verbose:
+            raise InputError("--quiet and --verbose say the opposite; leave one out")
+        with show_steps(quiet=quiet, verbose=verbose):
+            return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Answer `--help-all`, else parse as usual."""
@@ -171,7 +215,7 @@ class HelpfulGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Answer `--help-all` by the help of every command and nothing by the list of them, else parse as usual."""
-        if not args:
+        if not args and not ctx.resilient_parsing:  # which a shell that completes words asks for
             _print(self._lines(), code=2)
         if args[:1] == ["--help-all"]:
             parts = (page.lines(everything=True, width=_width()) for page in pages().values())

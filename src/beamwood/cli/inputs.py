@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from beamwood.cli.native_words import held_back
-from beamwood.errors import InputError, nearest
+from beamwood.errors import InputError, nearest, nearest_path
+from beamwood.steps import step, tell
 
 if TYPE_CHECKING:
     from beamwood.cli.options import ReadOptions
@@ -114,7 +114,7 @@ class Source:
 
 def note(text: str) -> None:
     """A line for people, on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    tell(text)
 
 
 def print_json(document: Any) -> None:
@@ -172,7 +172,7 @@ def load_data(source: Source) -> Dataset:
     for line in log.report.lines():
         note(line)
     unlisted: Any = source.unlisted
-    with held_back():
+    with step("sorting rows into histories"), held_back():
         dataset = Dataset.from_log(
             log,
             source.items,
@@ -239,7 +239,7 @@ def make_config(method: Method, file: str | None, settings: Sequence[str], *, pr
         try:
             values = tomllib.loads(Path(file).read_text("utf-8-sig"))
         except FileNotFoundError:
-            raise InputError(f"--config {file} does not exist") from None
+            raise InputError(f"--config {file} does not exist{nearest_path(Path(file))}") from None
         except RecursionError:
             raise InputError(f"--config {file} is no readable TOML: it is nested too deeply") from None
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -29,7 +29,6 @@ app = typer.Typer(
     cls=HelpfulGroup,
     help="Learn from a log of who took what, and recommend. The log is a table with a column of users, one of items "
     "and, if known, one of times.",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -111,6 +110,8 @@ def _is_of_memory(error: Exception) -> bool:
 
 def _without_output(error: SystemExit | OSError, *, as_json: bool) -> int:
     """What ends a command whose output nobody reads, or that has no room; typer and rich make 1 of the former."""
+    if isinstance(error, SystemExit) and not error.code:  # what completes words for a shell ends so
+        return OK
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         silence(sys.stdout)
         return OK

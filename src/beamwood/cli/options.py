@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Optional
 
@@ -43,10 +44,21 @@ __all__ = [
     "TensorBoard",
     "TimeLimit",
     "Unlisted",
+    "beginning",
     "UserColumn",
     "UserTable",
     "WeightColumn",
 ]
+
+
+def beginning(*words: str) -> Callable[[str], list[str]]:
+    """What a shell completes a value by: those of the words that begin as it does."""
+
+    def found(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return found
+
 
 # typer reads `Optional[...]` at run time.
 Text = Optional[str]  # noqa: UP045
@@ -71,7 +83,13 @@ UserTable = Annotated[
     Text, typer.Option("--user-table", metavar="FILE", hidden=True, help="A table of users, for rankers that read it.")
 ]
 SplitName = Annotated[
-    str, typer.Option("--split", metavar="NAME", help="What tests: users, leave-one-out, time or boundary.")
+    str,
+    typer.Option(
+        "--split",
+        metavar="NAME",
+        help="What tests: users, leave-one-out, time or boundary.",
+        autocompletion=beginning("users", "leave-one-out", "time", "boundary"),
+    ),
 ]
 Seed = Annotated[
     int,
@@ -139,7 +157,11 @@ Boundary = Annotated[
 Missing = Annotated[
     str,
     typer.Option(
-        "--missing", metavar="WORD", hidden=True, help="Rows without a user, an item or a time: error or drop."
+        "--missing",
+        metavar="WORD",
+        hidden=True,
+        help="Rows without a user, an item or a time: error or drop.",
+        autocompletion=beginning("error", "drop"),
     ),
 ]
 DropDuplicates = Annotated[

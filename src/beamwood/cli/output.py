@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from beamwood.errors import InputError
+from beamwood.steps import tell
 
 __all__ = ["check_page", "prepare_streams", "say", "silence", "write_page"]
 
@@ -92,4 +93,4 @@ def write_page(path: str, text: str) -> None:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise InputError(f"{path} cannot be written: {error}; choose another file") from None
-    say(f"wrote {path}", sys.stderr)
+    tell(f"wrote {path}")

@@ -15,10 +15,12 @@ from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import note, print_json
+from beamwood.cli.shown import duration
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.resolve import of_users
+from beamwood.steps import step
 
 if TYPE_CHECKING:
     from beamwood.retrieval.request import Allowed, Request
@@ -191,10 +193,13 @@ def _write_all(
     origin = str(read_manifest(folder)["checksum"])
     job = Job(retriever, request, asked.rows, asked.labels, asked.by_users, origin, writing.threads)
 
-    def say(done: int, total: int, rate: float) -> None:
-        note(f"{done:,} of {total:,}, {rate:,.0f} a second")
+    with step("answering", len(asked.rows)) as answering:
 
-    answered = job.run(target, resume=writing.resume, say=say)
+        def say(done: int, total: int, rate: float) -> None:
+            answering.done = done
+            note(f"{done:,} of {total:,}, {rate:,.0f} a second, about {duration((total - done) / rate)} left")
+
+        answered = job.run(target, resume=writing.resume, say=say)
     if json:
         print_json({"out": str(target), "rows": len(asked.rows), "answered": answered})
     else:

@@ -9,6 +9,7 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json
+from beamwood.methods import METHODS
 
 __all__ = ["settings"]
 
@@ -16,12 +17,16 @@ __all__ = ["settings"]
 def settings(
     method: Annotated[
         o.Text,
-        typer.Argument(metavar="METHOD", help="A method, as dtr, or a .py file; without one all methods are listed."),
+        typer.Argument(
+            metavar="METHOD",
+            help="A method, as dtr, or a .py file; without one all methods are listed.",
+            autocompletion=o.beginning(*METHODS),
+        ),
     ] = None,
     json: o.Json = False,
 ) -> None:
     """List the methods, or a method's settings with their defaults, choices, meanings and presets."""
-    from beamwood.methods import METHODS, load_method
+    from beamwood.methods import load_method
     from beamwood.methods.sums import parts
 
     if method is None:

@@ -27,6 +27,7 @@ from beamwood.data.layout import Layout
 from beamwood.data.source import Source, open_source, reading
 from beamwood.data.times import seems_time, time_expression
 from beamwood.errors import InputError, nearest
+from beamwood.steps import step
 
 __all__ = [
     "CONTEXT",
@@ -152,7 +153,7 @@ def read_log(
         events=events,
         negative_events=negative_events,
     )
-    with reading(checked.report.source):
+    with step(f"reading {checked.report.source}"), reading(checked.report.source):
         frame = checked.rows.collect(engine="streaming")
         judged = None if checked.judged is None else checked.judged.collect(engine="streaming")
     duplicates = count_duplicates(frame)

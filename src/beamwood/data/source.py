@@ -17,7 +17,7 @@ from beamwood.data.in_memory import frame_of
 from beamwood.data.layout import Layout
 from beamwood.data.parts import parts_of
 from beamwood.data.text_table import TEXT_SUFFIXES, scan_text
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest_path
 
 __all__ = ["SUFFIXES", "Source", "open_source", "reading"]
 
@@ -111,7 +111,7 @@ def _open_path(path: Path, layout: Layout) -> Source:
 def _open_file(path: Path, layout: Layout) -> Source:
     # Unlike the method of a path, false also for a name that is too long to be one.
     if not os.path.exists(path):
-        raise InputError(f"{path} does not exist; check the path")
+        raise InputError(f"{path} does not exist{nearest_path(path)}")
     if not path.is_file():
         raise InputError(f"{path} is a pipe, a socket or a device, which is not read twice; save it as a file first")
     suffix = _suffix_of(path.name)

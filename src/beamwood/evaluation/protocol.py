@@ -24,6 +24,7 @@ from beamwood.evaluation.metrics import (
     relevance,
     share_of,
 )
+from beamwood.steps import step
 from beamwood.types import Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
 if TYPE_CHECKING:
@@ -187,15 +188,17 @@ def evaluate(
     if len(judged) == 0:
         raise InputError(f"none of the {len(labels)} queries has a label; nothing can be measured")
     running = _Running(cuts, None if tail is None else len(tail.mask), group_N)
-    for start in range(0, len(judged), batch_size):
-        rows = judged[start : start + batch_size]
-        part = queries.take(rows)
-        query, excluded = part.query(searcher.needs), part.seen if remove_seen else None
-        began = time.perf_counter()
-        hits = searcher.search(query, cuts[-1], replace(options, excluded=excluded))
-        running.seconds += time.perf_counter() - began
-        _check_hits(hits, len(rows), cuts[-1], running.num_items, excluded)
-        running.add(hits, labels.take(rows))
+    with step("judging users", len(judged)) as judging:
+        for start in range(0, len(judged), batch_size):
+            rows = judged[start : start + batch_size]
+            part = queries.take(rows)
+            query, excluded = part.query(searcher.needs), part.seen if remove_seen else None
+            began = time.perf_counter()
+            hits = searcher.search(query, cuts[-1], replace(options, excluded=excluded))
+            running.seconds += time.perf_counter() - began
+            _check_hits(hits, len(rows), cuts[-1], running.num_items, excluded)
+            running.add(hits, labels.take(rows))
+            judging.advance(len(rows))
     return _finished(running, queries.users[judged], len(labels) - len(judged), remove_seen, tail)
 
 

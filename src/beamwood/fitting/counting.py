@@ -18,6 +18,7 @@ from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.choose import drawn
 from beamwood.fitting.settings import Choose, Group, HistoryLength, Settings
 from beamwood.retrieval.neighbours import NeighbourSearcher, SeenPlace
+from beamwood.steps import step
 from beamwood.training.budget import Budget, price_of
 from beamwood.types import FloatArray, ItemLists
 
@@ -177,19 +178,22 @@ def best_of_grid(
     candidates = [
         dict(zip(values, each, strict=True)) | {"seen": places[0]} for each in itertools.product(*values.values())
     ]
-    began = budget.clock()
-    first = build(candidates[0])
-    making = budget.clock() - began
-    queries = _judges(first, drawn(split.valid, config.choose.validation_users, seed=seed), budget, len(candidates))
-    judge = _Judge(build, queries, budget, tuple(tried), making)
-    for candidate in candidates:
-        judge.look(candidate)
-    # The first place stands for all until the rest is chosen, of which the best is kept then.
-    chosen = judge.best
-    for place in places[1:]:
-        judge.look(chosen | {"seen": place})
+    count = len(candidates) + len(places) - 1
+    with step("trying settings", count) as trying:
+        began = budget.clock()
+        first = build(candidates[0])
+        making = budget.clock() - began
+        queries = _judges(first, drawn(split.valid, config.choose.validation_users, seed=seed), budget, len(candidates))
+        judge = _Judge(build, queries, budget, tuple(tried), making)
+        for candidate in candidates:
+            judge.look(candidate)
+            trying.advance()
+        # The first place stands for all until the rest is chosen, of which the best is kept then.
+        chosen = judge.best
+        for place in places[1:]:
+            judge.look(chosen | {"seen": place})
+            trying.advance()
     if judge.skipped:
-        count = len(candidates) + len(places) - 1
         budget.leave_out(f"{count - judge.skipped} of {count} settings tried")
     left_out = {"left_out": list(budget.left_out)} if budget.left_out else {}
     return judge.searcher, judge.best | {f"valid/f@{judge.cut}": judge.value} | left_out

@@ -125,15 +125,14 @@ def _inverse(rows: sparse.csr_matrix, regularisation: float) -> NDArray[np.float
 
 
 def _has_few_users(taken: sparse.csr_matrix) -> bool:
-    """Whether the way over users multiplies less than the one over items."""
-    return _work_by_users(taken) < float(taken.shape[1]) ** 3
-
-
-def _work_by_users(taken: sparse.csr_matrix) -> float:
-    """Multiplications of the way over users, as dense ones."""
+    """Whether the way over users multiplies less than the one over items; all of them took something."""
     users, items = taken.shape
-    work: float = float(users) ** 3 + _SPARSE * taken.nnz * (users + items)
-    return work
+    return bool(_work_by_users(users, items, taken.nnz) < items**3)
+
+
+def _work_by_users(users: float, items: Any, entries: Any) -> Any:
+    """Multiplications of the way over users, as dense ones."""
+    return users**3 + _SPARSE * entries * (users + items)
 
 
 def _largest(block: NDArray[np.float32], count: int) -> sparse.csr_matrix:
@@ -149,15 +148,16 @@ def _affordable(ordered: sparse.csr_matrix, wanted: int, budget: Budget) -> int:
     known = min(_PRICED, ordered.shape[1])
     if not budget.limited or wanted <= known:
         return wanted
-    some, most_of = (sparse.csr_matrix(ordered[:, :count]) for count in (known, wanted))
+    users = np.count_nonzero(np.diff(ordered.indptr))
+    items, entries = np.arange(1.0, wanted + 1), np.cumsum(ordered.getnnz(axis=0)[:wanted], dtype=float)
+    work = np.minimum(items**3, _work_by_users(float(users), items, entries))
     began = budget.clock()
-    weights(some, regularisation=1.0, num_neighbours=known)
-    seconds = (budget.clock() - began) / min(_work_by_users(some), float(known) ** 3)
-    room = _SHARE * max(budget.left, 0.0) / max(seconds, 1e-15)
-    if min(_work_by_users(most_of), float(wanted) ** 3) <= room:
-        return wanted
-    most: int = min(max(known, int(room ** (1 / 3))), wanted)
-    budget.leave_out(f"{most} of {wanted} items get weights")
+    weights(sparse.csr_matrix(ordered[:, :known]), regularisation=1.0, num_neighbours=known)
+    seconds = budget.clock() - began
+    room = _SHARE * max(budget.left, 0.0)
+    most: int = max(known, int(np.searchsorted(work * seconds, room * work[known - 1], side="right")))
+    if most < wanted:
+        budget.leave_out(f"{most} of {wanted} items get weights")
     return most
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +15,7 @@ from beamwood.fitting.options import with_budget
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.settings import Settings
 from beamwood.methods.arguments import check_split, checked_options, configured
+from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from beamwood.data.split import Split
@@ -213,4 +213,4 @@ def _say(name: str, config: Settings, plan: Settings) -> None:
     before, after = config.flat(), plan.flat()
     meant = [f"{key}={json.dumps(after[key])}" for key in plan.names() if after.get(key) != before.get(key)]
     if meant:
-        print(f"{name}, planned: {', '.join(meant)}", file=sys.stderr, flush=True)
+        tell(f"{name}, planned: {', '.join(meant)}")

@@ -119,6 +119,23 @@ class Comparison:
         return document
 
 
+class _Table:
+    """What is said while methods are measured: a row of each as soon as it is there."""
+
+    def __init__(self, measured: Comparison, names: Sequence[str], say: Callable[[str], None]) -> None:
+        self._measured, self._say, self._width = measured, say, max(map(len, ("method", *names)))
+        self._titles = (f"{measured.metric} kept", "removed", "ms a user", "fit, s")
+        say("  ".join(["method".ljust(self._width), *self._titles]))
+
+    def fill(self, name: str) -> None:
+        """One more row."""
+        measured = self._measured
+        values = [f"{view.values[measured.metric].mean():.4f}" for view in measured.results[name].values()]
+        values += [f"{measured.costs[name].milliseconds:.2f}", f"{measured.seconds[name]:.1f}"]
+        cells = [value.rjust(len(title)) for value, title in zip(values, self._titles, strict=True)]
+        self._say("  ".join([name.ljust(self._width), *cells]))
+
+
 def _as_tests(verdicts: Mapping[str, Verdict]) -> dict[str, list[dict[str, Any]]]:
     """By view the paired tests of the winner against each other method."""
     return {view: [test.as_dict() for test in verdict.tests] for view, verdict in verdicts.items()}
@@ -166,8 +183,10 @@ def compare(
     if without:
         say(f"without a preset {preset}, so with their defaults: {', '.join(dict.fromkeys(without))}")
     options = {"seed": seed, "progress": progress}
+    table = _Table(measured, list(sums), say)
     for name, searcher in _in_turn(sums, split, presets, options, time_limit, measured, say):
         measured.add(name, searcher)
+        table.fill(name)
     if len(measured.results) < 2:
         raise TimeLimitError(f"fewer than two methods are left: {next(iter(measured.left_out.values()))}")
     measured.simplest = simplest_of({name: sums[name] for name in measured.results})
@@ -194,10 +213,11 @@ def compare_fitted(
     methods = {name: str(retriever.metadata.get("method", "")) for name, retriever in fitted.items()}
     simplest = min(fitted, key=lambda name: _effort(methods[name].split("+"), trained[name]))
     measured = Comparison(split, tuple(ks), simplest, tail or TailRule(), with_tail=on_tail >= 2)
+    table = _Table(measured, list(fitted), say)
     for name, retriever in fitted.items():
         measured.add(name, retriever.searcher)
         measured.seconds[name] = float(retriever.metadata.get("training", {}).get("seconds", 0.0))
-        say(f"{name}: measured")
+        table.fill(name)
     return measured
 
 
@@ -302,7 +322,6 @@ def _in_turn(
                 say(f"{method.name} is left out: {error}")
                 continue
             seconds[method.name] = round(time.perf_counter() - began, 1)
-            say(f"{method.name}: fitted in {seconds[method.name]} s")
             capped = fitted[method.name].metadata.get("training", {}).get("long_histories")
             if capped is not None:
                 say(f"{method.name}: {capped}")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from beamwood.steps import heard_by, is_quiet
 
 __all__ = ["TrainingProgress"]
 
@@ -18,13 +21,16 @@ class TrainingProgress:
 
     def __init__(self, *, enabled: bool, max_steps: int | None, seconds_between_lines: float = 30.0) -> None:
         self._console = Console(stderr=True)
-        self._enabled = enabled
+        self._enabled = enabled and not is_quiet()
         self._max_steps = max_steps
         self._between = seconds_between_lines
         self._next_line = time.monotonic() + min(5.0, seconds_between_lines)
         self._bar: Progress | None = None
+        self._alone = ExitStack()
 
     def __enter__(self) -> Self:
+        # What happens between two steps of training is part of them.
+        self._alone.enter_context(heard_by(None))
         if self._enabled and self._console.is_terminal:
             self._bar = Progress(
                 TextColumn("training"),
@@ -45,6 +51,7 @@ class TrainingProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        self._alone.close()
 
     def stepped(self, step: int, loss: float, speed: float) -> None:
         """One more step; `speed` in examples a second."""

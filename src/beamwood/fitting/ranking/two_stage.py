@@ -6,7 +6,6 @@ Source: the two-stage bounds, section 4.2: TS trains on all data, H-TS on the pa
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Unpack
@@ -38,6 +37,7 @@ from beamwood.retrieval.candidates import good_of
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
+from beamwood.steps import step, tell
 from beamwood.training.budget import Budget
 from beamwood.training.optimisers import Optimiser
 from beamwood.training.trainable import Progress
@@ -263,8 +263,9 @@ def fit_stages(split: Split, config: StagesConfig, **options: Unpack[TrainOption
         )
     options = with_budget(options)
     if options.get("progress", True) and RetrievedTask.needs_searches(config):
-        print("asking the retriever for the training histories, before the first step", file=sys.stderr, flush=True)
-    task = RetrievedTask(split.train, config, first.searcher)
+        tell("asking the retriever for the training histories, before the first step")
+    with step("asking the retriever for the training histories"):
+        task = RetrievedTask(split.train, config, first.searcher)
     check_monitor(config.choose.monitor)
     measure = StageMeasure(
         first.searcher,

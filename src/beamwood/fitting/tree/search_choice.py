@@ -18,6 +18,7 @@ from beamwood.fitting.choose import CUT
 from beamwood.kernels.light import Way
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.ways import Ways
+from beamwood.steps import step
 from beamwood.training.budget import Budget
 from beamwood.types import Hits, Query, SearchOptions
 
@@ -160,12 +161,13 @@ def _measured(
     at_a_time = _BLOCK if budget.limited else max(1, len(queries))
     blocks: list[list[tuple[float, NDArray[np.float64]]]] = []
     longest = 0.0
-    for start in range(0, max(1, len(queries)), at_a_time):
-        if blocks and budget.left < longest:
-            break
-        began, rows = budget.seconds, np.arange(start, min(start + at_a_time, len(queries)))
-        blocks.append([_values(searcher, queries.take(rows), way, monitor) for way in tried])
-        longest = max(longest, budget.seconds - began)
+    with step("choosing how the tree is searched"):
+        for start in range(0, max(1, len(queries)), at_a_time):
+            if blocks and budget.left < longest:
+                break
+            began, rows = budget.seconds, np.arange(start, min(start + at_a_time, len(queries)))
+            blocks.append([_values(searcher, queries.take(rows), way, monitor) for way in tried])
+            longest = max(longest, budget.seconds - began)
     joined = []
     for parts in zip(*blocks, strict=True):
         sizes = [len(values) for _, values in parts]

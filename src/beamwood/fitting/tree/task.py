@@ -33,6 +33,7 @@ from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.sampling.levels import Histories, LevelSampler
+from beamwood.steps import step
 from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
@@ -151,7 +152,8 @@ class TreeTask(SearchedTask[Batch]):
         """
         seed, train, config = rng.initial_seed(), self.split.train, self.config
         vectors = ItemVectors(train, config, seed, self.terms, budget)
-        tree = start_tree(self.split, config, np.random.default_rng(seed), vectors)
+        with step("building the first tree"):
+            tree = start_tree(self.split, config, np.random.default_rng(seed), vectors)
         self.parts = self.make_parts(tree)
         if self.parts.labels in ("rectified", "one-step") and self.parts.estimator is None:
             raise InputError(
@@ -165,7 +167,8 @@ class TreeTask(SearchedTask[Batch]):
         if config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given):
             self.update = TreeUpdate(self, seed=seed)
         started = config.start.scores == "transitions"
-        start_scorer(scorer, TreeCounts(vectors, tree, self.folds), network=started)
+        with step("starting the weights of nodes from what was counted"):
+            start_scorer(scorer, TreeCounts(vectors, tree, self.folds), network=started)
         if started and self.parts.loss.link.alone:
             self.start_at_odds(rng)
         self._start_seen(seed, budget)
@@ -182,7 +185,8 @@ class TreeTask(SearchedTask[Batch]):
 
         if given is None:
             monitor, valid = self.config.choose.monitor, self.split.valid
-            given = best_seen_start(set_weight, self.searcher, valid, monitor, seed=seed, budget=budget)
+            with step("choosing how seen items start"):
+                given = best_seen_start(set_weight, self.searcher, valid, monitor, seed=seed, budget=budget)
         self.seen_start = given
         set_weight(given)
 

@@ -16,6 +16,7 @@ from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.index import INDEXES, Index, Making, check_installed, settings_of
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.steps import step
 from beamwood.training.budget import Budget
 from beamwood.types import Query, Searcher
 
@@ -41,7 +42,8 @@ class Indexing:
         limited = budget is not None and budget.limited
         seconds = max(budget.left, 0.0) if budget is not None and limited else None
         queries = partial(training_queries, searcher, self.split, self.seed)
-        return searcher.indexed(self.kind, self.settings, Making(self.seed, queries, seconds))
+        with step("building the index"):
+            return searcher.indexed(self.kind, self.settings, Making(self.seed, queries, seconds))
 
     def price(self, searcher: VectorSearcher, budget: Budget) -> float:
         """The seconds that are kept for it; see `judge.Later`."""
