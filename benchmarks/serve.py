@@ -1,8 +1,10 @@
 """`beamwood serve` under load, against the package in process and FastAPI around two towers in an HNSW graph.
 
-`python -m benchmarks.serve [--short] [--folder FOLDER --rival FOLDER] [--json]`. Without folders both are fitted on a
-planted market. Load comes from another process of this machine, whose processor time is reported apart. Every figure of
-a bar is a ratio within this run; on a busy machine read processor times. Exit 0 whenever it measured.
+`python -m benchmarks.serve [--short] [--folder FOLDER --full FOLDER --rival FOLDER] [--json]`. What is not named is
+fitted on a planted market. Two trees answer: one as a fit leaves it, whose search is as fast as the HTTP around it, and
+one that a full beam answers, so that the search threads are what is saturated. Load comes from another process of this
+machine, whose processor time is reported apart. Every figure of a bar is a ratio within this run; on a busy machine
+read processor times. Exit 0 whenever it measured.
 """
 
 from __future__ import annotations
@@ -33,30 +35,37 @@ PATIENT = ("--timeout", "30s", "--max-wait", "30s")
 
 @dataclass(frozen=True)
 class Times:
-    """How long each part runs, in seconds, how many steps the models are trained, and how often they are swapped."""
+    """How long each part runs, in seconds, how many steps the models are trained, and how often they are swapped.
+
+    `items`: of the market of the tree as a fit leaves it; `full`: of the one that a full beam answers.
+    """
 
     items: int
+    full: int
     steps: int
     part: float
     steady: float
     swaps: int
 
 
-SHORT = Times(items=1000, steps=100, part=4.0, steady=16.0, swaps=6)
-LONG = Times(items=10_000, steps=3000, part=30.0, steady=600.0, swaps=20)
+SHORT = Times(items=1000, full=4000, steps=100, part=4.0, steady=12.0, swaps=6)
+LONG = Times(items=10_000, full=10_000, steps=3000, part=30.0, steady=600.0, swaps=20)
+FITS: dict[str, tuple[str, dict[str, Any]]] = {
+    "rival": ("two_tower", {"index.kind": "hnsw"}),
+    "model": ("dtr", {}),
+    "full": ("dtr", {"model.light_width": 0}),
+}
 
 
-def fit(folder: Path, times: Times) -> None:
-    """A tree and two towers on one planted market, saved below the folder."""
+def fit(folder: Path, name: str, times: Times) -> None:
+    """A model of `FITS` on a planted market, saved in the folder."""
     from beamwood.data.synthetic import MarketConfig, make_market
 
-    market = make_market(MarketConfig(num_items=times.items), seed=0)
+    market = make_market(MarketConfig(num_items=times.full if name == "full" else times.items), seed=0)
     dataset = beamwood.Dataset.from_log(beamwood.read_log(market.log), market.item_frame)
     split = beamwood.splits.disjoint_users(dataset, seed=0)
-    steps = {"loop.max_steps": times.steps}
-    tower = steps | {"index.kind": "hnsw"}
-    beamwood.fit(split, "two_tower", tower, progress=False).save(folder / "rival")
-    beamwood.fit(split, "dtr", steps, progress=False).save(folder / "model")
+    method, settings = FITS[name]
+    beamwood.fit(split, method, settings | {"loop.max_steps": times.steps}, progress=False).save(folder)
 
 
 def bodies(folder: Path, count: int = 400) -> list[dict[str, Any]]:
@@ -92,12 +101,22 @@ def alone(folder: str, histories: list[list[Any]]) -> dict[str, float]:
     }
 
 
-class Run:
-    """One run over a folder: what was found, and which bars hold."""
+class Service:
+    """One of the services under load: its folder, what it is asked, and what it can do."""
 
-    def __init__(self, folder: Path, rival: Path | None, times: Times) -> None:
-        self.folder, self.rival, self.times = folder, rival, times
-        self.asked = bodies(folder)
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder, self.asked = name, folder, bodies(folder)
+        self.package = in_process(alone, str(folder), [body["history"] for body in self.asked])
+        self.single: dict[str, float] = {}
+        self.capacity = 0.0
+
+
+class Run:
+    """One run over the services: what was found, and which bars hold."""
+
+    def __init__(self, model: Path, full: Path, rival: Path, times: Times) -> None:
+        self.model, self.full, self.rival = Service("model", model), Service("full", full), Service("rival", rival)
+        self.times = times
         self.found: dict[str, Any] = {"threads": len(os.sched_getaffinity(0)), "load_average": os.getloadavg()[0]}
         self.bars: dict[str, dict[str, Any]] = {}
 
@@ -106,66 +125,75 @@ class Run:
         holds = value <= bound if at_most else value >= bound
         self.bars[name] = {"value": round(float(value), 4), "bound": bound, "holds": bool(holds)}
 
-    def load(self, server: Process, **plan: Any) -> dict[str, Any]:
+    def note(self, service: Service, part: str, found: dict[str, Any], **more: Any) -> dict[str, float]:
+        """Keep what a part found, as figures."""
+        figures = flat(found) | more
+        self.found.setdefault(service.name, {"package": service.package})[part] = figures
+        return figures
+
+    def load(self, service: Service, server: Process, **plan: Any) -> dict[str, Any]:
         """The load, with what it cost the server a request."""
-        whole = {"path": "/v1/recommend", "bodies": self.asked, "seconds": self.times.part, "connections": 1} | plan
+        whole = {"path": "/v1/recommend", "bodies": service.asked, "seconds": self.times.part, "connections": 1} | plan
         before = server.processor
         found = load(address=server.address, **whole)
         count = sum(each["count"] for each in found["status"].values())
         found["server_cpu_ms"] = 1e3 * (server.processor - before) / max(count, 1)
         return found
 
-    def one_by_one(self) -> None:
+    def one_by_one(self, service: Service) -> None:
         """Acceptance 2 and 12: what HTTP adds to the package, the start, the memory."""
-        package = in_process(alone, str(self.folder), [body["history"] for body in self.asked])
-        with beamwood_server(self.folder, *PATIENT) as server:
-            size = (self.folder / "weights.safetensors").stat().st_size / 2**20
+        with beamwood_server(service.folder, *PATIENT) as server:
+            size = (service.folder / "weights.safetensors").stat().st_size / 2**20
             memory = {"anon_mib": server.mib("RssAnon"), "rss_mib": server.mib("VmRSS"), "weights_mib": size}
-            self.load(server)
-            single = self.load(server)
+            self.load(service, server)
+            single = self.load(service, server)
             torch = server.has_mapped("libtorch")
-        self.found |= {"package": package, "one_connection": flat(single), "start": memory}
-        self.found["start"]["seconds"] = server.seconds_to_ready
-        self.bar("http_cpu_ms_above_package", single["server_cpu_ms"] - package["cpu_ms"], 0.4)
-        self.bar("http_p50_ms_above_package", flat(single)["p50_ms"] - package["p50_ms"], 0.6)
+        service.single = self.note(service, "one_connection", single)
+        self.found["start"] = memory | {"seconds": server.seconds_to_ready}
+        self.bar("http_cpu_ms_above_package", service.single["server_cpu_ms"] - service.package["cpu_ms"], 0.4)
+        self.bar("http_p50_ms_above_package", service.single["p50_ms"] - service.package["p50_ms"], 0.6)
         self.bar("torch_loaded", float(torch), 0)
         self.bar("idle_rss_mib_above_weights", memory["rss_mib"] - size, 120)
 
-    def saturation(self) -> float:
-        """Acceptance 3: threads add up, and a caller does not wait for a batch. The capacity, in answers a second."""
-        rates, threads = {}, self.found["threads"]
-        for count in sorted({1, 2, threads}):
-            with beamwood_server(self.folder, *PATIENT, "--threads", str(count)) as server:
-                full = self.load(server, connections=4 * count)
-                rates[count] = flat(full)["a_second"]
-                self.found[f"saturated_{count}"] = flat(full)
-                if count == threads:
-                    self.beside_a_batch(server)
-        ideal = threads / (self.found["package"]["cpu_ms"] / 1e3)
+    def saturated(self, service: Service, threads: int) -> float:
+        """Answers a second with so many threads."""
+        with beamwood_server(service.folder, *PATIENT, "--threads", str(threads)) as server:
+            self.load(service, server, seconds=1)
+            full = self.load(service, server, connections=4 * threads)
+        service.capacity = self.note(service, f"saturated_{threads}", full)["a_second"]
+        return service.capacity
+
+    def saturation(self, service: Service) -> None:
+        """Acceptance 3: threads add up, and a caller does not wait for a batch."""
+        threads = self.found["threads"]
+        rates = {count: self.saturated(service, count) for count in sorted({1, 2, threads})}
+        ideal = threads / (service.package["cpu_ms"] / 1e3)
         self.bar("saturation_of_ideal", rates[threads] / ideal, 0.85, at_most=False)
         self.bar("two_threads_over_one", rates[2] / rates[1], 1.8, at_most=False)
-        return rates[threads]
 
-    def beside_a_batch(self, server: Process) -> None:
+    def beside_a_batch(self, service: Service) -> None:
         """How much longer a caller waits while batches of 256 are answered, in single searches."""
-        quiet = flat(self.load(server))["p50_ms"]
-        batch = start(
-            address=server.address,
-            path="/v1/recommend/batch",
-            bodies=[{"requests": (self.asked * 2)[:256]}],
-            seconds=self.times.part + 1,
-            connections=1,
-        )
-        time.sleep(0.5)
-        beside = flat(self.load(server))["p50_ms"]
-        batch()
-        self.found["beside_batch"] = {"quiet_p50_ms": quiet, "beside_p50_ms": beside}
-        self.bar("wait_beside_batch_in_searches", (beside - quiet) / self.found["package"]["p50_ms"], 2)
+        with beamwood_server(service.folder, *PATIENT) as server:
+            self.load(service, server, seconds=1)
+            quiet = self.note(service, "one_connection", self.load(service, server))
+            batch = start(
+                address=server.address,
+                path="/v1/recommend/batch",
+                bodies=[{"requests": (service.asked * 2)[:256]}],
+                seconds=self.times.part + 1,
+                connections=1,
+            )
+            time.sleep(0.5)
+            beside = self.note(service, "beside_batch", self.load(service, server))
+            batch()
+        service.single = quiet
+        waited = beside["p50_ms"] - quiet["p50_ms"]
+        self.bar("wait_beside_batch_in_searches", waited / service.package["p50_ms"], 2)
 
-    def steady(self, capacity: float) -> None:
+    def steady(self, service: Service) -> None:
         """Acceptance 4: four fifths of the capacity, open loop."""
-        with beamwood_server(self.folder, *PATIENT) as server:
-            self.load(server)
+        with beamwood_server(service.folder, *PATIENT) as server:
+            self.load(service, server)
             samples, lags, watching = [], server.lags(), threading.Event()
 
             def watch() -> None:
@@ -174,64 +202,70 @@ class Run:
 
             watcher = threading.Thread(target=watch)
             watcher.start()
-            found = self.load(server, rate=0.8 * capacity, connections=64, seconds=self.times.steady)
+            rate = 0.8 * service.capacity
+            found = self.load(service, server, rate=rate, connections=64, seconds=self.times.steady)
             watching.set()
             watcher.join()
             late = lag_at(lags, server.lags(), 0.99)
-        self.found["steady"] = flat(found) | {"loop_lag_p99_ms": 1e3 * late}
-        self.bar("steady_errors", wrong(found), 0)
-        self.bar("steady_p99_over_p50", flat(found)["p99_ms"] / flat(found)["p50_ms"], 5)
-        self.bar("steady_rss_growth", memory_slope(samples), 0.01)
-        self.bar("steady_loop_lag_p99_ms", 1e3 * late, 5)
+        figures = self.note(service, "steady", found, loop_lag_p99_ms=1e3 * late)
+        self.bar(f"{service.name}_steady_errors", wrong(found), 0)
+        self.bar(f"{service.name}_steady_p99_over_p50", figures["p99_ms"] / figures["p50_ms"], 5)
+        self.bar(f"{service.name}_steady_rss_growth", memory_slope(samples), 0.01)
+        self.bar(f"{service.name}_steady_loop_lag_p99_ms", 1e3 * late, 5)
 
-    def overload(self, capacity: float) -> None:
-        """Acceptance 5: twice the capacity, with the brown-out and without it, and back to normal."""
-        rates = {}
-        least = str(10**6)
-        for name, options in (("narrowed", ()), ("as_wide", ("--min-beam", least))):
-            with beamwood_server(self.folder, "--timeout", "2s", *options) as server:
-                self.load(server)
-                found = self.load(server, rate=2 * capacity, connections=64, seconds=2 * self.times.part)
-                refused = found["status"].get("429", {"count": 0, "p99_ms": 0.0})
-                rates[name] = flat(found)["a_second"]
-                self.found[f"overload_{name}"] = flat(found) | {"refused": refused, "degraded": found["degraded"]}
-                if name == "narrowed":
-                    time.sleep(1)
-                    after = flat(self.load(server))
-                    self.bar("overload_goodput_of_capacity", rates[name] / capacity, 0.9, at_most=False)
-                    self.bar("overload_refused_p99_ms", refused["p99_ms"], 20)
-                    self.bar("overload_other_errors", wrong(found, 429), 0)
-                    self.bar("overload_recovered_p50", after["p50_ms"] / self.found["one_connection"]["p50_ms"], 2)
-        self.found["narrowed_over_as_wide"] = rates["narrowed"] / rates["as_wide"]
+    def overload(self, service: Service, name: str, *options: str) -> dict[str, float]:
+        """Acceptance 5: twice the capacity, then back to normal. What was answered well."""
+        with beamwood_server(service.folder, "--timeout", "2s", *options) as server:
+            self.load(service, server, seconds=1)
+            found = self.load(service, server, rate=2 * service.capacity, connections=64, seconds=2 * self.times.part)
+            time.sleep(1)
+            after = flat(self.load(service, server, seconds=1))
+        refused = found["status"].get("429", {"count": 0, "p99_ms": 0.0})
+        more = {"refused": refused, "degraded": found["degraded"], "after_p50_ms": after["p50_ms"]}
+        figures = self.note(service, f"overload_{name}", found, **more)
+        if name == "as_wide":
+            return figures
+        self.bar(f"{service.name}_overload_goodput", figures["a_second"] / service.capacity, 0.9, at_most=False)
+        self.bar(f"{service.name}_overload_refused_p99_ms", refused["p99_ms"], 20)
+        self.bar(f"{service.name}_overload_other_errors", wrong(found, 429), 0)
+        self.bar(f"{service.name}_overload_recovered_p50", after["p50_ms"] / service.single["p50_ms"], 2)
+        return figures
 
-    def swaps(self, capacity: float) -> None:
+    def brown_out(self, service: Service) -> None:
+        """Acceptance 5: how much more is answered where searches are narrowed."""
+        narrowed = self.overload(service, "narrowed")
+        as_wide = self.overload(service, "as_wide", "--min-beam", str(10**6))
+        self.bar("narrowed_over_as_wide", narrowed["a_second"] / as_wide["a_second"], 1.5, at_most=False)
+
+    def swaps(self, service: Service) -> None:
         """Acceptance 6: models are swapped at half of the capacity; a damaged one is refused."""
         with tempfile.TemporaryDirectory() as root:
             for number in range(2):
-                shutil.copytree(self.folder, Path(root) / f"m{number}")
-            shutil.copytree(self.folder, broken := Path(root) / "broken")
+                shutil.copytree(service.folder, Path(root) / f"m{number}")
+            shutil.copytree(service.folder, broken := Path(root) / "broken")
             content = bytearray((broken / "weights.safetensors").read_bytes())
             content[-4096:] = bytes(4096)
             (broken / "weights.safetensors").write_bytes(content)
             with beamwood_server(Path(root) / "m0", *PATIENT, "--models-dir", root) as server:
-                self.load(server, connections=2)
+                self.load(service, server, connections=2)
                 server.get("/v1/models/load", b'{"path": "m1"}')
-                base, plan = server.mib("RssAnon"), {"rate": 0.5 * capacity, "connections": 64}
-                quiet = flat(self.load(server, **plan))
+                base, plan = server.mib("RssAnon"), {"rate": 0.5 * service.capacity, "connections": 64}
+                quiet = flat(self.load(service, server, **plan))
                 under = start(
                     address=server.address,
                     path="/v1/recommend",
-                    bodies=self.asked,
+                    bodies=service.asked,
                     seconds=2 * self.times.part,
                     **plan,
                 )
                 peak = self.swap_often(server)
                 found = under()
                 after = server.mib("RssAnon")
-        size = self.found["start"]["weights_mib"]
-        self.found["swaps"] = flat(found) | {"base_mib": base, "peak_mib": peak, "after_mib": after}
+        size = (service.folder / "weights.safetensors").stat().st_size / 2**20
+        memory = {"base_mib": base, "peak_mib": peak, "after_mib": after, "quiet_p99_ms": quiet["p99_ms"]}
+        figures = self.note(service, "swaps", found, **memory)
         self.bar("swaps_failed_requests", wrong(found), 0)
-        self.bar("swaps_p99_over_quiet", flat(found)["p99_ms"] / quiet["p99_ms"], 2)
+        self.bar("swaps_p99_over_quiet", figures["p99_ms"] / quiet["p99_ms"], 2)
         if size >= 100:
             # Of a small one it would measure Python.
             self.bar("swaps_anon_peak_of_artefact", max(0.0, peak - base) / size, 0.15)
@@ -251,34 +285,37 @@ class Run:
         self.bar("damaged_models_that_answered", 1 - refused, 0)
         return peak
 
-    def beside_the_rival(self) -> None:
+    def beside_the_rival(self, service: Service, rival: Service) -> None:
         """The same requests to FastAPI around two towers, one after the other."""
-        if self.rival is None:
-            return
-        package = in_process(alone, str(self.rival), [body["history"] for body in self.asked])
-        with rival_server(self.rival) as server:
-            self.load(server)
-            single, full = self.load(server), self.load(server, connections=4 * self.found["threads"])
-        self.found["rival"] = {"package": package, "one_connection": flat(single), "saturated": flat(full)}
-        own = self.found["one_connection"]["server_cpu_ms"] - self.found["package"]["cpu_ms"]
-        theirs = single["server_cpu_ms"] - package["cpu_ms"]
+        with rival_server(rival.folder) as server:
+            self.load(rival, server, seconds=1)
+            single = self.note(rival, "one_connection", self.load(rival, server))
+            self.note(rival, "saturated", self.load(rival, server, connections=4 * self.found["threads"]))
+        own = service.single["server_cpu_ms"] - service.package["cpu_ms"]
+        theirs = single["server_cpu_ms"] - rival.package["cpu_ms"]
         self.found["http_cpu_ms"] = {"beamwood": own, "rival": theirs}
         self.bar("http_cpu_over_rival", own / theirs, 1)
 
     def whole(self, say: Callable[[str], None]) -> dict[str, Any]:
         """All parts, one after the other."""
+        model, full = self.model, self.full
         say("one connection")
-        self.one_by_one()
+        self.one_by_one(model)
         say("saturation")
-        capacity = self.saturation()
+        self.saturation(full)
+        self.saturated(model, self.found["threads"])
+        say("beside a batch")
+        self.beside_a_batch(full)
         say("steady load")
-        self.steady(capacity)
+        self.steady(full)
+        self.steady(model)
         say("overload")
-        self.overload(capacity)
+        self.brown_out(full)
+        self.overload(model, "narrowed")
         say("swaps")
-        self.swaps(capacity)
+        self.swaps(full)
         say("the rival")
-        self.beside_the_rival()
+        self.beside_the_rival(model, self.rival)
         return self.found | {"bars": self.bars}
 
 
@@ -301,17 +338,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--short", action="store_true", help="within four minutes")
     parser.add_argument("--folder", type=Path, help="a saved tree, else one is fitted")
+    parser.add_argument("--full", type=Path, help="a saved tree that a full beam answers, else one is fitted")
     parser.add_argument("--rival", type=Path, help="saved two towers with integer ids, else they are fitted too")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     options = parser.parse_args()
     one_thread()
     times = SHORT if options.short else LONG
-    with tempfile.TemporaryDirectory() as folder:
-        model, rival = options.folder, options.rival
-        if model is None:
-            model, rival = Path(folder) / "model", Path(folder) / "rival"
-            in_process(fit, Path(folder), times)
-        run = Run(model, rival, times)
+    with tempfile.TemporaryDirectory() as root:
+        folders = {"model": options.folder, "full": options.full, "rival": options.rival}
+        for name in FITS:
+            if folders[name] is None:
+                folders[name] = Path(root) / name
+                in_process(fit, folders[name], name, times)
+        run = Run(folders["model"], folders["full"], folders["rival"], times)
         found = run.whole(lambda text: None if options.json else print(f"# {text}", flush=True))
     if options.json:
         report(found, as_json=True)

@@ -13,13 +13,18 @@ __all__ = ["flattened", "serve_table"]
 
 # Parts of a run that have requests, and what is told of each.
 _PARTS = {
-    "one_connection": "one connection",
-    "saturated_1": "saturated, one thread",
-    "saturated_2": "saturated, two threads",
-    "steady": "four fifths of capacity",
-    "overload_narrowed": "twice the capacity",
-    "overload_as_wide": "twice the capacity, beams as wide",
-    "swaps": "models swapped",
+    "model/one_connection": "as fitted, one connection",
+    "model/saturated_2": "as fitted, saturated",
+    "model/steady": "as fitted, four fifths of capacity",
+    "model/overload_narrowed": "as fitted, twice the capacity",
+    "full/one_connection": "full beam, one connection",
+    "full/beside_batch": "full beam, one connection beside a batch",
+    "full/saturated_1": "full beam, saturated, one thread",
+    "full/saturated_2": "full beam, saturated, two threads",
+    "full/steady": "full beam, four fifths of capacity",
+    "full/overload_narrowed": "full beam, twice the capacity",
+    "full/overload_as_wide": "full beam, twice the capacity, beams as wide",
+    "full/swaps": "full beam, models swapped",
     "rival/one_connection": "FastAPI, one connection",
     "rival/saturated": "FastAPI, saturated",
 }

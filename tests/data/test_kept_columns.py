@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -29,6 +30,18 @@ def folder(tmp_path):
 
 def dataset(folder, *kept):
     return Dataset.from_log(read_log(folder / "log.csv"), folder / "items.csv", keep_columns=kept)
+
+
+@pytest.mark.parametrize("kept", [np.array(KEPT), pl.Series(KEPT), list(KEPT), (), np.array([]), pl.Series([])])
+def test_columns_come_from_every_kind_of_list(folder, kept):
+    log = read_log(folder / "log.csv")
+    with_items = Dataset.from_log(log, folder / "items.csv", keep_columns=kept)
+    assert len(with_items.item_table.kept) == len(kept)
+    if len(kept):
+        with pytest.raises(InputError, match="keep_columns are of the item table"):
+            Dataset.from_log(log, keep_columns=kept)
+    else:
+        assert Dataset.from_log(log, keep_columns=kept).item_table is None
 
 
 def test_cells_of_text_become_what_is_said(folder):

@@ -94,6 +94,15 @@ def test_time_split_never_looks_ahead():
             assert list(queries.labels[row]) == sorted(set(events[(times >= cut) & (times < end)].tolist()))
 
 
+@pytest.mark.parametrize(("valid", "test"), [(0.1, 5e-324), (5e-324, 0.1), (1e-17, 1e-17)])
+def test_a_share_of_no_event_is_refused(valid, test):
+    frame = pl.DataFrame({"user": [n % 5 for n in range(40)], "item": [n % 7 for n in range(40)], "time": range(40)})
+    data = Dataset.from_log(read_log(frame))
+    with pytest.raises(InputError, match=r"valid_share=.* or test_share=.* is no event of 40; raise it"):
+        by_time(data, valid_share=valid, test_share=test)
+    assert len(by_time(data, valid_share=0.3, test_share=0.3).test)
+
+
 def test_too_little_data():
     few = Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2, 3], "item": [1, 1, 1]})))
     with pytest.raises(InputError, match="3 users are too few"):

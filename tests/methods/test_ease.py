@@ -9,6 +9,7 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.methods import ease, load_method
 from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,46 @@ def test_solves_its_problem(monkeypatch):
     assert whole.min() < 0 < whole.max()
     monkeypatch.setattr(ease, "_BLOCK_ROWS", 3)
     assert np.allclose(ease.weights(taken, regularisation=2.0, num_neighbours=11).toarray(), whole, atol=1e-7)
+
+
+@pytest.mark.parametrize(("users", "items"), [(50, 300), (150, 200), (3, 200), (1, 150)])
+@pytest.mark.parametrize("regularisation", [1e-3, 2.0, 1000.0])
+def test_the_way_over_users_is_the_way_over_items(users, items, regularisation, monkeypatch):
+    """Of 0, 1 and weights, in blocks, with users who took nothing: both ways give one matrix."""
+    taken = taken_by(users, items)
+    taken.data *= np.random.default_rng(users).random(taken.nnz) * 3
+    taken = sparse.vstack([taken, sparse.csr_matrix((4, items))]).tocsr()
+    monkeypatch.setattr(ease, "_BLOCK_ROWS", 64)
+    found = {}
+    for way in ("_by_users", "_by_items"):
+        with monkeypatch.context() as patched:
+            patched.setattr(ease, "_has_few_users", lambda _, way=way: way == "_by_users")
+            found[way] = ease.weights(taken, regularisation=regularisation, num_neighbours=items).toarray()
+    assert np.abs(found["_by_items"]).max() > 1e-3 / max(regularisation, 1)
+    assert np.allclose(found["_by_users"], found["_by_items"], rtol=1e-5, atol=1e-6 / max(regularisation, 1))
+
+
+def test_few_users_make_no_matrix_of_items(monkeypatch):
+    def inverse(rows, regularisation, real=ease._inverse):
+        sizes.append(rows.shape[0])
+        return real(rows, regularisation)
+
+    monkeypatch.setattr(ease, "_inverse", inverse)
+    for users, items, expected in [(20, 400, 20), (400, 20, 20)]:
+        sizes = []
+        ease.weights(taken_by(users, items), regularisation=2.0, num_neighbours=items)
+        assert sizes == [expected]
+
+
+def test_a_limit_leaves_items_out_by_what_they_cost(split, monkeypatch):
+    """The clock of a limit sees a tenth of a second for five items: all sixty would take too long."""
+    monkeypatch.setattr(ease, "_PRICED", 5)
+    ticks = iter(np.arange(0, 1e6, 0.1))
+    budget = Budget(60.0, clock=lambda: float(next(ticks)))
+    searcher, _ = ease.build(split, ease.Config(**{"model.regularisation": 50.0}), 0, budget)
+    weighted = np.count_nonzero(np.abs(searcher.similarity.toarray()).sum(axis=1))
+    assert 5 <= weighted < 60
+    assert any("of 60 items get weights" in said for said in budget.left_out)
 
 
 def test_keeps_the_largest_of_either_sign():

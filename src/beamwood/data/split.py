@@ -213,7 +213,12 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
             "needs"
         )
     ordered = np.sort(dataset.times)
-    cuts = [ordered[int(len(ordered) * share)] for share in (1 - valid_share - test_share, 1 - test_share)]
+    places = [int(len(ordered) * share) for share in (1 - valid_share - test_share, 1 - test_share)]
+    if not places[0] < places[1] < len(ordered):
+        raise InputError(
+            f"valid_share={valid_share} or test_share={test_share} is no event of {len(ordered):,}; raise it"
+        )
+    cuts = [ordered[place] for place in places]
     before = [_count_before(dataset, cut) for cut in [*cuts, ordered[-1] + 1]]
     histories = dataset.histories
     start = histories.indptr[:-1]

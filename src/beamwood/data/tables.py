@@ -71,7 +71,7 @@ class ItemTable:
 
 def check_kept(columns: Sequence[str], items: Any) -> None:
     """Errors: columns that are to be kept of no table."""
-    if columns and items is None:
+    if len(columns) and items is None:
         raise InputError("keep_columns are of the item table; give one with items (--items), or leave them out")
 
 

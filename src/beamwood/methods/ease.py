@@ -10,6 +10,7 @@ Shape legend: N items, M of them with weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -28,6 +29,9 @@ __all__ = ["METHOD", "Config", "weights"]
 
 # Rows of the dense matrix that are worked on at a time.
 _BLOCK_ROWS = 1024
+# What a multiplication of a sparse matrix with a dense one costs against one of two dense ones.
+_SPARSE = 10
+_Rows = Callable[[int, int], NDArray[np.float64]]
 # Items by which the time of more is foretold, and what part of a limit a matrix may take.
 _PRICED, _SHARE = 1500, 0.4
 
@@ -42,8 +46,8 @@ class RidgeGrid(Grid):
         10_000,
         ge=1,
         le=100_000,
-        description="so many of the most frequent items get weights; time grows with the third power, memory with the "
-        "square",
+        description="the most frequent items that get weights; time grows with the cube of items or users, whichever "
+        "are fewer",
     )
     count_last: CountLast = 2500
 
@@ -57,31 +61,79 @@ class Config(CountingConfig):
 def weights(taken: sparse.csr_matrix, *, regularisation: float, num_neighbours: int) -> sparse.csr_matrix:
     """B as float32[M, M], of each row the `num_neighbours` largest in size, of either sign.
 
-    `taken` binary [users, M]. Dense float64 within: 8 M^2 bytes, M^3 multiplications.
+    `taken` binary or weights, [users, M]. Dense float64 within: the smaller of 8 M^2 and 8 U (U + M) bytes, U the users
+    who took something.
     """
-    inverse = np.empty((taken.shape[1], taken.shape[1]), order="F")
-    items_of = sparse.csr_matrix(taken.T)
-    for start in range(0, len(inverse), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
-        inverse[rows] = (items_of[rows] @ taken).toarray()
-    inverse[np.diag_indices_from(inverse)] += regularisation
-    # In place, lower triangles: the sum is positive definite, as the product has no negative eigenvalue.
-    inverse, failed = linalg.lapack.dpotrf(inverse, lower=1, overwrite_a=1)
-    assert not failed
-    inverse, failed = linalg.lapack.dpotri(inverse, lower=1, overwrite_c=1)
-    assert not failed
-    scale = -1 / np.diag(inverse)
+    known = sparse.csr_matrix(taken[np.diff(taken.indptr) > 0])
+    diagonal, rows_of = (_by_users if _has_few_users(known) else _by_items)(known, regularisation)
+    scale = -1 / diagonal
     blocks = []
-    for start in range(0, len(inverse), _BLOCK_ROWS):
-        stop = min(start + _BLOCK_ROWS, len(inverse))
-        # Of a symmetric matrix the lower triangle alone is there.
-        block = np.concatenate([inverse[start:stop, :start], inverse[start:, start:stop].T], axis=1)
-        square = block[:, start:stop]
-        square[:] = np.tril(square.T) + np.tril(square.T, -1).T
+    for start in range(0, known.shape[1], _BLOCK_ROWS):
+        stop = min(start + _BLOCK_ROWS, known.shape[1])
+        block = rows_of(start, stop)
         block *= scale
         block[np.arange(stop - start), np.arange(start, stop)] = 0
         blocks.append(_largest(block.astype(np.float32), num_neighbours))
     return sparse.csr_matrix(sparse.vstack(blocks))
+
+
+def _by_items(taken: sparse.csr_matrix, regularisation: float) -> tuple[NDArray[np.float64], _Rows]:
+    """P's diagonal, and what makes its rows, off the diagonal: the inverse of equation 8 itself."""
+    inverse = _inverse(sparse.csr_matrix(taken.T), regularisation)
+
+    def rows_of(start: int, stop: int) -> NDArray[np.float64]:
+        # Of a symmetric matrix the lower triangle alone is there.
+        block = np.concatenate([inverse[start:stop, :start], inverse[start:, start:stop].T], axis=1)
+        square = block[:, start:stop]
+        square[:] = np.tril(square.T) + np.tril(square.T, -1).T
+        return block
+
+    return np.diag(inverse).copy(), rows_of
+
+
+def _by_users(taken: sparse.csr_matrix, regularisation: float) -> tuple[NDArray[np.float64], _Rows]:
+    """As `_by_items`, by the identity of Woodbury: lambda P = I - X' (X X' + lambda I)^-1 X."""
+    inverse = _inverse(taken, regularisation)
+    inverse += np.tril(inverse, -1).T
+    items_of = sparse.csr_matrix(taken.T)
+    explained = np.ascontiguousarray((items_of @ inverse).T)
+    entries = taken.tocoo()
+    own = np.bincount(entries.col, entries.data * explained[entries.row, entries.col], taken.shape[1])
+
+    def rows_of(start: int, stop: int) -> NDArray[np.float64]:
+        block: NDArray[np.float64] = items_of[start:stop] @ explained
+        block /= -regularisation
+        return block
+
+    return (1 - own) / regularisation, rows_of
+
+
+def _inverse(rows: sparse.csr_matrix, regularisation: float) -> NDArray[np.float64]:
+    """(A A' + regularisation I)^-1 of A [n, m], its lower triangle; above it are zeros."""
+    inverse: NDArray[np.float64] = np.empty((rows.shape[0], rows.shape[0]), order="F")
+    columns = sparse.csr_matrix(rows.T)
+    for start in range(0, len(inverse), _BLOCK_ROWS):
+        part = slice(start, start + _BLOCK_ROWS)
+        inverse[part] = (rows[part] @ columns).toarray()
+    inverse[np.diag_indices_from(inverse)] += regularisation
+    # In place, lower triangles: the sum is positive definite, as the product has no negative eigenvalue.
+    inverse, failed = linalg.lapack.dpotrf(inverse, lower=1, overwrite_a=1, clean=1)
+    assert not failed
+    inverse, failed = linalg.lapack.dpotri(inverse, lower=1, overwrite_c=1)
+    assert not failed
+    return inverse
+
+
+def _has_few_users(taken: sparse.csr_matrix) -> bool:
+    """Whether the way over users multiplies less than the one over items."""
+    return _work_by_users(taken) < float(taken.shape[1]) ** 3
+
+
+def _work_by_users(taken: sparse.csr_matrix) -> float:
+    """Multiplications of the way over users, as dense ones."""
+    users, items = taken.shape
+    work: float = float(users) ** 3 + _SPARSE * taken.nnz * (users + items)
+    return work
 
 
 def _largest(block: NDArray[np.float32], count: int) -> sparse.csr_matrix:
@@ -92,18 +144,20 @@ def _largest(block: NDArray[np.float32], count: int) -> sparse.csr_matrix:
     return sparse.csr_matrix(block)
 
 
-def _affordable(some: sparse.csr_matrix, wanted: int, budget: Budget) -> int:
-    """How many items may get weights, by the time that it takes for `some`; time grows with the third power."""
-    known = some.shape[1]
+def _affordable(ordered: sparse.csr_matrix, wanted: int, budget: Budget) -> int:
+    """How many items, the most frequent first in `ordered`, may get weights, by the time that a few take."""
+    known = min(_PRICED, ordered.shape[1])
     if not budget.limited or wanted <= known:
         return wanted
+    some, most_of = (sparse.csr_matrix(ordered[:, :count]) for count in (known, wanted))
     began = budget.clock()
     weights(some, regularisation=1.0, num_neighbours=known)
-    price = (budget.clock() - began) * (wanted / known) ** 3
-    room = _SHARE * max(budget.left, 0.0)
-    most = wanted if price <= room else max(known, int(wanted * (room / price) ** (1 / 3)))
-    if most < wanted:
-        budget.leave_out(f"{most} of {wanted} items get weights")
+    seconds = (budget.clock() - began) / min(_work_by_users(some), float(known) ** 3)
+    room = _SHARE * max(budget.left, 0.0) / max(seconds, 1e-15)
+    if min(_work_by_users(most_of), float(wanted) ** 3) <= room:
+        return wanted
+    most: int = min(max(known, int(room ** (1 / 3))), wanted)
+    budget.leave_out(f"{most} of {wanted} items get weights")
     return most
 
 
@@ -112,7 +166,7 @@ def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Sear
     size, model, facts = split.train.num_items, config.model, dict[str, Any]()
     everything = interactions(split.train.histories, size, model.count_last, facts, split.train.weights)
     order = np.argsort(-split.train.item_counts, kind="stable")
-    most = _affordable(sparse.csr_matrix(everything[:, order[:_PRICED]]), min(size, model.max_items), budget)
+    most = _affordable(sparse.csr_matrix(everything[:, order]), min(size, model.max_items), budget)
     frequent = np.sort(order[:most])
     taken = sparse.csr_matrix(everything[:, frequent])
 

@@ -46,14 +46,15 @@ class Names:
                 "this retriever knows users, not histories alone (by a vector or columns of each); give users, with "
                 "on_unknown='ignore' also unknown ones"
             )
-        histories = self.known(request.histories, request.users, on_unknown=request.on_unknown)
+        if request.histories is None:
+            users = self._rows(request.users, request.on_unknown)
+            histories = self._kept(users)
+        else:
+            histories = self.known(request.histories, on_unknown=request.on_unknown)
+            given = self.users is not None and request.users is not None
+            users = self._rows(request.users, request.on_unknown) if given else np.full(len(histories), -1, np.int64)
         k = self.checked_k(request.k)
         filtered = self.filters.prepared(request.allowed, request.where, on_unknown=request.on_unknown)
-        users = np.full(len(histories), -1, np.int64)
-        if self.users is not None and request.users is not None:
-            asked = listed("users", request.users)
-            with of_users():
-                users = np.asarray(self.users.encode(asked, on_unknown=request.on_unknown), np.int64)
         frame = None if request.context is None else _context_frame(request.context, needs, len(histories))
         query = Query(users, histories, encode_context(needs.context, frame, len(histories)))
         excluded = histories if request.seen == "remove" else None
@@ -68,7 +69,7 @@ class Names:
         return query, k, SearchOptions(excluded, allowed, request.beam_width, effort=request.effort, prepared=filtered)
 
     def known(
-        self, histories: ItemLists | Sequence[Ids] | None, users: Ids | None, *, on_unknown: str = "error"
+        self, histories: ItemLists | Sequence[Ids] | None, users: Ids | None = None, *, on_unknown: str = "error"
     ) -> ItemLists:
         """The histories by item index, of given lists of ids or of known users."""
         if isinstance(histories, ItemLists):
@@ -85,17 +86,26 @@ class Names:
                 rows = np.repeat(np.arange(len(given)), lengths)[flat >= 0]
                 flat, lengths = flat[flat >= 0], np.bincount(rows, minlength=len(given))
             return ItemLists.unchecked(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), flat)
-        if self.users is None or self.histories is None:
-            raise InputError("this artefact keeps no users; give histories, or fit with users kept")
+        return self._kept(self._rows(users, on_unknown))
+
+    def _rows(self, users: Ids | None, on_unknown: str) -> NDArray[np.int64]:
+        """int64[B], the row of each user, -1 of an unknown one."""
+        if self.users is None:
+            raise _keeps_no_users()
         with of_users():
-            rows_of_users = np.asarray(self.users.encode(listed("users", users), on_unknown=on_unknown))
-        known = rows_of_users >= 0
+            return self.users.encode(listed("users", users), on_unknown=on_unknown).astype(np.int64)
+
+    def _kept(self, rows: NDArray[np.int64]) -> ItemLists:
+        """The histories of these rows; nothing of -1."""
+        if self.histories is None:
+            raise _keeps_no_users()
+        known = rows >= 0
         if known.all():
-            return self._alive(self.histories.take(rows_of_users))
+            return self._alive(self.histories.take(rows))
         # An unknown user has no history: a slice of nothing.
-        rows = np.where(known, rows_of_users, 0)
-        starts = self.histories.indptr[rows]
-        return self._alive(self.histories.slices(starts, np.where(known, self.histories.indptr[rows + 1], starts)))
+        within = np.where(known, rows, 0)
+        starts = self.histories.indptr[within]
+        return self._alive(self.histories.slices(starts, np.where(known, self.histories.indptr[within + 1], starts)))
 
     def _rejected_by(self, users: NDArray[np.int64]) -> ItemLists:
         """What each user had a negative event of last; nothing of unknown ones."""
@@ -123,6 +133,10 @@ class Names:
         if not 1 <= number <= len(self.items):
             raise InputError(f"k={k} is outside 1..{len(self.items)}, the number of items")
         return number
+
+
+def _keeps_no_users() -> InputError:
+    return InputError("this artefact keeps no users; give histories, or fit with users kept")
 
 
 @contextmanager

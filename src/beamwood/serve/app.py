@@ -35,7 +35,7 @@ from beamwood.serve.routes import (
 from beamwood.serve.service import Service
 from beamwood.serve.upkeep import upkeep
 
-__all__ = ["build_app", "routes_of"]
+__all__ = ["Direct", "build_app", "routes_of"]
 
 ROUTES: tuple[Callable[[Service], list[Route]], ...] = (
     recommend.routes,
@@ -84,14 +84,19 @@ def build_app(service: Service) -> ASGIApp:
         exception_handlers={404: _no_such_path, 405: _wrong_method},
     )
     plain = {(str(route.method), route.path): endpoint for route, endpoint in endpoints if "{" not in route.path}
-    return whole if named else _Direct(whole, plain)
+    return whole if named else Direct(whole, plain)
 
 
-class _Direct:
+class Direct:
     """Requests of plain paths go straight to their endpoints, which handle whatever goes wrong; others to the rest."""
 
     def __init__(self, rest: ASGIApp, plain: Mapping[tuple[str, str], Endpoint]) -> None:
         self._rest, self._plain = rest, plain
+
+    def waited(self, scope: Scope) -> Endpoint | None:
+        """The endpoint of a request for whose answer somebody waits, None of others."""
+        endpoint = self._plain.get((scope["method"], scope["path"]))
+        return endpoint if endpoint is not None and endpoint.route.waits else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

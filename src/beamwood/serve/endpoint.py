@@ -49,8 +49,11 @@ class Endpoint:
         service, headers = self.service, dict(scope["headers"])
         call = Call(service, self.route, _request_id(headers.get(b"x-request-id")), receive=receive)
         service.in_flight += 1
-        status = 200
+        status, admitted = 200, False
         try:
+            if self.route.waits:
+                service.admission.enter()
+                admitted = True
             answer = await self._answer(call, scope, headers, receive)
         except Problem as problem:
             answer, status = Failures(problem.failure(call.request_id)), problem.status
@@ -65,6 +68,8 @@ class Endpoint:
             answer, status = Failures(fault.failure(call.request_id)), fault.status
         finally:
             service.in_flight -= 1
+            if admitted:
+                service.admission.leave()
             if call.watcher is not None:
                 call.watcher.cancel()
         encoding = time.monotonic()
@@ -73,6 +78,18 @@ class Endpoint:
         await send(message)
         await send({"type": "http.response.body", "body": content})
         self._finished(call, message["status"], answer.error.code if isinstance(answer, Failures) else None)
+
+    def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+        """All of a response of HTTP to who would wait too long, made without a step of the loop; None: let in."""
+        problem = self.service.admission.refusal if self.route.waits else None
+        if problem is None:
+            return None
+        call = Call(self.service, self.route, _request_id(dict(headers).get(b"x-request-id")))
+        answer = Failures(problem.failure(call.request_id))
+        message, content = _response(call, answer, problem.status)
+        lines = [b"HTTP/1.1 %d Too Many Requests" % problem.status, *(b"%s: %s" % each for each in message["headers"])]
+        self._finished(call, problem.status, answer.error.code)
+        return b"\r\n".join([*lines, b"", content])
 
     async def _answer(self, call: Call, scope: Any, headers: Mapping[bytes, bytes], receive: Any) -> Any:
         route = self.route

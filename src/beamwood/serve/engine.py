@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
+from beamwood.serve.admission import overloaded
 from beamwood.serve.problems import Problem
 
 __all__ = ["Engine", "Priority", "Ran"]
@@ -25,6 +26,8 @@ T = TypeVar("T")
 # How much a new search's time counts in their mean.
 _SHARE = 0.1
 _FIRST_GUESS = 0.002
+# A search as short as this may run on the loop, where handing it over would cost half of it.
+_BRIEF = 0.001
 
 
 class Priority(IntEnum):
@@ -96,6 +99,19 @@ class Engine:
         half = self.max_wait / 2
         return min(1.0, max(0.0, (self.estimated_wait - half) / half)) if half > 0 else 0.0
 
+    @property
+    def is_brief(self) -> bool:
+        """Do searches take so little that handing one to a thread would not pay?"""
+        return self.seconds <= _BRIEF
+
+    def run_here(self, work: Callable[[float], T]) -> Ran[T]:
+        """What `work` gives, on the calling thread. Errors: what it raises."""
+        began = time.monotonic()
+        value = work(0.0)
+        seconds = time.monotonic() - began
+        self.seconds += _SHARE * (seconds - self.seconds)
+        return Ran(value, 0.0, seconds, 0.0)
+
     async def run(self, work: Callable[[float], T], *, deadline: float, priority: Priority = Priority.CALLER) -> Ran[T]:
         """What `work(pressure)` gives on a thread; `deadline` by `time.monotonic`.
 
@@ -104,9 +120,9 @@ class Engine:
         """
         wait = self.estimated_wait
         if priority is Priority.CALLER and wait > self.max_wait:
-            raise _overloaded(wait)
+            raise overloaded(wait)
         if priority is Priority.BATCH and len(self._queues[1]) >= self.queued_rows:
-            raise _overloaded(len(self._queues[1]) * self.seconds / self.threads)
+            raise overloaded(len(self._queues[1]) * self.seconds / self.threads)
         loop, now = asyncio.get_running_loop(), time.monotonic()
         ticket = _Ticket(work, loop, now, deadline)
         timer = loop.call_later(max(0.0, deadline - now), _expire, ticket)
@@ -182,8 +198,3 @@ def _expire(ticket: _Ticket) -> None:
     if not ticket.future.done():
         message = "the answer was not ready in time; raise deadline_ms (or --timeout), or ask later"
         ticket.future.set_exception(Problem("deadline", message))
-
-
-def _overloaded(wait: float) -> Problem:
-    milliseconds = max(1, round(1000 * wait))
-    return Problem("overloaded", "too many requests wait; try again later", retry_after_ms=milliseconds)

@@ -54,6 +54,8 @@ class Route:
     """None: that of the settings."""
     hidden: bool = False
     """Not in OpenAPI: pages."""
+    waits: bool = False
+    """Somebody waits for an answer that is searched: refused at once where that would take too long."""
     quiet: bool = False
     """Probes, whose good answers are not logged."""
 
@@ -98,12 +100,20 @@ class Call:
         seconds = self.service.settings.timeout * rows if milliseconds is None else milliseconds / 1000
         return self.began + seconds
 
-    async def run(self, work: Callable[[float], Any], *, deadline: float, priority: Priority) -> Ran[Any]:
-        """See `Engine.run`; where the work has to wait, it is left when the client goes."""
+    async def run(
+        self, work: Callable[[float], Any], *, deadline: float, priority: Priority, plain: bool = False
+    ) -> Ran[Any]:
+        """See `Engine.run`; where the work has to wait, it is left when the client goes.
+
+        `plain`: nothing about it makes it longer than others, so that it may run here where nobody else waits.
+        """
         engine = self.service.engine
-        if engine.is_busy and self.watcher is None and self.receive is not None:
-            self.watcher = asyncio.create_task(self._watch(asyncio.current_task()))
-        ran = await engine.run(work, deadline=deadline, priority=priority)
+        if plain and self.service.in_flight <= 1 and engine.is_brief and not engine.is_busy:
+            ran = engine.run_here(work)
+        else:
+            if engine.is_busy and self.watcher is None and self.receive is not None:
+                self.watcher = asyncio.create_task(self._watch(asyncio.current_task()))
+            ran = await engine.run(work, deadline=deadline, priority=priority)
         self.stages["queue"] = self.stages.get("queue", 0.0) + ran.queued
         self.stages["search"] = self.stages.get("search", 0.0) + ran.seconds
         return ran

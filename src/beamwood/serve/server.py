@@ -11,22 +11,25 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from beamwood.errors import InputError
-from beamwood.serve.app import build_app
+from beamwood.serve.app import Direct, build_app
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
-from beamwood.serve.settings import Limits, ServeSettings
+from beamwood.serve.settings import ServeSettings
 from beamwood.serve.upkeep import ended, follow
 
 __all__ = ["check_binding", "serve"]
 
 # A search thread that holds the interpreter makes the loop wait no longer than this.
 _SWITCH_SECONDS = 0.001
+# Requests leave no cycles behind, and what is kept of them only grows: a look at all of it is rarely worth the pause.
+_COLLECT_AFTER = (20_000, 20, 100)
 
 
 def check_binding(settings: ServeSettings) -> None:
@@ -55,6 +58,7 @@ def serve(folder: str, settings: ServeSettings, *, prepare: Callable[[Service], 
         service.close()
         raise
     sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.set_threshold(*_COLLECT_AFTER)
     running = _Running(service, Path(folder), bound)
     with asyncio.Runner(loop_factory=running.server.config.get_loop_factory()) as runner:
         return runner.run(running.run())
@@ -91,11 +95,11 @@ class _Running:
         self.error: Exception | None = None
         self.signals = 0
         self.tasks: set[asyncio.Task[Any]] = set()
-        settings = service.settings
+        settings, app = service.settings, build_app(service)
         self.server = _Server(
             uvicorn.Config(
-                build_app(service),
-                http=_protocol(settings.limits),
+                app,
+                http=_protocol(service, app if isinstance(app, Direct) else None),
                 lifespan="on",
                 access_log=False,
                 log_level="warning",
@@ -174,8 +178,9 @@ class _Running:
                 await service.loader.load(path)
 
 
-def _protocol(limits: Limits) -> type[HttpToolsProtocol]:
-    """HTTP with a time by which headers must have come, and so many connections at most."""
+def _protocol(service: Service, app: Direct | None) -> type[HttpToolsProtocol]:
+    """HTTP with a time by which headers must have come, so many connections at most, and refusals that cost little."""
+    limits, admission = service.settings.limits, service.admission
 
     class Timely(HttpToolsProtocol):
         _timer: asyncio.TimerHandle | None = None
@@ -199,6 +204,25 @@ def _protocol(limits: Limits) -> type[HttpToolsProtocol]:
         def connection_lost(self, error: Exception | None) -> None:
             self._settle()
             super().connection_lost(error)
+
+        def _start_asgi_task(self, cycle: RequestResponseCycle, given: Any) -> None:
+            endpoint = None if app is None else app.waited(cast("Scope", cycle.scope))
+            if endpoint is None:
+                super()._start_asgi_task(cycle, given)
+                return
+            refused = endpoint.refusal(cycle.scope["headers"])
+            if refused is None:
+                super()._start_asgi_task(cycle, given)
+                admission.come()
+                self.loop.call_soon(admission.came)
+                return
+            # What comes of its body is dropped, as after any response.
+            self.transport.write(refused)
+            cycle.response_started = cycle.response_complete = True
+            if cycle.keep_alive:
+                self.on_response_complete()
+            else:
+                self.transport.close()
 
         def _expect(self) -> None:
             self._timer = self.loop.call_later(limits.header_seconds, self._too_slow)

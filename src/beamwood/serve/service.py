@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from beamwood.serve.admission import Admission
 from beamwood.serve.answering import Found
 from beamwood.serve.answers import Answers
 from beamwood.serve.asking import Asking, Kept
@@ -48,6 +49,7 @@ class Service:
         self.engine = Engine(
             settings.search_threads, max_wait=settings.max_wait, queued_rows=settings.limits.queued_rows
         )
+        self.admission = Admission(settings.search_threads, max_wait=settings.max_wait)
         self.tokens = Tokens.read(settings.tokens, settings.rate)
         self.secret = _secret(settings.tokens)
         self.log = RequestLog(settings.log, users=settings.log_users, secret=self.secret)

@@ -23,12 +23,24 @@ from beamwood.serve.snapshot import Snapshot
 
 __all__ = ["answer_one", "note", "routes"]
 
+# Up to so many items a search takes no longer than for one.
+_FEW = 100
+
 
 def routes(service: Service) -> list[Route]:
     """The endpoints that recommend."""
     limits = service.settings.limits
     return [
-        Route("POST", "/v1/recommend", _recommend, "recommend", "The k best items for a user", Answer, Recommend),
+        Route(
+            "POST",
+            "/v1/recommend",
+            _recommend,
+            "recommend",
+            "The k best items for a user",
+            Answer,
+            Recommend,
+            waits=True,
+        ),
         Route(
             "POST",
             "/v1/recommend/batch",
@@ -64,7 +76,8 @@ async def answer_one(
     kept = await service.kept_of(snapshot, body)
     stored = time.monotonic() - asked
     work = functools.partial(_work, snapshot, body, kept, limits, request_id)
-    ran = await call.run(work, deadline=deadline, priority=priority)
+    plain = priority is Priority.CALLER and _is_plain(body)
+    ran = await call.run(work, deadline=deadline, priority=priority, plain=plain)
     answer: Answer = ran.value[0]
     found: Found = ran.value[1]
     answer.arm = arm
@@ -97,6 +110,13 @@ def _work(
     snapshot: Snapshot, body: Recommend, kept: Kept, limits: Limits, request_id: str, pressure: float
 ) -> tuple[Answer, Found]:
     return recommended(snapshot, body, kept, limits, request_id=request_id, pressure=pressure)
+
+
+def _is_plain(body: Recommend) -> bool:
+    """Does a body ask for nothing that makes a search longer?"""
+    rules = body.max_per_category is not None or body.diversity > 0 or body.promote
+    wider = body.effort is not None or body.beam_width is not None or body.pages or body.k > _FEW
+    return not (rules or wider or body.filter is not None or body.explain != "none")
 
 
 def _check(body: Recommend, limits: Limits) -> None:

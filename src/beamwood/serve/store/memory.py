@@ -17,6 +17,10 @@ from beamwood.serve.store.protocol import Answered, Appended, KeyReused, Record,
 __all__ = ["MemoryStore"]
 
 
+# Of the answers, so many of the latest are kept: memory does not grow with the time that a service runs.
+_MOST_ANSWERS = 2000
+
+
 class MemoryStore:
     """The twin of the other stores in plain Python: one lock, a list of records by owner in the order of histories."""
 
@@ -142,10 +146,16 @@ class MemoryStore:
         with self._lock:
             self._check()
             oldest = max((each.time for each in answers), default=0.0) - seconds
-            self._answers |= {each.request_id: each for each in answers}
-            self._answers = {name: each for name, each in self._answers.items() if each.time >= oldest}
-            self._hits &= self._answers.keys()
-            self._tallies.update((each.group, "answers") for each in answers)
+            for each in answers:
+                self._answers[each.request_id] = each
+                self._tallies[each.group, "answers"] += 1
+            # The oldest come first, so that only what goes is looked at.
+            while self._answers and self._is_spent(name := next(iter(self._answers)), oldest):
+                del self._answers[name]
+                self._hits.discard(name)
+
+    def _is_spent(self, name: str, oldest: float) -> bool:
+        return len(self._answers) > _MOST_ANSWERS or self._answers[name].time < oldest
 
     def noted(self, request_id: str) -> Answered | None:
         with self._lock:

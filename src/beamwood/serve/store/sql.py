@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
@@ -168,11 +169,13 @@ class SqlStore(ABC):
 
     def note(self, answers: Sequence[Answered], seconds: float) -> None:
         def work(cursor: Cursor) -> None:
+            fresh: Counter[str] = Counter()
             for each in answers:
                 owner = None if each.owner is None else owner_text(each.owner)
-                body = answer_text(each)
-                cursor.execute(_ANSWER, (each.request_id, owner, each.time, each.group, body))
-                _count(cursor, each.group, "answers", cursor.rowcount)
+                cursor.execute(_ANSWER, (each.request_id, owner, each.time, each.group, answer_text(each)))
+                fresh[each.group] += cursor.rowcount
+            for group, count in fresh.items():
+                _count(cursor, group, "answers", count)
             oldest = max((each.time for each in answers), default=0.0) - seconds
             cursor.execute("delete from beamwood_answers where time < ?", (oldest,))
 

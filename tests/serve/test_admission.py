@@ -1,0 +1,128 @@
+"""Who is let in by the time that callers take, whatever they wait for."""
+
+import json
+import urllib.request
+
+import pytest
+
+from beamwood.serve import admission
+from beamwood.serve.admission import Admission
+from beamwood.serve.problems import Problem
+from served import Server, saved
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(admission, "time", clock)
+    return clock
+
+
+def busy(one, clock, seconds, times=500):
+    """So many callers were answered one after another, each in so many seconds, while others waited."""
+    for _ in range(one.always):
+        one.enter()
+    for _ in range(times):
+        clock.now += seconds
+        one.leave()
+        one.enter()
+    for _ in range(one.always):
+        one.leave()
+
+
+def test_the_wait_is_what_answers_took_times_how_many_wait(clock):
+    one = Admission(1, max_wait=0.1)
+    busy(one, clock, 0.02)
+    assert one.seconds == pytest.approx(0.02, rel=0.05)
+    for _ in range(6):
+        one.enter()
+    assert one.estimated_wait == pytest.approx(0.12, rel=0.05)
+    with pytest.raises(Problem) as refused:
+        one.enter()
+    assert (refused.value.code, refused.value.status) == ("overloaded", 429)
+    assert refused.value.retry_after_ms == pytest.approx(120, rel=0.05)
+    one.leave()
+    one.leave()
+    assert one.refusal is None
+
+
+def test_as_many_as_keep_the_threads_busy_are_always_let_in(clock):
+    one = Admission(2, max_wait=0.1)
+    busy(one, clock, 50.0)
+    for _ in range(4):
+        one.enter()
+    assert one.refusal is not None
+    one.leave()
+    assert one.refusal is None
+    one.enter()
+    for _ in range(600):
+        clock.now += 0.01
+        one.leave()
+        one.enter()
+    assert one.refusal is None, "what was slow once is not slow for ever"
+
+
+def test_idle_time_is_no_time_of_an_answer(clock):
+    one = Admission(1, max_wait=0.1)
+    before = one.seconds
+    for _ in range(100):
+        one.enter()
+        clock.now += 60.0
+        one.leave()
+    assert one.seconds == before
+
+
+def test_who_has_been_read_waits_too(clock):
+    one = Admission(1, max_wait=0.1)
+    busy(one, clock, 0.02)
+    for _ in range(6):
+        one.come()
+    assert one.refusal is not None
+    for _ in range(6):
+        one.came()
+    assert one.refusal is None
+    assert one.callers == 0
+
+
+def test_a_flood_is_answered_or_refused_on_the_connections_it_came_on(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    with Server(folder, "--threads", "1", "--max-wait", "1ms", "--timeout", "10s") as server:
+        sockets = [server.socket() for _ in range(60)]
+        body = b'{"user": 11, "k": 1, "beam_width": 90}'
+        head = b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nx-request-id: mine\r\n"
+        statuses = []
+        for _ in range(5):
+            for each in sockets:
+                each.sendall(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+            statuses += [answered(each, body) for each in sockets]
+        assert {status for status, _ in statuses} == {200, 429}
+        for status, answer in statuses:
+            assert answer.get("request_id", answer.get("error", {}).get("request_id")) == "mine"
+            assert status == 200 or answer["error"]["code"] == "overloaded"
+        with urllib.request.urlopen(f"{server.address}/metrics", timeout=30) as figures:
+            text = figures.read().decode()
+        refused = sum(status == 429 for status, _ in statuses)
+        assert f'beamwood_rejected_total{{reason="overloaded"}} {float(refused)}' in text
+        for each in sockets:
+            each.close()
+
+
+def answered(each, body):
+    """Status and JSON of the response that comes next."""
+    content = b""
+    while b"\r\n\r\n" not in content:
+        content += each.recv(65536)
+    head, _, rest = content.partition(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    while len(rest) < length:
+        rest += each.recv(65536)
+    assert len(rest) == length
+    return int(head.split()[1]), json.loads(rest)
