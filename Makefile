@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test test-long check lint types imports report format docs fuzz native sanitize sanitize-threads dist aarch64 browser servers emulators clean
+.PHONY: demo test test-long check lint types imports report format docs fuzz survive native sanitize sanitize-threads dist aarch64 browser servers emulators clean
 
 comma := ,
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -32,6 +32,10 @@ test-long: $(STAMP) browser servers emulators
 # Drawn calls, commands, damaged folders and logs; the head of tests/fuzz/run.py says what the environment sets.
 fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py
+
+# Commands killed at 200 drawn points; the head of tests/survive/run.py says what the environment sets.
+survive: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/survive/run.py
 
 check: lint types imports report test
 

@@ -397,7 +397,7 @@ def test_an_estimator_is_trained_only_while_the_folder_is_held(split, tmp_path):
     )
     with RunFolder(run).held(resume=False):
         (run / "estimator").mkdir()
-        with pytest.raises(InputError, match="in use by another process"):
+        with pytest.raises(InputError, match=r"is in use by process \d+; wait"):
             load_method("dtr").fitted(split, config, run=RunFolder(run, overwrite=True), progress=False)
         assert [path.name for path in run.iterdir()] == ["estimator"]
     (run / "estimator" / "thesis.doc").write_text("mine")

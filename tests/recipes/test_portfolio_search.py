@@ -239,7 +239,8 @@ def test_a_search_goes_on_only_with_what_it_began_with(split, tmp_path):
         find(split, **options | {"folder": tmp_path / "foreign", "overwrite": True})
     with pytest.raises(InputError, match="nothing to resume"):
         find(split, **options | {"folder": tmp_path / "none", "resume": True})
-    (tmp_path / "kept" / "values.npz").write_bytes(b"half")
+    state = tmp_path / "kept" / "search.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"values": ["half"]}))
     with pytest.raises(InputError, match="is damaged"):
         find(split, resume=True, **options)
 

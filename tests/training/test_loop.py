@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.training import run_folder
 from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import load_checkpoint, save_checkpoint
 from beamwood.training.interrupt import Interrupted
@@ -310,14 +309,6 @@ def test_time_before_a_resume_counts(tmp_path, clock):
     # 4 steps, a validation at step 14, 3 steps and the last validation.
     _, third = trained(folder, task=Clocked(clock), config=ENDLESS, budget=Budget(37, clock=clock), resume=True)
     assert (third.steps, third.seconds) == (17, 37.0)
-
-
-def test_a_checkpoint_is_saved_every_so_many_seconds(tmp_path, clock, monkeypatch):
-    saved = []
-    monkeypatch.setattr(run_folder, "save_checkpoint", lambda path, state: saved.append(state["run"]["step"]))
-    config = CONFIG.model_copy(update={"checkpoint_seconds": 10, "evaluate_every": 1000, "max_steps": 35})
-    trained(RunFolder(tmp_path / "run"), task=Clocked(clock), config=config, budget=Budget(clock=clock))
-    assert saved == [10, 20, 30, 35]
 
 
 def test_a_bad_loss_keeps_the_last_checkpoint(tmp_path):

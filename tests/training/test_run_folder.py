@@ -97,7 +97,7 @@ def test_one_run_at_a_time(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with (
         folder.opened(resume=False),
-        pytest.raises(InputError, match="in use by another process"),
+        pytest.raises(InputError, match=rf"is in use by process {os.getpid()}; wait"),
         RunFolder(tmp_path / "run").opened(resume=True),
     ):
         pass
@@ -173,11 +173,11 @@ def test_a_held_run_is_not_touched(tmp_path):
         for resume in (False, True):
             rival = RunFolder(folder.path, overwrite=True)
             with (
-                pytest.raises(InputError, match="in use by another process"),
+                pytest.raises(InputError, match=rf"is in use by process {os.getpid()}; wait"),
                 rival.opened(resume=resume, config={"width": 32}),
             ):
                 pass
-            with pytest.raises(InputError, match="in use by another process"):
+            with pytest.raises(InputError, match=rf"is in use by process {os.getpid()}; wait"):
                 rival.check(resume=resume)
         assert contents(folder.path) == before
 

@@ -1,6 +1,6 @@
-"""Put a finished folder in the place of another, so that a kill leaves the old or the new one whole.
+"""Put a finished folder or file in the place of another, so that a kill leaves the old or the new one whole.
 
-The new folder is made beside its destination under a temporary name. The process that writes it holds a lock
+The new one is made beside its destination under a temporary name. The process that writes it holds a lock
 (`flock`), by which the next save tells a killed one's leftovers from a live one's work. Replacing is the kernel's
 atomic exchange of two names (Linux `renameat2`). Where the file system lacks it, the old folder steps aside under a
 hidden name for the instant between two renames. When a kill falls exactly there, `recover` brings it back, which
@@ -17,12 +17,12 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from beamwood.artefact.manifest import MANIFEST
 
-__all__ = ["clean", "install", "recover", "sync", "temporary_folder"]
+__all__ = ["clean", "install", "recover", "sync", "temporary_folder", "whole_file"]
 
 _SAVING, _ASIDE = ".saving", ".aside"
 
@@ -48,27 +48,45 @@ def temporary_folder(target: Path) -> Iterator[Path]:
         os.close(lock)
 
 
+@contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """A fresh name beside the file `target` that takes its place at the end, on the disk: whole, or not at all.
+
+    What killed processes left of earlier ones goes. Errors: `OSError` where nothing can be written.
+    """
+    clean(target)
+    temporary, lock = _make_temporary(target, folder=False)
+    try:
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, target)
+        sync(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+        os.close(lock)
+
+
 def _hidden(target: Path, suffix: str) -> Path:
     return target.with_name(f".{target.name}.{secrets.token_hex(6)}{suffix}")
 
 
-def _make_temporary(target: Path) -> tuple[Path, int]:
+def _make_temporary(target: Path, *, folder: bool = True) -> tuple[Path, int]:
     while True:
         temporary = _hidden(target, _SAVING)
-        temporary.mkdir()
+        temporary.mkdir() if folder else temporary.touch(exist_ok=False)
         lock = _lock(temporary, own=True)
         # Another save may have taken the folder for a leftover before it was locked.
         if lock is not None and temporary.exists():
             return temporary, lock
 
 
-def _lock(folder: Path, *, own: bool = False, wait: bool = False) -> int | None:
-    """A descriptor that holds the folder until it is closed or the process ends; None when somebody else does.
+def _lock(held: Path, *, own: bool = False, wait: bool = False) -> int | None:
+    """A descriptor that holds a folder or file until it is closed or the process ends; None when somebody else does.
 
-    On a file system without locks our `own` folder goes unlocked, and nobody else's is ever taken for a leftover.
+    On a file system without locks what is our `own` goes unlocked, and nobody else's is ever taken for a leftover.
     """
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(held, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
@@ -84,7 +102,7 @@ def _siblings(target: Path, suffix: str) -> list[Path]:
     pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{12}" + re.escape(suffix))
     if not target.parent.is_dir():
         return []
-    return sorted(entry for entry in target.parent.iterdir() if pattern.fullmatch(entry.name) and entry.is_dir())
+    return sorted(entry for entry in target.parent.iterdir() if pattern.fullmatch(entry.name))
 
 
 def clean(target: Path) -> None:
@@ -95,8 +113,16 @@ def clean(target: Path) -> None:
             continue
         # A folder that stepped aside is the only copy until its place is taken.
         if leftover.name.endswith(_SAVING) or target.exists():
-            shutil.rmtree(leftover, ignore_errors=True)
+            _remove(leftover)
         os.close(lock)
+
+
+def _remove(leftover: Path) -> None:
+    if leftover.is_dir():
+        shutil.rmtree(leftover, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            leftover.unlink()
 
 
 def install(temporary: Path, target: Path) -> None:

@@ -73,8 +73,11 @@ def check_output(path: str | os.PathLike[str], *, overwrite: bool = False) -> Pa
     """
     target = _checked(path, overwrite)
     # Some file systems say only when a folder is made in them that they take none.
-    with _reporting(target, "the folder"), temporary_folder(_nearest(target) / target.name):
-        return target
+    beside = _nearest(target) / target.name
+    with _reporting(target, "the folder"):
+        clean(beside)
+        with temporary_folder(beside):
+            return target
 
 
 def _checked(path: str | os.PathLike[str], overwrite: bool) -> Path:

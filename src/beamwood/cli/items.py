@@ -12,6 +12,7 @@ import typer
 from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.inputs import note, print_json
+from beamwood.cli.output import writing_to
 from beamwood.cli.recommend import allowed_of, parse_history, read_lines
 from beamwood.errors import InputError
 from beamwood.retrieval.item_columns import ItemColumns
@@ -106,17 +107,16 @@ def export(folder: _Folder, *, vectors: _Vectors, overwrite: _Overwrite = False,
     target = check_file(vectors, overwrite=overwrite)
     retriever = load(folder, method)
     export = exported(retriever.searcher)
-    fresh, ids = target.with_name(f".{target.name}.new"), retriever.items.ids.to_arrow(compat_level=_PLAIN)
+    ids = retriever.items.ids.to_arrow(compat_level=_PLAIN)
     fields = [("item", ids.type), ("vector", pa.list_(pa.float32(), export.width))]
     schema = pa.schema(fields if export.biases is None else [*fields, ("bias", pa.float32())])
-    with pq.ParquetWriter(fresh, schema) as writer:
+    with writing_to(target) as fresh, pq.ParquetWriter(fresh, schema) as writer:
         for start in range(0, len(ids), _BLOCK_ROWS):
             items = np.arange(start, min(start + _BLOCK_ROWS, len(ids)))
             cells = pa.FixedSizeListArray.from_arrays(pa.array(export.of(items).ravel()), export.width)
             columns = [ids.slice(start, len(items)), cells]
             columns += [] if export.biases is None else [pa.array(export.biases(items))]
             writer.write_table(pa.table(columns, schema=schema))
-    fresh.replace(target)
     note(f"wrote {target}: {len(ids):,} vectors of width {export.width}, {export.what}")
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
 from beamwood.errors import InputError
 from beamwood.steps import tell
 
-__all__ = ["check_page", "prepare_streams", "say", "silence", "write_page"]
+__all__ = ["check_page", "prepare_streams", "say", "silence", "write_page", "writing_to"]
 
 
 class _Heedless(io.TextIOWrapper):
@@ -85,12 +86,18 @@ def _is_page(path: Path) -> bool:
 
 def write_page(path: str, text: str) -> None:
     """Write a page, whole or not at all, and say so on stderr. Errors: it cannot be written."""
-    fresh = Path(f"{path}.new")
-    try:
+    with writing_to(Path(path)) as fresh:
         fresh.write_text(text, encoding="utf-8")
-        os.replace(fresh, path)
-    except OSError as error:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise InputError(f"{path} cannot be written: {error}; choose another file") from None
     tell(f"wrote {path}")
+
+
+@contextmanager
+def writing_to(target: Path) -> Iterator[Path]:
+    """A fresh name for a file that takes its place at the end. Errors: it cannot be written; what was there stays."""
+    from beamwood.artefact.replace import whole_file
+
+    try:
+        with whole_file(target) as fresh:
+            yield fresh
+    except OSError as error:
+        raise InputError(f"{target} cannot be written ({error}); mend that, or name another file") from error

@@ -10,9 +10,9 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
+from beamwood.artefact.only_one import only_one
+from beamwood.artefact.replace import whole_file
 from beamwood.errors import InputError, nearest, unsound_score
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
@@ -51,7 +53,8 @@ def check_file(path: str | os.PathLike[str], *, overwrite: bool = False, resume:
         ) from error
     if target.is_dir():
         raise InputError(f"--out {target} is a folder; name a file in it")
-    if target.exists() and not overwrite:
+    # A job that goes on has asked for that place when it began.
+    if target.exists() and not overwrite and not (resume and _folder(target).exists()):
         raise InputError(f"--out {target} is there; pass --overwrite to replace it, or name another file")
     if _folder(target).exists() and not (resume or overwrite):
         raise InputError(
@@ -79,6 +82,10 @@ class Job:
     def run(self, target: Path, *, resume: bool = False, say: Say | None = None) -> int:
         """Write the file; how many rows were answered in this run. Errors: groups of another job."""
         folder = _folder(target)
+        with _reporting(target), _held(folder):
+            return self._run(target, folder, resume=resume, say=say)
+
+    def _run(self, target: Path, folder: Path, *, resume: bool, say: Say | None) -> int:
         self._prepare(folder, resume=resume)
         starts = range(0, len(self.rows), GROUP_ROWS)
         began, answered = time.monotonic(), 0
@@ -87,9 +94,8 @@ class Job:
             if part.exists():
                 continue
             group = range(start, min(start + GROUP_ROWS, len(self.rows)))
-            fresh = part.with_name(f"{part.name}.new")
-            _write(self._answers(group), fresh, target.suffix)
-            os.replace(fresh, part)
+            with whole_file(part) as fresh:
+                _write(self._answers(group), fresh, target.suffix)
             answered += len(group)
             if say is not None:
                 say(group.stop, len(self.rows), answered / max(time.monotonic() - began, 1e-9))
@@ -105,9 +111,12 @@ class Job:
                 if json.loads(about.read_text()) == identity:
                     return
             raise InputError(f"{folder} holds groups of another job or model; leave --resume out and pass --overwrite")
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        about.write_text(json.dumps(identity))
+        # What says whose the groups are goes first and comes last: a kill leaves groups of nobody, never of another.
+        about.unlink(missing_ok=True)
+        for entry in folder.iterdir():
+            entry.unlink()
+        with whole_file(about) as fresh:
+            fresh.write_text(json.dumps(identity))
 
     def _identity(self) -> str:
         """A digest of all that the answers depend on."""
@@ -153,6 +162,25 @@ def _folder(target: Path) -> Path:
     return target.with_name(f"{target.name}.parts")
 
 
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Keep other processes out of the folder of groups. Errors: one is in it."""
+    folder.mkdir(exist_ok=True)
+    with only_one(folder, "wait for it, or name another --out"):
+        yield
+
+
+@contextmanager
+def _reporting(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(
+            f"--out {target} could not be written ({error}); what is finished is kept: mend that, and run the same "
+            "command with --resume"
+        ) from error
+
+
 def _write(frame: pl.DataFrame, path: Path, suffix: str) -> None:
     """One group, without a header where lines are joined."""
     if suffix == ".parquet":
@@ -165,16 +193,15 @@ def _write(frame: pl.DataFrame, path: Path, suffix: str) -> None:
 
 def _join(parts: Sequence[Path], target: Path) -> None:
     """The groups as one file under a temporary name, which then takes the place."""
-    fresh = target.with_name(f".{target.name}.new")
-    if target.suffix == ".parquet":
-        with pq.ParquetWriter(fresh, pq.read_schema(parts[0])) as writer:
-            for part in parts:
-                writer.write_table(pq.read_table(part), row_group_size=2**31 - 1)
-    else:
+    with whole_file(target) as fresh:
+        if target.suffix == ".parquet":
+            with pq.ParquetWriter(fresh, pq.read_schema(parts[0])) as writer:
+                for part in parts:
+                    writer.write_table(pq.read_table(part), row_group_size=2**31 - 1)
+            return
         with fresh.open("wb") as file:
             if target.suffix == ".csv":
                 file.write(b"query,rank,item,score\n")
             for part in parts:
                 with part.open("rb") as source:
                     shutil.copyfileobj(source, file)
-    os.replace(fresh, target)

@@ -16,6 +16,7 @@ from beamwood.errors import InputError, nearest
 from beamwood.training.batches import BatchOrder
 from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import resuming
+from beamwood.training.checkpoint_times import CheckpointTimes
 from beamwood.training.interrupt import Interrupted, InterruptGuard
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.pace import Pace, Prices
@@ -133,7 +134,7 @@ class _Loop:
         if log is not None and log.state is not None:
             with resuming(log.folder.checkpoint_path):
                 self._load(log.state)
-        self.saved_at = self.budget.clock()
+        self.times = CheckpointTimes(self.budget.clock, pace.save)
 
     def _check(self) -> None:
         config, evaluate = self.config, self.evaluate
@@ -172,11 +173,13 @@ class _Loop:
             self.between_steps = True
             because = self._reason_to_stop()
             if self._validation_is_due(because):
+                # One that was not measured yet may take long.
+                self._save_if_due(ahead=self.pace.validation or math.inf)
                 self._validate(guard, shown)
                 continue
             if because is not None:
                 return because
-            self._save_if_due()
+            self._save_if_due(ahead=self.pace.step)
             if guard.requested:
                 raise KeyboardInterrupt
             if self.task.update is not None and self._update_is_due(self.task.update):
@@ -342,22 +345,18 @@ class _Loop:
 
     # ---- checkpoints
 
-    def _save_if_due(self) -> None:
-        config, step = self.config, self.at.step
-        by_steps = config.checkpoint_steps is not None and step and step % config.checkpoint_steps == 0
-        late = config.checkpoint_seconds is not None and (
-            self.budget.clock() - self.saved_at >= config.checkpoint_seconds
-        )
-        if by_steps or late:
+    def _save_if_due(self, ahead: float) -> None:
+        every, step = self.config.checkpoint_steps, self.at.step
+        if step and ((every is not None and step % every == 0) or self.times.is_due(ahead)):
             self._save()
 
     def _save(self) -> None:
-        now, started = (self.at.step, self.at.evaluated_step), self.budget.clock()
+        now, began = (self.at.step, self.at.evaluated_step), self.budget.clock()
         if self.log is None or self.saved == now:
             return
         self.log.save(self._state())
-        self.saved, self.saved_at = now, self.budget.clock()
-        self.pace.saved(self.saved_at - started)
+        self.saved = now
+        self.pace.saved(self.times.saved(began))
 
     def _state(self) -> dict[str, Any]:
         self.at.seconds = self.budget.seconds

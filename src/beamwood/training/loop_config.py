@@ -23,8 +23,8 @@ class LoopConfig(BaseModel):
     `max_steps` or `max_epochs` bounds the run (the smaller of the two). Every `evaluate_every` steps the metric
     `monitor` (larger is better) is measured, with `evaluate_start` before the first step too, so that a start that
     nothing learned is better than is kept; `patience` such measurements without a new best end the run. `accumulate`
-    parts of a batch go through the model one by one. A checkpoint is saved every `checkpoint_seconds` and every
-    `checkpoint_steps`, whichever is set. The schedule is that of `Schedule`; `learning_rate` is that of parameters for
+    parts of a batch go through the model one by one. Checkpoints are saved as `CheckpointTimes` says, and every
+    `checkpoint_steps` where that is set. The schedule is that of `Schedule`; `learning_rate` is that of parameters for
     which the trainable names none.
     """
 
@@ -44,7 +44,6 @@ class LoopConfig(BaseModel):
     evaluate_start: bool = False
     monitor: str | None = None
     patience: int | None = Field(None, ge=1)
-    checkpoint_seconds: float | None = Field(300.0, gt=0)
     checkpoint_steps: int | None = Field(None, ge=1)
     log_every: int = Field(50, ge=1)
 

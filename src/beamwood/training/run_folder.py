@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from operator import index
 from pathlib import Path
 from typing import Any
 
+from beamwood.artefact.only_one import only_one
+from beamwood.artefact.replace import clean, whole_file
 from beamwood.errors import InputError
 from beamwood.training.board import Board
 from beamwood.training.checkpoint import (
@@ -25,9 +27,9 @@ __all__ = ["RunFolder", "RunLog"]
 
 # In `config.json`: this folder is ours.
 _MARK = {"beamwood": "run"}
-# What may be there before the mark: its own beginning, and what an estimator that is trained first has kept, which
-# bears marks of its own.
-_UNMARKED = ("config.new", "estimator", "estimator.run")
+# What may be there before the mark: what an estimator that is trained first has kept, which bears marks of its own, and
+# what a killed process left of a file that it was writing.
+_UNMARKED = re.compile(r"estimator|estimator\.run|\.(config\.json|checkpoint|estimator)\.[0-9a-f]{12}\.saving")
 
 
 class RunFolder:
@@ -52,7 +54,7 @@ class RunFolder:
         self.checkpoint_path = self.path / "checkpoint"
         self.metrics_path = self.path / "metrics.jsonl"
         self.config_path = self.path / "config.json"
-        self._lock: int | None = None
+        self._is_held = False
 
     @property
     def holds_a_run(self) -> bool:
@@ -72,23 +74,20 @@ class RunFolder:
         Raises `InputError` where another process trains, where there is nothing to resume, and where the folder holds
         what a new run may not replace.
         """
-        if self._lock is not None:
+        if self._is_held:
             yield
             return
         if resume and not self.path.exists():
             raise InputError(f"{self.path} does not exist, so there is nothing to resume; run without --resume")
         with self._reporting():
             self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            with self._reporting():
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with only_one(self.path, "wait until it has trained, or choose another folder"):
             self._check_content(resume=resume)
-            self._lock = descriptor
-            yield
-        finally:
-            self._lock = None
-            os.close(descriptor)
+            self._is_held = True
+            try:
+                yield
+            finally:
+                self._is_held = False
 
     @contextmanager
     def opened(
@@ -100,6 +99,9 @@ class RunFolder:
         Raises what `held` does, and `InputError` naming the first key that differs.
         """
         with self.held(resume=resume):
+            with self._reporting():
+                clean(self.checkpoint_path)
+                clean(self.config_path)
             if not resume:
                 self.clear()
             state = load_checkpoint(self.checkpoint_path) if resume and self._can_resume() else None
@@ -111,7 +113,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove an earlier run's files, and nothing else; only while the folder is held."""
-        assert self._lock is not None, "another process may train here"
+        assert self._is_held, "another process may train here"
         with self._reporting():
             remove_checkpoint(self.checkpoint_path)
             # The mark goes last: a kill leaves what the next run may clear.
@@ -122,17 +124,13 @@ class RunFolder:
     def _reporting(self) -> Iterator[None]:
         try:
             yield
-        except BlockingIOError:
-            raise InputError(
-                f"{self.path} is in use by another process that trains in it; wait for it or choose another folder"
-            ) from None
         except OSError as error:
             raise InputError(
                 f"{self.path} cannot hold a run ({error}); move away what is there, or choose another folder"
             ) from error
 
     def _check_content(self, *, resume: bool) -> None:
-        if any(path.name not in _UNMARKED for path in self.path.iterdir()):
+        if any(_UNMARKED.fullmatch(path.name) is None for path in self.path.iterdir()):
             self._config()
         if not resume and self.overwrite:
             check_replaceable(self.checkpoint_path)
@@ -165,9 +163,8 @@ class RunFolder:
                         f"{self.path} was trained {_difference(key, before.get(key), found.get(key))}; resume with the "
                         f"same, or start a new run in another folder"
                     )
-        fresh = self.config_path.with_suffix(".new")
-        fresh.write_text(json.dumps(found, indent=2) + "\n")
-        os.replace(fresh, self.config_path)
+        with whole_file(self.config_path) as fresh:
+            fresh.write_text(json.dumps(found, indent=2) + "\n")
 
     def _can_resume(self) -> bool:
         # A kill between two renames leaves the checkpoint aside; reading it brings it back.

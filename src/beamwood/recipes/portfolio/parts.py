@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from beamwood.artefact.only_one import only_one
+from beamwood.artefact.replace import clean, whole_file
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import FloatArray
 
 __all__ = ["Measured", "Parts"]
 
-_STATE, _VALUES, _MARK = "search.json", "values.npz", {"beamwood": "search"}
+_STATE, _MARK = "search.json", {"beamwood": "search"}
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Measured:
     `name`, of a blend the sum; `value` the metric, None where it brought nothing, and `why`, and the seconds that it
     `needs` where these were too few; `seconds` of the look; `judging`, how many of these the validation users took;
     `trained`: those of all training so far; `milliseconds` and `megabytes` of an answer; `weights`, of a blend those of
-    each part behind the first.
+    each part behind the first; `folder`: where the best that the member brought so far is kept, None of a blend.
     """
 
     name: str
@@ -45,14 +45,16 @@ class Measured:
     why: str | None = None
     needs: float | None = None
     weights: list[dict[str, float]] = field(default_factory=list)
+    folder: str | None = None
 
 
 class Parts:
     """The folder of a search: its state, a fitted retriever for each member, and the run of each training.
 
+    A kill loses nothing that the state, one file, says: what is fitted has a name of its own until the state says it.
     `made_of`: what a later search in it must be alike in; `judges`: how many validation users judge, 0 before it is
-    known. One process at a time holds it. Errors (`InputError`): a
-    folder of others, one of another log, split or seed, one that exists without `resume` or `overwrite`.
+    known. One process at a time holds it. Errors (`InputError`): a folder of others, one of another log, split or seed,
+    one that exists without `resume` or `overwrite`.
     """
 
     def __init__(self, path: Path, made_of: Mapping[str, Any]) -> None:
@@ -70,67 +72,82 @@ class Parts:
         self._check(resume=resume, overwrite=overwrite)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise InputError(f"{self.path} cannot hold a search ({error}); choose another folder") from error
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"{self.path} is in use by another process; wait for it or choose another folder"
-                ) from None
+        with only_one(self.path, "wait until it has ended, or choose another folder"):
+            clean(self.path / _STATE)
             if resume:
                 self._take_up()
             else:
                 self._clear()
             yield
-        finally:
-            os.close(descriptor)
 
     def run_of(self, name: str) -> Path:
         """Where a member's training keeps its checkpoints."""
         return self.path / f"{name}.run"
 
-    def add(self, measured: Measured, seconds: float, values: FloatArray | None = None) -> None:
-        """Note what was measured, and the seconds of the search so far."""
-        self.measured.append(measured)
+    def add(
+        self, measured: Measured, seconds: float, values: FloatArray | None = None, fitted: Retriever | None = None
+    ) -> None:
+        """Note what was measured, and the seconds of the search so far.
+
+        What is `fitted` takes the place of what its member brought before, whose blends are forgotten.
+        """
+        known, name = self.measured, measured.name
+        if fitted is not None:
+            measured.folder = self._save(name, fitted)
+            known = [each for each in known if len(each.parts) == 1 or name not in each.parts]
+        kept = {each.name for each in known}
+        self.values = {own: found for own, found in self.values.items() if own in kept}
         if values is not None:
-            self.values[measured.name] = values
+            self.values[name] = values
+        self.measured = [*known, measured]
         self.write(seconds)
 
     def write(self, seconds: float) -> None:
-        """Put the state on the disk, whole or not at all."""
+        """Put the state on the disk, whole or not at all, and remove what it knows nothing of."""
         self.seconds = seconds
-        with self._fresh(_VALUES) as fresh, fresh.open("wb") as stream:
-            np.savez(stream, **self.values)  # type: ignore[arg-type]
         state = _MARK | {"made_of": self.made_of, "seconds": seconds, "judges": self.judges}
         state |= {"measured": [asdict(each) for each in self.measured]}
-        with self._fresh(_STATE) as fresh:
-            fresh.write_text(json.dumps(state, indent=2) + "\n")
+        state |= {"values": {name: values.tolist() for name, values in self.values.items()}}
+        try:
+            with whole_file(self.path / _STATE) as fresh:
+                fresh.write_text(json.dumps(state) + "\n")
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be written ({error}); what the search has found is kept: mend that, and run the "
+                "same command with --resume"
+            ) from error
+        kept = {each.folder for each in map(self.kept, {each.name for each in self.measured}) if each is not None}
+        self._fitted = {folder: fitted for folder, fitted in self._fitted.items() if folder in kept}
+        for entry in self.path.iterdir():
+            if entry.is_dir() and entry.suffix != ".run" and entry.name not in kept:
+                shutil.rmtree(entry, ignore_errors=True)
 
-    def keep(self, name: str, fitted: Retriever) -> None:
-        """Save what a member brought, in place of what it brought before, and forget the blends of that."""
-        stale = [each.name for each in self.measured if len(each.parts) > 1 and name in each.parts]
-        self.measured = [each for each in self.measured if each.name not in stale]
-        self.values = {own: values for own, values in self.values.items() if own not in stale}
-        fitted.save(self.path / name, overwrite=True)
-        self._fitted[name] = fitted
+    def kept(self, name: str) -> Measured | None:
+        """The last look at a member of which something is kept."""
+        return next((each for each in reversed(self.measured) if each.name == name and each.folder), None)
 
     def fitted(self, name: str) -> Retriever:
         """What a member brought at its best."""
-        if name not in self._fitted:
-            self._fitted[name] = Retriever.load(self.path / name)
-        return self._fitted[name]
+        measured = self.kept(name)
+        assert measured is not None, "only what brought something is asked for"
+        assert measured.folder is not None
+        folder = measured.folder
+        if folder not in self._fitted:
+            self._fitted[folder] = Retriever.load(self.path / folder)
+        return self._fitted[folder]
 
-    @contextmanager
-    def _fresh(self, name: str) -> Iterator[Path]:
-        fresh = self.path / f"{name}.new"
-        yield fresh
-        os.replace(fresh, self.path / name)
+    def _save(self, name: str, fitted: Retriever) -> str:
+        """Save it under a name that the state does not know yet."""
+        looks = sum(each.name == name for each in self.measured)
+        folder = f"{name}.{looks}" if looks else name
+        fitted.save(self.path / folder, overwrite=True)
+        self._fitted[folder] = fitted
+        return folder
 
     def _check(self, *, resume: bool, overwrite: bool) -> None:
-        if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
+        if not self.path.exists() or (self.path.is_dir() and not any(map(_is_said, self.path.iterdir()))):
             return
         if self._state() is None:
             raise InputError(
@@ -164,9 +181,8 @@ class Parts:
         try:
             self.measured = [_measured(each) for each in state["measured"]]
             self.seconds, self.judges = float(state["seconds"]), int(state["judges"])
-            with np.load(self.path / _VALUES, allow_pickle=False) as values:
-                self.values = {name: values[name] for name in values.files}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.values = {name: np.array(values, np.float64) for name, values in state["values"].items()}
+        except (AttributeError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self.path / _STATE} is damaged ({error}); start anew with --overwrite") from None
 
     def _clear(self) -> None:
@@ -174,6 +190,11 @@ class Parts:
         for entry in sorted(self.path.iterdir(), key=lambda entry: entry.name == _STATE):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         self.write(0.0)
+
+
+def _is_said(entry: Path) -> bool:
+    """Whether it is more than what a process left that was killed as it wrote its first state."""
+    return not entry.name.startswith(f".{_STATE}.")
 
 
 def _measured(stored: dict[str, Any]) -> Measured:

@@ -158,7 +158,7 @@ class Search:
         """Fit, or go on, and judge."""
         began = self.budget.clock()
         if member.contender.trains:
-            self.say(f"{member.name}: {step.seconds:.0f} s{' more' if self._last(member.name) else ''}")
+            self.say(f"{member.name}: {step.seconds:.0f} s{' more' if self.parts.kept(member.name) else ''}")
         measured = Measured(member.name, (member.name,))
         try:
             fitted = self._fitted(member, step.seconds)
@@ -166,10 +166,9 @@ class Search:
             measured.why = str(error) or "there is too little memory"
             measured.needs = error.least if isinstance(error, TimeLimitError) else None
             measured.ended = True
+            self._add(measured, began)
         else:
-            self._judge(measured, fitted, self._last(member.name))
-        measured.seconds = round(self.budget.clock() - began, 3)
-        self._add(measured)
+            self._judge(measured, fitted, began)
 
     def _fitted(self, member: Member, seconds: float) -> Retriever:
         method, wanted = member.load(), self.wanted
@@ -188,21 +187,19 @@ class Search:
         options["time_limit"] = Budget(limit, clock=self.budget.clock, name=member.name)
         return method.fitted(self.split, member.settings_for(wanted.monitor), **options)
 
-    def _last(self, name: str) -> Measured | None:
-        return next((each for each in reversed(self.parts.measured) if each.name == name), None)
-
-    def _judge(self, measured: Measured, fitted: Retriever, before: Measured | None) -> None:
+    def _judge(self, measured: Measured, fitted: Retriever, began: float) -> None:
         """What validation users say; what was better earlier is kept."""
         training = fitted.metadata.get("training", {})
         measured.ended, measured.trained = training.get("stopped") in _ENDED, training_seconds(fitted)
         values = self._values(measured, fitted)
-        known = self.parts.values.get(measured.name)
+        known, before = self.parts.values.get(measured.name), self.parts.kept(measured.name)
         if known is not None and before is not None and known.mean() >= values.mean():
-            measured.value = float(values.mean())
+            measured.value, measured.folder = float(values.mean()), before.folder
             measured.milliseconds, measured.megabytes = before.milliseconds, before.megabytes
+            self._add(measured, began)
             return
-        self.parts.keep(measured.name, fitted)
         self._note(measured, fitted, values)
+        self._add(measured, began, values, fitted)
 
     def _values(self, measured: Measured, fitted: Retriever) -> FloatArray:
         """The metric of each validation user, and how long they took."""
@@ -216,11 +213,13 @@ class Search:
         cost = self.judge.cost(fitted.searcher)
         measured.value = float(values.mean())
         measured.milliseconds, measured.megabytes = cost.milliseconds, cost.megabytes
-        self.parts.values[measured.name] = values
 
-    def _add(self, measured: Measured) -> None:
+    def _add(
+        self, measured: Measured, began: float, values: FloatArray | None = None, fitted: Retriever | None = None
+    ) -> None:
         """Note it, and hand over the best where that is another one now."""
-        self.parts.add(measured, self.budget.seconds)
+        measured.seconds = round(self.budget.clock() - began, 3)
+        self.parts.add(measured, self.budget.seconds, values, fitted)
         if measured.value is None:
             self.say(f"{measured.name}: {measured.why}")
         else:
@@ -272,9 +271,9 @@ class Search:
             return
         weights = blend.metadata["config"]
         measured.weights = [*before, {key: weights[key] for key in ("retriever_weight", "seen_weight")}]
-        self._note(measured, blend, self._values(measured, blend))
-        measured.seconds = round(self.budget.clock() - began, 3)
-        self._add(measured)
+        values = self._values(measured, blend)
+        self._note(measured, blend, values)
+        self._add(measured, began, values)
 
     def _weights(self, names: tuple[str, ...]) -> list[dict[str, float]]:
         return next((each.weights for each in self.parts.measured if each.parts == names), [])

@@ -1,0 +1,117 @@
+"""Checkpoints by what they cost and what a kill may lose; all by a made-up clock."""
+
+import time
+from itertools import pairwise
+
+import pytest
+
+from beamwood.training import run_folder
+from beamwood.training.budget import Budget
+from beamwood.training.checkpoint_times import MOST_LOST, MOST_SPENT, CheckpointTimes
+from beamwood.training.loop import run_loop
+from beamwood.training.loop_config import LoopConfig
+from beamwood.training.run_folder import RunFolder
+from linear_task import LinearTask
+
+
+class Clock:
+    def __init__(self):
+        self.now = 50.0
+
+    def __call__(self):
+        return self.now
+
+
+class Clocked(LinearTask):
+    """A step takes so many seconds of a made-up clock, a validation so many."""
+
+    def __init__(self, clock, step=1.0, validation=0.0):
+        super().__init__()
+        self.clock, self.each, self.validation = clock, step, validation
+
+    def loss(self, batch, rng):
+        self.clock.now += self.each
+        return super().loss(batch, rng)
+
+    def evaluate(self):
+        self.clock.now += self.validation
+        return super().evaluate()
+
+
+def saves(tmp_path, monkeypatch, cost, *, steps=400, step=1.0, validation=1e-3, every=50):
+    """When checkpoints began and ended, by the made-up clock, and the end of the run."""
+    clock, saved = Clock(), []
+    costs = cost if callable(cost) else lambda number: cost
+
+    def save(path, state):
+        began = clock.now
+        clock.now += costs(len(saved))
+        saved.append((began, clock.now))
+
+    monkeypatch.setattr(run_folder, "save_checkpoint", save)
+    task = Clocked(clock, step, validation)
+    config = LoopConfig(batch_size=8, max_steps=steps, evaluate_every=every, monitor="fit")
+    run_loop(
+        task,
+        config,
+        evaluate=task.evaluate,
+        run=RunFolder(tmp_path / "run", overwrite=True),
+        budget=Budget(clock=clock),
+        progress=False,
+    )
+    return saved, clock.now
+
+
+def between(saved):
+    """Seconds between checkpoints, the last apart, which ends the run."""
+    return [after[0] - before[1] for before, after in pairwise(saved[:-1])]
+
+
+def lost(saved, end, start=50.0):
+    """The most that a kill at any moment costs: from the end of one checkpoint to the end of the next."""
+    return max(after - before for before, after in pairwise([start, *(ended for _, ended in saved), end]))
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.01, 0.5, 1.1])
+def test_cheap_ones_keep_both_bounds(tmp_path, monkeypatch, cost):
+    saved, end = saves(tmp_path, monkeypatch, cost)
+    assert len(saved) >= 6
+    # What the first one costs is not known before it.
+    assert lost(saved, end) <= MOST_LOST + cost + 1e-6
+    assert lost(saved[1:], end, saved[0][1]) <= MOST_LOST + 1e-6
+    assert all(cost <= MOST_SPENT * (apart + cost) * (1 + 1e-9) + 1e-6 for apart in between(saved))
+    # Nor more often than is needed.
+    assert all(apart >= MOST_LOST - cost - 1.0 - 1e-6 for apart in between(saved))
+
+
+@pytest.mark.parametrize("cost", [3.0, 10.0])
+def test_of_dear_ones_the_time_they_take_counts(tmp_path, monkeypatch, cost):
+    saved, _ = saves(tmp_path, monkeypatch, cost, steps=1500 if cost == 10 else 600)
+    assert len(saved) >= 4
+    assert all(apart == pytest.approx(49 * cost, abs=1.0) for apart in between(saved))
+    assert all(cost <= MOST_SPENT * (apart + cost) * (1 + 1e-9) for apart in between(saved))
+
+
+def test_a_checkpoint_that_becomes_cheap_again_comes_more_often(tmp_path, monkeypatch):
+    saved, _ = saves(tmp_path, monkeypatch, lambda number: 5.0 if number == 1 else 0.1, steps=500)
+    assert between(saved)[1] == pytest.approx(49 * 5.0, abs=1.0)
+    assert between(saved)[2] == pytest.approx(MOST_LOST - 0.1, abs=1.0)
+
+
+def test_what_takes_long_is_saved_before(tmp_path, monkeypatch):
+    """A validation, and a step, are done anew when they are killed: what came before them is not."""
+    saved, end = saves(tmp_path, monkeypatch, 0.1, steps=100, validation=45.0, every=25)
+    assert lost(saved, end) <= MOST_LOST + 0.2
+    saved, end = saves(tmp_path, monkeypatch, 0.1, steps=20, step=25.0)
+    assert lost(saved, end) <= MOST_LOST + 0.2
+
+
+def test_the_clock_on_the_wall_does_not_matter(monkeypatch):
+    """It is set back by a year, and forward by two; a training's own clock goes on as it does."""
+    clock = Budget().clock
+    times, before, wall = CheckpointTimes(clock), clock(), time.time()
+    for jump in (-3e7, 6e7):
+        monkeypatch.setattr(time, "time", lambda jump=jump: wall + jump)
+        assert not times.is_due()
+        assert 0 <= Budget().seconds < MOST_LOST
+    assert before <= clock() < before + MOST_LOST
