@@ -1,10 +1,13 @@
 """Groups of users and labels: of nearly equal size, no value in two of them, and what is found of each adds up."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.evaluation import cost as cost_module
 from beamwood.evaluation.cost import measure_cost
 from beamwood.evaluation.groups import by_history, by_popularity, grouped
 from beamwood.evaluation.protocol import evaluate_split
@@ -73,6 +76,29 @@ def test_a_test_of_one_label_each(split):
     views = evaluate_split(load_method("popularity").fitted(alone).searcher, alone, ks=(5,))
     document = for_whom({"popularity": views}, alone, "f@5")["removed"]
     assert sum(group["labels"] for group in document["popularity"]["groups"]) == len(alone.test)
+
+
+class Steps:
+    """A clock that goes on by as much each time it is asked."""
+
+    def __init__(self, step):
+        self.step, self.now = step, 0.0
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+@pytest.mark.parametrize(("wall", "worked"), [(0.05, 0.001), (0.001, 0.05)])
+def test_cost_is_without_what_others_on_the_machine_took(split, counts, monkeypatch, wall, worked):
+    """A busy machine lets an answer wait; several threads work more than it takes."""
+    clocks = SimpleNamespace(perf_counter=Steps(wall), process_time=Steps(worked))
+    monkeypatch.setattr(cost_module, "time", clocks)
+    cost = cost_module.cost_of(counts, split.test, 10, seconds=1e9)
+    assert cost.milliseconds == pytest.approx(1.0)
+    few = cost_module.cost_of(counts, split.test, 10, seconds=0.12)
+    # The seconds that it may take are the wall's.
+    assert few.queries == min(cost.queries, 2 if wall > worked else 100)
 
 
 def test_cost_counts_what_is_held(split, counts):

@@ -11,6 +11,7 @@ from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailOf, TailRule
+from beamwood.fitting.plan import Facts
 from beamwood.fitting.vectors.preference import PreferenceTask
 from beamwood.methods import load_method
 from beamwood.methods.lpo4rec import METHOD, Config
@@ -239,5 +240,40 @@ def test_wrong_starts(split, fitted, tmp_path):
             ),
             seed=0,
         )
-    with pytest.raises(InputError, match="exact probabilities"):
-        Prepared(PreferenceTask(split, planned(Config(**SMALL, **{"loss.sampled_negatives": 5}), split.train)), seed=0)
+    for exact, match in (("loss.pi", "prob"), ("loss.preference", "orpo")):
+        given = Config(**SMALL, **{exact: match, "loss.sampled_negatives": 5})
+        with pytest.raises(InputError, match=f"not for {exact}={match}, which compares exact probabilities"):
+            PreferenceTask(split, planned(given, split.train))
+
+
+@pytest.mark.parametrize(
+    ("form", "sampled"),
+    [
+        ({}, 1_000),
+        ({"loss.pi": "logprob"}, 1_000),
+        ({"loss.preference": "simpo"}, 1_000),
+        ({"loss.preference": "none", "loss.pi": "prob"}, 1_000),
+        ({"loss.pi": "prob"}, None),
+        ({"loss.preference": "orpo"}, None),
+    ],
+)
+def test_large_catalogues_are_sampled_unless_probabilities_are_compared(form, sampled):
+    plan = Config(**form).plan(Facts(num_users=100, num_items=40_000, mean_history=10.0))
+    assert plan.loss.sampled_negatives == sampled
+
+
+@pytest.mark.parametrize("pi", ["logit", "logprob"])
+def test_the_preference_is_the_same_where_the_softmax_is_sampled(split, pi):
+    """It compares differences of logits, and draws by them: the denominator is left out."""
+    losses = []
+    for count in (None, 40):
+        given = Config(**SMALL, **{"loss.sampled_negatives": count, "loss.pi": pi, "loss.num_negatives": 3})
+        own = Prepared(PreferenceTask(split, planned(given, split.train)), seed=0)
+        batch = own.task.batch(np.arange(16), torch.Generator().manual_seed(1), None)
+        rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
+        own.task.model.eval()
+        queries, targets = own.task.model(batch.items_BL)[rows, columns], batch.targets_BL[rows, columns]
+        entropy = own.task.cross_entropy(queries, targets, torch.Generator().manual_seed(2))
+        draws = torch.Generator().manual_seed(3)
+        losses.append(own.task.preference(batch, rows, columns, queries, entropy, draws))
+    assert torch.allclose(*losses, atol=1e-5)

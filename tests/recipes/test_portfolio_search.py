@@ -1,6 +1,7 @@
 """The search for the best method: what it chooses by, what it keeps, and how it goes on."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.split import Queries
 from beamwood.data.synthetic import MarketConfig, make_market
-from beamwood.errors import InputError
+from beamwood.errors import InputError, TimeLimitError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.recipes.portfolio import choice, search
 from beamwood.recipes.portfolio.find import find
@@ -198,6 +199,21 @@ def test_what_cannot_be_fitted_is_said(split):
     row = next(row for row in found.document["rows"] if row["name"] == "ranker")
     assert "knows the users of training only" in row["note"]
     assert "ranker" in "\n".join(lines(found.document))
+
+
+def test_what_had_too_little_time_says_how_much_it_needs(split, tmp_path, monkeypatch):
+    whole = Search._fitted
+
+    def short(self, member, seconds):
+        if member.name == "sasrec":
+            raise TimeLimitError("time_limit=14.5 s is below 67 s; raise it", 700.0)
+        return whole(self, member, seconds)
+
+    monkeypatch.setattr(Search, "_fitted", short)
+    found, _ = searched(split, tmp_path / "parts", [COUNTING[0], Member("sasrec", "sasrec", TINY)], 600)
+    row = next(row for row in found.document["rows"] if row["name"] == "sasrec")
+    assert re.fullmatch(r"its look had \d+ s and needs 700; a longer limit has more", row["note"])
+    assert row["looks"] == 1
 
 
 def test_an_interrupt_gives_the_best_so_far_and_goes_on(split, tmp_path):

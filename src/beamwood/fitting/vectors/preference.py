@@ -40,8 +40,9 @@ class PreferenceTask(ContinuedTask):
 
     def __init__(self, split: Split, config: PreferenceConfig) -> None:
         loss = config.loss
-        if loss.sampled_negatives is not None:
-            raise InputError("loss.sampled_negatives is not for preference losses, which compare exact probabilities")
+        if loss.sampled_negatives is not None and loss.compares_probabilities:
+            which = "loss.preference=orpo" if loss.preference == "orpo" else "loss.pi=prob"
+            raise InputError(f"loss.sampled_negatives is not for {which}, which compares exact probabilities; set null")
         if loss.preference in ("dpo", "s-dpo") and config.start.folder is None:
             raise InputError(
                 f"loss.preference={loss.preference} needs a reference model; give start.folder=FOLDER (--from)"
@@ -82,8 +83,9 @@ class PreferenceTask(ContinuedTask):
         config, vectors = self.config.loss, self.model.output_weight
         targets = batch.targets_BL[rows, columns]
         positive = (queries_XD * vectors[targets]).sum(dim=1)
-        # The cross-entropy is the logarithm of the softmax's denominator, less the target's logit.
-        total = cross_entropy_X + positive
+        # The cross-entropy is the logarithm of the softmax's denominator, less the target's logit. Where it is sampled,
+        # nothing depends on the denominator.
+        total = cross_entropy_X + positive if config.sampled_negatives is None else torch.zeros_like(positive)
         chosen = self.negatives(batch, rows, columns, queries_XD.detach(), total.detach(), rng)
         negative = _products(queries_XD, vectors, chosen)
         if config.preference == "lpo":

@@ -194,6 +194,11 @@ class PreferenceLoss(SequenceLoss):
     )
     tail_share: float = Field(0.2, gt=0, lt=1, description="how much of it is the tail")
 
+    @property
+    def compares_probabilities(self) -> bool:
+        """Does it need the softmax's denominator, which all other forms leave or draw without?"""
+        return self.preference == "orpo" or (self.preference != "none" and self.pi == "prob")
+
 
 class PreferenceConfig(ContinuedConfig, VectorConfig):
     """A preference loss beside the cross-entropy."""
@@ -202,8 +207,9 @@ class PreferenceConfig(ContinuedConfig, VectorConfig):
     loss: PreferenceLoss = PreferenceLoss()
 
     def sampled(self, facts: Facts) -> int | None:
-        """None unless it is asked for: what is compared are exact probabilities."""
-        return None if self.loss.sampled_negatives == "auto" else super().sampled(facts)
+        """None where exact probabilities are compared, unless it is asked for."""
+        exact = self.loss.compares_probabilities and self.loss.sampled_negatives == "auto"
+        return None if exact else super().sampled(facts)
 
 
 class MeltExamples(Group):

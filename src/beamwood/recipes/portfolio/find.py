@@ -69,7 +69,7 @@ def find(
         parts = Parts(Path(temporary if folder is None else folder), _made_of(split, wanted))
         with parts.held(resume=resume, overwrite=overwrite):
             search = Search(split, wanted, parts, members=members, trains=trains, better=better, say=say, budget=budget)
-            say(f"the whole search takes {limit / 60:g} minutes at most; a time limit of your own changes that")
+            say(f"the whole search takes {limit / 60:.3g} minutes at most; a time limit of your own changes that")
             say(search.outline.words())
             if not trains:
                 say(f"only what counts is looked at; what trains needs: {install('train')}")

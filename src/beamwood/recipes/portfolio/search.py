@@ -164,7 +164,9 @@ class Search:
             fitted = self._fitted(member, step.seconds)
         except (InputError, MemoryError) as error:
             measured.why = str(error) or "there is too little memory"
-            measured.needs = error.least if isinstance(error, TimeLimitError) else None
+            if isinstance(error, TimeLimitError) and error.least is not None:
+                measured.needs = error.least
+                measured.why = f"its look had {step.seconds:.0f} s and needs {error.least:.0f}; a longer limit has more"
             measured.ended = True
             self._add(measured, began)
         else:
