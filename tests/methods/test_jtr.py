@@ -231,3 +231,12 @@ def test_it_is_compared(split):
     assert compared.results.keys() == fitted.keys()
     assert 0 < compared.costs["jtr"].scored < compared.costs["popularity"].scored + 3 * NUM_ITEMS
     assert compared.simplest == "popularity"
+
+
+def test_it_has_its_own_index_alone(split):
+    """What is like the name in another group is not meant."""
+    own = "index.num_probed, index.num_children, index.leaf_size, index.num_homes"
+    with pytest.raises(InputError, match=rf"setting 'index\.kind' is unknown; there are {own}$"):
+        METHOD.fitted(split, SHORT | {"index.kind": "ivf"}, progress=False)
+    with pytest.raises(InputError, match=r"setting 'index\.leafsize' is unknown; did you mean 'index\.leaf_size'\?"):
+        METHOD.fitted(split, SHORT | {"index.leafsize": 9}, progress=False)
