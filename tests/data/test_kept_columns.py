@@ -94,4 +94,4 @@ def test_numbers_without_a_word_are_text_and_fit_says_so(folder, capsys):
     assert "--keep-columns price keeps numbers as text; write price:number" in said
     assert "--keep-columns code" not in said
     assert beamwood("recommend", folder / "fit", "--history", "[]", "--where", "price<=20") == 2
-    assert "keep it as a number with --keep-columns price:number" in capsys.readouterr().err
+    assert "keep it as a number with `beamwood fit --keep-columns price:number`" in capsys.readouterr().err

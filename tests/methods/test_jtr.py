@@ -16,11 +16,11 @@ from beamwood.retrieval.products import best_products
 from beamwood.sampling.siblings import siblings_first
 from beamwood.training.budget import Budget
 from beamwood.types import ItemLists, Query, SearchOptions
+from following import NUM_ITEMS, far_from_start, followed, gain_over_popularity, queries, without_gradient
 from plans import planned
 from prepared import Prepared
 
 METHOD = load_method("jtr")
-NUM_ITEMS = 60
 SMALL = {"model.width": 12, "model.length": 6, "model.num_blocks": 1, "model.dropout": 0.0}
 SMALL |= {"index.num_children": 3, "index.leaf_size": 8, "choose.validation_users": 50}
 SHORT = SMALL | {"loop.max_steps": 6, "loop.evaluate_every": 3, "loop.batch_size": 16}
@@ -28,17 +28,7 @@ SHORT = SMALL | {"loop.max_steps": 6, "loop.evaluate_every": 3, "loop.batch_size
 
 @pytest.fixture(scope="module")
 def split():
-    """Item n is followed by n + 1 or n + 7."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for user in range(200):
-        item = int(rng.integers(NUM_ITEMS))
-        for time in range(10):
-            rows.append((user, item, time))
-            item = (item + (1 if rng.random() < 0.5 else 7)) % NUM_ITEMS
-    return leave_one_out(
-        Dataset.from_log(read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")))
-    )
+    return followed()
 
 
 @pytest.fixture(scope="module")
@@ -53,23 +43,13 @@ def task_of(split, **changes):
     """A trainable far from where it starts."""
     config = planned(METHOD.Config(**(SMALL | changes)), split.train)
     task = Prepared(JtrTask(split, config, encoder=sasrec.ENCODER), seed=0)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in task.model.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
-    task.model.eval()
-    return task
+    return far_from_start(task)
 
 
 def indexed(task, num_probed=None):
     searcher = task.indexed(task.searcher(), Budget())
     searcher.index.num_probed = num_probed or searcher.index.num_probed
     return searcher
-
-
-def queries(rows=12):
-    rng = np.random.default_rng(3)
-    return Query.of(ItemLists.from_lists([rng.integers(0, NUM_ITEMS, n % 8 + 1) for n in range(rows)]))
 
 
 def homes(buckets, item):
@@ -174,21 +154,14 @@ def test_who_is_wanted_in_two_places_is_in_two_leaves():
 
 def test_every_parameter_learns(split):
     task = task_of(split)
-    task.model.train()
-    task.loss(task.batch(np.arange(64))).backward()
-    silent = [name for name, each in task.model.named_parameters() if each.grad is None or not each.grad.any()]
-    # A softmax does not see what all keys have in common.
-    assert [name for name in silent if not name.endswith("key.bias")] == []
+    assert without_gradient(task) == []
     # The root is nobody's choice.
     assert (task.nodes.grad.abs().sum(dim=1) > 0).tolist() == [False] + [True] * (len(task.nodes) - 1)
 
 
 def test_it_learns_what_follows(split):
-    given = SMALL | {"loop.max_steps": 150, "loop.evaluate_every": 75, "optimiser.warmup_steps": 10}
-    fitted = METHOD.fitted(split, given, progress=False)
-    popular = load_method("popularity").fitted(split)
-    found = [beamwood.evaluate(each, split)["kept"].means()["recall@20"] for each in (fitted, popular)]
-    assert found[0] > found[1] + 0.2
+    given = SMALL | {"loop.max_steps": 150, "loop.evaluate_every": 75}
+    assert gain_over_popularity(METHOD, split, given) > 0.2
 
 
 def test_it_goes_on_from_a_fit(split, start):
@@ -231,3 +204,12 @@ def test_it_is_compared(split):
     assert compared.results.keys() == fitted.keys()
     assert 0 < compared.costs["jtr"].scored < compared.costs["popularity"].scored + 3 * NUM_ITEMS
     assert compared.simplest == "popularity"
+
+
+def test_it_has_its_own_index_alone(split):
+    """What is like the name in another group is not meant."""
+    own = "index.num_probed, index.num_children, index.leaf_size, index.num_homes"
+    with pytest.raises(InputError, match=rf"setting 'index\.kind' is unknown; there are {own}$"):
+        METHOD.fitted(split, SHORT | {"index.kind": "ivf"}, progress=False)
+    with pytest.raises(InputError, match=r"setting 'index\.leafsize' is unknown; did you mean 'index\.leaf_size'\?"):
+        METHOD.fitted(split, SHORT | {"index.leafsize": 9}, progress=False)

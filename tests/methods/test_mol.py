@@ -1,12 +1,10 @@
 """Mixture of logits: its score against loops, its search against brute force, its gates' balance, its saved form."""
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 
 import beamwood
-from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
 from beamwood.fitting.vectors.mol import MixtureTask, imbalance
 from beamwood.methods import load_method
@@ -15,7 +13,8 @@ from beamwood.models.encoders import sasrec
 from beamwood.models.ops import silu, softmax, unit
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.mixture import MixtureSearcher
-from beamwood.types import ItemLists, Query, SearchOptions
+from beamwood.types import SearchOptions
+from following import NUM_ITEMS, far_from_start, followed, gain_over_popularity, queries, without_gradient
 from plans import planned
 from prepared import Prepared
 
@@ -23,40 +22,19 @@ METHOD = load_method("mol")
 SMALL = {"model.width": 12, "model.length": 6, "model.num_blocks": 1, "model.component_width": 5}
 SMALL |= {"model.query_components": 3, "model.gate_hidden": 7, "model.dropout": 0.0, "choose.validation_users": 50}
 SHORT = SMALL | {"loop.max_steps": 6, "loop.evaluate_every": 3, "loop.batch_size": 16}
-NUM_ITEMS = 60
 SIZES = mol.Sizes(query_components=3, item_components=2, component_width=5, gate_hidden=7)
 
 
 @pytest.fixture(scope="module")
 def split():
-    """Item n is followed by n + 1 or n + 7."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for user in range(200):
-        item = int(rng.integers(NUM_ITEMS))
-        for time in range(10):
-            rows.append((user, item, time))
-            item = (item + (1 if rng.random() < 0.5 else 7)) % NUM_ITEMS
-    return leave_one_out(
-        Dataset.from_log(read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")))
-    )
+    return followed()
 
 
 def task_of(split, **changes):
     """A trainable far from where it starts."""
     config = planned(METHOD.Config(**(SMALL | changes)), split.train)
     task = Prepared(MixtureTask(split.train, config, encoder=sasrec.ENCODER), seed=0)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in task.model.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
-    task.model.eval()
-    return task
-
-
-def queries(rows=12):
-    rng = np.random.default_rng(3)
-    return Query.of(ItemLists.from_lists([rng.integers(0, NUM_ITEMS, n % 8 + 1) for n in range(rows)]))
+    return far_from_start(task)
 
 
 def by_loops(weights, query, item, sizes, temperature):
@@ -192,19 +170,12 @@ def test_balance_is_part_of_the_loss(split):
 
 def test_every_parameter_learns(split):
     task = task_of(split)
-    task.model.train()
-    task.loss(task.batch(np.arange(64))).backward()
-    silent = [name for name, each in task.model.named_parameters() if each.grad is None or not each.grad.any()]
-    # A softmax does not see what all keys have in common.
-    assert [name for name in silent if not name.endswith("key.bias")] == []
+    assert without_gradient(task) == []
 
 
 def test_it_learns_what_follows(split):
-    given = SMALL | {"loop.max_steps": 150, "loop.evaluate_every": 75, "optimiser.warmup_steps": 10}
-    fitted = METHOD.fitted(split, given, progress=False)
-    popular = load_method("popularity").fitted(split)
-    found = [beamwood.evaluate(each, split)["kept"].means()["recall@20"] for each in (fitted, popular)]
-    assert found[0] > found[1] + 0.2
+    given = SMALL | {"loop.max_steps": 150, "loop.evaluate_every": 75}
+    assert gain_over_popularity(METHOD, split, given) > 0.2
 
 
 def test_what_is_saved_answers_alike_and_what_is_damaged_is_refused(split, tmp_path):

@@ -6,19 +6,18 @@ import pytest
 import torch
 
 import beamwood
-from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
 from beamwood.fitting.vectors.tiger import CodeTask, codes_of, with_places
 from beamwood.methods import load_method
 from beamwood.models import code_decoder
 from beamwood.retrieval.coded import CodeSearcher
 from beamwood.retrieval.load import restore_searcher
-from beamwood.types import ItemLists, Query, SearchOptions
+from beamwood.types import SearchOptions
+from following import NUM_ITEMS, far_from_start, followed, gain_over_popularity, queries, without_gradient
 from plans import planned
 from prepared import Prepared
 
 METHOD = load_method("tiger")
-NUM_ITEMS = 60
 SMALL = {"model.width": 12, "model.length": 6, "model.num_blocks": 1, "model.dropout": 0.0, "model.num_words": 5}
 SMALL |= {"choose.validation_users": 50}
 SHORT = SMALL | {"loop.max_steps": 6, "loop.evaluate_every": 3, "loop.batch_size": 16}
@@ -26,35 +25,15 @@ SHORT = SMALL | {"loop.max_steps": 6, "loop.evaluate_every": 3, "loop.batch_size
 
 @pytest.fixture(scope="module")
 def split():
-    """Item n is followed by n + 1 or n + 7."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for user in range(200):
-        item = int(rng.integers(NUM_ITEMS))
-        for time in range(10):
-            rows.append((user, item, time))
-            item = (item + (1 if rng.random() < 0.5 else 7)) % NUM_ITEMS
-    items = pl.DataFrame(
-        {"item_id": range(NUM_ITEMS), "text": [[float(n // 20), n % 7 / 7, 1.0] for n in range(NUM_ITEMS)]}
-    )
-    log = read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row"))
-    return leave_one_out(Dataset.from_log(log, items))
+    """With a table of items' texts."""
+    text = [[float(n // 20), n % 7 / 7, 1.0] for n in range(NUM_ITEMS)]
+    return followed(pl.DataFrame({"item_id": range(NUM_ITEMS), "text": text}))
 
 
 def task_of(split, **changes):
     """A trainable far from where it starts."""
     task = Prepared(CodeTask(split, planned(METHOD.Config(**(SMALL | changes)), split.train)), seed=0)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in task.model.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
-    task.model.eval()
-    return task
-
-
-def queries(rows=12):
-    rng = np.random.default_rng(3)
-    return Query.of(ItemLists.from_lists([rng.integers(0, NUM_ITEMS, n % 8 + 1) for n in range(rows)]))
+    return far_from_start(task)
 
 
 def every(query):
@@ -182,18 +161,12 @@ def test_where_vectors_come_from(split, tmp_path):
 
 def test_every_parameter_learns(split):
     task = task_of(split)
-    task.model.train()
-    task.loss(task.batch(np.arange(64))).backward()
-    silent = [name for name, each in task.model.named_parameters() if each.grad is None or not each.grad.any()]
-    assert [name for name in silent if not name.endswith("key.bias")] == []
+    assert without_gradient(task) == []
 
 
 def test_it_learns_what_follows(split):
-    given = SMALL | {"loop.max_steps": 200, "loop.evaluate_every": 100, "optimiser.warmup_steps": 10}
-    fitted = METHOD.fitted(split, given, progress=False)
-    popular = load_method("popularity").fitted(split)
-    found = [beamwood.evaluate(each, split)["kept"].means()["recall@20"] for each in (fitted, popular)]
-    assert found[0] > found[1] + 0.2
+    given = SMALL | {"loop.max_steps": 200, "loop.evaluate_every": 100}
+    assert gain_over_popularity(METHOD, split, given) > 0.2
 
 
 def test_what_is_saved_answers_alike_and_what_is_damaged_is_refused(split, tmp_path):

@@ -99,5 +99,5 @@ def test_k_answers_whenever_k_items_are_allowed():
 def test_what_keeps_no_columns_says_so():
     retriever = retriever_of(tree_searcher(30))
     object.__setattr__(retriever, "columns", None)
-    with pytest.raises(InputError, match="keeps none; fit keeps those of --keep-columns"):
+    with pytest.raises(InputError, match="keeps none; `beamwood fit --keep-columns` keeps more"):
         retriever.recommend([[]], 3, where={"price": 3})

@@ -13,7 +13,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["check_alike", "fitted_alike", "folder_digests", "training_seconds"]
+__all__ = ["check_alike", "fitted_alike", "folder_digests", "method_of", "training_seconds"]
 
 
 def fitted_alike(folder: str, split: Split) -> Retriever:
@@ -21,6 +21,11 @@ def fitted_alike(folder: str, split: Split) -> Retriever:
     fitted = Retriever.load(folder)
     check_alike(fitted, folder, split)
     return fitted
+
+
+def method_of(fitted: Retriever) -> str:
+    """The method that it was fitted by, for messages."""
+    return str(fitted.metadata.get("method", fitted.searcher.kind))
 
 
 def check_alike(fitted: Retriever, name: str, split: Split) -> None:

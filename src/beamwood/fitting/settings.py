@@ -182,9 +182,13 @@ class Settings(BaseModel):
         full = [name for name in cls.names() if name.rpartition(".")[2] == own]
         if full and "." not in key:
             return f"{key} belongs to a group: write {' or '.join(full)}"
-        near = closest(own, {name.rpartition(".")[2] for name in cls.names()})
-        meant = full or [name for name in cls.names() if name.rpartition(".")[2] == near]
-        hint = f"; did you mean '{meant[0]}'?" if meant else f"; there are {', '.join(cls.model_fields) or 'none'}"
+        # In the group that was named, where it is one: what is like it elsewhere means something else.
+        group = key.partition(".")[0] if key.partition(".")[0] in cls.model_fields else None
+        names = [name for name in cls.names() if group is None or name.startswith(f"{group}.")]
+        near = closest(own, {name.rpartition(".")[2] for name in names})
+        meant = full or [name for name in names if name.rpartition(".")[2] == near]
+        there = ", ".join(cls.model_fields if group is None else names) or "none"
+        hint = f"; did you mean '{meant[0]}'?" if meant else f"; there are {there}"
         return f"setting '{key}' is unknown{hint}"
 
 

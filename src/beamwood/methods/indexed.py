@@ -12,7 +12,7 @@ from typing import Any
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.blend import choice_of_seen
-from beamwood.fitting.fitted import fitted_alike
+from beamwood.fitting.fitted import fitted_alike, method_of
 from beamwood.fitting.settings import ChooseSeen, Settings
 from beamwood.fitting.vectors.index_settings import IndexChoice
 from beamwood.fitting.vectors.indexing import Indexing, answering
@@ -21,6 +21,7 @@ from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.candidates import bring
 from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.queries import HistoryMean
+from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.training.budget import Budget
@@ -37,16 +38,17 @@ class Config(Settings):
     index: IndexChoice = IndexChoice()
 
 
-def vectors_of(searcher: Searcher, folder: str) -> VectorSearcher:
+def vectors_of(fitted: Retriever, folder: str) -> VectorSearcher:
     """Exact search among the vectors of a fit. Errors: a fit that has none, as those that count."""
+    searcher = fitted.searcher
     found = part_with(searcher, VectorSearcher)
     if isinstance(found, VectorSearcher):
         return found
     tree = part_with(searcher, TreeSearcher)
     if not isinstance(tree, TreeSearcher):
         raise InputError(
-            f"start.folder='{folder}' holds a {searcher.kind} retriever, which has no vectors of items; give one that "
-            "has, such as two_tower, sasrec or din"
+            f"start.folder='{folder}' holds {method_of(fitted)}, which has no vectors of items; give one that has, "
+            "such as two_tower, sasrec or din"
         )
     shape = tree.tree.shape
     own = tree.weights.nodes[shape.level_offset(shape.depth) + tree.tree.leaf_of_item]
@@ -60,7 +62,7 @@ def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Sear
         raise InputError("indexed needs a fitted model; give start.folder=FOLDER (--from)")
     indexing = Indexing(split, config.index, seed=seed)
     began = budget.clock()
-    searcher = indexing.of(vectors_of(fitted_alike(folder, split).searcher, folder), budget)
+    searcher = indexing.of(vectors_of(fitted_alike(folder, split), folder), budget)
     seconds = budget.clock() - began
     choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))
     seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.of(searcher)

@@ -10,7 +10,7 @@ from typing import Unpack
 from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.jtr_settings import JtrConfig
-from beamwood.fitting.vectors.papers import PLAIN
+from beamwood.fitting.vectors.papers import SASREC
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.retriever import Retriever
 
@@ -31,16 +31,9 @@ def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retrie
 # The paper's tree and its negatives, over SASRec in the form of its own paper. A tree of vectors as they are drawn
 # would say nothing, so these start as ours do, or from a fit.
 PAPER = {
-    **PLAIN,
+    **SASREC,
     "start.items": "auto",
-    "model.width": 50,
-    "model.length": 200,
-    "model.num_blocks": 2,
-    "model.num_heads": 1,
-    "model.dropout": 0.2,
     "loss.level_negatives": 50,
-    "loop.batch_size": 128,
-    "loop.max_steps": None,
     "loop.max_epochs": 200,
     "loop.patience": 20,
     "index.num_children": 10,

@@ -11,7 +11,7 @@ from typing import Unpack
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.mixture_settings import MixtureConfig
 from beamwood.fitting.vectors.options import VectorOptions
-from beamwood.fitting.vectors.papers import PLAIN
+from beamwood.fitting.vectors.papers import SASREC
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 
@@ -31,12 +31,7 @@ def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retri
 
 # The papers' mixture on MovieLens-1M, over SASRec in the form of its own paper.
 PAPER = {
-    **PLAIN,
-    "model.width": 50,
-    "model.length": 200,
-    "model.num_blocks": 2,
-    "model.num_heads": 1,
-    "model.dropout": 0.2,
+    **SASREC,
     "model.query_components": 8,
     "model.item_components": 4,
     "model.component_width": 64,
@@ -44,8 +39,6 @@ PAPER = {
     "model.temperature": 0.05,
     "loss.sampled_negatives": 128,
     "loss.load_balance": 1e-3,
-    "loop.batch_size": 128,
-    "loop.max_steps": None,
     "loop.max_epochs": 100,
 }
 

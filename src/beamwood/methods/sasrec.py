@@ -9,7 +9,7 @@ from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.options import VectorOptions
-from beamwood.fitting.vectors.papers import PLAIN
+from beamwood.fitting.vectors.papers import SASREC
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
 from beamwood.methods.method import Method, Needs
 from beamwood.models.encoders import sasrec
@@ -37,14 +37,7 @@ def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retri
 
 # Section IV of the paper, for MovieLens-1M; its loss is binary, with one negative.
 PAPER = {
-    **PLAIN,
-    "model.width": 50,
-    "model.length": 200,
-    "model.num_blocks": 2,
-    "model.num_heads": 1,
-    "model.dropout": 0.2,
-    "loop.batch_size": 128,
-    "loop.max_steps": None,
+    **SASREC,
     "loop.max_epochs": 200,
     "loop.patience": 20,
 }

@@ -13,17 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from beamwood.errors import ArtefactError, InputError, UnknownSearcherError, nearest, unsound_score
+from beamwood.errors import ArtefactError, unsound_score
 from beamwood.kernels.arrays import check_floats, shape_of
-from beamwood.kernels.din import MAX_HISTORY
 from beamwood.models import code_decoder
-from beamwood.models.encoders import ENCODERS
 from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.stored import MOST, StoredConfig, part_of, prefixed
-from beamwood.retrieval.top_k import check_histories, check_search, join_hits, sort_candidates
+from beamwood.retrieval.encoded import EncodedSearcher, StoredEncoded
+from beamwood.retrieval.stored import MOST
+from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates
 from beamwood.tree.prefixes import Prefixes
-from beamwood.types import BoolArray, Hits, IndexArray, Needs, Query, SearchOptions
+from beamwood.types import BoolArray, Hits, IndexArray, Query, SearchOptions
 
 __all__ = ["CodeSearcher"]
 
@@ -33,14 +32,11 @@ Arrays = dict[str, NDArray[Any]]
 _BLOCK_CELLS = 2**22
 
 
-class _Stored(StoredConfig):
-    encoder: str
-    length: int = Field(ge=1, le=MAX_HISTORY)
-    sizes: dict[str, int | list[int]]
+class _Stored(StoredEncoded):
     beam_width: int = Field(ge=1, le=MOST)
 
 
-class CodeSearcher:
+class CodeSearcher(EncodedSearcher):
     """The k items of the largest log-probability that a beam of `beam_width` prefixes finds; N or more find the best.
 
     Prefixes that no item has, or none that may be shown, are not walked. `words`: the codewords [K, D] of each place,
@@ -74,20 +70,6 @@ class CodeSearcher:
         self.words = [np.ascontiguousarray(each, np.float32) for each in words]
         self.weights = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
         self._leaves = self.prefixes.leaves()
-
-    @property
-    def num_items(self) -> int:
-        return self.encoder.num_items
-
-    @property
-    def needs(self) -> Needs:
-        """Nothing but histories."""
-        return Needs()
-
-    def encode(self, query: Query) -> Array:
-        """float32[B, D], the state of each row before the first code."""
-        check_histories(query.histories, self.num_items)
-        return query.once(self, lambda: self.encoder.encode(query.histories.padded(self.encoder.length)))
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items of each row; see `types.Searcher`."""
@@ -156,10 +138,7 @@ class CodeSearcher:
     def score(self, query: Query, items_BM: IndexArray) -> Array:
         """float32[B, M], the log-probability of each given item; -inf where the item index is -1."""
         items_BM = np.asarray(items_BM)
-        if items_BM.ndim != 2 or len(items_BM) != len(query):
-            raise InputError(f"items has shape {items_BM.shape}; give one row for each of {len(query)} histories")
-        if items_BM.size and (items_BM.max() >= self.num_items or items_BM.min() < -1):
-            raise InputError(f"items holds an index outside -1..{self.num_items - 1}")
+        check_items(items_BM, len(query), self.num_items)
         states_BD, scores = self.encode(query), np.empty(items_BM.shape, np.float32)
         for rows in self._blocks(len(query), items_BM.shape[1]):
             scores[rows] = self._along(states_BD[rows], self._leaves[np.maximum(items_BM[rows], 0)])
@@ -192,19 +171,15 @@ class CodeSearcher:
             yield np.arange(start, min(start + size, num_rows))
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
-        encoder, words = self.encoder, {f"words.{place}": each for place, each in enumerate(self.words)}
-        config = {"encoder": encoder.name, "length": encoder.length, "sizes": encoder.sizes}
-        arrays = {"codes": self.prefixes.codes} | words | self.weights
-        return config | {"beam_width": self.beam_width}, arrays | prefixed("encoder", encoder.arrays)
+        config, arrays = self.export_encoder()
+        words = {f"words.{place}": each for place, each in enumerate(self.words)}
+        arrays |= {"codes": self.prefixes.codes} | words | self.weights
+        return config | {"beam_width": self.beam_width}, arrays
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: Arrays, *, threads: int = 1) -> Self:  # noqa: ARG003
         stored = _Stored.model_validate(config)
-        if stored.encoder not in ENCODERS:
-            raise UnknownSearcherError(f"encoder '{stored.encoder}' is unknown{nearest(stored.encoder, ENCODERS)}")
-        own = part_of(arrays, "encoder")
-        check_floats(own, {"items.weight": shape_of(own, "items.weight", 2)})
-        encoder = PlainEncoder(ENCODERS[stored.encoder], own, stored.sizes, length=stored.length)
+        encoder = stored.restored(arrays)
         num_places = shape_of(arrays, "codes", 2)[1]
         if arrays["codes"].dtype != np.int32:
             raise ArtefactError(f"codes are {arrays['codes'].dtype}; expected int32")

@@ -146,7 +146,9 @@ class ItemColumns:
         """Errors: a column that was not kept, with the nearest that was."""
         if name not in self.columns:
             known = nearest(name, self.columns) if self.columns else "; this artefact keeps none"
-            raise InputError(f"where: there is no item column '{name}'{known}; fit keeps those of --keep-columns")
+            raise InputError(
+                f"where: there is no item column '{name}'{known}; `beamwood fit --keep-columns` keeps more"
+            )
         return self.columns[name]
 
     def export(self) -> tuple[list[dict[str, str]], Arrays]:

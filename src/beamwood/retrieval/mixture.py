@@ -15,17 +15,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from beamwood.errors import InputError, UnknownSearcherError, nearest, unsound_score
-from beamwood.kernels.arrays import check_floats, shape_of
-from beamwood.kernels.din import MAX_HISTORY
 from beamwood.models import mol
-from beamwood.models.encoders import ENCODERS
 from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.encoded import EncodedSearcher, StoredEncoded
 from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexSettings, Making
 from beamwood.retrieval.products import is_catalogue
-from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, prefixed
-from beamwood.retrieval.top_k import check_histories, check_search, join_hits, sort_candidates, top_k
-from beamwood.types import FloatArray, Hits, IndexArray, Needs, Query, SearchOptions
+from beamwood.retrieval.stored import MOST, StoredPart, part_of, prefixed
+from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates, top_k
+from beamwood.types import FloatArray, Hits, IndexArray, Query, SearchOptions
 
 __all__ = ["MixtureSearcher"]
 
@@ -35,17 +33,14 @@ Arrays = dict[str, NDArray[Any]]
 _BLOCK_CELLS = 2**22
 
 
-class _Stored(StoredConfig):
-    encoder: str
-    length: int = Field(ge=1, le=MAX_HISTORY)
-    sizes: dict[str, int | list[int]]
+class _Stored(StoredEncoded):
     mixture: dict[str, int]
     temperature: float = Field(gt=0)
     num_candidates: int | None = Field(ge=1, le=MOST)
     indexes: list[StoredPart]
 
 
-class MixtureSearcher:
+class MixtureSearcher(EncodedSearcher):
     """The k items of the largest mixture among the `num_candidates` best of each pair of components.
 
     With None every item is scored, exactly; so it is with N or more. Each component of the items has an index of its
@@ -97,23 +92,9 @@ class MixtureSearcher:
         return parts_BQC.reshape(-1, parts_BQC.shape[-1])
 
     @property
-    def num_items(self) -> int:
-        return self.encoder.num_items
-
-    @property
-    def needs(self) -> Needs:
-        """Nothing but histories."""
-        return Needs()
-
-    @property
     def vectors(self) -> Array:
         """float32[N, D], what the items' components are made of."""
         return self.encoder.vectors
-
-    def encode(self, query: Query) -> Array:
-        """float32[B, D], the vector of each row, of which its components are made."""
-        check_histories(query.histories, self.num_items)
-        return query.once(self, lambda: self.encoder.encode(query.histories.padded(self.encoder.length)))
 
     def _asked(self, query: Query) -> tuple[Array, Array]:
         """The components [B, Q, C] of each row, and what they say to the gates [B, P]."""
@@ -153,10 +134,7 @@ class MixtureSearcher:
     def score(self, query: Query, items_BM: IndexArray) -> Array:
         """float32[B, M], the mixture of each given item; -inf where the item index is -1."""
         items_BM = np.asarray(items_BM)
-        if items_BM.ndim != 2 or len(items_BM) != len(query):
-            raise InputError(f"items has shape {items_BM.shape}; give one row for each of {len(query)} histories")
-        if items_BM.size and (items_BM.max() >= self.num_items or items_BM.min() < -1):
-            raise InputError(f"items holds an index outside -1..{self.num_items - 1}")
+        check_items(items_BM, len(query), self.num_items)
         asked, all_of_them = self._asked(query), is_catalogue(items_BM, self.num_items)
         scores = np.empty(items_BM.shape, np.float32)
         for rows in self._blocks(len(query), items_BM.shape[1]):
@@ -189,26 +167,22 @@ class MixtureSearcher:
             yield slice(start, min(start + size, num_rows))
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
-        stored, arrays = [], prefixed("encoder", self.encoder.arrays) | prefixed("mixture", self.weights)
+        config, arrays = self.export_encoder()
+        stored: list[dict[str, Any]] = []
+        arrays |= prefixed("mixture", self.weights)
         for number, index in enumerate(self.indexes):
-            config, own = index.export()
-            stored.append({"kind": index.name, "config": config})
+            its, own = index.export()
+            stored.append({"kind": index.name, "config": its})
             arrays |= prefixed(f"index.{number}", own)
-        encoder = self.encoder
-        config = {"encoder": encoder.name, "length": encoder.length, "sizes": encoder.sizes, "indexes": stored}
-        config |= {"mixture": self.sizes.model_dump(), "temperature": self.temperature}
+        config |= {"mixture": self.sizes.model_dump(), "temperature": self.temperature, "indexes": stored}
         return config | {"num_candidates": self.num_candidates}, arrays
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: Arrays, *, threads: int = 1) -> Self:  # noqa: ARG003
         stored = _Stored.model_validate(config)
-        if stored.encoder not in ENCODERS:
-            raise UnknownSearcherError(f"encoder '{stored.encoder}' is unknown{nearest(stored.encoder, ENCODERS)}")
-        own, sizes = part_of(arrays, "encoder"), mol.Sizes.model_validate(stored.mixture)
-        check_floats(own, {"items.weight": shape_of(own, "items.weight", 2)})
-        encoder = PlainEncoder(ENCODERS[stored.encoder], own, stored.sizes, length=stored.length)
+        sizes = mol.Sizes.model_validate(stored.mixture)
         made = cls(
-            encoder,
+            stored.restored(arrays),
             part_of(arrays, "mixture"),
             sizes,
             temperature=stored.temperature,

@@ -28,7 +28,7 @@ def with_cells(columns: ItemColumns, known: int, cells: Sequence[Mapping[str, An
         for name in row:
             if name not in columns.columns:
                 hint = nearest(name, columns.columns) if columns.columns else "; this artefact keeps none"
-                raise InputError(f"there is no item column '{name}'{hint}; fit keeps those of --keep-columns")
+                raise InputError(f"there is no item column '{name}'{hint}; `beamwood fit --keep-columns` keeps more")
     made: dict[str, NumberColumn | LabelColumn] = {}
     for name, column in columns.columns.items():
         values = [row.get(name) for row in cells]

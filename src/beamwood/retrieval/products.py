@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, unsound_score
-from beamwood.retrieval.top_k import check_search, join_hits, sort_candidates, top_k
+from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates, top_k
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
 __all__ = ["best_products", "is_catalogue", "products"]
@@ -81,10 +81,7 @@ def products(
 ) -> NDArray[np.float32]:
     """float32[B, M], `query . vector + bias` of each given item; -inf where the item index is -1."""
     items_BM = np.asarray(items_BM)
-    if items_BM.ndim != 2 or len(items_BM) != len(queries_BD):
-        raise InputError(f"items has shape {items_BM.shape}; give one row for each of {len(queries_BD)} histories")
-    if items_BM.size and (items_BM.max() >= len(vectors_ND) or items_BM.min() < -1):
-        raise InputError(f"items holds an index outside -1..{len(vectors_ND) - 1}")
+    check_items(items_BM, len(queries_BD), len(vectors_ND))
     check_vectors(queries_BD, vectors_ND, bias_N)
     if bias_N is None and is_catalogue(items_BM, len(vectors_ND)):
         return (queries_BD @ vectors_ND.T).astype(np.float32, copy=False)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
-__all__ = ["check_histories", "check_search", "join_hits", "mask_scores", "sort_candidates", "top_k"]
+__all__ = ["check_histories", "check_items", "check_search", "join_hits", "mask_scores", "sort_candidates", "top_k"]
 
 # Copies of this many cells are held at a time (16 MiB): a larger block gains no speed.
 _BLOCK_CELLS = 2**22
@@ -50,6 +50,14 @@ def check_histories(histories: ItemLists, num_items: int) -> None:
     """Errors: an item index beyond the catalogue."""
     if len(histories.items) and int(histories.items.max()) >= num_items:
         raise InputError(f"a history holds item index {int(histories.items.max())} of {num_items} items")
+
+
+def check_items(items_BM: IndexArray, num_rows: int, num_items: int) -> None:
+    """Errors: items to score that are no row for each query, an item index outside -1 .. N - 1."""
+    if items_BM.ndim != 2 or len(items_BM) != num_rows:
+        raise InputError(f"items has shape {items_BM.shape}; give one row for each of {num_rows} histories")
+    if items_BM.size and (items_BM.max() >= num_items or items_BM.min() < -1):
+        raise InputError(f"items holds an index outside -1..{num_items - 1}")
 
 
 def mask_scores(scores_BN: FloatArray, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None) -> None:

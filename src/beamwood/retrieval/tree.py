@@ -24,7 +24,7 @@ from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
 from beamwood.retrieval.candidates import Candidates, shown
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_search, sort_candidates
+from beamwood.retrieval.top_k import check_items, check_search, sort_candidates
 from beamwood.retrieval.ways import StoredWay, Ways, narrower_beams
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
@@ -165,10 +165,7 @@ class TreeSearcher:
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
         items_BM = np.asarray(items_BM)
-        if items_BM.ndim != 2 or len(items_BM) != len(query):
-            raise InputError(f"items has shape {items_BM.shape}; give one row for each of {len(query)} histories")
-        if items_BM.size and (items_BM.max() >= self.num_items or items_BM.min() < -1):
-            raise InputError(f"items holds an index outside -1..{self.num_items - 1}")
+        check_items(items_BM, len(query), self.num_items)
         return self._search.score(self._leaves(query), self.tree.leaves_of(items_BM))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -81,7 +81,7 @@ def _of_labels(name: str, column: LabelColumn, word: str, value: Any) -> BoolArr
     if word in _COMPARED:
         raise InputError(
             f"where: '{name}' holds text, which '{word}' does not order; use eq or in, or keep it as "
-            f"a number with --keep-columns {name}:number at the fit"
+            f"a number with `beamwood fit --keep-columns {name}:number`"
         )
     codes = column.codes_of(name, [value] if word == "eq" else list(value))
     if word != "all_of":

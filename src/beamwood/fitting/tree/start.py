@@ -16,7 +16,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
-from beamwood.fitting.fitted import fitted_alike, training_seconds
+from beamwood.fitting.fitted import fitted_alike, method_of, training_seconds
 from beamwood.fitting.options import Fit, TrainOptions
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import TreeConfig
@@ -98,9 +98,10 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     """The tree of the fitted retriever in a folder."""
     if not Path(folder).is_dir():
         raise InputError(f"tree.start='{folder}' is neither a folder nor a start{nearest(folder, STARTS)}")
-    searcher = fitted_alike(folder, split).searcher
+    fitted = fitted_alike(folder, split)
+    searcher = fitted.searcher
     if not isinstance(searcher, TreeSearcher):
-        raise InputError(f"tree.start='{folder}' holds a {searcher.kind} retriever, which has no tree")
+        raise InputError(f"tree.start='{folder}' holds {method_of(fitted)}, which has no tree; give one of dtr")
     shape = searcher.tree.shape
     if shape.depth > 1 and shape.branching != branching:
         raise InputError(f"the tree in '{folder}' has branching={shape.branching}; set tree.branching to that")
@@ -109,13 +110,14 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
 
 def item_vectors(folder: str, split: Split) -> FloatArray:
     """[N, D], the item vectors of a fitted retriever."""
-    searcher = alone(fitted_alike(folder, split).searcher)
+    fitted = fitted_alike(folder, split)
+    searcher = alone(fitted.searcher)
     arrays: dict[str, Any] = searcher.export()[1]
     for name in ("vectors", "item_vectors"):
         if name in arrays and arrays[name].ndim == 2 and len(arrays[name]) == split.train.num_items:
             vectors: FloatArray = np.asarray(arrays[name], np.float32)
             return vectors
-    raise InputError(f"{folder} holds a {searcher.kind} retriever without item vectors; give one that has, e.g. sasrec")
+    raise InputError(f"{folder} holds {method_of(fitted)}, which has no item vectors; give one that has, e.g. sasrec")
 
 
 def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> FloatArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["PLAIN"]
+__all__ = ["PLAIN", "SASREC"]
 
 PLAIN: Mapping[str, Any] = {
     "start.items": "random",
@@ -17,3 +17,15 @@ PLAIN: Mapping[str, Any] = {
     "choose.seen_weight": 0.0,
 }
 """Vectors as drawn, the softmax over the whole catalogue, Adam at 1e-3 and nothing added for seen items."""
+
+SASREC: Mapping[str, Any] = {
+    **PLAIN,
+    "model.width": 50,
+    "model.length": 200,
+    "model.num_blocks": 2,
+    "model.num_heads": 1,
+    "model.dropout": 0.2,
+    "loop.batch_size": 128,
+    "loop.max_steps": None,
+}
+"""SASRec as its paper has it for MovieLens-1M (section IV)."""

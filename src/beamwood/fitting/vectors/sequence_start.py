@@ -6,7 +6,7 @@ import torch
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.fitted import fitted_alike
+from beamwood.fitting.fitted import fitted_alike, method_of
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.settings import ContinuedConfig
 from beamwood.models.encoder import Encoder
@@ -43,15 +43,14 @@ class ContinuedTask(SequenceTask):
 
 def fitted_sequence(start: str, split: Split) -> EncodedHistory:
     """The encoder of a fitted sequence model of exactly this data and split, with MELT's branch where it has one."""
-    searcher = alone(fitted_alike(start, split).searcher)
+    fitted = fitted_alike(start, split)
+    searcher = alone(fitted.searcher)
     if isinstance(searcher, VectorSearcher):
         queries = searcher.queries
         # A tower reads histories with other vectors than those that are searched.
         if isinstance(queries, EncodedHistory) and queries.encoder.vectors is searcher.vectors:
             return queries
-    raise InputError(
-        f"start.folder='{start}' holds a {searcher.kind} retriever; give a fitted sequence model, e.g. sasrec"
-    )
+    raise InputError(f"start.folder='{start}' holds {method_of(fitted)}; give a fitted sequence model, e.g. sasrec")
 
 
 def load_start(model: SequenceModel, start: str, split: Split) -> None:

@@ -1,0 +1,63 @@
+"""What searchers have in common that read a history with a sequence encoder, and score by more than one product."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from beamwood.errors import UnknownSearcherError, nearest
+from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.kernels.din import MAX_HISTORY
+from beamwood.models.encoders import ENCODERS
+from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.stored import StoredConfig, part_of, prefixed
+from beamwood.retrieval.top_k import check_histories
+from beamwood.types import Needs, Query
+
+__all__ = ["EncodedSearcher", "StoredEncoded"]
+
+
+class StoredEncoded(StoredConfig):
+    """The encoder in a searcher's configuration."""
+
+    encoder: str
+    length: int = Field(ge=1, le=MAX_HISTORY)
+    sizes: dict[str, int | list[int]]
+
+    def restored(self, arrays: Mapping[str, NDArray[Any]]) -> PlainEncoder:
+        """The encoder of a searcher's arrays. Errors: an encoder that is unknown, arrays that do not fit."""
+        if self.encoder not in ENCODERS:
+            raise UnknownSearcherError(f"encoder '{self.encoder}' is unknown{nearest(self.encoder, ENCODERS)}")
+        own = part_of(arrays, "encoder")
+        check_floats(own, {"items.weight": shape_of(own, "items.weight", 2)})
+        return PlainEncoder(ENCODERS[self.encoder], own, self.sizes, length=self.length)
+
+
+class EncodedSearcher:
+    """The encoder, and the vector of a query by it."""
+
+    encoder: PlainEncoder
+
+    @property
+    def num_items(self) -> int:
+        return self.encoder.num_items
+
+    @property
+    def needs(self) -> Needs:
+        """Nothing but histories."""
+        return Needs()
+
+    def encode(self, query: Query) -> NDArray[np.float32]:
+        """float32[B, D], the vector of each row."""
+        check_histories(query.histories, self.num_items)
+        return query.once(self, lambda: self.encoder.encode(query.histories.padded(self.encoder.length)))
+
+    def export_encoder(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What `StoredEncoded` reads."""
+        encoder = self.encoder
+        config = {"encoder": encoder.name, "length": encoder.length, "sizes": encoder.sizes}
+        return config, prefixed("encoder", encoder.arrays)
