@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from beamwood.errors import InputError
+from beamwood.system import Held, hold_folder
 from beamwood.training.board import Board
 from beamwood.training.checkpoint import (
     check_replaceable,
@@ -52,7 +52,7 @@ class RunFolder:
         self.checkpoint_path = self.path / "checkpoint"
         self.metrics_path = self.path / "metrics.jsonl"
         self.config_path = self.path / "config.json"
-        self._lock: int | None = None
+        self._lock: Held | None = None
 
     @property
     def holds_a_run(self) -> bool:
@@ -79,16 +79,14 @@ class RunFolder:
             raise InputError(f"{self.path} does not exist, so there is nothing to resume; run without --resume")
         with self._reporting():
             self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            held = hold_folder(self.path)
         try:
-            with self._reporting():
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._check_content(resume=resume)
-            self._lock = descriptor
+            self._lock = held
             yield
         finally:
             self._lock = None
-            os.close(descriptor)
+            held.close()
 
     @contextmanager
     def opened(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ import numpy as np
 
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
+from beamwood.system import hold_folder
 from beamwood.types import FloatArray
 
 __all__ = ["Measured", "Parts"]
@@ -70,23 +70,21 @@ class Parts:
         self._check(resume=resume, overwrite=overwrite)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            held = hold_folder(self.path)
+        except BlockingIOError:
+            raise InputError(
+                f"{self.path} is in use by another process; wait for it or choose another folder"
+            ) from None
         except OSError as error:
             raise InputError(f"{self.path} cannot hold a search ({error}); choose another folder") from error
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"{self.path} is in use by another process; wait for it or choose another folder"
-                ) from None
             if resume:
                 self._take_up()
             else:
                 self._clear()
             yield
         finally:
-            os.close(descriptor)
+            held.close()
 
     def run_of(self, name: str) -> Path:
         """Where a member's training keeps its checkpoints."""
