@@ -1,14 +1,15 @@
-"""One process at a time in a folder: the lock (`flock`) ends with the process, however that ends."""
+"""One process at a time in a folder: the lock ends with the process, however that ends."""
 
 from __future__ import annotations
 
-import fcntl
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from beamwood.errors import InputError
+from beamwood.system import hold_path
 
 __all__ = ["only_one"]
 
@@ -22,22 +23,22 @@ def only_one(folder: Path, fix: str) -> Iterator[None]:
     Errors: `InputError` that names the process that holds it, or why it cannot be opened, and `fix`.
     """
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        held = hold_path(folder)
+    except BlockingIOError:
+        raise InputError(f"{folder} is in use by {_holder(folder)}; {fix}") from None
     except OSError as error:
         raise InputError(f"{folder} cannot be opened ({error.strerror}); {fix}") from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"{folder} is in use by {_holder(descriptor)}; {fix}") from None
         yield
     finally:
-        os.close(descriptor)
+        held.close()
 
 
-def _holder(descriptor: int) -> str:
-    """Who holds the lock of an open folder, as the kernel lists it: "process 4711"."""
-    status = os.fstat(descriptor)
+def _holder(folder: Path) -> str:
+    """Who holds the lock of a folder, where the kernel lists it: "process 4711"."""
+    if sys.platform != "linux":
+        return "another process"
+    status = folder.stat()
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with suppress(OSError):
         for line in _LOCKS.read_text().splitlines():

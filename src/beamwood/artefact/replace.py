@@ -11,29 +11,21 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import re
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from beamwood.artefact.manifest import MANIFEST
+from beamwood.system import Held, hold_path, sync
 
 __all__ = ["clean", "install", "recover", "sync", "temporary_folder", "whole_file"]
 
 _SAVING, _ASIDE = ".saving", ".aside"
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or a folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -45,7 +37,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     finally:
         # A failed save's own files, or what the exchange put there: the folder that was replaced.
         shutil.rmtree(temporary, ignore_errors=True)
-        os.close(lock)
+        lock.close()
 
 
 @contextmanager
@@ -63,14 +55,14 @@ def whole_file(target: Path) -> Iterator[Path]:
         sync(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
-        os.close(lock)
+        lock.close()
 
 
 def _hidden(target: Path, suffix: str) -> Path:
     return target.with_name(f".{target.name}.{secrets.token_hex(6)}{suffix}")
 
 
-def _make_temporary(target: Path, *, folder: bool = True) -> tuple[Path, int]:
+def _make_temporary(target: Path, *, folder: bool = True) -> tuple[Path, Held]:
     while True:
         temporary = _hidden(target, _SAVING)
         temporary.mkdir() if folder else temporary.touch(exist_ok=False)
@@ -80,22 +72,19 @@ def _make_temporary(target: Path, *, folder: bool = True) -> tuple[Path, int]:
             return temporary, lock
 
 
-def _lock(held: Path, *, own: bool = False, wait: bool = False) -> int | None:
-    """A descriptor that holds a folder or file until it is closed or the process ends; None when somebody else does.
+def _lock(path: Path, *, own: bool = False, wait: bool = False) -> Held | None:
+    """What holds a folder or file until it is closed or the process ends; None when somebody else does.
 
     On a file system without locks what is our `own` goes unlocked, and nobody else's is ever taken for a leftover.
     """
     try:
-        descriptor = os.open(held, os.O_RDONLY)
+        return hold_path(path, wait=wait, unlocked=own)
     except FileNotFoundError:
         return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError as error:
-        if not own or isinstance(error, BlockingIOError):
-            os.close(descriptor)
-            return None
-    return descriptor
+        if own and not isinstance(error, BlockingIOError):
+            raise
+        return None
 
 
 def _siblings(target: Path, suffix: str) -> list[Path]:
@@ -114,7 +103,7 @@ def clean(target: Path) -> None:
         # A folder that stepped aside is the only copy until its place is taken.
         if leftover.name.endswith(_SAVING) or target.exists():
             _remove(leftover)
-        os.close(lock)
+        lock.close()
 
 
 def _remove(leftover: Path) -> None:
@@ -139,6 +128,8 @@ def install(temporary: Path, target: Path) -> None:
 
 def _exchange(first: Path, second: Path) -> bool:
     """Swap two names in one atomic call; False where the system or the file system lacks it."""
+    if sys.platform != "linux":
+        return False
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "renameat2"):
         return False
@@ -167,7 +158,7 @@ def _step_aside(temporary: Path, target: Path) -> None:
             raise
         finally:
             if lock is not None:
-                os.close(lock)
+                lock.close()
         shutil.rmtree(aside, ignore_errors=True)
         return
 

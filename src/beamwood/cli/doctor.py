@@ -12,6 +12,7 @@ from beamwood import __version__
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json
 from beamwood.extras import EXTRAS, install, is_installed
+from beamwood.system import processors
 
 __all__ = ["doctor"]
 
@@ -29,7 +30,7 @@ def doctor(json: o.Json = False) -> None:
         "libraries": {name: installed(name) for name in LIBRARIES},
         "extras": extras(),
         "kernels": live(),
-        "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processors": processors(),
         "memory_gib": memory_gib(),
         "free_disk_gib": round(shutil.disk_usage(".").free / 2**30, 1),
     }

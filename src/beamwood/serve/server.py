@@ -114,9 +114,13 @@ class _Running:
     async def run(self) -> int:
         """Until it ends."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        if sys.platform == "win32":  # whose loops take no signals, and which has no third one
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._stop))
+        else:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stop)
+            loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._start(self._load())
         await self.server.serve(sockets=[self.bound])
         await ended(self.tasks)

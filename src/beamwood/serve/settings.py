@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -12,6 +11,7 @@ from typing import Any
 from beamwood.errors import InputError, nearest
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import HistoryStore, Retention
+from beamwood.system import processors
 
 __all__ = ["Limits", "ServeSettings", "limits_of", "of_bytes", "of_seconds"]
 
@@ -81,7 +81,7 @@ class ServeSettings:
     @property
     def search_threads(self) -> int:
         """T."""
-        return self.threads or len(os.sched_getaffinity(0))
+        return self.threads or processors()
 
     @property
     def is_local(self) -> bool:

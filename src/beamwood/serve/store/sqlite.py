@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 import threading
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 from beamwood.errors import InputError
 from beamwood.serve.store.protocol import Retention, StoreUnavailable
 from beamwood.serve.store.sql import Cursor, SqlStore
+from beamwood.system import hold_file
 
 __all__ = ["SqliteStore"]
 
@@ -153,13 +153,15 @@ def _locked(path: Path) -> int:
     except OSError as error:
         raise InputError(f"{lock} cannot be written ({error.strerror}); give a folder that can be") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        hold_file(descriptor)
     except OSError:
-        holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
         os.close(descriptor)
         raise InputError(
             f"{path} is in use by process {holder}; stop it, give another file, or share Redis or PostgreSQL"
         ) from None
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor
