@@ -15,6 +15,7 @@ from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import note, print_json
+from beamwood.cli.interrupts import keeping
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
 from beamwood.retrieval.item_columns import ItemColumns
@@ -194,7 +195,8 @@ def _write_all(
     def say(done: int, total: int, rate: float) -> None:
         note(f"{done:,} of {total:,}, {rate:,.0f} a second")
 
-    answered = job.run(target, resume=writing.resume, say=say)
+    with keeping(lambda: f"what is finished is in {target}.parts; the same command with --resume goes on"):
+        answered = job.run(target, resume=writing.resume, say=say)
     if json:
         print_json({"out": str(target), "rows": len(asked.rows), "answered": answered})
     else:
