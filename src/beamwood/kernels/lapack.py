@@ -17,7 +17,7 @@ __all__ = ["invert_positive"]
 
 
 def invert_positive(matrix: NDArray[np.float64]) -> None:
-    """Put the inverse of a positive definite float64[M, M] of Fortran's order in its place: its lower triangle, zeros above it.
+    """Put the inverse of a positive definite float64[M, M], Fortran order, in its place: a lower triangle, then zeros.
 
     The equation: A = L L' (Cholesky), then A^-1 = L'^-1 L^-1.
     """
