@@ -117,7 +117,7 @@ class Search:
             ANSWERING.set()
             self.parts.write(self.budget.seconds)
             if self.best is None:
-                raise Interrupted("interrupted before anything was found") from None
+                raise Interrupted("interrupted before anything was found; run the same command with --resume") from None
             return replace(self._found(read=False), interrupted=True)
 
     # ---- looks
