@@ -24,6 +24,7 @@ from beamwood.cli.inputs import (
     parse_duration,
     print_json,
 )
+from beamwood.cli.interrupts import NOTHING, keeping
 from beamwood.cli.output import check_page, write_page
 from beamwood.cli.search import BudgetOptions, FolderSearch
 from beamwood.cli.written import Asked, RunOptions, WrittenOptions, beside, default_output
@@ -171,21 +172,22 @@ def fit_named(
     _say_what_has_no_use(first, config, asked, user_table=source.user_table)
     data = load_split(_read(source, first, *others), split, {"seed": asked.seed})
     began = time.perf_counter()
-    fitted = fit_method(
-        first,
-        data,
-        config,
-        preset=settings.preset,
-        out=out,
-        seed=asked.seed,
-        limit=of_first(asked.budget, first, others),
-        resume=run.resume,
-        overwrite=run.overwrite,
-        source=source,
-        tensorboard=run.tensorboard,
-    )
-    fitted = asked.written.of(with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget))
-    fitted.save(out, overwrite=run.overwrite)
+    with keeping(lambda: _kept(out)):
+        fitted = fit_method(
+            first,
+            data,
+            config,
+            preset=settings.preset,
+            out=out,
+            seed=asked.seed,
+            limit=of_first(asked.budget, first, others),
+            resume=run.resume,
+            overwrite=run.overwrite,
+            source=source,
+            tensorboard=run.tensorboard,
+        )
+        fitted = asked.written.of(with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget))
+        fitted.save(out, overwrite=run.overwrite)
     document = {
         "out": out,
         "method": "+".join(each.name for each in (first, *others)),
@@ -197,6 +199,15 @@ def fit_named(
         document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, out)}
         write_fit(asked.written.html, document, data)
     print_json(document) if as_json else show(document)
+
+
+def _kept(out: str) -> str:
+    """What a stopped fit leaves, and how it goes on."""
+    run = beside(out, ".run")
+    if not run.exists():
+        return NOTHING
+    newest = "the newest checkpoint is" if (run / "checkpoint").exists() else "no checkpoint is yet"
+    return f"{newest} in {run}; run the same command with --resume to go on"
 
 
 def _budget(time_limit: str | None, method: str | None) -> Budget:

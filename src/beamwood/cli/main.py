@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from beamwood import __version__
-from beamwood.cli import commands
+from beamwood.cli import commands, interrupts
 from beamwood.cli.help import HelpfulCommand, HelpfulGroup
 from beamwood.cli.output import prepare_streams, say, silence
 from beamwood.cli.words import in_words_of
@@ -59,6 +59,9 @@ def run() -> None:
     prepare_streams()
     # Training waits for the end of a step; everything else ends as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A server ends by itself, when those who ask have their answers.
+    if sys.argv[1:2] != ["serve"]:
+        interrupts.Watch(as_json="--json" in sys.argv)
     sys.exit(main(sys.argv[1:]))
 
 
@@ -76,18 +79,18 @@ def main(arguments: list[str]) -> int:
             result = app(arguments, prog_name="beamwood", standalone_mode=False)
         sys.stdout.flush()
         # Typer makes a number of Ctrl-C and says nothing.
-        return failed("interrupted", INTERRUPTED, as_json=as_json) if result == INTERRUPTED else result or OK
+        return _stopped(interrupts.interrupted(), as_json=as_json) if result == INTERRUPTED else result or OK
     except InputError as error:
         return failed(in_words_of(arguments, str(error)), WRONG_INPUT, as_json=as_json)
     except typer.Exit as stop:
         return stop.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        return failed("interrupted", INTERRUPTED, as_json=as_json)
+        return _stopped(interrupts.interrupted(), as_json=as_json)
     except (SystemExit, OSError) as error:
         return _without_output(error, as_json=as_json)
     except Exception as error:
         if type(error).__name__ == "Interrupted":
-            return failed(str(error), INTERRUPTED, as_json=as_json)
+            return _stopped(str(error), as_json=as_json)
         # Typer's own, or those of click, which older versions of it need and newer ones do not install.
         if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
             return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
@@ -99,6 +102,11 @@ def main(arguments: list[str]) -> int:
                 as_json=as_json,
             )
         return _fault(error, as_json=as_json)
+
+
+def _stopped(line: str, *, as_json: bool) -> int:
+    """Say what is kept, unless the watch has said it and ends the process."""
+    return failed(line, INTERRUPTED, as_json=as_json) if interrupts.claimed() else INTERRUPTED
 
 
 def _is_of_memory(error: Exception) -> bool:

@@ -15,6 +15,7 @@ from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import note, print_json
+from beamwood.cli.interrupts import keeping
 from beamwood.cli.shown import duration
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
@@ -193,7 +194,8 @@ def _write_all(
     origin = str(read_manifest(folder)["checksum"])
     job = Job(retriever, request, asked.rows, asked.labels, asked.by_users, origin, writing.threads)
 
-    with step("answering", len(asked.rows)) as answering:
+    kept = f"what is finished is in {target}.parts; the same command with --resume goes on"
+    with step("answering", len(asked.rows)) as answering, keeping(lambda: kept):
 
         def say(done: int, total: int, rate: float) -> None:
             answering.done = done

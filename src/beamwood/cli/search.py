@@ -10,6 +10,7 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.inputs import Source, note, print_json
+from beamwood.cli.interrupts import keeping
 from beamwood.cli.output import write_page
 from beamwood.cli.written import Asked, beside
 from beamwood.errors import InputError
@@ -69,18 +70,19 @@ class FolderSearch:
             )
         check_output(asked.out, overwrite=run.overwrite or (run.resume and folder.exists()))
         split = read()
-        found = find(
-            split,
-            time_limit=asked.budget,
-            budget_ms=self.budgets.budget_ms,
-            budget_mb=self.budgets.budget_mb,
-            seed=asked.seed,
-            folder=folder,
-            resume=run.resume,
-            overwrite=run.overwrite,
-            better=lambda retriever: self._save(retriever, split),
-            say=note,
-        )
+        with keeping(lambda: f"what was found so far is in {folder}; the same command with --resume goes on"):
+            found = find(
+                split,
+                time_limit=asked.budget,
+                budget_ms=self.budgets.budget_ms,
+                budget_mb=self.budgets.budget_mb,
+                seed=asked.seed,
+                folder=folder,
+                resume=run.resume,
+                overwrite=run.overwrite,
+                better=lambda retriever: self._save(retriever, split),
+                say=note,
+            )
         self._save(found.retriever, split)
         document = {"out": asked.out, "method": found.document["chosen"], "portfolio": found.document}
         document |= {"data": found.retriever.metadata["data"]}

@@ -16,11 +16,12 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy import linalg, sparse
+from scipy import sparse
 
 from beamwood.data.split import Split
 from beamwood.fitting.counting import CountingConfig, CountLast, Grid, best_of_grid, interactions
 from beamwood.kernels.din import MAX_HISTORY
+from beamwood.kernels.lapack import invert_positive
 from beamwood.methods.method import Method, Needs
 from beamwood.training.budget import Budget
 from beamwood.types import Searcher
@@ -117,10 +118,7 @@ def _inverse(rows: sparse.csr_matrix, regularisation: float) -> NDArray[np.float
         inverse[part] = (rows[part] @ columns).toarray()
     inverse[np.diag_indices_from(inverse)] += regularisation
     # In place, lower triangles: the sum is positive definite, as the product has no negative eigenvalue.
-    inverse, failed = linalg.lapack.dpotrf(inverse, lower=1, overwrite_a=1, clean=1)
-    assert not failed
-    inverse, failed = linalg.lapack.dpotri(inverse, lower=1, overwrite_c=1)
-    assert not failed
+    invert_positive(inverse)
     return inverse
 
 

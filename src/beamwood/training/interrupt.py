@@ -9,9 +9,13 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
-__all__ = ["InterruptGuard", "Interrupted"]
+__all__ = ["ANSWERING", "InterruptGuard", "Interrupted"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+ANSWERING = threading.Event()
+"""Set while what was asked to stop saves what it did, which may take longer than whoever waits is told."""
 
 
 class Interrupted(Exception):
@@ -31,6 +35,7 @@ class InterruptGuard:
         self._before: dict[signal.Signals, signal._HANDLER] = {}
 
     def __enter__(self) -> Self:
+        ANSWERING.clear()
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
         return self

@@ -17,7 +17,7 @@ from beamwood.training.batches import BatchOrder
 from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import resuming
 from beamwood.training.checkpoint_times import CheckpointTimes
-from beamwood.training.interrupt import Interrupted, InterruptGuard
+from beamwood.training.interrupt import ANSWERING, Interrupted, InterruptGuard
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.pace import Pace, Prices
 from beamwood.training.precision import flushed_subnormals
@@ -375,9 +375,13 @@ class _Loop:
         if self.log is None:
             raise Interrupted(f"interrupted at step {self.at.step}; without a run folder nothing was kept") from None
         if whole:
+            ANSWERING.set()
             self._save()
         if self.saved is None:
-            raise Interrupted(f"interrupted within step {self.at.step + 1}, before the first checkpoint") from None
+            raise Interrupted(
+                f"interrupted within step {self.at.step + 1}, before the first checkpoint; run the same command "
+                "with --resume to begin anew"
+            ) from None
         raise Interrupted(
             f"interrupted; the checkpoint of step {self.saved[0]} is in {self.log.folder.checkpoint_path}; run the "
             f"same command with --resume to go on"

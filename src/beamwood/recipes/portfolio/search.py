@@ -35,7 +35,7 @@ from beamwood.recipes.portfolio.parts import Measured, Parts
 from beamwood.recipes.portfolio.table import as_rows, figures_of
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
-from beamwood.training.interrupt import Interrupted
+from beamwood.training.interrupt import ANSWERING, Interrupted
 from beamwood.types import FloatArray
 
 __all__ = ["Found", "Search", "Wanted"]
@@ -114,9 +114,10 @@ class Search:
             self._blend()
             return self._found(read=True)
         except (KeyboardInterrupt, Interrupted):
+            ANSWERING.set()
             self.parts.write(self.budget.seconds)
             if self.best is None:
-                raise Interrupted("interrupted before anything was found") from None
+                raise Interrupted("interrupted before anything was found; run the same command with --resume") from None
             return replace(self._found(read=False), interrupted=True)
 
     # ---- looks

@@ -1,0 +1,109 @@
+"""Ctrl-C is answered within two seconds, by one line that says what is kept; in native calls too."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bounded import SECONDS
+from cli_cases import ENVIRONMENT, TINY
+
+# The command stops at the given function, tells, and does what holds signals up: a C call of minutes that lets other
+# threads go on and looks at no signal, as a long native call does.
+PROGRAM = """
+import hashlib, importlib, os, sys, threading
+module, name = sys.argv[1].rsplit(":", 1)
+owner = importlib.import_module(module)
+*path, last = name.split(".")
+for part in path:
+    owner = getattr(owner, part)
+real = getattr(owner, last)
+count, telling = [int(sys.argv[2])], int(sys.argv[3])
+def held(*given, **options):
+    found = real(*given, **options)
+    count[0] -= 1
+    if count[0] == 0:
+        # Told from within the call, so that the signal comes there.
+        threading.Timer(0.5, os.write, (telling, b"here")).start()
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+    return found
+setattr(owner, last, held)
+sys.argv = ["beamwood", *sys.argv[4:]]
+from beamwood.__main__ import run
+run()
+"""
+
+
+def stopped(arguments, function, calls=1):
+    """Exit code, words, and the seconds from SIGINT to the end, of a command that is held up within that function."""
+    told, telling = os.pipe()
+    program = [sys.executable, "-c", PROGRAM, function, str(calls), str(telling), *map(str, arguments)]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, pass_fds=[telling]) as process:
+        os.close(telling)
+        try:
+            assert os.read(told, 4) == b"here", process.communicate(timeout=SECONDS)[1]
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=SECONDS)
+            took = time.monotonic() - began
+        finally:
+            process.kill()
+            os.close(told)
+    return process.returncode, said.strip().splitlines()[-1], took
+
+
+ANEW = "beamwood: interrupted; nothing of this command was kept; run it again"
+
+
+@pytest.mark.parametrize(
+    ("command", "function", "line"),
+    [
+        ("describe LOG", "polars:LazyFrame.collect", ANEW),
+        ("fit LOG --method ease --out OUT", "beamwood.methods.ease:weights", ANEW),
+        ("fit LOG --method popularity --out OUT", "beamwood.artefact.write:sync", ANEW),
+        (
+            "fit LOG --out OUT --time-limit 10m",
+            "beamwood.recipes.portfolio.judging:Judge.values",
+            "beamwood: interrupted; what was found so far is in OUT.search; the same command with --resume goes on",
+        ),
+        (
+            "recommend FITTED --all-users --out OUT.csv",
+            "beamwood.retrieval.retriever:Retriever.hits",
+            "beamwood: interrupted; what is finished is in OUT.csv.parts; the same command with --resume goes on",
+        ),
+    ],
+)
+def test_native_calls_do_not_hold_it_up(market, fitted, tmp_path, command, function, line):
+    names = {"LOG": market / "log.parquet", "FITTED": fitted}
+    words = [str(names.get(word, word)).replace("OUT", str(tmp_path / "out")) for word in command.split()]
+    code, said, took = stopped(words, function)
+    assert (code, said) == (130, line.replace("OUT", str(tmp_path / "out")))
+    assert took < 2 + SLACK
+
+
+# What a busy machine may take until a thread gets its turn.
+SLACK = 3.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "calls", "kept"),
+    [
+        # Within a step, and within a validation, after two checkpoints.
+        ("beamwood.training.trainable:Stepper.drawn", 5, "the newest checkpoint is in OUT.run"),
+        ("beamwood.evaluation.protocol:evaluate_both", 3, "the newest checkpoint is in OUT.run"),
+        ("beamwood.training.trainable:Stepper.drawn", 1, "no checkpoint is yet in OUT.run"),
+    ],
+)
+def test_a_training_says_what_it_kept(market, tmp_path, function, calls, kept):
+    out = tmp_path / "out"
+    settings = [word for setting in TINY for word in ("--set", setting)]
+    command = ["fit", market / "log.parquet", "--method", "dtr", "--out", out, *settings]
+    code, said, took = stopped(command, function, calls)
+    assert code == 130
+    line = f"beamwood: interrupted; {kept}; run the same command with --resume to go on"
+    assert said == line.replace("OUT", str(out))
+    assert took < 2 + SLACK

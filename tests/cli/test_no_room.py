@@ -1,0 +1,93 @@
+"""A full disk, places that take no files, and two processes in one folder: one line, exit code 2, nothing damaged."""
+
+import os
+import resource
+from contextlib import contextmanager
+
+import pytest
+
+import beamwood as package
+from beamwood.artefact.only_one import only_one
+from cli_cases import beamwood
+
+
+@contextmanager
+def files_of(most):
+    """Within it the kernel refuses larger files, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def refused(capsys, *arguments):
+    """The one line that a command which is refused ends with."""
+    assert beamwood(*arguments) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return said.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("most", [100, 3000])
+def test_a_training_without_room_goes_on_when_there_is_some(market, tmp_path, capsys, most):
+    small = ["model.width=4", "model.num_blocks=1", "loop.max_steps=4", "loop.evaluate_every=2"]
+    command = ["fit", market / "log.parquet", "--method", "sasrec", "--out", tmp_path / "model"]
+    command += [word for setting in small for word in ("--set", setting)]
+    with files_of(most):
+        line = refused(capsys, *command)
+    assert "File too large" in line
+    assert not (tmp_path / "model").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["model.run"]
+    assert beamwood(*command, "--resume") == 0
+    assert package.load(tmp_path / "model", verify=True).recommend([[5, 6]], k=2)
+
+
+def test_answers_and_pages_without_room_leave_what_was_there(fitted, tmp_path, capsys):
+    out, page = tmp_path / "recs.csv", tmp_path / "page.html"
+    command = ["recommend", fitted, "--all-users", "--out", out]
+    for path, again in ((out, [*command, "--overwrite"]), (page, ["evaluate", fitted, "--html", page])):
+        assert beamwood(*(command if path == out else again)) == 0
+        before = path.read_bytes()
+        capsys.readouterr()
+        with files_of(len(before) // 2):
+            assert "File too large" in refused(capsys, *again)
+        assert path.read_bytes() == before
+    assert beamwood(*command, "--resume") == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "recs.csv"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "fit LOG --method popularity --out /proc/model",
+        "fit LOG --method sasrec --out /proc/deep/model",
+        "fit LOG --out /proc/model",
+        "recommend FITTED --all-users --out /proc/recs.csv",
+        "evaluate FITTED --html /proc/page.html",
+    ],
+)
+def test_places_that_take_no_files(market, fitted, capsys, command):
+    names = {"LOG": market / "log.parquet", "FITTED": fitted}
+    line = refused(capsys, *(names.get(word, word) for word in command.split()))
+    assert "/proc/" in line
+    assert "--out" in line or "could not be saved" in line or "cannot be" in line
+
+
+@pytest.mark.parametrize(
+    ("folder", "command"),
+    [
+        ("model.run", "fit LOG --method sasrec --out OUT/model"),
+        ("model.search", "fit LOG --out OUT/model --time-limit 10m"),
+        ("recs.csv.parts", "recommend FITTED --all-users --out OUT/recs.csv --resume"),
+    ],
+)
+def test_a_second_process_is_told_who_was_first(market, fitted, tmp_path, capsys, folder, command):
+    names = {"LOG": market / "log.parquet", "FITTED": fitted}
+    words = [names.get(word, word.replace("OUT", str(tmp_path))) for word in command.split()]
+    (tmp_path / folder).mkdir()
+    with only_one(tmp_path / folder, "wait"):
+        line = refused(capsys, *words, *(["--resume"] if folder == "model.search" else []))
+    assert f"{tmp_path / folder} is in use by process {os.getpid()}; wait" in line
+    assert list((tmp_path / folder).iterdir()) == []
