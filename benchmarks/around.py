@@ -25,7 +25,7 @@ from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import Prepared, SearchOptions
-from benchmarks.rivals import natives
+from benchmarks.contenders import natives
 from benchmarks.timing import seconds_inside, spent_in_turns
 
 __all__ = ["around"]

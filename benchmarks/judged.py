@@ -17,8 +17,8 @@ from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.retrieval.top_k import join_hits, sort_candidates
 from beamwood.types import Hits, Query, SearchOptions, among
+from benchmarks.contenders import Contender
 from benchmarks.origin import source_digest
-from benchmarks.rivals import Contender
 
 __all__ = ["Found", "Judge", "overlaps", "seeded"]
 

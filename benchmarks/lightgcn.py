@@ -29,9 +29,13 @@ PUBLISHED = {5: (0.1071, 0.0894), 1000: (0.1824, 0.1547)}
 
 
 def published_split(folder: Path) -> Split:
-    """The log's own split, with the rows that `by_boundary` would validate on in training as well."""
+    """The log's own split; see `on_published`."""
     log = read_log(folder / "interactions.parquet", columns=ColumnNames(boundary="split"))
-    split = by_boundary(Dataset.from_log(log))
+    return on_published(by_boundary(Dataset.from_log(log)))
+
+
+def on_published(split: Split) -> Split:
+    """A split by the log's own column, with the rows that `by_boundary` would validate on in training as well."""
     inside = split.dataset.in_history
     assert inside is not None
     lengths = np.bincount(split.dataset.histories.rows[inside], minlength=len(split.dataset.histories))

@@ -24,7 +24,7 @@ from beamwood.methods import load_method
 from beamwood.retrieval.new_items import NewItem
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sources import Sources, around
-from beamwood.retrieval.top_k import sort_candidates
+from beamwood.serve.shares import placed
 from beamwood.types import Hits, SearchOptions
 from benchmarks.held_items import Held, draw, renamed
 from benchmarks.measure import one_thread, report
@@ -72,9 +72,14 @@ def found_by(retriever: Retriever, queries: Queries, k: int, *, known: int, shar
     others = searcher.search(query, k, replace(options, allowed=np.arange(searcher.num_items) < known))
     new = hits.items >= known
     kept = new & (np.cumsum(new, axis=1) <= math.ceil(share * k))
-    items = np.concatenate([np.where(kept, hits.items, -1), others.items], axis=1)
-    scores = np.concatenate([np.where(kept, hits.scores, -np.inf), others.scores], axis=1)
-    return sort_candidates(items, scores, k)
+    found = Hits(np.full_like(hits.items, -1), np.full_like(hits.scores, -np.inf), hits.scored + others.scored)
+    for row in range(len(hits.items)):
+        there = others.items[row] >= 0
+        items = np.concatenate([hits.items[row, kept[row]], others.items[row, there]])
+        scores = np.concatenate([hits.scores[row, kept[row]], others.scores[row, there]])
+        order = placed(scores, items >= known, share, k)
+        found.items[row, : len(order)], found.scores[row, : len(order)] = items[order], scores[order]
+    return found
 
 
 def judged(retriever: Retriever, queries: Queries, new: NDArray[np.bool_], *, known: int, share: float) -> Judged:

@@ -1,11 +1,12 @@
 """`beamwood fit LOG`, which finds the best, against methods that were named.
 
 python -m benchmarks.portfolio                          all logs that are there, 15 minutes each; it goes on later
-python -m benchmarks.portfolio --logs ml100k,ml1m       these alone
-python -m benchmarks.portfolio --minutes 3 [--json]     a shorter search; a named method has a third of its minutes
+python -m benchmarks.portfolio --logs ml100k ml1m       these alone
+python -m benchmarks.portfolio --minutes 3 1 [--json]   a search of three, a named method of one; a third if not given
 
 Each log becomes one line of `runs/portfolio/lines.jsonl`, of the metric of its test users. What was fitted on the way
-stands beside it, so that an interrupted study goes on with the method at which it stopped.
+stands beside it, and what each was worth is said as it ends. An interrupted study goes on with the method at which it
+stopped.
 """
 
 from __future__ import annotations
@@ -55,10 +56,14 @@ METRIC = f"f@{CUT}"
 
 
 class Study:
-    """One log under one limit: what was judged is kept, so that nothing is fitted twice."""
+    """One log under one limit: what was fitted and judged is kept, so that nothing is fitted twice.
 
-    def __init__(self, log: str, minutes: float, folder: Path, data: Path) -> None:
-        self.log, self.seconds, self.folder = log, 60 * minutes, folder / f"{log}-{minutes:g}m"
+    `minutes` of the search, and of a method that is named.
+    """
+
+    def __init__(self, log: str, minutes: tuple[float, float], folder: Path, data: Path) -> None:
+        self.log, self.folder = log, folder / f"{log}-{minutes[0]:g}m-{minutes[1]:g}m"
+        self.seconds, self.single = (60 * each for each in minutes)
         self.split: Split = split_of(LOGS[log], data)
         self.test = drawn(self.split.test, _USERS, seed=0)
         self.fitted: dict[str, Retriever] = {}
@@ -79,6 +84,7 @@ class Study:
             with fresh.open("wb") as stream:
                 np.savez(stream, about=np.array(json.dumps(about)), **values)  # type: ignore[arg-type]
             fresh.rename(path)
+            _say(f"{self.log}: {name}: {METRIC} {values['removed'].mean():.4f} (removed) after {seconds:.0f} s")
         with np.load(path, allow_pickle=False) as stored:
             return {view: stored[view] for view in ("kept", "removed")} | json.loads(str(stored["about"]))
 
@@ -99,19 +105,24 @@ class Study:
         return found.retriever, {"chosen": found.document["chosen"], "rows": rows}
 
     def _named(self, name: str) -> tuple[Retriever, dict[str, Any]]:
-        """A sum's parts have the limit each; what was fitted in this process is not fitted again."""
+        """A sum's parts have the limit each."""
         for part in name.split("+"):
             if part in self.failed:
                 raise self.failed[part]
             if part in self.fitted:
                 continue
+            folder = self.folder / "named" / part
+            if folder.exists():
+                self.fitted[part] = beamwood.load(folder)
+                continue
             _say(f"{self.log}: {part}")
             try:
-                options = {"seed": 0, "time_limit": self.seconds / 3, "progress": False}
+                options = {"seed": 0, "time_limit": self.single, "progress": False}
                 self.fitted[part] = beamwood.fit(self.split, part, **options)
             except TimeLimitError as error:
                 self.failed[part] = error
                 raise
+            self.fitted[part].save(folder)
         return sum_of([self.fitted[part] for part in name.split("+")], self.split, seed=0), {}
 
 
@@ -119,12 +130,12 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def measured(log: str, minutes: float, root: Path) -> dict[str, Any]:
-    """The line of a log, made where there is none."""
+def measured(log: str, minutes: tuple[float, float], root: Path) -> dict[str, Any]:
+    """The line of a log, made where there is none; `minutes` of the search, and of a method that is named."""
     path = root / "runs" / "portfolio" / "lines.jsonl"
     for text in path.read_text().splitlines() if path.exists() else ():
         line: dict[str, Any] = json.loads(text)
-        if (line["log"], line["minutes"]) == (log, minutes):
+        if (line["log"], line["minutes"], line["named_minutes"]) == (log, *minutes):
             return line
     study = Study(log, minutes, path.parent, data_folder(root))
     judged: dict[str, Any] = {}
@@ -138,7 +149,8 @@ def measured(log: str, minutes: float, root: Path) -> dict[str, Any]:
     figures = compared({name: own["removed"] for name, own in judged.items()})
     for name, own in judged.items():
         figures[name] |= {"kept": float(own["kept"].mean()), "seconds": own["seconds"]}
-    line = {"log": log, "minutes": minutes, "users": len(judged[FOUND]["removed"]), "metric": f"removed/{METRIC}"}
+    line = {"log": log, "minutes": minutes[0], "named_minutes": minutes[1], "metric": f"removed/{METRIC}"}
+    line |= {"users": len(judged[FOUND]["removed"])}
     line |= {"chosen": judged[FOUND]["chosen"], "rows": judged[FOUND]["rows"], "figures": figures, "left_out": left_out}
     line |= {"commit": commit(root), "source": source_digest(), "machine": machine()}
     with path.open("a") as file:
@@ -174,16 +186,23 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--logs", metavar="A,B", help="of " + ", ".join(LOGS))
-    parser.add_argument("--minutes", type=float, default=15.0, metavar="X", help="of the search; 15 unless given")
+    parser.add_argument("--logs", nargs="+", metavar="LOG", help="of " + ", ".join(LOGS))
+    parser.add_argument(
+        "--minutes",
+        nargs="+",
+        type=float,
+        default=[15.0],
+        metavar="X",
+        help="of the search, 15 unless given, and of a method that is named, a third of it unless given",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, with a member `bars`")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     return parser
 
 
-def wanted(given: str | None, root: Path) -> list[str]:
+def wanted(given: Sequence[str] | None, root: Path) -> list[str]:
     """The logs that are named, else those that are there. Errors: a log that is not measured, or none is there."""
-    names = [name.strip() for name in given.split(",")] if given else []
+    names = list(given or ())
     for name in names:
         if name not in LOGS:
             raise InputError(f"log '{name}' is not measured{nearest(name, LOGS)}")
@@ -195,10 +214,12 @@ def wanted(given: str | None, root: Path) -> list[str]:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 wherever it measured, whatever the bars say."""
-    if not arguments.minutes > 0:
-        raise InputError(f"--minutes {arguments.minutes:g} is not above 0")
+    given = arguments.minutes
+    if len(given) > 2 or not all(each > 0 for each in given):
+        raise InputError(f"--minutes {' '.join(f'{each:g}' for each in given)} is not one or two numbers above 0")
+    minutes = given[0], given[1] if len(given) == 2 else given[0] / 3
     with redirect_stdout(sys.stderr):
-        lines = [measured(log, arguments.minutes, arguments.root) for log in wanted(arguments.logs, arguments.root)]
+        lines = [measured(log, minutes, arguments.root) for log in wanted(arguments.logs, arguments.root)]
     print(json.dumps(document(lines), indent=2) if arguments.json else table(lines))
     return 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import beamwood
+from beamwood.evaluation.cost import measure_cost
 from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import PerQuery
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
@@ -70,6 +71,16 @@ def sampled(job: Job) -> Measured:
     return measured
 
 
+def published(job: Job) -> Measured:
+    """LightGCN on its authors' split, of the epoch of which they tell figures; see `benchmarks.lightgcn`."""
+    from benchmarks.lightgcn import measured, on_published
+
+    found = measured(on_published(job.split), epochs=job.row.settings["loop.max_epochs"], seed=job.seed, progress=False)
+    told = {f"published/{name}": value for name, value in found["published"].items()}
+    figures = {f"removed/{name}": found[name] for name in found["published"]}
+    return Measured(figures | told, seconds={"fit": found["training_seconds"]}, queries=len(job.split.test))
+
+
 def fit_only(job: Job) -> Measured:
     """Fit, for others to start from: nothing is judged."""
     _, seconds = fitted(job)
@@ -93,6 +104,7 @@ RECIPES: dict[str, Callable[[Job], Measured]] = {
     "tail": tail,
     "sampled": sampled,
     "fitted": fit_only,
+    "published": published,
     "answers": answers,
     "serve": served,
 }
@@ -105,7 +117,8 @@ def _judged(job: Job, retriever: Retriever, seconds: dict[str, float]) -> Measur
     training = {key: value for key, value in retriever.metadata["training"].items() if _is_plain(value)}
     measured = Measured({}, {}, len(views["kept"]), training, seconds)
     _add(measured, views, "")
-    measured.figures["scored"] = views["kept"].scored
+    cost = measure_cost(retriever.searcher, job.split, max(job.ks))
+    measured.figures |= {"scored": views["kept"].scored, "ms": cost.milliseconds, "mb": cost.megabytes}
     return measured
 
 

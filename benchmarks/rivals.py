@@ -1,228 +1,130 @@
-"""Who answers side by side: a fitted tree in each way that it can be searched, and its rivals, of saved folders.
+"""Models and indexes side by side, and the bars that must hold.
 
-Shape legend: B rows, L history length, N items, D width.
+python -m benchmarks.rivals [--json]           of the lines that `python -m benchmarks run rivals` has made
+python -m benchmarks.rivals --short [--json]   a planted market, fitted and measured in minutes; its lines are not kept
+
+Bars: how much of exact search each index finds, the tree against the best of the rivals, and LightGCN against what its
+authors' program says of the same epoch. Exit 0 wherever it measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from beamwood.errors import InputError
+from benchmarks.bars import Bar
+from benchmarks.bench import Bench, Place
+from benchmarks.evidence import Evidence, gather
+from benchmarks.origin import check_committed
+from benchmarks.published import shares
+from benchmarks.tables import rendered
 
-from beamwood.kernels.light import Way, light_query
-from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.index import HnswIndex
-from beamwood.retrieval.item_vectors import part_with
-from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.vectors import VectorSearcher
-from beamwood.types import Hits, Needs, Query, Searcher, SearchOptions
+__all__ = ["document", "main"]
 
-__all__ = ["BEHIND", "TREE", "Contender", "contenders", "natives"]
-
-TREE = "dtr"
-"""The folder whose tree judges behind the others."""
-Graphs = Callable[[str, NDArray[np.float32]], HnswIndex]
-"""The graph of a name's vectors."""
-BEHIND = (50, 100, 200, 500)
-"""Candidates that two towers in HNSW bring for the tree's scorer to order."""
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A row: `searcher` answers; the row `exact` finds the best of the same scores among all items (None: itself).
-
-    `dear`: the tree's scorer looks at every item, so a sample of users has to do. `behind`: it orders what an index
-    of vectors brings. `holds`: the searchers whose arrays it needs.
-    """
-
-    key: str
-    title: str
-    searcher: Any
-    holds: tuple[Any, ...]
-    exact: str | None = None
-    dear: bool = False
-    behind: bool = False
-
-    @property
-    def is_tree(self) -> bool:
-        """Is it the tree, searched in one of its ways?"""
-        return self.key.startswith("tree")
-
-    @property
-    def megabytes(self) -> float:
-        """1e6 bytes of these arrays."""
-        arrays = [array for each in self.holds for array in each.export()[1].values()]
-        return sum({id(array): array.nbytes for array in arrays}.values()) / 1e6
+ROOT = Path(__file__).parents[1]
+TOPIC, FIGURE = "rivals", "removed/f@20"
+TOLD = "lightgcn"
+"""The topic of what others have published the figures of."""
+INDEXED = "two_tower"
+"""Whose vectors the indexes hold."""
+# The share of exact search that an index must find.
+INDEXES = {"hnsw": 0.98, "ivf": 0.95, "scann": 0.98, "qinco": 0.9, "rotlex": 0.95}
+TREES = ("dtr", "dtr+cooccurrence")
+# How far LightGCN may be from its published figures, as a share of them.
+_AWAY = 0.02
 
 
-class TreeInWay:
-    """The tree searched one way, whatever its fit chose."""
-
-    def __init__(self, tree: TreeSearcher, way: Way) -> None:
-        self.tree, self.way, self.needs, self.num_items = tree, way, tree.needs, tree.num_items
-
-    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """See `types.Searcher`."""
-        return self.tree.searched(query, k, options, self.way.wide_enough(k))
+def bars(bench: Bench) -> dict[str, Bar]:
+    """By name, of what has a line."""
+    found: dict[str, Bar] = {}
+    for topic, made in ((TOPIC, _of_log), (TOLD, _of_published)):
+        for log in bench.suite.topics[topic].logs if topic in bench.suite.topics else ():
+            found |= {f"{log}: {name}": bar for name, bar in made(gather(bench, topic, log))}
+    return found
 
 
-class ExactTree:
-    """Every item by the tree's scorer."""
-
-    def __init__(self, tree: TreeSearcher) -> None:
-        self.tree, self.needs, self.num_items = tree, tree.needs, tree.num_items
-
-    def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """See `types.Searcher`."""
-        return self.tree.exact(query, k, options)
-
-
-class LightQueries:
-    """A query's vector by the light head on the level of leaves, and a 1 for the biases: float32[B, D + 1]."""
-
-    kind: ClassVar[str] = "light"
-    needs: ClassVar[Needs] = Needs()
-
-    def __init__(self, tree: TreeSearcher) -> None:
-        assert tree.weights.light is not None
-        self.tree, self.head = tree.tree, tree.weights.light
-        self.offset = tree.tree.shape.level_offset(tree.tree.shape.depth)
-
-    @property
-    def shape(self) -> tuple[int | None, int]:
-        """See `QueryVectors`."""
-        return self.tree.num_items, self.head.width + 1
-
-    @property
-    def vectors(self) -> NDArray[np.float32]:
-        """float32[N, D + 1], what these are multiplied with."""
-        rows, head = self.offset + self.tree.leaf_of_item, self.head
-        vectors_ND = head.nodes[rows].astype(np.float32) * head.node_scales[rows, None]
-        return np.concatenate([vectors_ND, head.biases[rows, None]], axis=1)
-
-    def encode(self, query: Query) -> NDArray[np.float32]:
-        """See `QueryVectors`."""
-        head = self.head
-        leaves_BL = self.tree.leaves_of(query.histories.padded(len(head.places)))
-        sums_BD = np.zeros((len(query), head.width), np.float32)
-        for row, leaves_L in enumerate(leaves_BL):
-            places = np.flatnonzero(leaves_L >= 0)
-            rows = self.offset + leaves_L[places]
-            weights_L = head.places[places] * head.history_scales[rows]
-            sums_BD[row] = weights_L @ head.history[rows].astype(np.float32)
-        vectors_BD = np.asarray(light_query(head.arrays(), sums_BD), np.float32)
-        return np.concatenate([vectors_BD, np.ones((len(query), 1), np.float32)], axis=1)
-
-    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Nothing beside the head, which is counted with its tree."""
-        return {}, {}
+def _of_log(rows: Mapping[str, Evidence]) -> Iterator[tuple[str, Bar]]:
+    figures = {key: value for key, row in rows.items() if (value := row.figure(FIGURE)) is not None}
+    for kind, least in INDEXES.items():
+        if kind in figures and figures.get(INDEXED):
+            yield f"{kind}, of exact F@20", Bar(figures[kind] / figures[INDEXED], least, most=False)
+    trees = [figures[key] for key in TREES if key in figures]
+    others = [value for key, value in figures.items() if key not in TREES]
+    if trees and others:
+        yield "a tree over the best other", Bar(max(trees) / max(max(others), 1e-9), 1.0, most=False)
 
 
-def contenders(found: Mapping[str, Retriever], hnsw: Graphs) -> list[Contender]:
-    """The rows that saved folders, by name, make; `hnsw` gives the graph of a name's vectors.
-
-    The folder `TREE` is searched in each of its ways, and judges behind the others.
-    """
-    tree = part_with(found[TREE].searcher, TreeSearcher) if TREE in found else None
-    rows: list[Contender] = []
-    if isinstance(tree, TreeSearcher):
-        rows += [*_of_tree(tree), *_of_light_head(tree, hnsw)]
-    for name, retriever in found.items():
-        if name != TREE:
-            rows += _of_rival(name, retriever.searcher, tree, hnsw)
-    return rows
+def _of_published(rows: Mapping[str, Evidence]) -> Iterator[tuple[str, Bar]]:
+    for row in rows.values():
+        line = row.lines[0]
+        for name, told in line.figures.items():
+            if name.startswith("published/"):
+                figure = name.removeprefix("published/")
+                away = abs(line.figures[f"removed/{figure}"] / told - 1)
+                yield f"{figure} away from what is published", Bar(away, _AWAY)
 
 
-def natives(searcher: Any) -> Iterator[tuple[Any, str]]:
-    """Where a searcher calls compiled code: an object, and the name under which it holds what is called."""
-    if isinstance(searcher, Blend):
-        for part in searcher.parts:
-            yield from natives(part.searcher)
-    elif isinstance(searcher, TreeSearcher):
-        yield searcher._search, "_core"
-    elif isinstance(searcher, TreeInWay | ExactTree):
-        yield from natives(searcher.tree)
-    elif isinstance(searcher, VectorSearcher) and isinstance(searcher.index, HnswIndex):
-        yield searcher.index, "_index"
+def document(bench: Bench) -> dict[str, Any]:
+    """All of it, as JSON can hold it."""
+    logs: dict[str, Any] = {}
+    for log in bench.suite.topics[TOPIC].logs:
+        rows = gather(bench, TOPIC, log)
+        if rows:
+            logs[log] = {
+                key: {"title": row.title, "seeds": len(row.lines), "seconds": row.seconds(), **row.lines[0].figures}
+                for key, row in rows.items()
+            }
+    told = {} if bench.place.short else {key: {"here": a, "paper": b} for key, (_, a, b) in shares(bench).items()}
+    missing = [run.name for run in bench.missing([run for run in bench.suite if run.topic in (TOPIC, TOLD)])]
+    own = {name: bar.as_dict() for name, bar in bars(bench).items()}
+    return {"logs": logs, "of YouTubeDNN's F@20": told, "missing": missing, "bars": own}
 
 
-def _of_tree(tree: TreeSearcher) -> Iterator[Contender]:
-    """As its fit chose first, then all ways of the ladder that a head steers, its full beam, and every leaf."""
-    chosen = tree.ways.default
-    yield Contender("tree", f"the tree as fitted: {worded(chosen)}", tree, (tree,), "exact")
-    for way in tree.ways.ladder:
-        if way != chosen and (way.kind != "beam" or way == tree.ways.ladder[-1]):
-            key = "tree full" if way.kind == "beam" else f"tree {way.kind} {way.judged}"
-            yield Contender(key, f"the tree: {worded(way)}", TreeInWay(tree, way), (tree,), "exact")
-    if chosen == tree.ways.ladder[-1]:
-        yield Contender("tree full", f"the tree: {worded(chosen)}", TreeInWay(tree, chosen), (tree,), "exact")
-    yield Contender("exact", "its scorer over all items", ExactTree(tree), (tree,), None, dear=True)
-
-
-def _of_light_head(tree: TreeSearcher, hnsw: Graphs) -> Iterator[Contender]:
-    """The head over every leaf, and in a graph, with the same judge behind it."""
-    if tree.weights.light is None:
-        return
-    judged = tree.ways.default.judged or 100
-    everywhere = Way("steer", tree.tree.shape.capacity, judged)
-    title = f"light head over all items, {judged} judged"
-    yield Contender("light exact", title, TreeInWay(tree, everywhere), (tree,), "exact")
-    queries = LightQueries(tree)
-    vectors = queries.vectors
-    graph = VectorSearcher(queries, vectors, hnsw("light", vectors))
-    title = f"light head in HNSW, {judged} judged"
-    yield Contender("light hnsw", title, _behind(graph, tree, judged), (tree, graph), "exact", behind=True)
-
-
-def _of_rival(
-    name: str,
-    searcher: Searcher,
-    tree: TreeSearcher | None,
-    hnsw: Graphs,
-) -> Iterator[Contender]:
-    """By itself; where it has vectors also in a graph, and there, of two towers, with the tree's scorer behind it."""
-    vectors = part_with(searcher, VectorSearcher)
-    if not isinstance(vectors, VectorSearcher):
-        yield Contender(name, f"`{name}`", searcher, (searcher,))
-        return
-    yield Contender(f"{name} exact", f"`{name}`, exact", searcher, (searcher,))
-    graph = VectorSearcher(vectors.queries, vectors.vectors, hnsw(name, vectors.vectors))
-    inside = _with_vectors(searcher, graph)
-    yield Contender(f"{name} hnsw", f"`{name}` in HNSW", inside, (inside,), f"{name} exact")
-    if tree is not None and name == "two_tower":
-        for num in BEHIND:
-            title = f"`{name}` in HNSW, {num} judged"
-            both = _behind(graph, tree, num)
-            yield Contender(f"{name} hnsw {num}", title, both, (tree, graph), "exact", behind=True)
-
-
-def worded(way: Way) -> str:
-    """A way in words."""
-    kinds = {
-        "steer": f"the light head keeps {way.beam_width} of a level, {way.judged} leaves judged",
-        "cascade": f"{way.judged} of each level judged, {way.beam_width} kept",
-        "beam": f"full beam of {way.beam_width}",
-    }
-    return kinds[way.kind]
-
-
-def _behind(first: Searcher, tree: TreeSearcher, num: int) -> Blend:
-    """What the first brings, ordered by the tree's scorer alone."""
-    return Blend([Part(first, 0.0), Part(tree)], num_candidates=min(num, tree.num_items))
-
-
-def _with_vectors(searcher: Searcher, vectors: VectorSearcher) -> Searcher:
-    """The same, searched by an index of another kind."""
-    if not isinstance(searcher, Blend):
-        return vectors
-    first = replace(searcher.parts[0], searcher=vectors)
-    return Blend(
-        [first, *searcher.parts[1:]],
-        seen_weight=searcher.seen_weight,
-        num_candidates=searcher.num_candidates,
-        fallback=searcher.fallback,
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.rivals", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--short", action="store_true", help="fit and measure a planted market, in minutes")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, with a member `bars`")
+    parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 where all was measured, whatever the bars say."""
+    bench, made = Bench(Place(arguments.root, arguments.short)), True
+    if arguments.short:
+        with redirect_stdout(sys.stderr), bench.alone():
+            for each in [run for run in bench.suite if run.topic == TOPIC]:
+                made &= bench.in_process(each)
+    elif arguments.root == ROOT:
+        check_committed(ROOT)
+    if arguments.json:
+        print(json.dumps(document(bench), indent=2))
+        return 0 if made else 1
+    print(rendered(bench, TOPIC))
+    for name, bar in bars(bench).items():
+        print(f"{'holds' if bar.holds else 'FAILS'}  {name}: {bar.value:.4f}, bound {bar.bound:g}")
+    return 0 if made else 1
+
+
+def main() -> int:
+    """Errors that a person can mend are one line and exit 2."""
+    try:
+        return run(parser().parse_args())
+    except InputError as error:
+        print(f"benchmarks.rivals: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -19,9 +19,9 @@ from beamwood.errors import InputError
 from beamwood.retrieval.index import HnswIndex
 from beamwood.retrieval.retriever import Retriever
 from benchmarks.around import around
+from benchmarks.contenders import TREE, Contender, contenders, natives
 from benchmarks.job import Job, Measured
 from benchmarks.judged import Found, Judge, overlaps, seeded
-from benchmarks.rivals import TREE, Contender, contenders, natives
 from benchmarks.timing import multiply_adds_a_ms, spent_in_turns
 
 __all__ = ["answers"]

@@ -210,8 +210,8 @@ def test_a_folder_of_another_log_or_method_is_refused(made, tmp_path, capsys):
 
 
 def test_a_light_head_in_vectors_scores_as_in_the_tree(bench, tree):
+    from benchmarks.contenders import LightQueries
     from benchmarks.judged import seeded
-    from benchmarks.rivals import LightQueries
 
     from beamwood.types import Query
 
@@ -227,8 +227,8 @@ def test_a_light_head_in_vectors_scores_as_in_the_tree(bench, tree):
 
 
 def test_one_search_for_both_views_finds_what_two_would(bench, tree):
+    from benchmarks.contenders import ExactTree
     from benchmarks.judged import Once, seeded
-    from benchmarks.rivals import ExactTree
 
     from beamwood.types import SearchOptions
 

@@ -52,6 +52,6 @@ def test_the_suite_fits_in_ten_hours(bench):
         by_clock = line.seconds.get("fit", 0.0) + line.seconds.get("evaluate", 0.0) + line.seconds.get("answers", 0.0)
         spent[line.topic, line.log, line.row] = line.seconds.get("processor", by_clock)
     assert sum(spent.get((run.topic, run.log, run.row), 0.0) for run in bench.suite) <= 10 * 3600
-    # Lines of answers and of the service fit what they lack first.
-    rows = [bench.suite.row(run) for run in bench.suite]
-    assert all(row.limit <= (120 if row.recipe in ("answers", "serve") else 20) * 60 for row in rows)
+    # Lines of answers and of the service fit what they lack first; what is published says how long it is.
+    rows, long = [bench.suite.row(run) for run in bench.suite], ("answers", "serve", "published")
+    assert all(row.limit <= (120 if row.recipe in long else 20) * 60 for row in rows)

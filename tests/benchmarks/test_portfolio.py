@@ -90,13 +90,25 @@ def test_a_log_becomes_one_line_and_is_not_measured_again(tmp_path, monkeypatch,
     monkeypatch.setattr(portfolio.beamwood, "fit", None)
     assert portfolio.main() == 0
     assert len(calls) == 1
+    # What was fitted is not fitted again for a sum that was not judged yet.
+    (tmp_path / "runs" / "portfolio" / "lines.jsonl").unlink()
+    (tmp_path / "runs" / "portfolio" / "ml100k-9m-3m" / "cooccurrence+ease.npz").unlink()
+    assert portfolio.main() == 0
+    # Another limit of what is named is another study.
+    shorter = ["portfolio", "--minutes", "9", "1", "--root", str(tmp_path), "--logs", "ml100k"]
+    monkeypatch.setattr(sys, "argv", shorter)
+    with pytest.raises(TypeError):
+        portfolio.main()
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--logs", "ml100"], "log 'ml100' is not measured; did you mean 'ml100k'"),
-        (["--minutes", "0"], "--minutes 0 is not above 0"),
+        (["--minutes", "0"], "--minutes 0 is not one or two numbers above 0"),
+        (["--minutes", "3", "-1"], "--minutes 3 -1 is not one or two numbers above 0"),
+        (["--minutes", "3", "1", "1"], "--minutes 3 1 1 is not one or two numbers above 0"),
         ([], "set BEAMWOOD_DATA"),
     ],
 )

@@ -14,6 +14,7 @@ from beamwood.recipes.portfolio.choice import (
     next_blend,
     next_look,
     rounds,
+    shortest,
 )
 
 COUNTING = [Contender("popularity", trains=False), Contender("ease", trains=False)]
@@ -91,6 +92,17 @@ def test_short_searches_look_at_fewer_rather_than_shorter():
     assert next_look(TRAINED, [], SHORTEST - 1) is None
 
 
+def test_looks_may_be_shorter_on_small_logs():
+    assert shortest(1_000_000) == shortest(50_000_000) == SHORTEST
+    assert shortest(10) == shortest(100_000) == pytest.approx(SHORTEST / 3)
+    assert SHORTEST / 3 < shortest(300_000) < SHORTEST
+    steps = [next_look(TRAINED, [], 4 * SHORTEST, 0.0, least) for least in (None, SHORTEST, SHORTEST / 3)]
+    assert [step.name for step in steps] == ["tree"] * 3
+    # Two rounds of two, or three of four.
+    assert [step.seconds for step in steps] == pytest.approx([SHORTEST, SHORTEST, SHORTEST / 3])
+    assert next_look(TRAINED, [], SHORTEST / 2, 0.0, SHORTEST / 3).name == "tree"
+
+
 def test_what_brought_nothing_is_left():
     values = {"tree": None, "towers": 0.4, "attention": 0.3, "recurrent": 0.1}
     steps, _ = played(values, 1200.0)
@@ -159,6 +171,19 @@ def test_blends_try_the_best_with_each_other_then_a_third_then_the_second_best()
     assert {names[0] for names in tried[5:]} == {"ease"}
     assert len(tried) == len(set(tried))
     assert max(map(len, tried)) == 3
+
+
+def test_behind_the_best_come_counting_and_training_ones_in_turn_and_its_own_method_last():
+    values = values_of(tree=0.5, gentle=0.45, towers=0.4, attention=0.35, ease=0.3, cooccurrence=0.2)
+    contenders = [Contender("tree", method="dtr"), Contender("gentle", method="dtr"), Contender("towers", method="t")]
+    contenders += [Contender("attention", method="a"), Contender("ease", False, "e"), Contender("cooccurrence", False)]
+    tried = []
+    while (names := next_blend(values, {"tree"}, (), contenders)) is not None:
+        tried.append(names)
+        values[names] = 0.6 if names == ("tree", "towers") else 0.1
+    assert [names[1] for names in tried[:5]] == ["ease", "towers", "cooccurrence", "attention", "gentle"]
+    assert [names[2] for names in tried[5:]] == ["ease", "attention", "cooccurrence", "gentle"]
+    assert all(names[:2] == ("tree", "towers") for names in tried[5:])
 
 
 def test_no_third_behind_a_pair_that_gained_nothing():

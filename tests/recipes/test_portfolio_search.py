@@ -28,6 +28,7 @@ COUNTING = [Member("popularity", "popularity", blends=False), Member("cooccurren
 COUNTING += [Member("transitions", "transitions")]
 TINY = {"model.width": 4, "model.num_blocks": 1, "loop.max_steps": 10**6, "loop.evaluate_every": 5}
 TINY |= {"loop.patience": 10**6, "choose.validation_users": 20}
+OWN = TINY | {"loop.max_steps": 10, "choose.monitor": "both/f@20"}
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +122,65 @@ def test_blends_are_put_together_again_from_their_parts(split, tmp_path):
         for each in blends:
             again = one._put_together(each.parts, each.weights)
             assert np.array_equal(one.judge.values(again.searcher), parts.values[each.name])
+
+
+def test_where_time_is_short_fewer_test_users_are_read(split, tmp_path):
+    from beamwood.data.split import SPLITS
+
+    many = make_market(MarketConfig(num_users=300, num_items=40, min_events=5, max_events=8), seed=0)
+    many = SPLITS["leave-one-out"](Dataset.from_log(read_log(many.log)), seed=1)
+    assert len(many.test) > search._FEWEST
+    for before, users in ((0.0, len(many.test)), (599.99, search._FEWEST)):
+        clock = Ticks()
+        parts = Parts(tmp_path / f"parts-{users}", {})
+        with parts.held(resume=False, overwrite=False):
+            wanted, budget = Wanted(600, "removed/f@20"), Budget(600, clock=clock)
+            one = Search(many, wanted, parts, members=COUNTING[:1], budget=budget)
+            one._look_at_all()
+            clock.now += before
+            assert one._found(read=True).document["test"]["removed"]["users"] == users
+
+
+def test_blends_are_tried_where_time_is_short_with_fewer_who_choose(split, tmp_path, monkeypatch):
+    given, whole = [], search.put_behind
+
+    def noting(*parts, budget, **options):
+        given.append(budget.left)
+        return whole(*parts, budget=budget, **options)
+
+    monkeypatch.setattr(search, "put_behind", noting)
+    for limit, tried in ((600.0, True), (1e-6, False)):
+        given.clear()
+        searched(split, tmp_path / f"parts-{limit}", COUNTING, limit)
+        assert bool(given) == tried
+        assert all(0 < left < limit for left in given)
+
+
+def test_what_the_search_chooses_by_chooses_the_weights_of_its_members(split, tmp_path):
+    members = [COUNTING[0], Member("sasrec", "sasrec", TINY | {"loop.max_steps": 10}), Member("own", "sasrec", OWN)]
+    parts = Parts(tmp_path / "parts", {})
+    with parts.held(resume=False, overwrite=False):
+        wanted = Wanted(600, "kept/mrr@20")
+        Search(split, wanted, parts, members=members, budget=Budget(600, clock=Ticks())).run()
+    stored = {name: beamwood.load(tmp_path / "parts" / name).metadata["config"] for name in ("sasrec", "own")}
+    assert stored["sasrec"]["choose"]["monitor"] == "kept/mrr@20"
+    assert stored["own"]["choose"]["monitor"] == "both/f@20"
+
+
+def test_trainings_start_from_vectors_that_are_made_once(split, tmp_path, monkeypatch):
+    from beamwood.fitting.vectors import item_start
+
+    made, whole = [], item_start.leading
+    monkeypatch.setattr(item_start, "leading", lambda *given, **options: made.append(1) or whole(*given, **options))
+    short = TINY | {"loop.max_steps": 5}
+    members = [COUNTING[0], *(Member(f"s{seed}", "sasrec", short | {"model.dropout": seed / 10}) for seed in range(3))]
+    _, parts = searched(split, tmp_path / "parts", members, 600)
+    assert {each.name for each in parts.measured} >= {"s0", "s1", "s2"}
+    assert len(made) == 1
+    # Outside of a search each makes its own, of the same bits.
+    own = [item_start.transition_vectors(split.train, 4, 0) for _ in range(2)]
+    assert len(made) == 3
+    assert np.array_equal(*own)
 
 
 def test_budgets_bound_what_is_chosen(split):
@@ -263,8 +323,8 @@ def test_members_follow_the_log(split):
     assert [member.name for member in members_of(outline, trains=False)][-1] == "ease"
     long = [member.method for member in members_of(outline, trains=True)]
     short = [member.method for member in members_of(replace(outline, length=2.0), trains=True)]
-    assert long.index("two_tower") < long.index("gru4rec")
-    assert short.index("gru4rec") < short.index("two_tower")
+    assert long[4:8] == ["dtr", "two_tower", "sasrec", "gru4rec"]
+    assert short[4:8] == ["dtr", "two_tower", "gru4rec", "sasrec"]
     for member in members_of(outline, trains=True):
         member.load().configured(dict(member.settings))
     assert "60 items" in outline.words()

@@ -83,7 +83,10 @@ def test_new_items_take_a_share_of_an_answer_at_most(folder):
         only = {"items": ["new-1", "new-2", "new-3", *twins[:2]]}
         filtered = answered(client, history=known(folder, 60), k=5, filter=only)
         assert len(filtered) == 5, "where nothing else is allowed, new ones fill the places"
-        assert [each["score"] for each in filtered] == sorted((each["score"] for each in filtered), reverse=True)
+        for source in ("model", "new_item"):
+            scores = [each["score"] for each in filtered if each["source"] == source]
+            assert scores == sorted(scores, reverse=True)
+        assert alone[:9] == ["model"] * 9, "the first places are of known ones"
 
 
 def test_items_are_hidden_shown_changed_and_erased(client, folder):

@@ -1,17 +1,17 @@
-"""How many of an answer's places new items may have: they are a guess until the next fit."""
+"""Which of an answer's places new items may have: they are a guess until the next fit, so the first are not theirs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from beamwood.retrieval.top_k import sort_candidates
 from beamwood.serve.snapshot import Snapshot
-from beamwood.types import BoolArray, Hits, Query, SearchOptions
+from beamwood.types import BoolArray, FloatArray, Hits, Query, SearchOptions
 
-__all__ = ["bounded"]
+__all__ = ["bounded", "placed"]
 
 
 def bounded(
@@ -19,22 +19,50 @@ def bounded(
 ) -> Hits:
     """The hits of one row, with the best new items on at most a share of the first `most` places, rounded up.
 
-    Known items take the other places. Where a filter leaves fewer of them, more new ones stay, so that there are k.
+    The j-th of them stands at place j / share at the earliest, or at the last one. Where a filter leaves fewer known
+    items, more new ones stay, so that there are k.
     """
     new = hits.items[0] >= snapshot.known
+    if not new.any():
+        return hits
     room = math.ceil(share * most)
     if np.count_nonzero(new) <= room:
-        return hits
+        order = placed(hits.scores[0], new, share, k)
+        return Hits(hits.items[:, order], hits.scores[:, order], hits.scored, hits.parts)
     known = options.allowed if options.allowed is not None else np.ones(snapshot.num_items, bool)
     known = known & _fitted(snapshot)
     others = snapshot.searcher.search(query, k, replace(options, allowed=known, prepared=None, explain=False))
     there = np.count_nonzero(others.items[0] >= 0)
     kept = np.flatnonzero(new)[: max(room, k - there)]
-    items = np.concatenate([hits.items[:, kept], others.items], axis=1)
-    scores = np.concatenate([hits.scores[:, kept], others.scores], axis=1)
-    # The rest of the known ones give way, never a new one: what is kept is among the best.
-    joined = sort_candidates(items, scores, k)
-    return Hits(joined.items, joined.scores, hits.scored + others.scored, hits.parts)
+    items = np.concatenate([hits.items[:, kept], others.items[:, :there]], axis=1)
+    scores = np.concatenate([hits.scores[:, kept], others.scores[:, :there]], axis=1)
+    order = placed(scores[0], np.arange(len(items[0])) < len(kept), share, k)
+    return Hits(items[:, order], scores[:, order], hits.scored + others.scored, hits.parts)
+
+
+def placed(scores: FloatArray, new: BoolArray, share: float, k: int) -> list[int]:
+    """The places of `scores`, best first, of at most k: a new one no earlier than its share of the places lets it.
+
+    Where known ones are spent, new ones come as they are.
+    """
+    return list(_placed(scores, new, share, k))
+
+
+def _placed(scores: FloatArray, new: BoolArray, share: float, k: int) -> Iterator[int]:
+    order = np.argsort(-np.asarray(scores), kind="stable").tolist()
+    fresh = [at for at in order if new[at]]
+    known = [at for at in order if not new[at]]
+    taken = 0
+    for place in range(1, min(k, len(order)) + 1):
+        rest = place - 1 - taken
+        earliest = min(math.ceil((taken + 1) / share), k) if share > 0 else k
+        if taken < len(fresh) and (
+            rest >= len(known) or (place >= earliest and scores[fresh[taken]] >= scores[known[rest]])
+        ):
+            yield fresh[taken]
+            taken += 1
+        else:
+            yield known[rest]
 
 
 def _fitted(snapshot: Snapshot) -> BoolArray:

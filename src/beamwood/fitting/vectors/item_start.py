@@ -13,6 +13,7 @@ from scipy.sparse.linalg import eigsh
 from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
 from beamwood.fitting.counting import counts_within
+from beamwood.fitting.vectors.remembered import is_remembering, remembered
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.training.budget import Budget
 from beamwood.types import BoolArray, FloatArray
@@ -29,8 +30,8 @@ _TOLERANCE = 1e-2
 _EXACT, _ROUNDS, _MORE = 200_000, 4, 16
 # How long exact ones take: products with vectors for each of them, and passes over the basis for each product.
 _STEPS_A_RANK, _TIMES_A_STEP = 5.5, 2
-# Of what is left of a limit, no more goes to exact ones.
-_SHARE = 0.25
+# Of what is left of a limit, no more goes to exact ones, and where further trainings start from them too.
+_SHARE, _SHARED = 0.25, 0.5
 
 
 def surroundings(train: Dataset, *, of_users: BoolArray | None = None, power: float = 1.0) -> sparse.csr_matrix:
@@ -58,8 +59,14 @@ def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | N
     first columns, made of length 1 again, are those of a smaller width. An item without neighbours gets zeros. Source:
     Qin and Rohe, "Regularized Spectral Clustering under the Degree-Corrected Stochastic Blockmodel", with the
     eigenvalues' roots as weights. Where exact ones would take more than a quarter of what is left of `budget`, they are
-    the best of a few products. Errors: `InputError` where not even these fit.
+    the best of a few products. While starts are `remembered`, exact ones are made once, and may take half of it.
+    Errors: `InputError` where not even these fit.
     """
+    return remembered(train, ("transitions", width, seed), lambda: _made(train, width, seed, budget))
+
+
+def _made(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple[FloatArray, bool]:
+    """`transition_vectors`, and whether they are exact."""
     num_items = len(train.items)
     counts = surroundings(train)
     degrees = np.asarray(counts.sum(axis=1)).ravel()
@@ -68,12 +75,12 @@ def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | N
     scaled = (sparse.diags(1 / root) @ counts @ sparse.diags(1 / root)).tocsr().astype(np.float32)
     rank = min(width, num_items - 1)
     if rank < 1 or scaled.nnz == 0:
-        return np.zeros((num_items, width), np.float32)
+        return np.zeros((num_items, width), np.float32), True
     exact = num_items <= _EXACT and _fits(scaled, rank, budget)
     values, basis = leading(scaled, rank, np.random.default_rng(seed), exact=exact)
     vectors = np.zeros((num_items, width), np.float32)
     vectors[:, :rank] = (basis * np.sqrt(np.maximum(values, 0)))[:, ::-1]
-    return directions(vectors)
+    return directions(vectors), exact
 
 
 def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
@@ -92,7 +99,7 @@ def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
     one = timed(lambda: matrix @ basis[:, 0])
     against = timed(lambda: basis @ (basis[:, 0] @ basis))
     price = _STEPS_A_RANK * rank * (one + _TIMES_A_STEP * against)
-    if price <= _SHARE * budget.left:
+    if price <= (_SHARED if is_remembering() else _SHARE) * budget.left:
         return True
     some = timed(lambda: orthonormal(matrix @ basis[:, :_MORE])) * (rank + _MORE) / _MORE
     budget.require((_ROUNDS + 1) * some)

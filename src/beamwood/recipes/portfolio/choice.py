@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Protocol
 
 import numpy as np
@@ -28,11 +29,15 @@ __all__ = [
     "next_blend",
     "next_look",
     "rounds",
+    "shortest",
     "within",
 ]
 
 SHORTEST = 45.0
-"""Seconds below which a look at a training says little; fewer methods are looked at rather than shorter."""
+"""Seconds below which a look at a training on a large log says little."""
+
+# Rows of a large log, and the part of `SHORTEST` that the smallest ones need: starts and validations take less there.
+_LARGE, _LEAST = 1_000_000, 1 / 3
 
 # Of what is left, no more goes to a method that counts.
 _COUNTING = 0.12
@@ -45,10 +50,14 @@ _MOST_PARTS, _MOST_FIRSTS = 3, 2
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A method with its settings, by name; `trains`: it goes on where it stopped, else one look is all."""
+    """A method with its settings, by name; `trains`: it goes on where it stopped, else one look is all.
+
+    `method`: that of others with other settings is the same one; where it is empty, none is.
+    """
 
     name: str
     trains: bool = True
+    method: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +120,26 @@ def rounds(contenders: int) -> list[int]:
     return sizes
 
 
-def next_look(contenders: Sequence[Contender], looks: Sequence[Look], left: float, spent: float = 0.0) -> Next | None:
+def shortest(rows: int) -> float:
+    """Seconds below which a look at a training says little on a log of so many rows."""
+    return SHORTEST * min(1.0, max(_LEAST, math.sqrt(rows / _LARGE)))
+
+
+def next_look(
+    contenders: Sequence[Contender],
+    looks: Sequence[Look],
+    left: float,
+    spent: float = 0.0,
+    least: float | None = None,
+) -> Next | None:
     """The next look; None where there is no time for one, or nothing left to look at.
 
-    `left`: seconds that looks may still take; `spent`: those that looks at trainings took. Contenders are in the order
+    `left`: seconds that looks may still take; `spent`: those that looks at trainings took; `least`: those of a look
+    that says something, None: `SHORTEST`; fewer methods are looked at rather than shorter. Contenders are in the order
     in which they are tried: where time is short, the last ones are not. A round's seconds that somebody did not need
     are the others'.
     """
+    least = SHORTEST if least is None else least
     tried = {look.name for look in looks}
     for contender in contenders:
         # The first is looked at whatever the limit: there is always an answer.
@@ -131,8 +153,8 @@ def next_look(contenders: Sequence[Contender], looks: Sequence[Look], left: floa
         if needs is not None and needs <= _MOST_OF_NEED * left:
             return Next(name, needs)
     started = sum(name in tried for name in trained)
-    standing = trained[: max(started, _affordable(len(trained), left + spent))]
-    return _of_rounds(standing, looks, left) or _of_the_rest(trained, looks, left)
+    standing = trained[: max(started, _affordable(len(trained), left + spent, least))]
+    return _of_rounds(standing, looks, left) or _of_the_rest(trained, looks, left, least)
 
 
 def _asks_for(name: str, looks: Sequence[Look]) -> float | None:
@@ -141,12 +163,12 @@ def _asks_for(name: str, looks: Sequence[Look]) -> float | None:
     return _AMPLE * own[0].needs if len(own) == 1 and own[0].needs is not None else None
 
 
-def _affordable(most: int, seconds: float) -> int:
+def _affordable(most: int, seconds: float, least: float) -> int:
     """How many can be looked at in rounds whose first looks are not too short; one where there is time for that."""
     for count in range(most, 1, -1):
-        if seconds / len(rounds(count)) / count >= SHORTEST:
+        if seconds / len(rounds(count)) / count >= least:
             return count
-    return min(most, int(seconds >= SHORTEST))
+    return min(most, int(seconds >= least))
 
 
 def _of_rounds(standing: Sequence[str], looks: Sequence[Look], left: float) -> Next | None:
@@ -162,13 +184,13 @@ def _of_rounds(standing: Sequence[str], looks: Sequence[Look], left: float) -> N
     return None
 
 
-def _of_the_rest(trained: Sequence[str], looks: Sequence[Look], left: float) -> Next | None:
+def _of_the_rest(trained: Sequence[str], looks: Sequence[Look], left: float, least: float) -> Next | None:
     """The best that more time may help, or one not looked at yet; None where too little is left."""
     best = next((name for name in _best(trained, looks) if not _ended(name, looks)), None)
     new = [name for name in trained if _times(name, looks) == 0]
-    if left < SHORTEST or not (best or new):
+    if left < least or not (best or new):
         return None
-    return Next(best, left) if best else Next(new[0], max(left / len(new), SHORTEST))
+    return Next(best, left) if best else Next(new[0], max(left / len(new), least))
 
 
 def _times(name: str, looks: Sequence[Look]) -> int:
@@ -198,29 +220,46 @@ def _ended(name: str, looks: Sequence[Look]) -> bool:
 
 
 def next_blend(
-    values: Mapping[tuple[str, ...], float], may_be_first: Collection[str], failed: Collection[tuple[str, ...]] = ()
+    values: Mapping[tuple[str, ...], float],
+    may_be_first: Collection[str],
+    failed: Collection[tuple[str, ...]] = (),
+    contenders: Sequence[Contender] = (),
 ) -> tuple[str, ...] | None:
     """The parts of the next blend to try; None where all that promise something were tried.
 
     `values`: the metric of what was tried, by its parts, single ones too; `failed`: those that brought nothing. The
-    best one is tried with each other behind it, best first; what came out best with a third; then the second best.
+    best one is tried with each other behind it; what came out best with a third; then the second best. Of the others
+    come one that counts and one that trains in turn, best first: the former costs little and sees what the latter do
+    not. Those of a part's own method come last.
     """
     single = sorted((parts[0] for parts in values if len(parts) == 1), key=lambda name: -values[(name,)])
     firsts = [name for name in single if name in may_be_first][:_MOST_FIRSTS]
+    known = {contender.name: contender for contender in contenders}
     done = {*values, *failed}
     for place, first in enumerate(firsts):
-        for other in single:
-            if other != first and (first, other) not in done:
+        for other in _behind((first,), single, known):
+            if (first, other) not in done:
                 return first, other
         pairs = [parts for parts in values if len(parts) == _MOST_PARTS - 1]
         best = max(pairs, key=lambda parts: values[parts], default=None)
         if best is None or values[best] <= values[(single[0],)]:
             continue
         if place == 0 or best[0] == first:
-            for other in single:
-                if other not in best and (*best, other) not in done:
+            for other in _behind(best, single, known):
+                if (*best, other) not in done:
                     return *best, other
     return None
+
+
+def _behind(parts: Sequence[str], single: Sequence[str], known: Mapping[str, Contender]) -> list[str]:
+    """Who may stand behind these parts, in the order in which they are tried; `single`, best first."""
+    methods = {known[name].method for name in parts if name in known} - {""}
+    others = [name for name in single if name not in parts]
+    kin = [name for name in others if name in known and known[name].method in methods]
+    trained = [name for name in others if name not in kin and name in known and known[name].trains]
+    counting = [name for name in others if name not in kin and name not in trained]
+    in_turn = [name for pair in zip_longest(counting, trained) for name in pair if name is not None]
+    return in_turn + kin
 
 
 def within(answers: Costs, milliseconds: float | None, megabytes: float | None) -> bool:

@@ -28,7 +28,7 @@ class Measured:
     """One look, or one blend, as it was measured.
 
     `name`, of a blend the sum; `value` the metric, None where it brought nothing, and `why`, and the seconds that it
-    `needs` where these were too few; `seconds` of the look;
+    `needs` where these were too few; `seconds` of the look; `judging`, how many of these the validation users took;
     `trained`: those of all training so far; `milliseconds` and `megabytes` of an answer; `weights`, of a blend those of
     each part behind the first.
     """
@@ -37,6 +37,7 @@ class Measured:
     parts: tuple[str, ...]
     value: float | None = None
     seconds: float = 0.0
+    judging: float = 0.0
     trained: float = 0.0
     milliseconds: float = 0.0
     megabytes: float = 0.0

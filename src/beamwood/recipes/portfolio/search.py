@@ -16,7 +16,18 @@ from beamwood.fitting.choose import drawn
 from beamwood.fitting.fitted import training_seconds
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.stages import put_behind, two_stage
-from beamwood.recipes.portfolio.choice import Candidate, Costs, Look, Next, chosen, next_blend, next_look, within
+from beamwood.fitting.vectors.remembered import remembering
+from beamwood.recipes.portfolio.choice import (
+    Candidate,
+    Costs,
+    Look,
+    Next,
+    chosen,
+    next_blend,
+    next_look,
+    shortest,
+    within,
+)
 from beamwood.recipes.portfolio.judging import Judge, blind, how_many
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
@@ -29,9 +40,11 @@ from beamwood.types import FloatArray
 
 __all__ = ["Found", "Search", "Wanted"]
 
-# Of the limit, at most: for blends and the reading of the test users, and for that reading alone.
-_AFTER, _MOST_AFTER, _READING = 0.2, 300.0, 0.05
-_JUDGEMENTS = 4
+# Of the limit, at most: for blends and the reading of the test users, and for that reading alone; where that would take
+# longer, fewer of them are read, but so many at least.
+_AFTER, _MOST_AFTER, _READING, _FEWEST = 0.2, 300.0, 0.1, 200
+# A blend takes so many times what judging its first part took: to be judged, and for users to choose its weights.
+_JUDGED, _CHOSEN = 1.5, 1.5
 # Of a look, at most, for judging what it brought.
 _MOST_JUDGING = 0.3
 # Stops after which more time brings no more.
@@ -88,7 +101,6 @@ class Search:
         self.budget = budget or Budget(wanted.time_limit, name="the search")
         self.budget.count(parts.seconds)
         self.best: Candidate | None = None
-        self._judging: dict[str, float] = {}
 
     def run(self) -> Found:
         """Look, blend, choose, and read the test users once; interrupted, the best so far without reading them.
@@ -97,7 +109,8 @@ class Search:
         """
         self.best = self._choose()
         try:
-            self._look_at_all()
+            with remembering():
+                self._look_at_all()
             self._blend()
             return self._found(read=True)
         except (KeyboardInterrupt, Interrupted):
@@ -112,7 +125,8 @@ class Search:
         contenders = [member.contender for member in self.members.values()]
         while True:
             spent = sum(each.seconds for each in self._singles if self.members[each.name].contender.trains)
-            step = next_look(contenders, self._looks(), self.budget.left - self._after, spent)
+            left, least = self.budget.left - self._after, shortest(self.outline.rows)
+            step = next_look(contenders, self._looks(), left, spent, least)
             if step is None:
                 return
             self._look(self.members[step.name], step)
@@ -132,6 +146,10 @@ class Search:
             Look(each.name, each.value if self._within(each) else None, each.ended, each.needs)
             for each in self._singles
         ]
+
+    def _judging(self, name: str) -> float:
+        """The seconds that validation users took to judge it, at most; 0 of what was not judged yet."""
+        return max((each.judging for each in self.parts.measured if each.name == name), default=0.0)
 
     def _within(self, answers: Costs) -> bool:
         return within(answers, self.wanted.budget_ms, self.wanted.budget_mb)
@@ -162,12 +180,13 @@ class Search:
 
             limit += max((each.trained for each in self._singles if each.name == member.name), default=0.0)
             # What was not judged yet may take longer than the others did.
-            known, longest = self._judging.get(member.name), max(self._judging.values(), default=0.0)
-            limit -= min(2 * longest if known is None else known, _MOST_JUDGING * seconds)
+            known = self._judging(member.name)
+            longest = max((each.judging for each in self._singles), default=0.0)
+            limit -= min(known or 2 * longest, _MOST_JUDGING * seconds)
             run = RunFolder(self.parts.run_of(member.name))
             options |= {"run": run, "resume": run.path.exists()}
         options["time_limit"] = Budget(limit, clock=self.budget.clock, name=member.name)
-        return method.fitted(self.split, dict(member.settings), **options)
+        return method.fitted(self.split, member.settings_for(wanted.monitor), **options)
 
     def _last(self, name: str) -> Measured | None:
         return next((each for each in reversed(self.parts.measured) if each.name == name), None)
@@ -176,9 +195,7 @@ class Search:
         """What validation users say; what was better earlier is kept."""
         training = fitted.metadata.get("training", {})
         measured.ended, measured.trained = training.get("stopped") in _ENDED, training_seconds(fitted)
-        began = self.budget.clock()
-        values = self.judge.values(fitted.searcher)
-        self._judging[measured.name] = self.budget.clock() - began
+        values = self._values(measured, fitted)
         known = self.parts.values.get(measured.name)
         if known is not None and before is not None and known.mean() >= values.mean():
             measured.value = float(values.mean())
@@ -186,6 +203,13 @@ class Search:
             return
         self.parts.keep(measured.name, fitted)
         self._note(measured, fitted, values)
+
+    def _values(self, measured: Measured, fitted: Retriever) -> FloatArray:
+        """The metric of each validation user, and how long they took."""
+        began = self.budget.clock()
+        values = self.judge.values(fitted.searcher)
+        measured.judging = round(self.budget.clock() - began, 3)
+        return values
 
     def _note(self, measured: Measured, fitted: Retriever, values: FloatArray) -> None:
         """What it is worth, and what its answers cost."""
@@ -211,23 +235,25 @@ class Search:
 
     def _blend(self) -> None:
         """Try blends while there is time for one more, and for the reading of the test users."""
-        # Weights are chosen by what several judgements take.
-        longest = _JUDGEMENTS * max(self._judging.values(), default=0.0)
+        contenders = [member.contender for member in self.members.values()]
         while True:
             values = {each.parts: each.value for each in self.candidates() if self._may_blend(each)}
             failed = [each.parts for each in self.parts.measured if each.value is None]
             firsts = [each.parts[0] for each in self.candidates() if len(each.parts) == 1 and self._within(each)]
-            names = next_blend(values, firsts, failed)
-            if names is None or self.budget.left - _READING * self.budget.limit <= longest:
+            names = next_blend(values, firsts, failed, contenders)
+            if names is None:
                 return
-            began = self.budget.clock()
-            self._try(names)
-            longest = max(longest, self.budget.clock() - began)
+            judging = _JUDGED * self._judging("+".join(names[:-1]))
+            room = self.budget.left - min(self._reading(), _READING * self.budget.limit) - judging
+            if room <= _CHOSEN * judging:
+                return
+            self._try(names, Budget(room, clock=self.budget.clock))
 
     def _may_blend(self, candidate: Candidate) -> bool:
         return all(name in self.members and self.members[name].blends for name in candidate.parts)
 
-    def _try(self, names: tuple[str, ...]) -> None:
+    def _try(self, names: tuple[str, ...], choosing: Budget) -> None:
+        """Put them together, with weights that are chosen within a budget."""
         began, measured = self.budget.clock(), Measured("+".join(names), names)
         choose = {"validation_users": len(self.judge), "monitor": self.judge.monitor}
         try:
@@ -238,6 +264,7 @@ class Search:
                 self.split,
                 StagesConfig.model_validate({"choose": choose}),
                 seed=self.wanted.seed,
+                budget=choosing,
             )
         except InputError as error:
             measured.why = str(error)
@@ -245,7 +272,7 @@ class Search:
             return
         weights = blend.metadata["config"]
         measured.weights = [*before, {key: weights[key] for key in ("retriever_weight", "seen_weight")}]
-        self._note(measured, blend, self.judge.values(blend.searcher))
+        self._note(measured, blend, self._values(measured, blend))
         measured.seconds = round(self.budget.clock() - began, 3)
         self._add(measured)
 
@@ -302,11 +329,21 @@ class Search:
             raise self._nothing()
         document = self.document()
         if read:
-            test = drawn(self.whole.test, how_many(self.wanted.time_limit), seed=self.wanted.seed)
+            price, left = self._reading(), max(self.budget.left, 0.0)
+            num = how_many(self.wanted.time_limit)
+            num = num if price <= left else max(_FEWEST, int(min(num, len(self.whole.test)) * left / price))
+            test = drawn(self.whole.test, num, seed=self.wanted.seed)
             views = evaluate_both(self._with_table(document).searcher, test, ks=(self.judge.cut,), batch_size=1024)
             document |= {"test": figures_of(views), "seconds": round(self.budget.seconds, 2)}
         self.parts.write(self.budget.seconds)
         return Found(self._with_table(document), document)
+
+    def _reading(self) -> float:
+        """The seconds that reading the test users takes, in both views, by what judging the best so far took."""
+        if self.best is None:
+            return 0.0
+        num = min(len(self.whole.test), how_many(self.wanted.time_limit))
+        return self._judging(self.best.name) * 2 / len(self.judge.views) * num / len(self.judge)
 
     def _nothing(self) -> InputError:
         """What is wrong where nothing may be chosen."""

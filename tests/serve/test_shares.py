@@ -1,0 +1,43 @@
+"""Places of new items in an answer: none of the first, a share at most, k whenever there are k."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beamwood.serve.shares import placed
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0.1, [2, 3, 4, 5, 0]), (0.4, [2, 3, 0, 4, 1]), (0.5, [2, 0, 3, 1, 4]), (1.0, [0, 1, 2, 3, 4]), (0.0, None)],
+)
+def test_the_best_new_one_waits_for_its_place(share, expected):
+    """Items 0 and 1 are new and above all others."""
+    scores, new = np.array([9.0, 8.0, 7.0, 6.0, 5.0, 4.0]), np.arange(6) < 2
+    assert placed(scores, new, share, 5) == (expected or [2, 3, 4, 5, 0])
+
+
+def test_a_new_one_comes_no_earlier_than_its_score():
+    assert placed(np.array([1.0, 9.0, 8.0, 7.0]), np.array([True, False, False, False]), 0.5, 3) == [1, 2, 3]
+
+
+@given(
+    scores=st.lists(st.floats(-9, 9), max_size=30),
+    chance=st.integers(0, 2**30 - 1),
+    share=st.floats(0, 1),
+    k=st.integers(1, 40),
+)
+def test_what_holds_of_every_list(scores, chance, share, k):
+    new = np.array([bool(chance >> at & 1) for at in range(len(scores))], bool)
+    order = placed(np.array(scores), new, share, k)
+    assert len(order) == min(k, len(scores))
+    assert len(set(order)) == len(order)
+    known = [at for at in order if not new[at]]
+    assert [scores[at] for at in known] == sorted((scores[at] for at in known), reverse=True)
+    all_known = int((~new).sum())
+    for number, place in enumerate((place for place, at in enumerate(order, start=1) if new[at]), start=1):
+        spent = place - number >= all_known
+        assert spent or place >= min(math.ceil(number / share) if share > 0 else k, k)
