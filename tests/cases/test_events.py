@@ -288,3 +288,16 @@ def test_methods_that_train_say_that_they_do_not_weigh(write, request, say):
     said = say("fit", path, "--events", "buy,view=0.3", "--method", "dtr", *tiny)
     assert "dtr learn from each event alike; the weights of --events count in methods that count" in said
     assert "learn from each event alike" not in say("fit", path, "--events", "buy,view=0.3")
+
+
+def test_two_stages_keep_what_was_rejected(write, request):
+    from beamwood.fitting.stages import two_stage
+
+    path = planted(write, request.getfixturevalue("planted"))
+    split = leave_one_out(Dataset.from_log(read_log(path, negative_events=["skip"])))
+    both = two_stage(beamwood.fit(split, "popularity"), beamwood.fit(split, "cooccurrence"))
+    assert both.rejected is not None
+    assert len(both.rejected.items) == 40
+    assert both.metadata["data"]["events"]["negative"] == ["skip"]
+    found = both.recommend(users=[3], k=22, rejected="remove").item_ids[0]
+    assert not set(both.items.decode(both.rejected[3])) & set(found)

@@ -97,8 +97,7 @@ class Dataset:
             [frame[n] for n in frame.columns if n in ("time", "history", WEIGHT, *context)]
         )
         coded, report["ties"], by = by_user_and_time(coded)
-        if report["ties"]:
-            report["notes"].append(_of_ties(report["ties"], len(coded), by))
+        report["notes"] += [_of_ties(report["ties"], len(coded), by)] if report["ties"] else []
         counts = np.bincount(coded["user"].to_numpy(), minlength=len(users))
         return cls(
             users=users,
