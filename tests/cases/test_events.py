@@ -1,5 +1,6 @@
 """Kinds of events: which rows count, how much, and which say no; from the log to what is recommended."""
 
+import json
 import re
 
 import numpy as np
@@ -64,6 +65,25 @@ def test_the_last_event_of_a_pair_says_whether_it_is_rejected():
         [10],
     ]
     assert "1 pairs of a user and an item have a negative event last" in data.report["notes"][-1]
+
+
+def test_the_kinds_are_remembered():
+    assert small(negative_events=["skip"]).kinds.as_dict() == {
+        "counted": {"view": 1.0, "buy": 1.0, "hover": 1.0},
+        "negative": ["skip"],
+    }
+    assert small(events={"buy": 2}).kinds.as_dict() == {"counted": {"buy": 2.0}, "negative": []}
+    assert read_log(SMALL).kinds is None
+
+
+def test_rows_without_a_kind_count_where_only_negative_kinds_are_said():
+    some = SMALL.with_columns(event=pl.when(pl.col("event") != "hover").then("event"))
+    log = read_log(some, columns=ColumnNames(event="event"), negative_events=["skip"])
+    assert len(log.frame) == 6
+    assert "none 1 count as 1" in log.report.notes[0]
+    assert set(log.kinds.as_dict()["counted"]) == {"view", "buy"}
+    chosen = read_log(some, columns=ColumnNames(event="event"), events=["buy"])
+    assert chosen.report.notes == ("'event': buy 2 count as 1; left out: skip 4, view 3, none 1",)
 
 
 def test_kinds_that_weigh_alike_are_as_no_weights():
@@ -193,6 +213,9 @@ def test_negative_events_are_left_out_when_asked(write, request, say, tmp_path):
     path = planted(write, request.getfixturevalue("planted"))
     said = say("fit", path, "--events", "buy,view=0.3", "--negative-events", "skip")
     assert "'event': buy 320 count as 1, view 320 count as 0.3; negative, in no history: skip 40" in said
+    kinds = {"counted": {"buy": 1.0, "view": 0.3}, "negative": ["skip"]}
+    assert json.loads(say("inspect", tmp_path / "out", "--users", "0", "--json"))["data"]["events"] == kinds
+    assert "      buy: 1.0\n      view: 0.3\n    negative: ['skip']" in say("inspect", tmp_path / "out", "--users", "0")
     assert "40 pairs of a user and an item have a negative event last" in said
     folder, retriever = tmp_path / "out", beamwood.load(tmp_path / "out")
     rejected = {}
@@ -214,6 +237,7 @@ def test_negative_events_are_left_out_when_asked(write, request, say, tmp_path):
 
 def test_a_folder_without_negative_events_says_so(write, request, say, tmp_path):
     say("fit", write(request.getfixturevalue("planted")))
+    assert "events" not in beamwood.load(tmp_path / "out").metadata["data"]
     said = say("recommend", tmp_path / "out", "--user", "1", "--without-rejected", code=2)
     assert "keeps no negative events" in said
     with pytest.raises(InputError, match="rejected='no' is unknown"):
@@ -264,3 +288,16 @@ def test_methods_that_train_say_that_they_do_not_weigh(write, request, say):
     said = say("fit", path, "--events", "buy,view=0.3", "--method", "dtr", *tiny)
     assert "dtr learn from each event alike; the weights of --events count in methods that count" in said
     assert "learn from each event alike" not in say("fit", path, "--events", "buy,view=0.3")
+
+
+def test_two_stages_keep_what_was_rejected(write, request):
+    from beamwood.fitting.stages import two_stage
+
+    path = planted(write, request.getfixturevalue("planted"))
+    split = leave_one_out(Dataset.from_log(read_log(path, negative_events=["skip"])))
+    both = two_stage(beamwood.fit(split, "popularity"), beamwood.fit(split, "cooccurrence"))
+    assert both.rejected is not None
+    assert len(both.rejected.items) == 40
+    assert both.metadata["data"]["events"]["negative"] == ["skip"]
+    found = both.recommend(users=[3], k=22, rejected="remove").item_ids[0]
+    assert not set(both.items.decode(both.rejected[3])) & set(found)

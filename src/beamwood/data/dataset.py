@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
 from beamwood.data.digest import column_digest, frame_digest, text_bytes
-from beamwood.data.events import WEIGHT
+from beamwood.data.events import WEIGHT, EventKinds
 from beamwood.data.ids import likenesses
 from beamwood.data.kept_columns import checked_kept
 from beamwood.data.log import CONTEXT, Log
@@ -34,7 +34,7 @@ class Dataset:
 
     `histories` one row a user index; beside its entries `times` int64, `in_history` bool (the boundary column),
     `weights` float32 of kinds of events that do not weigh alike, and `context`, the log's columns of the context.
-    `rejected`: the items of each user index whose last event was negative.
+    `rejected`: the items of each user index whose last event was negative; `kinds`: which events count or are negative.
     `user_table`: columns of users, aligned with the user index. `report`: what was read and noted, JSON-able.
     """
 
@@ -45,6 +45,7 @@ class Dataset:
     in_history: BoolArray | None = None
     weights: NDArray[np.float32] | None = None
     rejected: ItemLists | None = None
+    kinds: EventKinds | None = None
     context: pl.DataFrame | None = None
     item_table: ItemTable | None = None
     user_table: pl.DataFrame | None = None
@@ -96,8 +97,7 @@ class Dataset:
             [frame[n] for n in frame.columns if n in ("time", "history", WEIGHT, *context)]
         )
         coded, report["ties"], by = by_user_and_time(coded)
-        if report["ties"]:
-            report["notes"].append(_of_ties(report["ties"], len(coded), by))
+        report["notes"] += [_of_ties(report["ties"], len(coded), by)] if report["ties"] else []
         counts = np.bincount(coded["user"].to_numpy(), minlength=len(users))
         return cls(
             users=users,
@@ -107,6 +107,7 @@ class Dataset:
             in_history=coded["history"].to_numpy() if "history" in coded.columns else None,
             weights=coded[WEIGHT].to_numpy() if WEIGHT in coded.columns else None,
             rejected=_rejected(log.rejected, users, catalogue, report),
+            kinds=log.kinds,
             context=coded.select(pl.col(context).name.map(_plain)) if context else None,
             item_table=item_table,
             user_table=people,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import polars as pl
@@ -63,6 +63,14 @@ class EventKinds:
         """Whether some kinds weigh otherwise than others."""
         return len(set((self.counted or {}).values())) > 1
 
+    def as_dict(self) -> dict[str, Any]:
+        """What an artefact keeps of them: the weight of each kind that counts, and the kinds that are negative.
+
+        Rows without a kind have none to name.
+        """
+        counted = {kind: float(weight) for kind, weight in (self.counted or {}).items() if kind}
+        return {"counted": counted, "negative": list(self.negative)}
+
 
 def parse_events(text: str | None) -> dict[str, float] | None:
     """ "buy,view=0.3" as weights by kind, 1 where none is said; None of None."""
@@ -83,13 +91,14 @@ def parse_events(text: str | None) -> dict[str, float] | None:
     return found
 
 
-def read_events(table: Source, kinds: EventKinds) -> tuple[Source, pl.Expr | None, str]:
-    """The rows whose kind counts or is negative, the weight of each (0 of a negative one), and what was done, in words.
+def read_events(table: Source, kinds: EventKinds) -> tuple[Source, pl.Expr, EventKinds, str]:
+    """The rows whose kind counts or is negative, the weight of each (0 of a negative one), the kinds, each by its name,
+    and what was done, in words.
 
     Errors: no column of kinds; a kind that no row has.
     """
     name = _column(table, kinds)
-    kind, counts = table.column(name).cast(pl.String), _counts(table, name)
+    kind, counts = _kind(table, name), _counts(table, name)
     counted = dict(kinds.counted or {each: 1.0 for each in counts if each not in kinds.negative})
     for option, each in (*(("--events", k) for k in counted), *(("--negative-events", k) for k in kinds.negative)):
         if each not in counts:
@@ -97,13 +106,14 @@ def read_events(table: Source, kinds: EventKinds) -> tuple[Source, pl.Expr | Non
     weights = {each: float(weight) for each, weight in (counted | dict.fromkeys(kinds.negative, 0)).items()}
     weight = kind.replace_strict(list(weights), list(weights.values()), default=None, return_dtype=pl.Float32)
     left = {each: count for each, count in counts.items() if each not in weights}
-    said = f"'{name}': " + ", ".join(f"{each} {counts[each]:,} count as {counted[each]:g}" for each in counted)
+    told = (f"{each or 'none'} {counts[each]:,} count as {counted[each]:g}" for each in counted)
+    said = f"'{name}': " + ", ".join(told)
     if kinds.negative:
         said += "; negative, in no history: " + ", ".join(f"{each} {counts[each]:,}" for each in kinds.negative)
     if left:
         said += f"; left out: {_listing(left)}"
     rows = table.keeping(kind.is_in(list(weights))) if left else table
-    return rows, weight.alias(WEIGHT), said
+    return rows, weight.alias(WEIGHT), replace(kinds, column=name, counted=counted), said
 
 
 def event_note(table: Source, taken: Sequence[str]) -> str | None:
@@ -155,11 +165,16 @@ def _column(table: Source, kinds: EventKinds) -> str:
     return found[0]
 
 
+def _kind(table: Source, name: str) -> pl.Expr:
+    return table.column(name).cast(pl.String).fill_null("")
+
+
 def _counts(table: Source, name: str) -> dict[str, int]:
     """How many rows each kind has, most frequent first; rows without one are ''."""
-    kind = table.column(name).cast(pl.String).fill_null("").alias("kind")
     with reading(table.name):
-        counted = table.frame.select(kind).group_by("kind").len().collect(engine="streaming")
+        counted = (
+            table.frame.select(_kind(table, name).alias("kind")).group_by("kind").len().collect(engine="streaming")
+        )
     ordered = counted.sort(["len", "kind"], descending=[True, False])
     return dict(zip(ordered["kind"].to_list(), ordered["len"].to_list(), strict=True))
 

@@ -87,12 +87,13 @@ class Log:
     """`frame` has the columns user, item, and time (Int64), history (Boolean), event_weight (Float32) where known.
 
     Columns of the context are there as "context." and their name. `rejected`: pairs of user and item whose last event
-    is a negative one.
+    is a negative one. `kinds`: which events count and which are negative, each by its name, where that was said.
     """
 
     frame: pl.DataFrame
     report: ReadReport = field(repr=False)
     rejected: pl.DataFrame | None = None
+    kinds: EventKinds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class CheckedLog:
     rows: pl.LazyFrame
     report: ReadReport
     judged: pl.LazyFrame | None = None
+    kinds: EventKinds | None = None
 
 
 @naming_arguments
@@ -161,7 +163,7 @@ def read_log(
         frame = frame.unique(maintain_order=True)
     left_out = checked.report.rows - len(frame)
     counted = replace(checked.report, duplicates=duplicates, left_out=left_out, dropped_duplicates=drop_duplicates)
-    return Log(frame, counted, None if judged is None else last_was_negative(judged))
+    return Log(frame, counted, None if judged is None else last_was_negative(judged), checked.kinds)
 
 
 @naming_arguments
@@ -190,8 +192,12 @@ def check_log(
     if missing == "drop":
         table, said = _without_missing(table, chosen)
         notes += said
-    table, weight, of_events = _events_of(table, kinds, tuple(chosen.values()))
-    notes += of_events
+    named, weight = None, None
+    if kinds.are_said:
+        table, weight, named, said_of_kinds = read_events(table, kinds)
+        notes.append(said_of_kinds)
+    else:
+        notes += _advice(table, kinds, tuple(chosen.values()))
     used, time_kind, looked_at = _used(table, chosen, columns, time_format)
     used += [] if weight is None else [weight]
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
@@ -201,7 +207,7 @@ def check_log(
     if weight is not None:
         counting = every.filter(pl.col(WEIGHT) > 0)
         counting = counting if kinds.weighed else counting.drop(WEIGHT)
-    return CheckedLog(table, counting, report, every if kinds.negative else None)
+    return CheckedLog(table, counting, report, every if kinds.negative else None, named)
 
 
 def _check(columns: Any, missing: Any) -> None:
@@ -212,15 +218,12 @@ def _check(columns: Any, missing: Any) -> None:
         raise InputError(f"missing={missing!r} is unknown{nearest(str(missing), MISSING)}")
 
 
-def _events_of(table: Source, kinds: EventKinds, taken: Sequence[str]) -> tuple[Source, pl.Expr | None, list[str]]:
-    """The rows of kinds that count or are negative, their weights, and what was done or may be, in words."""
-    if kinds.are_said:
-        rows, weight, said = read_events(table, kinds)
-        return rows, weight, [said]
+def _advice(table: Source, kinds: EventKinds, taken: Sequence[str]) -> list[str]:
+    """A line on kinds of events that the log has and nobody asked for. Errors: a column named without kinds."""
     if kinds.column is not None:
         raise InputError(f"--event-column {kinds.column} has no use without --events, such as buy,view=0.3")
     advice = event_note(table, taken)
-    return table, None, [] if advice is None else [advice]
+    return [] if advice is None else [advice]
 
 
 def _refuse_forgotten_times(

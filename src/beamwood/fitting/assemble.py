@@ -47,6 +47,7 @@ def build_retriever(
             "seed": seed,
             "data": {"fingerprint": dataset.fingerprint(), "split": split.rule, "users": len(dataset.users)}
             | _end(dataset.times)
+            | ({} if dataset.kinds is None else {"events": dataset.kinds.as_dict()})
             | ({"context": dataset.context_digests()} if dataset.context is not None else {}),
             "training": training or {},
         },

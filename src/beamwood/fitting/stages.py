@@ -67,6 +67,7 @@ def two_stage(
         items=retriever.items,
         users=retriever.users,
         histories=retriever.histories,
+        rejected=retriever.rejected,
         columns=retriever.columns,
         metadata={name: value for name, value in retriever.metadata.items() if name in ("data", "source", "split")}
         | {

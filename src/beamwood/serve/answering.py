@@ -21,6 +21,7 @@ from beamwood.retrieval.rules import arranged, rules_of
 from beamwood.serve.asking import Kept, Known, known_of
 from beamwood.serve.explaining import explained
 from beamwood.serve.filter_form import allowed_and_where
+from beamwood.serve.kept import rejected_of
 from beamwood.serve.messages import Answer, Item, Recommend, Took
 from beamwood.serve.problems import Problem, of_input
 from beamwood.serve.rungs import Rung, rung_at
@@ -65,7 +66,8 @@ def _recommended(
     known = known_of(snapshot, body, kept)
     rung = _rung(snapshot, body, pressure)
     wanted = min(max(body.k, limits.pages_k) if body.pages else body.k, snapshot.num_items)
-    request = _request(snapshot, body, known, wanted, rung, limits)
+    unwanted = rejected_of(snapshot, body, kept, known.user) if body.exclude_rejected else None
+    request = _request(snapshot, body, known, unwanted, wanted, rung, limits)
     query, k, options = snapshot.names.resolve(request, snapshot.searcher.needs)
     if body.explain != "none":
         options = replace(options, explain=True)
@@ -115,13 +117,22 @@ def _rung(snapshot: Snapshot, body: Recommend, pressure: float) -> Rung:
     return Rung(width, width=width)
 
 
-def _request(snapshot: Snapshot, body: Recommend, known: Known, k: int, rung: Rung, limits: Limits) -> Request:
+def _request(
+    snapshot: Snapshot,
+    body: Recommend,
+    known: Known,
+    unwanted: NDArray[np.int32] | None,
+    k: int,
+    rung: Rung,
+    limits: Limits,
+) -> Request:
     allowed, where = allowed_and_where(body.filter, snapshot, most_ids=limits.filter_ids)
     snapshot.fields.checked(body.fields)
-    exclude = None
+    exclude = None if unwanted is None else snapshot.names.items.decode(unwanted)
     if body.exclude:
         places = indices_of(snapshot.names.items, body.exclude).tolist()
-        exclude = [each for each, at in zip(body.exclude, places, strict=True) if at >= 0]
+        given = [each for each, at in zip(body.exclude, places, strict=True) if at >= 0]
+        exclude = given + (exclude or [])
     promote = [
         {"where": _condition(snapshot, each.filter, limits), "share": each.share, "name": each.name}
         for each in body.promote

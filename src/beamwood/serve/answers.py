@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -18,17 +17,18 @@ from msgspec import Struct, structs
 from beamwood.serve.answering import recommended
 from beamwood.serve.asking import Kept
 from beamwood.serve.engine import Priority
+from beamwood.serve.kept import kept_of, owner_of
 from beamwood.serve.messages import Answer, Filter, Recommend
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import Snapshot, indices_of
-from beamwood.serve.store.event import Event, Id, Owner, Session
+from beamwood.serve.store.event import Event, Id
 from beamwood.serve.store.protocol import Answered, HistoryStore, StoreUnavailable
 
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
 
-__all__ = ["Answers", "Asked", "group_of", "kept_of", "miss_of", "owner_of"]
+__all__ = ["Answers", "Asked", "group_of", "miss_of"]
 
 _ROUND_SECONDS, _SETTLE_SECONDS = 1.0, 2.5
 _MOST_WAITING, _MOST_MISSES = 20_000, 10
@@ -55,23 +55,6 @@ class _Follow:
     due: float
     request_id: str
     item: Id
-
-
-def kept_of(store: HistoryStore, owner: Owner, snapshot: Snapshot, *, last: int, until: int | None = None) -> Kept:
-    """What came of an owner after the model's log ended; `until`: as it was at that number."""
-    cut = snapshot.end is not None and snapshot.names.histories is not None and not isinstance(owner, Session)
-    after = snapshot.end if cut and snapshot.end is not None else -math.inf
-    stored = store.history(owner, after=after, last=last, until=until)
-    erased = snapshot.hides(stored.erased)
-    if erased and after > -math.inf:
-        # Nothing of the model's own history counts, so that all that came later does.
-        stored = store.history(owner, last=last, until=until)
-    return Kept(stored.items, stored.seq, erased=erased)
-
-
-def owner_of(body: Recommend) -> Owner | None:
-    """Who asks, None for a history alone."""
-    return body.user if body.user is not None else None if body.session is None else Session(body.session)
 
 
 @lru_cache(maxsize=64)
@@ -160,7 +143,7 @@ class Answers:
         kept = Kept()
         if owner is not None:
             kept = await self.service.histories.call(
-                "read", lambda store: kept_of(store, owner, snapshot, last=limits.history, until=asked.seq)
+                "read", lambda store: kept_of(store, owner, snapshot, asked.body, limits, until=asked.seq)
             )
         ran = await self.service.engine.run(
             lambda pressure: miss_of(snapshot, asked.body, kept, answer.items, item, limits),  # noqa: ARG005

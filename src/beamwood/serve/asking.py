@@ -5,8 +5,8 @@ Shape legend: L history length.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,12 +39,14 @@ class Kept:
     """What a store keeps of a user after the model's log ended: item ids, oldest first; `seq`: of the last event.
 
     `stale`: the store could not be read. `erased`: the user was erased, so that the artefact's history does not count.
+    `judged`: by item whether the last such event of it was negative, where the body asks for that.
     """
 
     items: Sequence[Any] = ()
     seq: int | None = None
     stale: bool = False
     erased: bool = False
+    judged: Mapping[Any, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

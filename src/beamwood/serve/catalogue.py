@@ -110,7 +110,8 @@ class Catalogue:
                 task.add_done_callback(_ended)
 
     async def _refresh(self, item: int | str, owners: list[Owner], seen: int) -> None:
-        near = await self.service.histories.call("read", lambda store: near_of(store, item, owners))
+        counted = self.service.current().kinds.counted
+        near = await self.service.histories.call("read", lambda store: near_of(store, item, owners, counted))
 
         def change(snapshot: Snapshot, learned: Learned) -> None:
             found = learned.find(item)

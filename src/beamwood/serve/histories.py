@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import Counter, Histogram
 
-from beamwood.serve.answers import kept_of
 from beamwood.serve.asking import Asking, Kept
+from beamwood.serve.kept import kept_of, owner_of
 from beamwood.serve.problems import Problem
 from beamwood.serve.snapshot import Snapshot
-from beamwood.serve.store.event import Event, Owner, Session
+from beamwood.serve.store.event import Event, Owner
 from beamwood.serve.store.protocol import Appended, HistoryStore, KeyReused, Retention, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -90,14 +90,15 @@ class Histories:
 
     async def kept(self, snapshot: Snapshot, body: Asking) -> Kept:
         """What came of who asks after the model's log ended; without the store, that it is stale."""
-        owner: Owner = Session(body.session or "") if body.user is None else body.user
+        owner = owner_of(body)
+        assert owner is not None
         if time.monotonic() < self._pause_until:
             return self._without(owner, snapshot)
         try:
-            last = self.service.settings.limits.history
+            limits = self.service.settings.limits
             # The other half of the time is the search's.
             async with asyncio.timeout(self.service.settings.timeout / 2):
-                return await self._in_pool(lambda: kept_of(self._open(), owner, snapshot, last=last))
+                return await self._in_pool(lambda: kept_of(self._open(), owner, snapshot, body, limits))
         except (StoreUnavailable, TimeoutError):
             self._failed("read")
             return self._without(owner, snapshot)

@@ -67,6 +67,9 @@ class Recommend(Body):
     events: Annotated[Ids | None, Meta(description="Item ids on top of what is kept, oldest first.")] = None
     k: Count = 20
     exclude_seen: bool = True
+    exclude_rejected: Annotated[
+        bool, Meta(description="Leave out items of which the user had a negative event last.")
+    ] = False
     exclude: Annotated[Ids, Meta(description="Items that are not shown.")] = field(default_factory=list)
     context: dict[str, Any] | None = None
     filter: Filter | None = None

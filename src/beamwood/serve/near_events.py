@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -17,11 +17,13 @@ __all__ = ["near_of"]
 _LAST = 200
 
 
-def near_of(store: HistoryStore, item: Id, owners: Sequence[Owner]) -> dict[Id, int]:
-    """How often each other item stands near it in the histories of these owners."""
+def near_of(
+    store: HistoryStore, item: Id, owners: Sequence[Owner], types: Collection[str] | None = None
+) -> dict[Id, int]:
+    """How often each other item stands near it in the histories of these owners, of events of these types."""
     counts: Counter[Id] = Counter()
     for owner in dict.fromkeys(owners):
-        items = store.history(owner, last=_LAST).items
+        items = store.history(owner, last=_LAST, types=types).items
         for place in (at for at, each in enumerate(items) if each == item):
             counts.update(items[at] for at in around(np.arange(len(items)), place).tolist() if items[at] != item)
     return dict(counts)

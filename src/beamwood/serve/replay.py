@@ -12,8 +12,9 @@ from msgspec import Struct, structs
 
 from beamwood.errors import InputError
 from beamwood.serve.answering import recommended
-from beamwood.serve.answers import Asked, kept_of
+from beamwood.serve.answers import Asked
 from beamwood.serve.asking import Kept
+from beamwood.serve.kept import kept_of
 from beamwood.serve.learned import Learned, earlier
 from beamwood.serve.messages import Answer
 from beamwood.serve.rungs import rung_at
@@ -62,7 +63,7 @@ def replayed(
         snapshot = widened(snapshot, _learned(store, asked.learned), snapshot.number)
     kept = Kept(stale=True)
     if noted.owner is not None and not asked.stale:
-        kept = kept_of(store, noted.owner, snapshot, last=limits.history, until=asked.seq)
+        kept = kept_of(store, noted.owner, snapshot, asked.body, limits, until=asked.seq)
     body = structs.replace(asked.body, explain="full", pages=False, cursor=None)
     answer, _ = recommended(
         snapshot, body, kept, limits, request_id=request_id, pressure=_pressure(snapshot, asked.beam_width)

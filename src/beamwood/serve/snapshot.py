@@ -29,6 +29,7 @@ from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.serve.item_fields import ItemFields
+from beamwood.serve.kinds import Kinds
 from beamwood.serve.rungs import Rung, rungs_of
 from beamwood.types import Searcher
 
@@ -42,9 +43,9 @@ class Snapshot:
     `number` counts the versions of this process; `key` is the checksum of the folder; `rungs`: how searches are
     narrowed under load, the first one not at all; `popular`: what answers where the model says nothing, None where no
     counts are known; `end`: the time of the log's last event, None where the folder does not say.
-    `learned`: the name of what was learned of items since (see `serve.learned`), empty where that is nothing.
-    `known`: the items that the model was fitted with. `fitted`: this one without what was learned of items since, None
-    where it is that.
+    `kinds`: which types of events count. `learned`: the name of what was learned of items since (see `serve.learned`),
+    empty where that is nothing. `known`: the items that the model was fitted with. `fitted`: this one without what was
+    learned of items since, None where it is that.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Snapshot:
     fitted: Snapshot | None = None
     learned: str = ""
     end: float | None = None
+    kinds: Kinds = field(default_factory=Kinds)
     opened: float = field(default_factory=time.time)
 
     def hides(self, erased: float | None) -> bool:
@@ -127,6 +129,7 @@ def open_snapshot(
         popular=_popular(retriever),
         known=num_known(retriever.searcher),
         end=float(end) if isinstance(end, int | float) else None,
+        kinds=Kinds.of(manifest),
     )
 
 

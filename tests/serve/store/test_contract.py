@@ -79,6 +79,30 @@ def test_what_was_answered_at_a_number_can_be_read_again(store: HistoryStore) ->
     assert store.history(1, until=before.seq, last=2) == before
 
 
+def test_a_history_of_some_types(store: HistoryStore) -> None:
+    kinds = ["buy", "", "skip", "buy", "it's", "skip", "view"]
+    kept(store, *(Event(1, item, NOW + item, type=kind) for item, kind in enumerate(kinds)))
+    assert store.history(1).types == tuple(kinds)
+    assert items(store, 1, types={"buy", ""}) == [0, 1, 3]
+    # The latest of these types, however many others came later.
+    assert items(store, 1, types=["buy", ""], last=2) == [1, 3]
+    assert items(store, 1, types=["it's"]) == [4]
+    assert items(store, 1, types=["none"]) == []
+    found = store.history(1, types=["skip", "buy"], after=NOW + 1, last=2)
+    assert (found.items, found.types, found.seq) == ((3, 5), ("buy", "skip"), store.history(1).seq)
+    until = store.page(1)[3].seq
+    assert store.history(1, types=["skip", "buy"], until=until, last=2).items == (2, 3)
+
+
+def test_a_long_history_of_some_types(store: HistoryStore) -> None:
+    kept(store, *(Event(1, item, NOW + item // 7, type="buy" if item % 5 == 0 else "seen") for item in range(2500)))
+    bought = list(range(0, 2500, 5))
+    assert items(store, 1, types=["buy"]) == bought
+    assert items(store, 1, types=["buy"], last=450) == bought[-450:]
+    assert items(store, 1) == list(range(2500))
+    assert items(store, 1, last=1200) == list(range(1300, 2500))
+
+
 def test_a_repeated_send_counts_once(store: HistoryStore) -> None:
     events = [Event(1, 10, NOW, key="a"), Event(1, 11, NOW), Event("x", "y", NOW, "buy", 2.5, "b", "r-1")]
     assert kept(store, *events, events[0]) == (3, 1)
@@ -268,6 +292,7 @@ def test_against_the_twin_in_memory(store: HistoryStore) -> None:
                     draw.choice(owners),
                     draw.randrange(5),
                     NOW + draw.randrange(9),
+                    type=draw.choice(["", "buy", "skip"]),
                     key=draw.choice([None, None, f"k{draw.randrange(40)}"]),
                 )
                 for _ in range(draw.randrange(1, 4))
@@ -284,8 +309,9 @@ def test_against_the_twin_in_memory(store: HistoryStore) -> None:
             now = NOW + 86400 + draw.randrange(4)
             assert store.compact(retention, now, 100) == twin.compact(retention, now, 100)
         options: dict[str, Any] = {"last": draw.choice([None, 3]), "after": NOW + draw.randrange(-1, 5)}
-        mine, theirs = store.history(owner, **options), twin.history(owner, **options)
-        assert (mine.items, mine.times, mine.erased) == (theirs.items, theirs.times, theirs.erased), step
+        options["types"] = draw.choice([None, ["buy"], {"", "skip"}])
+        mine, theirs = (replace(each.history(owner, **options), seq=0) for each in (store, twin))
+        assert mine == theirs, step
         assert store.erased() == twin.erased()
     assert len(list(store.records())) == len(list(twin.records()))
 

@@ -48,6 +48,7 @@ def test_an_export_is_the_next_log(tmp_path: Path) -> None:
     assert log.frame.select("user", "item").rows() == [(3, "a"), (7, "a"), (7, "b")]
     assert np.diff(log.frame["time"]).tolist() == [1_000_000, 2]
     assert read_log(out, min_weight=4).frame["item"].to_list() == ["a"]
+    assert pl.read_parquet(out)["type"].to_list() == [None, "buy", None]
     assert seconds_of(int(log.frame["time"].max())) == NOW + 0.000002
 
 

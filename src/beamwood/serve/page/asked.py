@@ -20,6 +20,7 @@ FIELDS = {
     "history": "Item ids, oldest first, with commas between.",
     "find": "Words of a title, or the beginning of an id.",
     "k": "How many items.",
+    "rejected": "1: without what the user rejected.",
     "own": "1: the effort is that of the slider, not the fit's choice.",
     "effort": "Of a tree, 0 to 1.",
     "category": "Only items of this category.",
@@ -35,6 +36,7 @@ class Asked:
     history: str = ""
     find: str = ""
     k: str = "20"
+    rejected: str = ""
     own: str = ""
     effort: str = "0.5"
     category: str = ""
@@ -61,6 +63,7 @@ class Asked:
             history=None if self.user else history,
             events=history if self.user and history else None,
             k=_number("k", self.k, 1, 200),
+            exclude_rejected=bool(self.user and self.rejected),
             effort=_part("effort", self.effort) if self.own and snapshot.tree is not None else None,
             filter=self._filter(snapshot),
             fields=[] if title is None else [title],

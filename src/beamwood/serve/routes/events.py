@@ -9,12 +9,13 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from beamwood.errors import InputError
+from beamwood.serve.kinds import Kinds
 from beamwood.serve.messages import Body, Id
 from beamwood.serve.problems import Problem
 from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
-from beamwood.serve.snapshot import indices_of
-from beamwood.serve.store.event import AHEAD_SECONDS, Event, Session
+from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.serve.store.event import AHEAD_SECONDS, UNTYPED, Event, Session
 
 __all__ = ["routes"]
 
@@ -28,7 +29,10 @@ class NewEvent(Body):
     time: Annotated[
         str | float | None, Meta(description="Seconds since 1970, or ISO 8601 (UTC without a zone); now, if left out.")
     ] = None
-    type: str = "view"
+    type: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="Its kind, as the model's log has them; without one it counts."),
+    ] = None
     weight: float = 1.0
     key: Annotated[str | None, Meta(description="Names the event: sent again under it, it counts once.")] = None
     request_id: Annotated[str | None, Meta(description="The answer that it follows.")] = None
@@ -41,12 +45,16 @@ class NewEvents(Body):
 
 
 class Accepted(Struct, kw_only=True):
-    """What was kept; `durable`: it outlives a power cut; `seq`: the store's last number."""
+    """What was kept; `durable`: it outlives a power cut; `seq`: the store's last number.
+
+    `uncounted_types`: types that the model does not count and that do not mean no; such events are in no history.
+    """
 
     request_id: str
     accepted: int
     duplicates: int
     unknown_items: list[Any]
+    uncounted_types: list[str]
     durable: bool
     seq: int
 
@@ -70,24 +78,26 @@ async def _events(call: Call) -> Accepted:
     began = time.monotonic()
     done = await histories.append(events)
     call.stages["store"] = time.monotonic() - began
+    snapshot = call.service.snapshot
+    kinds = Kinds() if snapshot is None else snapshot.kinds
     if done.accepted:
-        call.service.answers.follow(events)
-        call.service.catalogue.follow(events)
+        counting = kinds.counting(events)
+        call.service.answers.follow(counting)
+        call.service.catalogue.follow(counting)
     return Accepted(
         request_id=call.request_id,
         accepted=done.accepted,
         duplicates=done.duplicates,
-        unknown_items=_unknown(call.service, events),
+        unknown_items=[] if snapshot is None else _unknown(snapshot, events),
+        uncounted_types=kinds.others(events),
         durable=histories.durable,
         seq=done.seq,
     )
 
 
-def _unknown(service: Service, events: list[Event]) -> list[Any]:
+def _unknown(snapshot: Snapshot, events: list[Event]) -> list[Any]:
     items = list(dict.fromkeys(event.item for event in events))
-    if service.snapshot is None:
-        return []
-    found = indices_of(service.snapshot.names.items, items)
+    found = indices_of(snapshot.names.items, items)
     return [item for item, index in zip(items, found.tolist(), strict=True) if index < 0]
 
 
@@ -102,8 +112,9 @@ def _event(given: NewEvent, number: int, now: float) -> Event:
         raise Problem("invalid_request", message, field=f"{place}.time")
     who = Session(given.session) if given.user is None and given.session is not None else given.user
     assert who is not None
+    kind = UNTYPED if given.type is None else given.type
     try:
-        return Event(who, given.item, at, given.type, given.weight, given.key, given.request_id, given.time is not None)
+        return Event(who, given.item, at, kind, given.weight, given.key, given.request_id, given.time is not None)
     except InputError as error:
         field = str(error).split("=")[0].split(" ")[0]
         raise Problem("invalid_request", f"{place}.{error}", field=f"{place}.{field}") from None

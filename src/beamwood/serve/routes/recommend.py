@@ -10,10 +10,10 @@ import time
 import msgspec
 
 from beamwood.serve.answering import Found, recommended
-from beamwood.serve.answers import owner_of
 from beamwood.serve.asking import Kept, check_asking
 from beamwood.serve.cursor import next_page, with_cursor
 from beamwood.serve.engine import Priority
+from beamwood.serve.kept import owner_of
 from beamwood.serve.messages import Answer, Batch, BatchAnswer, Recommend, Row
 from beamwood.serve.problems import Problem
 from beamwood.serve.route import Call, Route

@@ -14,7 +14,7 @@ from beamwood.serve.problems import Problem
 from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
 from beamwood.serve.snapshot import indices_of
-from beamwood.serve.store.event import Event, Owner, Session
+from beamwood.serve.store.event import UNTYPED, Event, Owner, Session
 from beamwood.serve.store.protocol import Record
 
 __all__ = ["routes"]
@@ -25,13 +25,13 @@ _SESSION = {"session": "1: the name is a session's, no user's"}
 
 
 class KeptEvent(Struct, omit_defaults=True):
-    """An event; `time` in seconds since 1970."""
+    """An event; `time` in seconds since 1970; without `type` where it was sent without one."""
 
     seq: int
     item: Any
     time: float
-    type: str
     weight: float
+    type: str = UNTYPED
     request_id: str | None = None
 
 
@@ -87,7 +87,7 @@ async def _history(call: Call) -> History:
 
 def _told(record: Record) -> KeptEvent:
     event: Event = record.event
-    return KeptEvent(record.seq, event.item, event.time, event.type, event.weight, event.request_id)
+    return KeptEvent(record.seq, event.item, event.time, event.weight, event.type, event.request_id)
 
 
 async def _model_items(service: Service, user: Id) -> list[Any] | None:

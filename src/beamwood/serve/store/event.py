@@ -9,11 +9,24 @@ from typing import Any
 
 from beamwood.errors import InputError
 
-__all__ = ["AHEAD_SECONDS", "Event", "Id", "Owner", "Session", "owner_text", "read_id", "read_owner", "written"]
+__all__ = [
+    "AHEAD_SECONDS",
+    "UNTYPED",
+    "Event",
+    "Id",
+    "Owner",
+    "Session",
+    "owner_text",
+    "read_id",
+    "read_owner",
+    "written",
+]
 
 Id = int | str
 # How far a client's clock may be ahead.
 AHEAD_SECONDS = 24 * 3600.0
+UNTYPED = ""
+"""The type of an event that came without one."""
 _LONGEST = 512
 
 
@@ -38,7 +51,7 @@ class Event:
     user: Owner
     item: Id
     time: float
-    type: str = "view"
+    type: str = UNTYPED
     weight: float = 1.0
     key: str | None = None
     request_id: str | None = None
@@ -47,7 +60,8 @@ class Event:
     def __post_init__(self) -> None:
         _check_id("session" if isinstance(self.user, Session) else "user", _bare(self.user))
         _check_id("item", self.item)
-        _check_text("type", self.type)
+        if self.type != UNTYPED:
+            _check_text("type", self.type)
         for name, value in (("key", self.key), ("request_id", self.request_id)):
             if value is not None:
                 _check_text(name, value)

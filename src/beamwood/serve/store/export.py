@@ -21,8 +21,9 @@ _ROWS = 100_000
 def export_events(store: HistoryStore, out: str | os.PathLike[str]) -> dict[str, int]:
     """Write the columns user, item, time, type and weight, ordered by time; how many events, and how many were left.
 
-    Sessions that never became a user's are left out. Ids are whole numbers where all are, else text. Errors:
-    `InputError` on another ending than .parquet, or without any event of a user.
+    Sessions that never became a user's are left out; an event without a type has null there. Ids are whole
+    numbers where all are, else text. Errors: `InputError` on another ending than .parquet, or without any event of a
+    user.
     """
     target, left_out = Path(out), 0
     if target.suffix != ".parquet":
@@ -69,7 +70,7 @@ def _cells(rows: list[Record]) -> list[tuple[object, ...]]:
             isinstance(event.item, str),
             round(1e6 * event.time),
             row.seq,
-            event.type,
+            event.type or None,
             event.weight,
         )
         for row in rows

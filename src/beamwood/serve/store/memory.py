@@ -6,13 +6,22 @@ import bisect
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
 from beamwood.serve.store.event import Event, Id, Owner, Session
 from beamwood.serve.store.group import checked_keys
-from beamwood.serve.store.protocol import Answered, Appended, KeyReused, Record, Retention, Stored, StoreUnavailable
+from beamwood.serve.store.protocol import (
+    Answered,
+    Appended,
+    KeyReused,
+    Record,
+    Retention,
+    Stored,
+    StoreUnavailable,
+    stored,
+)
 
 __all__ = ["MemoryStore"]
 
@@ -64,16 +73,22 @@ class MemoryStore:
         bisect.insort(kept, Record(self._seq, event), key=_place)
 
     def history(
-        self, owner: Owner, *, after: float = -math.inf, last: int | None = None, until: int | None = None
+        self,
+        owner: Owner,
+        *,
+        after: float = -math.inf,
+        last: int | None = None,
+        until: int | None = None,
+        types: Collection[str] | None = None,
     ) -> Stored:
         with self._lock:
             self._check()
             kept = self._records.get(owner, [])
             found = [r for r in kept if r.event.time > after and (until is None or r.seq <= until)]
-            seq = max((r.seq for r in kept), default=0)
+            found = found if types is None else [r for r in found if r.event.type in types]
             found = found if last is None else found[max(len(found) - last, 0) :]
-            items, times = tuple(r.event.item for r in found), tuple(r.event.time for r in found)
-            return Stored(items, times, seq if until is None else min(seq, until), self._erased.get(owner))
+            seq = max((r.seq for r in kept), default=0)
+            return stored(found, seq if until is None else min(seq, until), self._erased.get(owner))
 
     def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:
         with self._lock:

@@ -7,7 +7,7 @@ answered append sees it, from any process on the same store.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,6 +24,7 @@ __all__ = [
     "Retention",
     "StoreUnavailable",
     "Stored",
+    "stored",
 ]
 
 
@@ -54,15 +55,23 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The items of a history, oldest first, with their times.
+    """The items of a history, oldest first, with the times and types of their events.
 
     `seq` is the owner's last number, 0 without events; `erased` the time of the owner's tombstone, None without one.
     """
 
     items: tuple[Id, ...] = ()
     times: tuple[float, ...] = ()
+    types: tuple[str, ...] = ()
     seq: int = 0
     erased: float | None = None
+
+
+def stored(records: Sequence[Record], seq: int, erased: float | None) -> Stored:
+    """The history of these records, oldest first."""
+    events = [record.event for record in records]
+    items, times = tuple(event.item for event in events), tuple(event.time for event in events)
+    return Stored(items, times, tuple(event.type for event in events), seq, erased)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +118,18 @@ class HistoryStore(Protocol):
         ...
 
     def history(
-        self, owner: Owner, *, after: float = -math.inf, last: int | None = None, until: int | None = None
+        self,
+        owner: Owner,
+        *,
+        after: float = -math.inf,
+        last: int | None = None,
+        until: int | None = None,
+        types: Collection[str] | None = None,
     ) -> Stored:
-        """The owner's `last` events whose time is above `after`; `until` leaves out those of a higher seq."""
+        """The owner's `last` events whose time is above `after` and whose type is among `types`, any if None.
+
+        `until` leaves out those of a higher seq.
+        """
         ...
 
     def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
@@ -19,8 +19,17 @@ from beamwood.errors import InputError
 from beamwood.serve.store.answer_text import answer_text, owner_or_nobody, read_answer
 from beamwood.serve.store.event import Event, Id, Owner, Session, owner_text, read_id, read_owner, written
 from beamwood.serve.store.group import Batch, GroupWriter
-from beamwood.serve.store.protocol import Answered, Appended, KeyReused, Record, Retention, Stored, StoreUnavailable
-from beamwood.serve.store.scripts import APPEND, ERASE, HIT, MERGE, TRIM
+from beamwood.serve.store.protocol import (
+    Answered,
+    Appended,
+    KeyReused,
+    Record,
+    Retention,
+    Stored,
+    StoreUnavailable,
+    stored,
+)
+from beamwood.serve.store.scripts import APPEND, ERASE, HISTORY, HIT, MERGE, TRIM
 
 __all__ = ["RedisStore"]
 
@@ -29,6 +38,8 @@ _PREFIX = "beamwood:"
 _OWNERS, _LAST, _ERASED = f"{_PREFIX}owners", f"{_PREFIX}last", f"{_PREFIX}erased"
 _DOCUMENTS, _TALLIES = f"{_PREFIX}documents", f"{_PREFIX}tallies"
 _SEQ_DIGITS, _IDENTITY = 16, 16
+# Above every number and every count; a script's numbers are exact up to here.
+_ANY = 2**53
 
 
 class RedisStore:
@@ -47,7 +58,7 @@ class RedisStore:
             )
         except (ValueError, TypeError) as error:
             raise InputError(f"{url} is no address of Redis ({error}); write redis://HOST:PORT/DATABASE") from error
-        names = {"append": APPEND, "erase": ERASE, "hit": HIT, "merge": MERGE, "trim": TRIM}
+        names = {"append": APPEND, "erase": ERASE, "history": HISTORY, "hit": HIT, "merge": MERGE, "trim": TRIM}
         self._scripts = {name: self._client.register_script(text) for name, text in names.items()}
         self._cursor = 0
         self._asked(self._client.ping)
@@ -85,28 +96,20 @@ class RedisStore:
         return [_appended(batch, answer) for batch, answer in zip(batches, self._asked(work), strict=True)]
 
     def history(
-        self, owner: Owner, *, after: float = -math.inf, last: int | None = None, until: int | None = None
+        self,
+        owner: Owner,
+        *,
+        after: float = -math.inf,
+        last: int | None = None,
+        until: int | None = None,
+        types: Collection[str] | None = None,
     ) -> Stored:
-        name = owner_text(owner)
-        num = None if last is None or until is not None else last
-        start = None if num is None else 0
-
-        def work() -> list[Any]:
-            with self._client.pipeline(transaction=True) as pipe:
-                pipe.zrevrangebyscore(_events(name), "+inf", f"({after!r}", start, num, withscores=True)
-                pipe.hget(_LAST, name)
-                pipe.hget(_ERASED, name)
-                return list(pipe.execute())
-
-        members, seq, erased = self._asked(work)
-        found = [_record(name, member, time) for member, time in reversed(members)]
-        highest = int(seq or 0)
-        if until is not None:
-            found = [record for record in found if record.seq <= until]
-            found = found if last is None else found[max(len(found) - last, 0) :]
-            highest = min(highest, until)
-        items, times = tuple(r.event.item for r in found), tuple(r.event.time for r in found)
-        return Stored(items, times, highest, None if erased is None else float(erased))
+        name, highest = owner_text(owner), _ANY if until is None else until
+        some = (0,) if types is None else (1, *types)
+        asked = name, f"({after!r}", _ANY if last is None else last, highest, *some
+        seq, erased, *latest = self._asked(lambda: cast("list[Any]", self._run("history", *asked)))
+        found = [_record(name, member, float(time)) for member, time in zip(latest[::2], latest[1::2], strict=True)]
+        return stored(found[::-1], min(int(seq or 0), highest), float(erased) if erased else None)
 
     def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:
         found = sorted(self._of(owner_text(owner)), key=lambda record: record.seq)

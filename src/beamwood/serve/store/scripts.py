@@ -5,7 +5,7 @@ Keys: `seq`, the last number; `key:` and identity, its content; `events:` and ow
 requests. A member is number (16 digits), identity (16 bytes), body.
 """
 
-__all__ = ["APPEND", "ERASE", "HIT", "MERGE", "TRIM"]
+__all__ = ["APPEND", "ERASE", "HISTORY", "HIT", "MERGE", "TRIM"]
 
 _ADD = """
 local prefix = KEYS[1]
@@ -64,6 +64,33 @@ redis.call('del', prefix .. 'answers:' .. ARGV[1])
 return #members
 """
 )
+
+# Arguments: owner, bound of the times, how many events, highest number, 1 where types follow and these types. The last
+# number, the time of the tombstone (both empty where there is none), and latest first each member with its time.
+HISTORY = """
+local prefix = KEYS[1]
+local most, highest, typed, asked = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', {}
+for i = 6, #ARGV do asked[ARGV[i]] = true end
+local found = {
+  redis.call('hget', prefix .. 'last', ARGV[1]) or '', redis.call('hget', prefix .. 'erased', ARGV[1]) or ''}
+local start, count, step = 0, 0, math.min(most, 1000)
+while count < most do
+  local some = redis.call(
+    'zrevrangebyscore', prefix .. 'events:' .. ARGV[1], '+inf', ARGV[2], 'withscores', 'limit', start, step)
+  for i = 1, #some, 2 do
+    local member = some[i]
+    local taken = tonumber(string.sub(member, 1, 16)) <= highest
+    if taken and typed then taken = asked[cjson.decode(string.sub(member, 33))[2]] end
+    if taken and count < most then
+      count = count + 1
+      found[#found + 1], found[#found + 2] = member, some[i + 1]
+    end
+  end
+  if #some < 2 * step then break end
+  start = start + step
+end
+return found
+"""
 
 # Arguments: request, name of the tally. 1 where the answer is kept and this is its first hit.
 HIT = """

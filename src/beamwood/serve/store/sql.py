@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
@@ -21,11 +21,11 @@ _ALL = 2**31 - 1
 _COLUMNS = "owner, time, item, type, weight, request_id, identity, content"
 _INSERT = f"insert into beamwood_events ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?)"
 _HISTORY = """
-select 0, item, time, seq from (
-  select item, time, seq from beamwood_events where owner = ? and time > ? and seq <= ?
+select 0, item, time, seq, type from (
+  select item, time, seq, type from beamwood_events where owner = ? and time > ? and seq <= ?{of_types}
   order by time desc, seq desc limit ?) as latest
-union all select 1, null, null, max(seq) from beamwood_events where owner = ? and seq <= ?
-union all select 2, null, time, null from beamwood_erased where owner = ?
+union all select 1, null, null, max(seq), null from beamwood_events where owner = ? and seq <= ?
+union all select 2, null, time, null, null from beamwood_erased where owner = ?
 """
 _RECORD = "select seq, owner, time, item, type, weight, request_id from beamwood_events"
 _TRIM = """
@@ -95,16 +95,24 @@ class SqlStore(ABC):
         return Appended(len(fresh), len(batch) - len(fresh), _only(cursor, self.last_seq) or 0)
 
     def history(
-        self, owner: Owner, *, after: float = -math.inf, last: int | None = None, until: int | None = None
+        self,
+        owner: Owner,
+        *,
+        after: float = -math.inf,
+        last: int | None = None,
+        until: int | None = None,
+        types: Collection[str] | None = None,
     ) -> Stored:
         name, highest = owner_text(owner), 2**62 if until is None else until
-        limit = _ALL if last is None else last
-        rows = self._read(_HISTORY, (name, after, highest, limit, name, highest, name))
-        found = sorted((time, seq, item) for kind, item, time, seq in rows if kind == 0)
-        seq = next((seq for kind, _, _, seq in rows if kind == 1), None)
-        erased = next((time for kind, _, time, _ in rows if kind == 2), None)
-        items, times = tuple(read_id(item) for _, _, item in found), tuple(time for time, _, _ in found)
-        return Stored(items, times, seq or 0, erased)
+        limit, some = _ALL if last is None else last, () if types is None else tuple(types)
+        of_types = "" if types is None else f" and type in ({', '.join('?' * len(some))})"
+        statement = _HISTORY.format(of_types=of_types)
+        rows = self._read(statement, (name, after, highest, *some, limit, name, highest, name))
+        found = sorted((time, seq, item, kind) for part, item, time, seq, kind in rows if part == 0)
+        seq = next((seq for part, _, _, seq, _ in rows if part == 1), None)
+        erased = next((time for part, _, time, _, _ in rows if part == 2), None)
+        items, times = tuple(read_id(item) for _, _, item, _ in found), tuple(time for time, *_ in found)
+        return Stored(items, times, tuple(kind for *_, kind in found), seq or 0, erased)
 
     def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:
         where = f"{_RECORD} where owner = ? and seq > ? order by seq limit ?"

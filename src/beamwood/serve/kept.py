@@ -1,0 +1,70 @@
+"""What a store keeps of who asks: the history after the model's log, and which items the user rejected."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.serve.asking import Asking, Kept
+from beamwood.serve.messages import Recommend
+from beamwood.serve.problems import Problem
+from beamwood.serve.settings import Limits
+from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.serve.store.event import Owner, Session
+from beamwood.serve.store.protocol import HistoryStore
+
+__all__ = ["kept_of", "owner_of", "rejected_of"]
+
+
+def owner_of(body: Asking) -> Owner | None:
+    """Who asks, None for a history alone."""
+    return body.user if body.user is not None else None if body.session is None else Session(body.session)
+
+
+def kept_of(
+    store: HistoryStore, owner: Owner, snapshot: Snapshot, body: Asking, limits: Limits, *, until: int | None = None
+) -> Kept:
+    """What came of an owner after the model's log ended, of events that count; `until`: as it was at that number.
+
+    Where the body leaves out what was rejected, also what the owner's latest events say of each item, of so many as a
+    filter may have ids.
+    """
+    kinds, last = snapshot.kinds, limits.history
+    cut = snapshot.end is not None and snapshot.names.histories is not None and not isinstance(owner, Session)
+    after = snapshot.end if cut and snapshot.end is not None else -math.inf
+    stored = store.history(owner, after=after, last=last, until=until, types=kinds.counted)
+    erased = snapshot.hides(stored.erased)
+    if erased and after > -math.inf:
+        # Nothing of the model's own history counts, so that all that came later does.
+        after = -math.inf
+        stored = store.history(owner, last=last, until=until, types=kinds.counted)
+    judged: dict[Any, bool] = {}
+    if isinstance(body, Recommend) and body.exclude_rejected and kinds.negative and stored.seq > 0:
+        said = store.history(owner, after=after, last=limits.filter_ids, until=stored.seq, types=kinds.judged)
+        judged = {item: kind in kinds.negative for item, kind in zip(said.items, said.types, strict=True)}
+    return Kept(stored.items, stored.seq, erased=erased, judged=judged)
+
+
+def rejected_of(snapshot: Snapshot, body: Recommend, kept: Kept, user: Any) -> NDArray[np.int32]:
+    """The indices of items of which the latest event is negative: the store's and the body's, else the model's own.
+
+    `user`: the id, None where the model does not know it. Errors: `Problem` where nobody can have rejected anything.
+    """
+    names, kinds = snapshot.names, snapshot.kinds
+    if owner_of(body) is None:
+        message = "exclude_rejected asks for what a user rejected; give user or session, or list these items in exclude"
+        raise Problem("invalid_request", message, field="exclude_rejected")
+    if names.rejected is None and not kinds.negative:
+        message = "this model knows no negative events, so none was rejected; fit it with --negative-events"
+        raise Problem("invalid_request", message, field="exclude_rejected")
+    judged = {**kept.judged, **dict.fromkeys(body.events or (), False)}
+    places = indices_of(names.items, list(judged)) if judged else np.empty(0, np.int32)
+    negative = np.fromiter(judged.values(), bool, len(judged))
+    own = np.empty(0, np.int32)
+    if user is not None and names.users is not None and names.rejected is not None:
+        own = names.rejected[int(indices_of(names.users, [user])[0])]
+    found: NDArray[np.int32] = np.union1d(np.setdiff1d(own, places), places[negative & (places >= 0)])
+    return found

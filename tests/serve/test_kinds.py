@@ -1,0 +1,267 @@
+"""Kinds of events over HTTP: which count in histories, which mean no, and what was rejected is left out when asked."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from beamwood.errors import ArtefactError
+from beamwood.retrieval.retriever import Retriever
+from beamwood.serve.kinds import Kinds
+from beamwood.serve.near_events import near_of
+from beamwood.serve.replay import replayed
+from beamwood.serve.store.event import Event
+from beamwood.serve.store.memory import MemoryStore
+from beamwood.types import ItemLists
+from served import post, saved, serving, wait_until
+
+NOW = int(time.time())
+END = NOW - 10_000
+KINDS = {"counted": {"buy": 1.0, "view": 0.3}, "negative": ["skip", "hide"]}
+ALL = 90
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """ "kinds": a model whose log had kinds of events, each user having rejected two items; "plain": without."""
+    root = tmp_path_factory.mktemp("models")
+    _, retriever = saved(root / "plain")
+    seen = [set(row.tolist()) for row in retriever.histories]
+    rows = [[item for item in range(ALL) if item not in own][:2] for own in seen]
+    about = retriever.metadata | {"data": {"end": END, "events": KINDS}}
+    replace(retriever, metadata=about, rejected=ItemLists.from_lists(rows)).save(root / "kinds")
+    return root
+
+
+@pytest.fixture(scope="module")
+def known(models):
+    """A user of the model, its history and what it rejected."""
+    retriever = Retriever.load(models / "kinds")
+    row = int(retriever.histories.lengths.argmax())
+    (user,) = retriever.users.decode(np.array([row]))
+    return user, retriever.items.decode(retriever.histories[row]), retriever.items.decode(retriever.rejected[row])
+
+
+@pytest.fixture
+def client(models):
+    with serving(models / "kinds") as client:
+        yield client
+
+
+def send(client, *events, status=200):
+    return post(client, "/v1/events", {"events": list(events)}, status)
+
+
+def found(client, body, **more):
+    answer = post(client, "/v1/recommend", {"k": ALL, **body, **more})
+    return [each["item"] for each in answer["items"]]
+
+
+def scored(client, body):
+    return [(each["item"], each["score"]) for each in post(client, "/v1/recommend", body)["items"]]
+
+
+def test_only_kinds_that_count_make_a_history(client, known):
+    user, history, _ = known
+    bought, plain, skipped, odd, viewed = found(client, {"user": user})[:5]
+    told = send(
+        client,
+        {"user": user, "item": bought, "type": "buy", "time": NOW - 9},
+        {"user": user, "item": plain, "time": NOW - 8},
+        {"user": user, "item": skipped, "type": "skip", "time": NOW - 7},
+        {"user": user, "item": odd, "type": "hover", "time": NOW - 6},
+        {"user": user, "item": odd, "type": "Buy", "time": NOW - 5},
+        {"user": user, "item": viewed, "type": "view", "time": NOW - 4},
+    )
+    assert (told["accepted"], told["uncounted_types"]) == (6, ["hover", "Buy"])
+    expected = scored(client, {"history": [*history, bought, plain, viewed]})
+    assert scored(client, {"user": user}) == expected
+    # All of it is kept, with its type, and the session of a new user is read alike.
+    events = client.get(f"/v1/users/{user}/history").json()["events"]
+    assert [each.get("type") for each in events] == ["buy", None, "skip", "hover", "Buy", "view"]
+    send(client, {"session": "s", "item": bought, "type": "view"}, {"session": "s", "item": odd, "type": "hide"})
+    assert scored(client, {"session": "s"}) == scored(client, {"history": [bought]})
+
+
+def test_the_latest_of_a_kind_count_however_many_others_came(models, known):
+    user = known[0]
+    with serving(models / "kinds") as client:
+        client.service.settings = replace(
+            client.service.settings, limits=replace(client.service.settings.limits, history=2)
+        )
+        first, second, other = found(client, {"user": user})[:3]
+        send(client, *({"user": user, "item": item, "type": "buy"} for item in (first, second)))
+        send(client, *({"user": user, "item": other, "type": "skip", "time": NOW - n} for n in range(5)))
+        assert not {first, second} & set(found(client, {"user": user}))
+        assert other in found(client, {"user": user})
+
+
+def test_without_kinds_every_type_counts(models, known):
+    user, history, _ = known
+    with serving(models / "plain") as client:
+        item, other = found(client, {"user": user})[:2]
+        told = send(client, {"user": user, "item": item, "type": "skip"}, {"user": user, "item": other, "type": "x"})
+        assert told["uncounted_types"] == []
+        assert scored(client, {"user": user}) == scored(client, {"history": [*history, item, other]})
+
+
+def test_what_was_rejected_is_left_out(client, known):
+    user, _, rejected = known
+    every = found(client, {"user": user})
+    assert set(rejected) <= set(every)
+    left = found(client, {"user": user}, exclude_rejected=True)
+    assert left == [item for item in every if item not in rejected]
+    # Of the store's own: the last event of an item counts, by time and not by arrival.
+    new, again, twice, late = left[:4]
+    send(client, {"user": user, "item": again, "type": "skip", "time": NOW - 5})
+    send(client, {"user": user, "item": again, "type": "view", "time": NOW - 3})
+    send(client, *({"user": user, "item": twice, "type": kind} for kind in ("hide", "buy", "skip")))
+    send(client, {"user": user, "item": new, "type": "skip"}, {"user": user, "item": late, "type": "view"})
+    send(client, {"user": user, "item": late, "type": "hide", "time": NOW - 50})
+    kept = {"exclude_seen": False, "exclude_rejected": True}
+    shown = set(found(client, {"user": user}, **kept))
+    assert shown & {new, again, twice, late, *rejected} == {again, late}
+    assert new in found(client, {"user": user})
+    # A later event that counts lifts what the log said, and so does one of the body.
+    send(client, {"user": user, "item": rejected[0], "type": "view"})
+    shown = set(found(client, {"user": user}, **kept))
+    assert shown & set(rejected) == {rejected[0]}
+    assert set(rejected) | {new} <= set(found(client, {"user": user, "events": [rejected[1], new]}, **kept))
+    # What neither counts nor means no lifts nothing.
+    send(client, {"user": user, "item": rejected[1], "type": "hover"})
+    assert rejected[1] not in found(client, {"user": user}, **kept)
+
+
+def test_events_before_the_end_of_the_log_reject_nothing(client, known):
+    user, _, _ = known
+    item = found(client, {"user": user}, exclude_rejected=True)[0]
+    send(client, {"user": user, "item": item, "type": "skip", "time": END - 5})
+    assert item in found(client, {"user": user}, exclude_rejected=True)
+    # Of somebody whom the model does not know, all count.
+    send(client, {"user": "new", "item": item, "type": "skip", "time": NOW - 5})
+    assert item not in found(client, {"user": "new"}, exclude_rejected=True)
+    assert item in found(client, {"user": "new"})
+    send(client, {"session": "s", "item": item, "type": "skip", "time": END - 5})
+    assert item not in found(client, {"session": "s"}, exclude_rejected=True)
+
+
+def test_who_was_erased_rejected_nothing(client, known):
+    user, _, rejected = known
+    client.delete(f"/v1/users/{user}")
+    assert set(rejected) <= set(found(client, {"user": user}, exclude_rejected=True))
+    send(client, {"user": user, "item": rejected[0], "type": "skip", "time": END - 5})
+    shown = found(client, {"user": user}, exclude_rejected=True)
+    assert rejected[0] not in shown
+    assert rejected[1] in shown
+
+
+def test_a_merged_session_rejects_for_the_user(client, known):
+    user, _, _ = known
+    item = found(client, {"user": user}, exclude_rejected=True)[0]
+    send(client, {"session": "s", "item": item, "type": "hide"})
+    post(client, "/v1/users/merge", {"session": "s", "user": user})
+    assert item not in found(client, {"user": user}, exclude_rejected=True)
+
+
+def test_a_wrong_wish_says_how_to_mend_it(client, models, known):
+    user, history, _ = known
+
+    def error(asked, body):
+        return post(asked, "/v1/recommend", {"exclude_rejected": True, **body}, 422)["error"]
+
+    alone = error(client, {"history": history})
+    assert alone["field"] == "exclude_rejected"
+    assert "give user or session" in alone["message"]
+    with serving(models / "plain") as plain:
+        assert "--negative-events" in error(plain, {"user": user})["message"]
+    assert error(client, {"user": user, "exclude_rejected": 1})["field"] == "exclude_rejected"
+    assert send(client, {"user": user, "item": 1, "type": ""}, status=422)["error"]["field"] == "events[0].type"
+
+
+def test_batches_and_pages_leave_it_out_too(client, known):
+    user, history, rejected = known
+    item = found(client, {"user": user}, exclude_rejected=True)[1]
+    send(client, {"user": user, "item": item, "type": "skip"})
+    expected = found(client, {"user": user}, exclude_rejected=True)
+    rows = post(
+        client,
+        "/v1/recommend/batch",
+        {
+            "requests": [{"user": user, "k": ALL, "exclude_rejected": each} for each in (True, False)]
+            + [{"history": history, "exclude_rejected": True}]
+        },
+    )["rows"]
+    assert [each["item"] for each in rows[0]["ok"]["items"]] == expected
+    assert {item, *rejected} <= {each["item"] for each in rows[1]["ok"]["items"]}
+    assert rows[2]["error"]["field"] == "exclude_rejected"
+    answer = post(client, "/v1/recommend", {"user": user, "k": 20, "pages": True, "exclude_rejected": True})
+    pages = [each["item"] for each in answer["items"]]
+    while "cursor" in answer:
+        answer = post(client, "/v1/recommend", {"cursor": answer["cursor"], "k": 20})
+        pages += [each["item"] for each in answer["items"]]
+    assert pages == expected
+
+
+def test_an_answer_is_given_again_as_it_was(client, known):
+    user, _, rejected = known
+    item = found(client, {"user": user}, exclude_rejected=True)[0]
+    send(client, {"user": user, "item": item, "type": "skip"})
+    answer = post(client, "/v1/recommend", {"user": user, "exclude_rejected": True})
+    # Later: the skip is lifted, and another item is rejected.
+    first = answer["items"][0]["item"]
+    send(client, {"user": user, "item": item, "type": "buy"}, {"user": user, "item": first, "type": "skip"})
+    store = client.service.histories.store
+    wait_until(lambda: store.noted(answer["request_id"]) is not None)
+    again = replayed(store, answer["request_id"])
+    assert again.reproduced
+    assert not {item, *rejected} & {each.item for each in again.answer.items}
+
+
+def test_only_events_that_count_follow_an_answer(client, known):
+    user, _, _ = known
+    answer = post(client, "/v1/recommend", {"user": user, "k": 2})
+    first, second = (each["item"] for each in answer["items"])
+    own = {"user": user, "request_id": answer["request_id"]}
+    send(client, own | {"item": first, "type": "skip"}, own | {"item": first, "type": "hover"})
+    assert not client.service.answers._follows
+    send(client, own | {"item": second, "type": "view"})
+    assert [each.item for each in client.service.answers._follows] == [second]
+
+
+def test_new_items_stand_near_what_counts():
+    store = MemoryStore()
+    kinds = ["buy", "skip", "", "hover", "buy"]
+    store.append([Event(1, item, NOW + item, type=kind) for item, kind in enumerate(kinds)])
+    counted = Kinds.of({"data": {"events": KINDS}}).counted
+    assert near_of(store, 4, [1], counted) == {0: 1, 2: 1}
+    assert near_of(store, 4, [1]) == {0: 1, 1: 1, 2: 1, 3: 1}
+    assert near_of(store, 1, [1], counted) == {}
+
+
+def test_kinds_that_cannot_be_read_are_refused(models):
+    with pytest.raises(ArtefactError, match=r"manifest.json: data.events"):
+        Kinds.of({"data": {"events": {"counted": {"buy": 1}}}})
+    assert Kinds.of({"data": {"end": 3}}) == Kinds.of({}) == Kinds()
+    assert json.loads((models / "kinds" / "manifest.json").read_text())["data"]["events"] == KINDS
+
+
+def test_the_page_leaves_it_out_where_the_box_is_ticked(client, models, known):
+    user, _, rejected = known
+
+    def shown(form):
+        page = client.get(f"/?{form}&k={ALL}")
+        assert page.status_code == 200
+        return {int(each) for each in re.findall(r'<li data-item="(\d+)"', page.text)}
+
+    assert set(rejected) <= shown(f"user={user}")
+    assert not set(rejected) & shown(f"user={user}&rejected=1")
+    assert 'name="rejected" value="1" checked' in client.get(f"/?user={user}&rejected=1").text
+    # A history alone rejected nothing.
+    assert shown("history=5&rejected=1") == shown("history=5")
+    with serving(models / "plain") as plain:
+        assert 'name="rejected"' not in plain.get("/").text
