@@ -44,6 +44,13 @@ EXTRAS = {
     ),
     "redis": Extra({"redis": "redis"}, "serve --store redis://..: histories that several servers share"),
     "postgres": Extra({"psycopg": "psycopg"}, "serve --store postgresql://..: histories that several servers share"),
+    "otel": Extra(
+        {
+            "opentelemetry": "opentelemetry-sdk",
+            "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-http",
+        },
+        "serve --otlp URL: spans of requests for a collector",
+    ),
     "testing": Extra({"pytest": "pytest"}, "beamwood.testing: contract tests for parts of your own"),
 }
 

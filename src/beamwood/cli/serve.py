@@ -62,8 +62,8 @@ _KeepDays = Annotated[
     o.Number, typer.Option("--keep-days", metavar="N", help="Keep events so long; for ever unless given.")
 ]
 _Models = Annotated[o.Text, typer.Option("--models-dir", metavar="FOLDER", help="Below it other models may be loaded.")]
-_Watch = Annotated[bool, typer.Option("--watch", help="Load a newer model of --models-dir, or of FOLDER as a link.")]
-_Drain = Annotated[str, typer.Option("--drain", metavar="TIME", help="After SIGTERM requests are still taken so long.")]
+_Watch = Annotated[bool, typer.Option("--watch", help="Load a newer model of --models-dir, or of a linked FOLDER.")]
+_Drain = Annotated[str, typer.Option("--drain", metavar="TIME", help="After SIGTERM requests come in so long.")]
 _Grace = Annotated[
     str, typer.Option("--grace", metavar="TIME", hidden=True, help="After --drain, what runs is finished within this.")
 ]
@@ -75,6 +75,7 @@ _Limit = Annotated[
 ]
 _Log = Annotated[str, typer.Option("--log", metavar="WORD", help="A line a request, as json or text; none: no lines.")]
 _LogUsers = Annotated[bool, typer.Option("--log-users", help="User ids in the log as they are, not hashed.")]
+_Otlp = Annotated[o.Text, typer.Option("--otlp", metavar="URL", help="The collector of a span of each request.")]
 _Page = Annotated[bool, typer.Option("--page/--no-page", help="The page at /.")]
 _Check = Annotated[bool, typer.Option("--check", help="Load, verify, answer once, and exit 0 or 2.")]
 
@@ -115,6 +116,7 @@ class Running:
     grace: _Grace = "30s"
     log: _Log = "json"
     log_users: _LogUsers = False
+    otlp: _Otlp = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,7 @@ def _settings(
         models_dir=_path(running.models_dir),
         log=running.log,
         log_users=running.log_users,
+        otlp=running.otlp,
         page=page,
         drain=of_seconds("--drain", running.drain),
         grace=of_seconds("--grace", running.grace),

@@ -149,7 +149,11 @@ class Endpoint:
         for stage, seconds in call.stages.items():
             metrics.seconds.observe(seconds, path, stage)
         metrics.seconds.observe(total, path, "total")
-        if (self.route.quiet and code is None) or self.service.log.kind == "none":
+        if self.route.quiet and code is None:
+            return
+        if self.service.spans is not None:
+            self.service.spans.finished(self.route.method, path, status, code, total, call.stages)
+        if self.service.log.kind == "none":
             return
         self.service.log.write(
             {

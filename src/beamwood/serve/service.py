@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from beamwood.extras import asking_for
 from beamwood.serve.admission import Admission
 from beamwood.serve.answering import Found
 from beamwood.serve.answers import Answers
@@ -30,6 +31,7 @@ from beamwood.serve.tokens import Tokens
 
 if TYPE_CHECKING:
     from beamwood.serve.loading import Loader
+    from beamwood.serve.spans import Spans
 
 __all__ = ["Service"]
 
@@ -46,6 +48,7 @@ class Service:
 
     def __init__(self, settings: ServeSettings, snapshot: Snapshot | None = None) -> None:
         self.settings, self.snapshot = settings, snapshot
+        self.spans = None if settings.otlp is None else _spans(settings.otlp)
         self.engine = Engine(
             settings.search_threads, max_wait=settings.max_wait, queued_rows=settings.limits.queued_rows
         )
@@ -67,7 +70,7 @@ class Service:
         self.kept: Callable[[Snapshot, Asking], Awaitable[Kept]] | None = None
         self.carried: Callable[[Snapshot, Snapshot], Snapshot] | None = None
         self.reasons: list[Callable[[], str | None]] = []
-        self.closing: list[Callable[[], None]] = []
+        self.closing: list[Callable[[], None]] = [] if self.spans is None else [self.spans.close]
         """What is closed with the service, last first."""
         self.histories = Histories(self, settings.opened_store, retention=settings.retention)
         self.answers, self.experiments, self.catalogue = Answers(self), Experiments(self), Catalogue(self)
@@ -146,6 +149,12 @@ class Service:
         while self.closing:
             self.closing.pop()()
         self.log.flush()
+
+
+def _spans(url: str) -> Spans:
+    with asking_for("--otlp"):
+        from beamwood.serve.spans import Spans
+    return Spans(url)
 
 
 def _secret(tokens: Path | None) -> bytes:

@@ -63,6 +63,8 @@ class ServeSettings:
     models_dir: Path | None = None
     log: str = "json"
     log_users: bool = False
+    otlp: str | None = None
+    """The collector that gets a span of each request; None: none does."""
     page: bool = True
     drain: float = 5.0
     grace: float = 30.0

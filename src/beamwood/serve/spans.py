@@ -1,0 +1,99 @@
+"""A span of each request, made and sent to a collector by OTLP over HTTP on threads of their own.
+
+A span says route, status and times; never who asked, nor for what.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind, StatusCode
+
+from beamwood import __version__
+from beamwood.errors import InputError
+
+__all__ = ["Spans"]
+
+# An export that takes longer is given up, so that a collector that is down holds up no end of the process.
+_EXPORT_SECONDS = 3.0
+_MOST_WAITING, _BATCH = 4096, 2048
+_NOBODY = Context()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A request that ended at `nanoseconds`."""
+
+    nanoseconds: int
+    name: tuple[str, str]
+    status: int
+    code: str | None
+    seconds: float
+    stages: Mapping[str, float]
+
+
+class Spans:
+    """Sends spans to the collector at `url`, such as http://localhost:4318; without a path to its /v1/traces.
+
+    What the collector does not take in time is dropped. Errors: `InputError` on what is no address.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise InputError(f"--otlp {url!r} is no address of a collector; write http://localhost:4318")
+        endpoint = url if parts.path.strip("/") else parts._replace(path="/v1/traces").geturl()
+        resource = Resource.create({"service.name": "beamwood", "service.version": __version__})
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS)
+        self._provider.add_span_processor(
+            BatchSpanProcessor(exporter, max_queue_size=_BATCH, max_export_batch_size=_BATCH)
+        )
+        self._tracer = self._provider.get_tracer("beamwood")
+        self._waiting: queue.Queue[_Ended | None] = queue.Queue(_MOST_WAITING)
+        self._thread = threading.Thread(target=self._make, name="spans", daemon=True)
+        self._thread.start()
+
+    def finished(
+        self, method: str, route: str, status: int, code: str | None, seconds: float, stages: Mapping[str, float]
+    ) -> None:
+        """A request that ended just now, with the seconds of its stages; `code`: of its error. Never waits."""
+        with suppress(queue.Full):
+            self._waiting.put_nowait(_Ended(time.time_ns(), (method, route), status, code, seconds, stages))
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._waiting.put(None)
+        self._thread.join()
+        self._provider.shutdown()
+
+    def _make(self) -> None:
+        while (ended := self._waiting.get()) is not None:
+            self._made(ended)
+
+    def _made(self, ended: _Ended) -> None:
+        method, route = ended.name
+        about: dict[str, str | int | float] = {
+            "http.request.method": method,
+            "http.route": route,
+            "http.response.status_code": ended.status,
+        }
+        about |= {f"beamwood.{stage}_ms": round(1000 * taken, 3) for stage, taken in ended.stages.items()}
+        if ended.code is not None:
+            about["error.type"] = ended.code
+        began = ended.nanoseconds - round(1e9 * ended.seconds)
+        span = self._tracer.start_span(f"{method} {route}", _NOBODY, SpanKind.SERVER, about, start_time=began)
+        if ended.status >= 500:
+            span.set_status(StatusCode.ERROR)
+        span.end(ended.nanoseconds)

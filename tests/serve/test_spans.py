@@ -1,0 +1,116 @@
+"""Spans of requests at a collector on loopback: what they say, and what they never say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from beamwood.errors import InputError
+from bounded import joined
+from served import post, saved, serving
+
+USER = 11
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("spans") / "model")[0]
+
+
+@contextmanager
+def collector(wait=0.0):
+    """The address of a collector, and a list of what was posted to it; it answers after `wait` seconds."""
+    posted = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            posted.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
+            time.sleep(wait)
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", posted
+    finally:
+        server.shutdown()
+        server.server_close()
+        joined([thread])
+
+
+def spans_of(posted):
+    """Name, seconds and attributes of each span."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    found = []
+    for path, content in posted:
+        assert path == "/v1/traces"
+        for resource in ExportTraceServiceRequest.FromString(content).resource_spans:
+            names = {each.key: each.value.string_value for each in resource.resource.attributes}
+            assert names["service.name"] == "beamwood"
+            for span in (span for scope in resource.scope_spans for span in scope.spans):
+                about = {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
+                found.append((span.name, 1e-9 * (span.end_time_unix_nano - span.start_time_unix_nano), about))
+    return found
+
+
+def test_a_request_is_a_span(folder, monkeypatch):
+    pytest.importorskip("opentelemetry.exporter", reason="needs the extra otel")
+    import gzip
+
+    with collector() as (url, posted):
+        with serving(folder, otlp=url) as client:
+            post(client, "/v1/recommend", {"user": USER, "k": 3})
+            post(client, "/v1/events", {"events": [{"user": "secret-user", "item": "secret-item"}]})
+            post(client, "/v1/recommend", {"k": 3}, 422)
+            client.get("/v1/users/secret-user/history")
+            client.get("/page.css")
+        bodies = [(path, gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body) for path, body in posted]
+    spans = spans_of(bodies)
+    assert [name for name, *_ in spans] == [
+        "POST /v1/recommend",
+        "POST /v1/events",
+        "POST /v1/recommend",
+        "GET /v1/users/{id}/history",
+    ]
+    _, seconds, about = spans[0]
+    assert about["http.route"] == "/v1/recommend"
+    assert about["http.response.status_code"] == 200
+    stages = [about[f"beamwood.{stage}_ms"] for stage in ("queue", "store", "search", "encode")]
+    assert 0 < sum(stages) <= 1000 * seconds + 0.01
+    assert spans[2][2]["error.type"] == "invalid_request"
+    # Nobody is named.
+    assert not any(b"secret" in body for _, body in bodies)
+
+
+def test_a_slow_collector_slows_no_answer(folder):
+    pytest.importorskip("opentelemetry.exporter", reason="needs the extra otel")
+    with collector(wait=1.0) as (url, posted), serving(folder, otlp=f"{url}/v1/traces") as client:
+        for _ in range(5):
+            post(client, "/v1/recommend", {"user": USER, "k": 3})
+        # All were answered while the first batch had not even left.
+        assert posted == []
+
+
+def test_what_is_no_collector(folder):
+    pytest.importorskip("opentelemetry.exporter", reason="needs the extra otel")
+    for url in ("localhost:4318", "ftp://x", "http://"):
+        with pytest.raises(InputError, match=r"--otlp .* write http://localhost:4318"), serving(folder, otlp=url):
+            pass
+
+
+def test_nothing_is_imported_without_the_option():
+    program = "import sys, beamwood.serve.server; assert not [n for n in sys.modules if n.startswith('opentelemetry')]"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
