@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import reprlib
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -87,10 +88,11 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     return names[found[0]] if found else None
 
 
-def nearest_path(path: Path) -> str:
+def nearest_path(path: Path, otherwise: str = "; check the path") -> str:
     """What to say of a path that does not exist: the nearest that does, beside it or beside the folder that lacks."""
     there, rest = path, list[str]()
-    while not there.exists() and there != there.parent:
+    # Of a name that is too long the system says more than that it is not there.
+    while not os.path.exists(there) and there != there.parent:
         rest.insert(0, there.name)
         there = there.parent
     try:
@@ -100,7 +102,7 @@ def nearest_path(path: Path) -> str:
     close = closest(rest[0], names) if rest else None
     found = None if close is None else there.joinpath(close, *rest[1:])
     if found is None or not found.exists():
-        return "; check the path"
+        return otherwise
     return f"; did you mean '{found}'?"
 
 

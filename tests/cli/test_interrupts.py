@@ -14,7 +14,9 @@ from cli_cases import ENVIRONMENT, TINY
 # The command stops at the given function, tells, and does what holds signals up: a C call of minutes that lets other
 # threads go on and looks at no signal, as a long native call does.
 PROGRAM = """
-import hashlib, importlib, os, sys, threading
+import hashlib, importlib, os, signal, sys, threading
+# Who runs tests in the background of a shell hands on that Ctrl-C is nothing.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 module, name = sys.argv[1].rsplit(":", 1)
 owner = importlib.import_module(module)
 *path, last = name.split(".")
@@ -93,8 +95,8 @@ SLACK = 3.0
     ("function", "calls", "kept"),
     [
         # Within a step, and within a validation, after two checkpoints.
-        ("beamwood.training.trainable:Stepper.drawn", 5, "the newest checkpoint is in OUT.run"),
-        ("beamwood.evaluation.protocol:evaluate_both", 3, "the newest checkpoint is in OUT.run"),
+        ("beamwood.training.trainable:Stepper.drawn", 6, "the newest checkpoint is in OUT.run"),
+        ("beamwood.evaluation.protocol:evaluate_both", 2, "the newest checkpoint is in OUT.run"),
         ("beamwood.training.trainable:Stepper.drawn", 1, "no checkpoint is yet in OUT.run"),
     ],
 )

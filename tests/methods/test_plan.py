@@ -34,6 +34,7 @@ NULLS = {
     "loop.max_epochs",
     "loop.max_steps",
     "loss.estimator",
+    "loss.level_negatives",
     "loss.sampled_negatives",
     "model.item_column",
     "optimiser.bf16",

@@ -13,8 +13,6 @@ from beamwood.system import hold_path
 
 __all__ = ["only_one"]
 
-_LOCKS = Path("/proc/locks")
-
 
 @contextmanager
 def only_one(folder: Path, fix: str) -> Iterator[None]:
@@ -36,13 +34,13 @@ def only_one(folder: Path, fix: str) -> Iterator[None]:
 
 def _holder(folder: Path) -> str:
     """Who holds the lock of a folder, where the kernel lists it: "process 4711"."""
-    if sys.platform != "linux":
-        return "another process"
-    status = folder.stat()
+    listed, status = "", folder.stat()
+    if sys.platform == "linux":
+        with suppress(OSError):
+            listed = Path("/proc/locks").read_text()
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    with suppress(OSError):
-        for line in _LOCKS.read_text().splitlines():
-            fields = line.split()
-            if "FLOCK" in fields and place in fields and "->" not in fields:
-                return f"process {fields[fields.index(place) - 1]}"
+    for line in listed.splitlines():
+        fields = line.split()
+        if "FLOCK" in fields and place in fields and "->" not in fields:
+            return f"process {fields[fields.index(place) - 1]}"
     return "another process"

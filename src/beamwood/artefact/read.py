@@ -133,7 +133,7 @@ def _find(target: Path) -> Path:
     folder = recover(target)
     if not folder.exists():
         raise ArtefactError(
-            f"{target} does not exist{nearest_path(target)}; give the folder that `beamwood fit --out` wrote"
+            f"{target} does not exist{nearest_path(target, '')}; give the folder that `beamwood fit --out` wrote"
         )
     if not folder.is_dir():
         raise ArtefactError(f"{target} is a file, not an artefact; give the folder that `beamwood fit --out` wrote")

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-__all__ = ["NOTHING", "PATIENCE", "Watch", "claimed", "interrupted", "keeping"]
+__all__ = ["NOTHING", "PATIENCE", "Watch", "begin", "claimed", "interrupted", "keeping"]
 
 PATIENCE = 1.2
 """Seconds that a command may take to end by itself."""
@@ -30,6 +30,12 @@ _kept: list[Callable[[], str]] = []
 def interrupted() -> str:
     """What an interrupted command says: what is kept, and how to go on."""
     return f"interrupted; {_kept[-1]() if _kept else NOTHING}"
+
+
+def begin() -> None:
+    """A command begins, of which nothing has been said."""
+    if _said.locked():
+        _said.release()
 
 
 def claimed() -> bool:
@@ -54,6 +60,14 @@ def keeping(words: Callable[[], str]) -> Iterator[None]:
         _kept.pop()
 
 
+def _stderr() -> int:
+    """A descriptor of its own; of nothing where stderr is closed."""
+    try:
+        return os.dup(2)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
 class Watch:
     """The thread that ends a command which does not end by itself; made by the main thread.
 
@@ -61,7 +75,7 @@ class Watch:
     """
 
     def __init__(self, *, as_json: bool) -> None:
-        self._as_json, self._words = as_json, os.dup(2)
+        self._as_json, self._words = as_json, _stderr()
         self._signals, self._told = os.pipe()
         os.set_blocking(self._told, False)
         signal.set_wakeup_fd(self._told, warn_on_full_buffer=False)

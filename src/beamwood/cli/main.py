@@ -71,6 +71,7 @@ def main(arguments: list[str]) -> int:
     When the reader of stdout leaves, as `head` does, nothing more is said and all is well.
     """
     as_json = "--json" in arguments
+    interrupts.begin()
     for argument in arguments:
         if not _is_text(argument):
             return failed(f"the argument {argument!a} is not UTF-8; write it so", WRONG_INPUT, as_json=as_json)

@@ -31,8 +31,7 @@ def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retrie
 # The paper's tree and its negatives, over SASRec in the form of its own paper. A tree of vectors as they are drawn
 # would say nothing, so these start as ours do, or from a fit.
 PAPER = {
-    **SASREC,
-    "start.items": "auto",
+    **{name: value for name, value in SASREC.items() if name != "start.items"},
     "loss.level_negatives": 50,
     "loop.max_epochs": 200,
     "loop.patience": 20,
