@@ -1,5 +1,6 @@
 """A short form of `make survive`: a kill or two of each command, and what is no survival is found."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,12 @@ def survived(program, **given):
 def test_what_is_killed_goes_on():
     code, said = survived([sys.executable, str(Path(run.__file__))], kills=len(JOBS) + 1, seed="short")
     assert code == 0, said
-    assert f"{len(JOBS) + 1} of {len(JOBS) + 1} kills with seed short, 0 with something lost or left;" in said
+    # A case may be killed again while it goes on.
+    told = re.search(
+        rf"^(\d+) of {len(JOBS) + 1} kills with seed short, 0 with something lost or left;", said, re.MULTILINE
+    )
+    assert told is not None, said
+    assert int(told[1]) > len(JOBS)
 
 
 @pytest.mark.slow
@@ -37,7 +43,7 @@ def test_what_is_killed_goes_on():
             "overwrite",
             "left over, or missing: ['.model.bbbbbbbbbb",
         ),
-        ("replace.fcntl = Unlocked", "overwrite", "the temporary of a living process is gone"),
+        ("system.hold_file = lambda *_, **__: None", "overwrite", "the temporary of a living process is gone"),
     ],
 )
 def test_what_is_lost_or_left_is_found(broken, jobs, found, tmp_path):
@@ -45,9 +51,8 @@ def test_what_is_lost_or_left_is_found(broken, jobs, found, tmp_path):
     program.write_text(
         f"import sys\nsys.path.insert(0, {str(Path(run.__file__).parents[1])!r})\n"
         "from contextlib import contextmanager\n"
-        "from types import SimpleNamespace\n"
+        "from beamwood import system\n"
         "from beamwood.artefact import replace, write\n"
-        "Unlocked = SimpleNamespace(LOCK_EX=0, LOCK_NB=0, flock=lambda *_: None)\n"
         f"{broken}\n"
         "from survive import run\n"
         "sys.exit(run.main())\n"
