@@ -26,8 +26,8 @@ from beamwood.serve.upkeep import ended, follow
 
 __all__ = ["check_binding", "serve"]
 
-# A search thread that holds the interpreter makes the loop wait no longer than this.
-_SWITCH_SECONDS = 0.001
+# Who holds the interpreter makes others wait no longer than this: a busy loop the searches, and a search the loop.
+_SWITCH_SECONDS = 0.0001
 # Requests leave no cycles behind, and what is kept of them only grows: a look at all of it is rarely worth the pause.
 _COLLECT_AFTER = (20_000, 20, 100)
 
