@@ -126,3 +126,16 @@ def answered(each, body):
         rest += each.recv(65536)
     assert len(rest) == length
     return int(head.split()[1]), json.loads(rest)
+
+
+def test_who_was_read_later_does_not_come_before(clock):
+    one = Admission(1, max_wait=0.1)
+    busy(one, clock, 0.02)
+    read = 0
+    while one.refusal is None:
+        one.come()
+        read += 1
+    for _ in range(read):
+        one.enter()
+        one.came()
+    assert one.callers == read >= 5

@@ -40,4 +40,4 @@ def test_what_holds_of_every_list(scores, chance, share, k):
     all_known = int((~new).sum())
     for number, place in enumerate((place for place, at in enumerate(order, start=1) if new[at]), start=1):
         spent = place - number >= all_known
-        assert spent or place >= min(math.ceil(number / share) if share > 0 else k, k)
+        assert spent or place >= (min(math.ceil(number / share), k) if number < share * k else k)

@@ -38,9 +38,12 @@ class Admission:
 
     @property
     def refusal(self) -> Problem | None:
-        """Why a caller is not let in: the wait would be above `max_wait`. None where one is."""
-        wait = self.estimated_wait
-        return overloaded(wait) if wait > self.max_wait and self.callers + self.coming >= self.always else None
+        """Why who is read now is not let in: the wait would be above `max_wait`. None where one is."""
+        return self._refusal(self.callers + self.coming)
+
+    def _refusal(self, before: int) -> Problem | None:
+        wait = before * self.seconds
+        return overloaded(wait) if wait > self.max_wait and before >= self.always else None
 
     def come(self) -> None:
         """Somebody has been read, and `came` once the round of the loop got there."""
@@ -52,7 +55,8 @@ class Admission:
 
     def enter(self) -> None:
         """Let a caller in. Errors: `Problem` "overloaded" where one is not."""
-        refusal = self.refusal
+        # Who was read later does not come before.
+        refusal = self._refusal(self.callers)
         if refusal is not None:
             raise refusal
         self.callers += 1

@@ -62,7 +62,7 @@ class _Ticket:
 
 
 class Engine:
-    """Runs searches on `threads` threads; `submit` is for the event loop alone."""
+    """Runs searches on `threads` threads; `run` and `run_here` are for the event loop alone."""
 
     def __init__(self, threads: int, *, max_wait: float, queued_rows: int = 4096) -> None:
         self.threads, self.max_wait, self.queued_rows = threads, max_wait, queued_rows
@@ -106,11 +106,15 @@ class Engine:
 
     def run_here(self, work: Callable[[float], T]) -> Ran[T]:
         """What `work` gives, on the calling thread. Errors: what it raises."""
+        return self._ran(work, 0.0, 0.0)
+
+    def _ran(self, work: Callable[[float], T], queued: float, pressure: float) -> Ran[T]:
+        """Do it, and count what it took in the mean."""
         began = time.monotonic()
-        value = work(0.0)
+        value = work(pressure)
         seconds = time.monotonic() - began
         self.seconds += _SHARE * (seconds - self.seconds)
-        return Ran(value, 0.0, seconds, 0.0)
+        return Ran(value, queued, seconds, pressure)
 
     async def run(self, work: Callable[[float], T], *, deadline: float, priority: Priority = Priority.CALLER) -> Ran[T]:
         """What `work(pressure)` gives on a thread; `deadline` by `time.monotonic`.
@@ -158,10 +162,7 @@ class Engine:
         error: BaseException | None = None
         ran: Ran[Any] | None = None
         try:
-            value = ticket.work(pressure)
-            seconds = time.monotonic() - began
-            ran = Ran(value, began - ticket.entered, seconds, pressure)
-            self.seconds += _SHARE * (seconds - self.seconds)
+            ran = self._ran(ticket.work, began - ticket.entered, pressure)
         except BaseException as raised:
             error = raised
         finally:

@@ -27,8 +27,7 @@ def bounded(
         return hits
     room = math.ceil(share * most)
     if np.count_nonzero(new) <= room:
-        order = placed(hits.scores[0], new, share, k)
-        return Hits(hits.items[:, order], hits.scores[:, order], hits.scored, hits.parts)
+        return _in_order(hits, new, share, k)
     known = options.allowed if options.allowed is not None else np.ones(snapshot.num_items, bool)
     known = known & _fitted(snapshot)
     others = snapshot.searcher.search(query, k, replace(options, allowed=known, prepared=None, explain=False))
@@ -36,8 +35,13 @@ def bounded(
     kept = np.flatnonzero(new)[: max(room, k - there)]
     items = np.concatenate([hits.items[:, kept], others.items[:, :there]], axis=1)
     scores = np.concatenate([hits.scores[:, kept], others.scores[:, :there]], axis=1)
-    order = placed(scores[0], np.arange(len(items[0])) < len(kept), share, k)
-    return Hits(items[:, order], scores[:, order], hits.scored + others.scored, hits.parts)
+    both = Hits(items, scores, hits.scored + others.scored, hits.parts)
+    return _in_order(both, items[0] >= snapshot.known, share, k)
+
+
+def _in_order(hits: Hits, new: BoolArray, share: float, k: int) -> Hits:
+    order = placed(hits.scores[0], new, share, k)
+    return Hits(hits.items[:, order], hits.scores[:, order], hits.scored, hits.parts)
 
 
 def placed(scores: FloatArray, new: BoolArray, share: float, k: int) -> list[int]:
@@ -55,7 +59,8 @@ def _placed(scores: FloatArray, new: BoolArray, share: float, k: int) -> Iterato
     taken = 0
     for place in range(1, min(k, len(order)) + 1):
         rest = place - 1 - taken
-        earliest = min(math.ceil((taken + 1) / share), k) if share > 0 else k
+        # Of the smallest shares the quotient is no number.
+        earliest = min(math.ceil((taken + 1) / share), k) if taken + 1 < share * k else k
         if taken < len(fresh) and (
             rest >= len(known) or (place >= earliest and scores[fresh[taken]] >= scores[known[rest]])
         ):
