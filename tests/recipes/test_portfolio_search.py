@@ -285,7 +285,7 @@ class Ticks:
         self.now, self.rings = 0.0, rings
 
     def __call__(self):
-        self.now += 0.01
+        self.now += 0.04
         if self.rings is not None and self.now >= self.rings:
             self.rings = None
             signal.raise_signal(signal.SIGINT)
