@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import signal
 import sys
 import traceback
@@ -54,8 +53,6 @@ for command in commands.COMMANDS:
 
 def run() -> None:
     """Run the command line and exit: 0 done, 2 the input is wrong, 1 a fault of ours, 130 interrupted."""
-    # Read once when torch loads: threads that spin at barriers cost many times the work on a busy machine.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     prepare_streams()
     # Training waits for the end of a step; everything else ends as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
