@@ -201,7 +201,7 @@ def test_wrong_arguments():
     [
         (
             "1,10,5\n2,11,4\n",
-            r"and no item column; its first line seems to hold values \(1, 10, 5\): .*such as --columns user,item,rating$",
+            r"no item column; its first line seems to hold values \(1, 10, 5\): .*such as --columns user,item,rating$",
         ),
         ("1,1,5\n2,11,4\n", "several columns named '1'.*first line seems to hold values"),
         ("user,item\n1,2\n".encode("utf-16"), "seems to be UTF-16: save it as UTF-8"),
