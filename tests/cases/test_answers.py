@@ -156,9 +156,10 @@ def test_errors_name_options_of_their_command_alone(folder, say, tmp_path, monke
     said = say(command, folder, *rest, code=2).strip().splitlines()[-1]
     assert "on_unknown=" not in said
     known = {word for one in pages()[command].options for word in one.typed.replace(",", " ").split()}
-    said = said.partition(" (--user-column: of `beamwood fit`)")[0]
+    said = said.partition(" (--user-column, --item-column: of `beamwood fit`)")[0]
+    others = {"--user-column", "--item-column"} if command == "evaluate" else set()
     for option in re.findall(r"(?<!\w)--[a-z-]+", said):
-        assert option in known or (command, option) == ("evaluate", "--user-column")
+        assert option in known | others
 
 
 # Outputs
@@ -179,7 +180,7 @@ def test_an_output_makes_its_folder(folder, say, tmp_path):
     ("word", "message"),
     [
         ("3 stars", "weights that are no numbers, the first '3 stars' in row 1; mend them"),
-        ('"3,5"', "weights with a decimal comma, the first '3,5' in row 1; write them with a point"),
+        ('"3,500"', "weights with commas, for decimals or for thousands, the first '3,500' in row 1; write them with"),
         ("inf", "weights that are missing or not finite"),
         ("", "weights that are missing or not finite"),
     ],

@@ -85,7 +85,7 @@ def test_rows_of_errors_are_those_of_the_file(frame):
 
 
 def test_nothing_but_holes_is_refused():
-    with pytest.raises(InputError, match=r"each of its 2 rows lacks something: 1 without a user .*, 1 without a item"):
+    with pytest.raises(InputError, match=r"each of its 2 rows lacks something: 1 without a user .*, 1 without an item"):
         read_log(pl.DataFrame({"user": [None, 2], "item": ["a", "nan"]}), missing="drop")
 
 

@@ -27,7 +27,7 @@ def test_fit_evaluate_recommend(market, fitted, capsys):
     assert document["views"]["kept"]["protocol"]["queries"] == 12
     assert beamwood("evaluate", fitted, "--k", "5", "--tail", "0.3", "--tail-of", "interactions", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert "together hold 0.3 of the training interactions" in document["tail"]["rule"]
+    assert "together hold 30 % of the training interactions" in document["tail"]["rule"]
     for views in (document["views"], document["tail"]["views"]):
         assert views["kept"]["protocol"]["tail_rule"] == document["tail"]["rule"]
         assert 0 <= views["kept"]["metrics"]["gini@5"] <= 1
@@ -115,7 +115,7 @@ def test_compare_says_which_is_better(market, capsys):
     ]
     assert beamwood(*arguments, "--json") == 0
     tail = json.loads(capsys.readouterr().out)["tail"]
-    assert "the 0.4 share of item types" in tail["rule"]
+    assert "the 40 % of the items" in tail["rule"]
     assert set(tail["methods"]) == {"popularity", "cooccurrence"}
     assert tail["methods"]["popularity"]["kept"]["protocol"]["queries"] == tail["queries"]
     (test,) = tail["paired_tests"]["removed"]

@@ -201,12 +201,12 @@ def test_wrong_arguments():
     [
         (
             "1,10,5\n2,11,4\n",
-            r"no user column; its first line seems to hold values \(1, 10, 5\): .*such as --columns user,item,rating$",
+            r"no item column; its first line seems to hold values \(1, 10, 5\): .*such as --columns user,item,rating$",
         ),
         ("1,1,5\n2,11,4\n", "several columns named '1'.*first line seems to hold values"),
         ("user,item\n1,2\n".encode("utf-16"), "seems to be UTF-16: save it as UTF-8"),
         ("user,item\n1,é\n".encode("latin-1"), "save it as UTF-8"),
-        ("who,what\n1,2\n", r"\(known by themselves: [a-z_, ]*\)$"),
+        ("who,what\n1,2\n", r"\(known by themselves: [a-z_,; ]*\)$"),
     ],
 )
 def test_a_text_file_of_another_form_says_how_to_mend_it(tmp_path, content, message):

@@ -116,7 +116,9 @@ def test_wrong_files(tmp_path):
     with pytest.raises(InputError, match=r"nothing\.csv cannot be read"):
         read_log(tmp_path / "nothing.csv")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match=r"has no user column; it has: a, b\. Name it with --user-column"):
+    with pytest.raises(
+        InputError, match=r"has no user column and no item column; it has: a, b\. Name them with --user"
+    ):
         read_log(tmp_path / "other.csv")
     with pytest.raises(InputError, match="no column 'who' for the user; it has: user_id"):
         read_log(FRAME, columns=ColumnNames(user="who"))

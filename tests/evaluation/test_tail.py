@@ -36,8 +36,8 @@ def test_the_tail_by_counts():
     for of in ("items", "interactions", "prefixes"):
         assert tail_of(train, of, 0.0) == ([4] if of == "interactions" else [])
         assert tail_of(train, of, 1.0) == list(range(10))
-    assert "0.2 share of item types with the fewest training interactions" in TailRule().describe()
-    assert "0.1 of the training interactions" in TailRule(of="interactions", share=0.1).describe()
+    assert "20 % of the items with the fewest training interactions" in TailRule().describe()
+    assert "10 % of the training interactions" in TailRule(of="interactions", share=0.1).describe()
     assert "prefixes of two items or more" in TailRule(of="prefixes").tail(train).rule
 
 

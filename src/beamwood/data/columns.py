@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from beamwood.data.header import header_hint
 from beamwood.errors import InputError, closest, nearest
 
-__all__ = ["ALIASES", "ColumnNames", "find_column", "known_names", "plain_name", "squashed"]
+__all__ = ["ALIASES", "ColumnNames", "find_column", "known_names", "one", "plain_name", "squashed"]
 
 # Preferred names first; a name of a later group counts only where the earlier groups have none.
 ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -89,9 +89,11 @@ class ColumnNames:
 
         Where weights are not `weighed`, several columns that could be them are as none.
         """
-        found = {}
+        found, lacking = dict[str, str](), list[str]()
         roles = {"user": self.user, "item": self.item, "time": self.time}
         for role, named in (roles | {"weight": self.weight, "boundary": self.boundary}).items():
+            if role == "time" and lacking:
+                raise InputError(_without(lacking, [n for n in there if n not in found.values()], there, source))
             if role == "time" and named == "none" and "none" not in there:
                 continue
             needed = weighed or role != "weight"
@@ -99,7 +101,7 @@ class ColumnNames:
             if name is not None:
                 found[role] = name
             elif role in ("user", "item"):
-                raise InputError(_without(role, [name for name in there if name not in found.values()], there, source))
+                lacking.append(role)
         if found["user"] == found["item"]:
             raise InputError(
                 f"{source}: column '{found['user']}' is named for both the user and the item; name another with "
@@ -149,6 +151,11 @@ def find_column(
     return None
 
 
+def one(role: str) -> str:
+    """A user, an item, a time, a weight."""
+    return f"an {role}" if role == "item" else f"a {role}"
+
+
 def plain_name(name: str) -> str:
     """A column's name as aliases are written: "User ID" is "user_id"."""
     return re.sub(r"[\s.-]+", "_", name.strip().lower())
@@ -170,14 +177,21 @@ def _likeliest(name: str, there: Sequence[str]) -> str | None:
     return closest(name, there) if same is None else same
 
 
-def _without(role: str, free: Sequence[str], there: Sequence[str], source: str) -> str:
-    """What to say of a source without a column for a role: what it has, the likeliest of it, the option."""
+def _without(roles: Sequence[str], free: Sequence[str], there: Sequence[str], source: str) -> str:
+    """What to say of a source without columns for some roles: what it has, the likeliest of it, the options."""
+    lacks = f"{source} has no {' and no '.join(f'{role} column' for role in roles)}"
     hint = header_hint(there)
     if hint:
-        return f"{source} has no {role} column{hint}"
-    like = next((each for alias in ALIASES[role][0] if (each := closest(alias, free)) is not None), None)
-    such = "" if like is None else f", such as --{role}-column '{like}'"
+        return lacks + hint
+    such = [
+        f"--{role}-column '{like}'"
+        for role in roles
+        if (like := next((each for alias in ALIASES[role][0] if (each := closest(alias, free)) is not None), None))
+    ]
+    options = " and ".join(f"--{role}-column" for role in roles)
+    in_python = ", ".join(f"{role}=..." for role in roles)
+    known = "; ".join(", ".join(ALIASES[role][0]) for role in roles)
     return (
-        f"{source} has no {role} column; it has: {', '.join(there)}. Name it with --{role}-column, in Python "
-        f"ColumnNames({role}=...){such} (known by themselves: {', '.join(ALIASES[role][0])})"
+        f"{lacks}; it has: {', '.join(there)}. Name {'it' if len(roles) == 1 else 'them'} with {options}, in Python "
+        f"ColumnNames({in_python}){', such as ' * bool(such)}{' '.join(such)} (known by themselves: {known})"
     )

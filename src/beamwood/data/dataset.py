@@ -84,7 +84,7 @@ class Dataset:
         ids = frame["item"].unique()
         catalogue = Vocabulary.of(ids if table is None else pl.concat([ids, table.frame["item"]]))
         report: dict[str, Any] = {"log": log.report.as_dict(), "users": len(users), "items": len(catalogue)}
-        report["notes"] = [*likenesses(users.ids, "user"), *likenesses(catalogue.ids, "item")]
+        report["notes"] = [*likenesses(users.ids, "user"), *likenesses(catalogue.ids, "item"), *_of_one_item(ids, log)]
         item_table, people = None, None
         if table is not None:
             item_table = aligned(table, catalogue, frame["item"], unlisted, report)
@@ -186,6 +186,15 @@ def _rejected(
         "`recommend --without-rejected` leaves these items out"
     )
     return ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), columns[known][order])
+
+
+def _of_one_item(ids: pl.Series, log: Log) -> list[str]:
+    if len(ids) != 1:
+        return []
+    return [
+        f"'{log.report.columns['item']}': each row is of one item, {ids[0]!r}, so nothing else can be learned or "
+        "recommended; if the items are in another column, say --item-column"
+    ]
 
 
 def _of_ties(ties: int, rows: int, by: str) -> str:

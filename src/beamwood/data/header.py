@@ -8,8 +8,10 @@ from collections.abc import Sequence
 __all__ = ["column_guess", "header_hint", "seem_values"]
 
 _NUMBER = r"\s*[+-]?(\d+\.?\d*|\.\d+)\s*"
-_DATE = r"\s*\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?"
+_DATE = r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([ T].*)?"
 _RATING = r"\s*(10|\d)([.,]\d)?\s*"
+# A line of so many values is no row of a log.
+_MOST_CELLS = 40
 _REPEATED = r"_duplicated_\d+$"
 
 
@@ -19,7 +21,7 @@ def header_hint(names: Sequence[str]) -> str:
     if mark is not None:
         return f"; its columns seem to be separated by {mark!r}: say --separator '{mark}'"
     cells = [re.sub(_REPEATED, "", name) for name in names]
-    if seem_values(cells):
+    if seem_values(cells) and len(cells) <= _MOST_CELLS:
         guess = column_guess(cells)
         return (
             f"; its first line seems to hold values ({', '.join(cells[:6])}): name its columns in their order, such as "

@@ -22,6 +22,8 @@ _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt
 _TEXTS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
 # From here on a float may stand for several whole numbers.
 _INEXACT: dict[Any, int] = {pl.Float32: 24, pl.Float64: 53}
+# Several of what seem to be ids: "N12 N7", "[3, 9]".
+_LIST = r"""^\s*[\[(]?\s*['"]?[A-Za-z]{0,4}[-_]?\d+['"]?([\s,;|]+['"]?[A-Za-z]{0,4}[-_]?\d+['"]?)+\s*[\])]?\s*$"""
 _BLANKS = r"[\s\u{200b}-\u{200d}\u{feff}]+"
 
 
@@ -54,7 +56,9 @@ def read_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, .
         refuse(table, name, finer, f"{role} ids finer than a microsecond", "write them as text or whole numbers")
     if dtype in _INTEGERS or dtype in (pl.Date, pl.Time, pl.Datetime):
         return column.alias(role), notes
-    raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no {role} ids; use numbers or strings")
+    lists = isinstance(dtype, pl.List | pl.Array)
+    fix = f"write a row for each {role} of a list" if lists else "use numbers or strings"
+    raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no {role} ids; {fix}")
 
 
 def missing_cells(table: Source, name: str, *, words: bool = False) -> pl.Expr:
@@ -100,6 +104,7 @@ def _text_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, 
         "other": ~column.str.contains(_WHOLE_NUMBER),
         "dotted": column.str.contains(_POINT_ZERO),
         "nothing": column.str.contains(_NOTHING),
+        "lists": column.str.contains(_LIST),
     }
     asked = [check.sum().alias(key) for key, check in checks.items()]
     with reading(table.name):
@@ -113,6 +118,12 @@ def _text_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, 
         fix = "their last digits are lost; export the column as text or whole numbers"
         refuse(table, name, exponent, f"{role} ids written with an exponent", fix)
     notes = [_note_of_nothing(table, name, role)] if found["nothing"] else []
+    if found["lists"]:
+        row, cell = table.first(name, column.str.contains(_LIST))
+        notes.append(
+            f"'{name}': {found['lists']:,} {role} ids seem to be lists, the first {reprlib.repr(cell)} in row {row}; "
+            f"each is one {role} here. If they are several, write a row for each"
+        )
     if found["other"] or dtype in (pl.Categorical, pl.Enum):
         return column.alias(role), tuple(notes)
     if found["dotted"]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 
+from beamwood.data.decimals import with_points
 from beamwood.data.features import name_and_kind
 from beamwood.errors import InputError, nearest
 
@@ -29,7 +30,8 @@ def kept_name(wanted: str) -> str:
 
 
 def checked_kept(wanted: Sequence[str], frame: pl.DataFrame) -> tuple[str, ...]:
-    """The columns to keep. Errors: one that is not there, an unknown kind, one twice, a name that conditions have."""
+    """The columns to keep. Errors: one that is not there, an unknown kind, one twice, a name that conditions have,
+    those of `kept_column`."""
     known = [name for name in frame.columns if name != "item"]
     names = [kept_name(each) for each in wanted]
     for name, each in zip(names, wanted, strict=True):
@@ -42,6 +44,7 @@ def checked_kept(wanted: Sequence[str], frame: pl.DataFrame) -> tuple[str, ...]:
             raise InputError(f"the column '{name}' cannot be kept: conditions have a word of that name; rename it")
         if names.count(name) > 1 and len({each for each in wanted if kept_name(each) == name}) > 1:
             raise InputError(f"the column '{name}' is kept as two kinds; name it once")
+        kept_column(frame, each)
     return tuple(wanted)
 
 
@@ -74,10 +77,17 @@ def _read(cells: pl.Series, kind: str) -> pl.Series:
         return cells.str.to_lowercase().replace_strict(_TRUTH, default=None, return_dtype=pl.Boolean)
     if kind == "time":
         return pl.Series([_moment(text) for text in cells.to_list()], dtype=pl.Datetime("us"))
+    cells = _pointed(cells)
     whole = cells.cast(pl.Int64, strict=False)
     numbers = cells.cast(pl.Float64, strict=False)
     numbers = numbers.set(~numbers.is_finite(), None)
     return whole if (whole.is_not_null() | numbers.is_null()).all() else numbers
+
+
+def _pointed(cells: pl.Series) -> pl.Series:
+    """Stripped text with points for decimal commas."""
+    frame = pl.LazyFrame([cells.alias("cell")])
+    return frame.select(with_points(frame, pl.col("cell"))[0]).collect().to_series()
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -95,7 +105,7 @@ def numbers_as_text(wanted: Sequence[str], frame: pl.DataFrame) -> list[str]:
     for each in wanted:
         if kept_name(each) == each and each != "category" and frame[each].dtype == pl.String:
             cells = frame[each].drop_nulls().filter(frame[each].drop_nulls().str.strip_chars() != "")
-            cells = cells.str.strip_chars()
+            cells = _pointed(cells.str.strip_chars())
             # What begins with 0 is a code: as a number it would be another.
             plain = cells.cast(pl.Float64, strict=False).is_not_null() & ~cells.str.contains(r"^0\d")
             if len(cells) and plain.all():

@@ -14,7 +14,7 @@ from beamwood.data.columns import known_names, squashed
 from beamwood.data.header import seem_values
 from beamwood.errors import InputError
 
-__all__ = ["Layout", "check_names", "fields_of", "separator_of"]
+__all__ = ["Layout", "check_names", "fields_of", "lists_of", "separator_of"]
 
 _WORDS = {
     "tab": "\t",
@@ -29,6 +29,7 @@ _WORDS = {
 _CANDIDATES = ("\t", ";", "|", "::", ",")
 _NO_USE = ("-", "_", "")
 _LONGEST = 8
+_FEW_LENGTHS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,19 @@ def separator_of(lines: Sequence[str], own: str | None, quote: str | None) -> st
     if most < 2 and _even_count(lines, " ", quote) > 1:
         return " "
     return best
+
+
+def lists_of(lines: Sequence[str], separator: str | None, quote: str | None) -> tuple[str, int, int] | None:
+    """The mark by which each line is a list, as "7 112 35 9" may be a user's items; the shortest and longest length.
+
+    `separator`: the mark, None where it is not known. Lines are no lists where they have at most three lengths.
+    """
+    for mark in (*_CANDIDATES, " ") if separator is None else (separator,):
+        rows = fields_of(lines, mark, quote)
+        lengths = {len(row) for row in rows}
+        if len(lengths) > _FEW_LENGTHS and min(lengths) > 1 and seem_values(rows[0]):
+            return mark, min(lengths), max(lengths)
+    return None
 
 
 def _even_count(lines: Sequence[str], mark: str, quote: str | None) -> int:

@@ -20,7 +20,8 @@ import numpy as np
 import polars as pl
 
 from beamwood.arguments import naming_arguments
-from beamwood.data.columns import ColumnNames
+from beamwood.data.columns import ColumnNames, one
+from beamwood.data.decimals import COMMA, with_points
 from beamwood.data.events import WEIGHT, EventKinds, event_note, last_was_negative, read_events
 from beamwood.data.ids import count_of, missing_cells, read_ids, refuse
 from beamwood.data.layout import Layout
@@ -44,7 +45,6 @@ __all__ = [
 MISSING = ("error", "drop")
 
 CONTEXT = "context."
-_DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 _HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false", "0"]
 
 
@@ -274,7 +274,7 @@ def _without_missing(table: Source, chosen: dict[str, str]) -> tuple[Source, lis
     rows = counts.pop("rows")
     # A column of times without any is as none.
     cells = {role: cell for role, cell in cells.items() if role != "time" or counts[role] < rows}
-    said = [f"{counts[role]:,} without a {role} ('{chosen[role]}')" for role in cells if counts[role]]
+    said = [f"{counts[role]:,} without {one(role)} ('{chosen[role]}')" for role in cells if counts[role]]
     if not said:
         return table, []
     kept = table.keeping(~pl.any_horizontal(cells.values()))
@@ -311,7 +311,7 @@ def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tu
             f"{table.name} has no column of weights for min_weight={at_least:g}; it has: "
             f"{', '.join(table.column_names)}. Name it with --weight-column"
         )
-    weight = _weight_expression(table, name)
+    weight, pointed = _weight_expression(table, name)
     with reading(table.name):
         largest, kept, rows = (
             table.frame.select(weight.max().alias("m"), (weight >= at_least).sum().alias("n"), pl.len().alias("rows"))
@@ -323,26 +323,31 @@ def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tu
             f"{table.name}: no row has a '{name}' of at least min_weight={at_least:g}, the largest is {largest:g}; "
             "lower it"
         )
-    said = f"'{name}' of at least {at_least:g}: {kept:,} rows kept, {rows - kept:,} left out; each row counts once"
+    commas = ", read with decimal commas," if pointed else ""
+    said = (
+        f"'{name}'{commas} of at least {at_least:g}: {kept:,} rows kept, {rows - kept:,} left out; each row counts once"
+    )
     return table.frame.filter(weight >= at_least), said
 
 
-def _weight_expression(table: Source, name: str) -> pl.Expr:
-    dtype, column = table.schema[name], table.column(name)
+def _weight_expression(table: Source, name: str) -> tuple[pl.Expr, bool]:
+    """The weights as numbers, and whether they were written with decimal commas."""
+    dtype, column, pointed = table.schema[name], table.column(name), False
     if not (dtype.is_numeric() or dtype in (pl.String, pl.Boolean)):
         raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no weights; use numbers")
     # A single-precision 0.7 is below the double-precision one, so it stays as it is.
     weight = column if dtype == pl.Float32 else column.cast(pl.Float64, strict=False)
     other = "mend them or name another with --weight-column"
     if dtype == pl.String:
-        bare = column.str.strip_chars()
-        comma = bare.str.contains(_DECIMAL_COMMA)
-        refuse(table, name, comma, "weights with a decimal comma", "write them with a point")
+        with reading(table.name):
+            bare, pointed = with_points(table.frame, column.str.strip_chars())
+        commas = "weights with commas, for decimals or for thousands"
+        refuse(table, name, bare.str.contains(COMMA), commas, "write them with a point")
         no_number = bare.is_not_null() & bare.cast(pl.Float64, strict=False).is_null()
         refuse(table, name, no_number, "weights that are no numbers", other)
         weight = bare.cast(pl.Float64, strict=False)
     refuse(table, name, ~weight.is_finite().fill_null(False), "weights that are missing or not finite", other)
-    return weight
+    return weight, pointed
 
 
 def _boundary_expression(table: Source, name: str) -> pl.Expr:

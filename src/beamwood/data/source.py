@@ -15,6 +15,7 @@ import polars as pl
 from beamwood.data.header import header_hint
 from beamwood.data.in_memory import frame_of
 from beamwood.data.layout import Layout
+from beamwood.data.nested import flat
 from beamwood.data.parts import parts_of
 from beamwood.data.text_table import TEXT_SUFFIXES, scan_text
 from beamwood.errors import InputError, nearest_path
@@ -23,6 +24,8 @@ __all__ = ["SUFFIXES", "Source", "open_source", "reading"]
 
 _ARROW_FILE = b"ARROW1"
 _UNSAID = Layout()
+# What Excel and older systems write in the west of Europe.
+_TO_UTF8 = "save it as UTF-8, as with: iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +73,16 @@ def open_source(source: Any, layout: Layout = _UNSAID) -> Source:
     """The table of a path, or of what is in memory: see `frame_of`.
 
     A path is a file, a folder of parts of one table, or a pattern of their names. `layout`: what is said of text files
-    and of rows without names. Errors: no such file, an unsupported suffix, a file that cannot be read, an object that
-    is no table; a layout of what has its own.
+    and of rows without names. Nested rows are `flat`. Errors: no such file, an unsupported suffix, a file that cannot
+    be read, an object that is no table; a layout of what has its own.
     """
     if isinstance(source, str | os.PathLike):
         return _open_path(Path(source), layout)
     if layout.separator is not None:
         raise InputError("--separator is about text files, and this is none; leave it out")
     name, frame = frame_of(source, layout.names)
-    return Source(name, frame, False)
+    with reading(name):
+        return Source(name, flat(frame), False)
 
 
 @contextmanager
@@ -91,7 +95,7 @@ def reading(name: str) -> Iterator[None]:
         reason = "its parts do not fit together" if broken else _first_line(error)
         written = _suffix_of(name) not in (None, *TEXT_SUFFIXES)
         not_text = "utf-8" in reason.lower() and not written
-        fix = "save it as UTF-8" if not_text else "is the file whole and of that format?"
+        fix = _TO_UTF8 if not_text else "is the file whole and of that format?"
         raise InputError(f"{name} cannot be read: {reason}; {fix}") from error
 
 
@@ -131,7 +135,7 @@ def _open_file(path: Path, layout: Layout) -> Source:
             frame, notes = scan_text(path, suffix, layout)
             _refuse_repeated_names(str(path), frame)
         else:
-            frame = scan(path)
+            frame = flat(scan(path))
         if suffix is not None and suffix.startswith(".inter"):
             frame = _without_field_types(frame)
     return Source(str(path), frame, scan is None, notes=notes)

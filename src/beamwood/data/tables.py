@@ -15,7 +15,7 @@ from beamwood.data.ids import read_ids, same_but_for_looks, words_for_nothing
 from beamwood.data.kept_columns import kept_column, kept_name
 from beamwood.data.labels import SEPARATOR, as_lists, inner_type, label_lists
 from beamwood.data.log import Log
-from beamwood.data.source import open_source, reading
+from beamwood.data.source import Source, open_source, reading
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 
@@ -96,7 +96,8 @@ def read_table(source: Any, id_column: str | None, log: Log, role: Literal["item
     column = find_column(role, id_column, present, name, also=("id",), fix=settled)
     if column is None:
         fix = "Name it with --items-column" if role == "item" else "Call it user_id"
-        raise InputError(f"{name} has no {role} column; it has: {', '.join(present)}. {fix}")
+        such = _likely_ids(table, log.frame[role].unique(), role)
+        raise InputError(f"{name} has no {role} column; it has: {', '.join(present)}. {fix}{such}")
     ids_as_given, _ = read_ids(table, column, role)
     others = [table.column(other) for other in present if other not in (column, role)]
     with reading(name):
@@ -116,6 +117,26 @@ def read_table(source: Any, id_column: str | None, log: Log, role: Literal["item
             "keep one row each"
         )
     return Table(frame, strange)
+
+
+def _likely_ids(table: Source, logged: pl.Series, role: str) -> str:
+    """Which column of a table has most of the ids of the log, in words; nothing where none has any."""
+    wanted = logged.cast(pl.String).implode()
+    texts = (pl.String, pl.Categorical, pl.Enum)
+    asked = [
+        table.column(name).cast(pl.String).unique().is_in(wanted).sum().alias(name)
+        for name, dtype in table.schema.items()
+        if dtype.is_integer() or dtype in texts
+    ]
+    if not asked:
+        return ""
+    with reading(table.name):
+        counts = table.frame.select(asked).collect(engine="streaming").row(0, named=True)
+    best = max(counts, key=lambda name: counts[name])
+    if not counts[best]:
+        return ""
+    option = f" '{best}'" if role == "item" else f": '{best}'"
+    return f"{option}, which has {counts[best]:,} of the log's {len(logged):,} {role}s"
 
 
 def _as_type(ids: pl.Series, dtype: Any) -> pl.Series:
@@ -157,6 +178,12 @@ def aligned(table: Table, catalogue: Vocabulary, logged: pl.Series, unlisted: st
     frame = pl.DataFrame({"item": catalogue.ids}).join(table.frame, on="item", how="left", maintain_order="left")
     categories = np.full(len(catalogue), -1, np.int32)
     labels = None
+    fields = [name for name in frame.columns if name.startswith("category.")]
+    if fields and "category" not in frame.columns:
+        raise InputError(
+            f"column 'category' of type row, with the field '{fields[0]}', holds no categories; make them text, or "
+            "leave the column out"
+        )
     if "category" in frame.columns:
         lists = label_lists(frame["category"])
         labels = lists.list.join(SEPARATOR)

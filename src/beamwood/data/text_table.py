@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from beamwood.data.layout import Layout, check_names, fields_of, separator_of
+from beamwood.data.layout import Layout, check_names, fields_of, lists_of, separator_of
 from beamwood.errors import InputError
 
 __all__ = ["TEXT_SUFFIXES", "scan_text"]
@@ -28,8 +28,18 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
     quote = None if suffix is not None and suffix.startswith(".inter") else '"'
     lines = [line or "" for line in _lines(path, lossy=True).head(_SAMPLE).collect()["line"].to_list()]
     if any("\x00" in line for line in lines[:2]):
-        raise InputError(f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8")
+        raise InputError(
+            f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8, as with: "
+            "iconv -f UTF-16 -t UTF-8 OLD > NEW"
+        )
     separator = separator_of(lines, own, quote) if layout.separator is None else layout.separator
+    lists = lists_of(lines, separator, quote)
+    if lists is not None:
+        mark, least, most = lists
+        raise InputError(
+            f"{path}: its lines have {least} to {most} values between {mark!r}, as if each were a user and the items "
+            "taken; write a line for each user and item, such as 7,112"
+        )
     if separator is None:
         raise InputError(
             f"{path}: what separates its columns is not clear from its first lines; say it with --separator, as "

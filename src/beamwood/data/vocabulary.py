@@ -91,11 +91,15 @@ class Vocabulary:
         """`parse` for many. Text that cannot be of the ids' type is unknown: an `InputError`, or None with "ignore".
 
         Ids of text are taken exactly; where none is equal, blanks around either do not count if only one id is left.
+        An unknown one that differs from an id only by leading zeros, case or Unicode form names that id in the error.
         """
         column = pl.Series("id", [str(text) for text in texts], dtype=pl.String)
         dtype = self.dtype
         if dtype == pl.String:
-            return self._but_for_blanks(column)
+            found = self._but_for_blanks(column)
+            if on_unknown != "ignore":
+                self._name_the_meant(found)
+            return found
         if dtype.is_temporal():
             values = [_from_iso(text.strip(), dtype) for text in column.to_list()]
         else:
@@ -109,6 +113,20 @@ class Vocabulary:
                 "on_unknown='ignore'"
             )
         return values
+
+    def _name_the_meant(self, texts: list[str]) -> None:
+        assert self.table is not None
+        found = self.table.find(texts)
+        unknown = [text for text, place in zip(texts, found, strict=True) if place < 0] if found is not None else []
+        if not unknown:
+            return
+        plain = _plain(self.ids)
+        for text, key in zip(unknown, _plain(pl.Series(unknown)), strict=True):
+            meant = self.ids.filter(plain == key)
+            if len(meant):
+                raise UnknownIdError(
+                    f"id {text!r} is unknown; did you mean {meant[0]!r}? Else leave it out or pass on_unknown='ignore'"
+                )
 
     def _but_for_blanks(self, texts: pl.Series) -> list[Any]:
         assert self.table is not None
@@ -143,6 +161,12 @@ class Vocabulary:
         known = pl.DataFrame({"id": self.ids, "index": np.arange(len(self), dtype=np.int32)})
         found = pl.DataFrame({"id": ids}).join(known, on="id", how="left", maintain_order="left")
         return np.asarray(found["index"].fill_null(-1).to_numpy(), dtype=np.int32)
+
+
+def _plain(texts: pl.Series) -> pl.Series:
+    """Text without what is easily left out or written otherwise: leading zeros, case, Unicode form."""
+    bare = texts.str.normalize("NFKC").str.to_lowercase().str.strip_chars()
+    return bare.str.replace_all(r"(^|\D)0+(\d)", "${1}${2}")
 
 
 def check_known(ids: Sequence[Any] | pl.Series, indices: NDArray[np.int32]) -> None:

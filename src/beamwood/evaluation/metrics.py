@@ -166,10 +166,16 @@ class TailRule(BaseModel):
     def describe(self) -> str:
         """The rule in words, for every output that shows a tail figure."""
         if self.of == "items":
-            return f"tail = the {self.share:.4g} share of item types with the fewest training interactions"
+            return f"tail = the {_percent(self.share)} of the items with the fewest training interactions"
         if self.of == "prefixes":
             return (
-                f"tail = the {self.share:.4g} share of item types that stand least often in the training histories' "
+                f"tail = the {_percent(self.share)} of the items that stand least often in the training histories' "
                 "prefixes of two items or more"
             )
-        return f"tail = the least interacted items that together hold {self.share:.4g} of the training interactions"
+        return (
+            f"tail = the least interacted items that together hold {_percent(self.share)} of the training interactions"
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %"

@@ -112,7 +112,12 @@ class Filters:
         """The column of categories. Errors: there is none."""
         column = self.columns.columns.get(CATEGORY)
         if not isinstance(column, LabelColumn):
-            raise InputError("this artefact has no categories; fit with an item table that has a 'category' column")
+            others = f", or ask for its columns by where: {', '.join(self.columns.columns)}" * bool(
+                self.columns.columns
+            )
+            raise InputError(
+                f"this artefact has no categories; fit with an item table that has a 'category' column{others}"
+            )
         return column
 
 

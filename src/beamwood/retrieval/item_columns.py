@@ -58,7 +58,8 @@ class NumberColumn:
         if self.kind == "time" and (stamp := _microseconds(value)) is not None:
             return stamp
         like = {"number": "numbers, such as 20", "truth": "true and false", "time": "times, such as '2026-01-31'"}
-        raise InputError(f"where: {name} holds {like[self.kind]}; {value!r} is none")
+        fix = "; write true or false" if self.kind == "truth" else ""
+        raise InputError(f"where: {name} holds {like[self.kind]}; {value!r} is none{fix}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +95,13 @@ class LabelColumn:
         """The number of each label. Errors: a label that no item has."""
         found = self.labels.find(wanted)
         if found is None or (len(found) and found.min() < 0):
-            known = set() if len(self.labels) > _MANY else set(self.names)
+            few = len(self.labels) <= _MANY
+            known = f"; {len(self.labels):,} are known, such as {self.labels.ids(np.zeros(1, int))[0]!r}"
             plain = [isinstance(each, str) and each in self for each in wanted]
             wrong = wanted[plain.index(False)]
-            raise InputError(f"{name} {wrong!r} is unknown{nearest(str(wrong), known, quoted=True) if known else ''}")
+            raise InputError(
+                f"{name} {wrong!r} is unknown{nearest(str(wrong), self.names, quoted=True) if few else known}"
+            )
         return found
 
     def __contains__(self, label: str) -> bool:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from beamwood.arguments import naming_arguments
 from beamwood.data.columns import ColumnNames
 from beamwood.data.dataset import Dataset, ItemTable
+from beamwood.data.decimals import with_points
 from beamwood.data.description.shape import lengths, popularity
 from beamwood.data.description.splits import chosen_split, describe_splits
 from beamwood.data.description.table import describe_table
@@ -196,8 +197,11 @@ def _weights(checked: CheckedLog) -> dict[str, Any] | None:
     name = checked.report.columns.get("weight")
     if name is None:
         return None
-    column = checked.table.column(name).cast(pl.Float64, strict=False).alias("weight")
-    numbers = checked.table.frame.select(column)
+    column = checked.table.column(name)
+    if checked.table.schema[name] == pl.String:
+        with reading(checked.report.source):
+            column, _ = with_points(checked.table.frame, column.str.strip_chars())
+    numbers = checked.table.frame.select(column.cast(pl.Float64, strict=False).alias("weight"))
     weight = pl.col("weight")
     finite = weight.filter(weight.is_finite())
     with reading(checked.report.source):

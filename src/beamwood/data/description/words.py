@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from beamwood.data.columns import one
 from beamwood.data.dataset import Dataset
 from beamwood.data.description.shape import lengths, popularity
 from beamwood.data.description.times import moment
@@ -35,7 +36,7 @@ def outline_lines(document: Document) -> Iterator[str]:
     columns = (f"{each['name']} ({_role(each)}{each['type']})" for each in document["columns"])
     yield f"{document['source']}: {document['rows']:,} rows; columns {', '.join(columns)}"
     lacking = [
-        f"{counts['empty']:,} without a {role}"
+        f"{counts['empty']:,} without {one(role)}"
         + (f", {counts['words']:,} with a word for nothing" * bool(counts["words"]))
         for role, counts in document["missing"].items()
         if counts["empty"] or counts["words"]
@@ -79,8 +80,9 @@ def _of_times(document: Document) -> Iterator[str]:
     yield f"times: {times['kind']}; unit {times['unit']}; zone {times['zone']}; {span}"
     if "days" in times:
         gap = times["longest_gap"]
-        longest = "" if gap is None else f"; the longest gap is {gap['days']:,} days after {gap['from']}"
-        yield f"days: {times['days']:,}, of which {times['days_without_rows']:,} have no rows{longest}"
+        empty = times["days_without_rows"]
+        longest = f"; the longest gap is {gap['days']:,} days after {gap['from']}" if gap and empty else ""
+        yield f"days: {times['days']:,}, of which {empty:,} have no rows{longest}"
     yield f"ties: {_share(document, 'ties')} share their time with another row of their user"
 
 
@@ -100,16 +102,20 @@ def _of_lengths(told: Document, users: int) -> str:
     quantiles = told["quantiles"]
     return (
         f"histories: {users:,} users, the median has {quantiles['0.5']:,} rows, 90 % have at most "
-        f"{quantiles['0.9']:,}, the longest {quantiles['1']:,} ({100 * told['share_of_longest']:.2g} % of all rows); "
+        f"{quantiles['0.9']:,}, the longest {quantiles['1']:,} ({_percent(told['share_of_longest'])} of all rows); "
         f"{told['fewer_than_3']:,} have fewer than 3"
     )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def _of_popularity(told: Document, items: int) -> str:
     top = told["top"]
     return (
         f"items: {items:,} were taken, {told['once']:,} of them once; the most taken 1 % have "
-        f"{100 * top['0.01']:.2g} % of the rows, 10 % have {100 * top['0.1']:.2g} %"
+        f"{_percent(top['0.01'])} of the rows, 10 % have {_percent(top['0.1'])}"
     )
 
 

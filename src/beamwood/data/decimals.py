@@ -1,0 +1,26 @@
+"""Numbers that text writes with a decimal comma, as 3,5 for 3.5."""
+
+from __future__ import annotations
+
+import polars as pl
+
+__all__ = ["COMMA", "with_points"]
+
+COMMA = r"^[+-]?\d*,\d+$"
+_THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"
+
+
+def with_points(frame: pl.LazyFrame, text: pl.Expr) -> tuple[pl.Expr, bool]:
+    """A column of stripped text with points for its commas, where these are decimal ones beyond doubt; whether so.
+
+    No cell has a point then, and some comma cannot part thousands: 1,234 alone says neither.
+    """
+    asked = (
+        text.str.contains(".", literal=True).any().alias("points"),
+        (text.str.contains(COMMA) & ~text.str.contains(_THOUSANDS)).any().alias("sure"),
+    )
+    points, sure = frame.select(asked).collect(engine="streaming").row(0)
+    if points or not sure:
+        return text, False
+    pointed = text.str.replace(",", ".", literal=True)
+    return pl.when(text.str.contains(COMMA)).then(pointed).otherwise(text), True
