@@ -1,5 +1,6 @@
 """Who is let in by the time that callers take, whatever they wait for."""
 
+import asyncio
 import json
 import urllib.request
 
@@ -80,16 +81,97 @@ def test_idle_time_is_no_time_of_an_answer(clock):
     assert one.seconds == before
 
 
-def test_who_has_been_read_waits_too(clock):
-    one = Admission(1, max_wait=0.1)
-    busy(one, clock, 0.02)
-    for _ in range(6):
-        one.come()
-    assert one.refusal is not None
-    for _ in range(6):
-        one.came()
-    assert one.refusal is None
-    assert one.callers == 0
+class Turns:
+    """Callers who wait for their turn, in an event loop."""
+
+    def __init__(self, one):
+        self.one, self.begun = one, []
+
+    def come(self, number, *, gone=False):
+        def begin():
+            if not gone:
+                self.begun.append(number)
+            return not gone
+
+        self.one.wait(begin)
+
+
+def test_one_is_begun_in_a_round_and_a_few_at_a_time():
+    async def main():
+        one = Admission(1, max_wait=60.0)
+        turns, lengths = Turns(one), []
+        for number in range(20):
+            turns.come(number)
+        for _ in range(12):
+            lengths.append(len(turns.begun))
+            await asyncio.sleep(0)
+        assert lengths == [1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 8]
+        assert (one.callers, one.before) == (8, 20)
+        one.leave()
+        one.leave()
+        assert len(turns.begun) == 9, "the next comes at once, the one after it in the next round"
+        await asyncio.sleep(0)
+        assert turns.begun == list(range(10))
+
+    asyncio.run(main())
+
+
+def test_who_waits_and_goes_is_left_out():
+    async def main():
+        one = Admission(1, max_wait=60.0)
+        turns = Turns(one)
+        for number in range(9):
+            turns.come(number)
+            await asyncio.sleep(0)
+        for number in range(9, 13):
+            turns.come(number, gone=True)
+        turns.come(13)
+        one.leave()
+        one.leave()
+        await asyncio.sleep(0)
+        assert turns.begun == [*range(9), 13]
+        assert (one.callers, one.before) == (8, 8)
+
+    asyncio.run(main())
+
+
+def test_searches_are_narrowed_before_any_is_refused():
+    async def main():
+        one = Admission(1, max_wait=0.09)
+        one.seconds = 0.02
+        turns, seen = Turns(one), []
+        while one.refusal is None:
+            seen.append(one.pressure)
+            turns.come(len(seen))
+        return [*seen, one.pressure]
+
+    seen = asyncio.run(main())
+    assert seen == pytest.approx([0, 0, 0, 0.33, 0.78, 1.0], abs=0.05)
+
+
+def test_a_body_that_comes_slowly_takes_nobodys_turn(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    with Server(folder, "--threads", "1", "--timeout", "10s") as server:
+        body = b'{"user": 11, "k": 1}'
+        head = b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        whole = head + b"content-length: %d\r\n\r\n" % len(body) + body
+        slow = [server.socket() for _ in range(20)]
+        for each in slow:
+            each.sendall(whole[:-5])
+        quick = server.socket()
+        for _ in range(3):
+            quick.sendall(whole)
+            assert answered(quick, body)[0] == 200
+        for each in slow:
+            each.sendall(whole[-5:])
+        assert [answered(each, body)[0] for each in slow] == [200] * 20
+        # Two at once on one connection, the second in two parts.
+        quick.sendall(whole + whole[:-5])
+        assert answered(quick, body)[0] == 200
+        quick.sendall(whole[-5:])
+        assert answered(quick, body)[0] == 200
+        for each in (quick, *slow):
+            each.close()
 
 
 def test_a_flood_is_answered_or_refused_on_the_connections_it_came_on(tmp_path):
@@ -126,16 +208,3 @@ def answered(each, body):
         rest += each.recv(65536)
     assert len(rest) == length
     return int(head.split()[1]), json.loads(rest)
-
-
-def test_who_was_read_later_does_not_come_before(clock):
-    one = Admission(1, max_wait=0.1)
-    busy(one, clock, 0.02)
-    read = 0
-    while one.refusal is None:
-        one.come()
-        read += 1
-    for _ in range(read):
-        one.enter()
-        one.came()
-    assert one.callers == read >= 5

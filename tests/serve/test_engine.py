@@ -58,7 +58,7 @@ async def held(engine, gate):
 
 
 def run(main, **settings):
-    engine = Engine(settings.pop("threads", 1), **({"max_wait": 60.0} | settings))
+    engine = Engine(settings.pop("threads", 1), **settings)
 
     async def whole():
         try:
@@ -99,50 +99,36 @@ def test_what_nobody_awaits_is_never_begun(gate):
     assert gate.done == ["held", "next"]
 
 
-def test_who_would_wait_too_long_is_refused_at_once(gate):
-    async def main(engine):
-        first = await held(engine, gate)
-        engine.seconds = 0.04
-        tasks = [await queued(engine, gate.note(number)) for number in range(3)]
-        assert engine.estimated_wait == pytest.approx(0.12)
-        assert engine.pressure == 1
-        with pytest.raises(Problem) as raised:
-            await engine.run(gate.note("refused"), deadline=soon())
-        assert (raised.value.status, raised.value.retry_after_ms) == (429, 120)
-        gate.open.set()
-        await asyncio.gather(first, *tasks)
-        assert engine.pressure == 0
-
-    run(main, max_wait=0.1)
-    assert "refused" not in gate.done
-
-
 def test_batches_are_bounded(gate):
     async def main(engine):
         first = await held(engine, gate)
         tasks = [await queued(engine, gate.note("row"), Priority.BATCH) for _ in range(5)]
         with pytest.raises(Problem, match="too many"):
             await engine.run(gate.note("row"), deadline=soon(), priority=Priority.BATCH)
-        assert not engine.estimated_wait, "a caller waits for no batch"
         gate.open.set()
         await asyncio.gather(first, *tasks)
 
     run(main, queued_rows=5)
 
 
-def test_searches_are_narrowed_before_any_is_refused(gate):
+def test_searches_are_narrowed_as_far_as_they_were_asked_to_be(gate):
     async def main(engine):
-        first = await held(engine, gate)
-        engine.seconds = 0.01
-        tasks = [await queued(engine, gate.note(number)) for number in range(9)]
-        gate.open.set()
-        ran = await asyncio.gather(first, *tasks)
-        return [each.pressure for each in ran[1:]]
+        there = await engine.run(lambda pressure: pressure, deadline=soon(), pressure=0.75)
+        return there, engine.run_here(lambda pressure: pressure, deadline=soon(), pressure=0.25)
 
-    pressures = run(main, max_wait=0.1)
-    assert pressures[0] == pytest.approx(0.6, abs=0.5)
-    assert pressures[-1] == 0
-    assert pressures[0] > 0
+    there, here = run(main)
+    assert (there.value, there.pressure) == (0.75, 0.75)
+    assert (here.value, here.pressure, here.queued) == (0.25, 0.25, 0.0)
+
+
+def test_what_is_late_is_not_searched_here_either(gate):
+    async def main(engine):
+        with pytest.raises(Problem, match="not ready in time"):
+            engine.run_here(gate.note("late"), deadline=time.monotonic() - 0.001)
+        assert engine.expired == 1
+
+    run(main)
+    assert gate.done == []
 
 
 def test_what_fails_is_told(gate):

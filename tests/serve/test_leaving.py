@@ -40,7 +40,7 @@ def test_who_has_left_is_not_searched_for(tmp_path):
 
     async def main():
         leave = asyncio.Event()
-        messages = iter([{"type": "http.request", "body": json.dumps({"user": 11}).encode()}])
+        messages = iter([{"type": "http.request", "body": json.dumps({"user": 11, "beam_width": 9}).encode()}])
 
         async def receive():
             message = next(messages, None)

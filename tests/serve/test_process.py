@@ -108,6 +108,7 @@ def test_a_life(folder, tmp_path):
         wait_until(lambda: server.ask("/readyz")[0] == 503)
         assert server.ask("/v1/recommend", asked, {"authorization": "Bearer two"})[0] == 200
         assert server.ended() == 0
+    assert [" answers at http://" in line for line in server.said] == [True], server.said
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     events = [line["event"] for line in lines if "event" in line]
     assert events == ["ready", "tokens_read", "draining"]

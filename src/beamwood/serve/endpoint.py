@@ -18,7 +18,10 @@ from beamwood.serve.request_id import new_id
 from beamwood.serve.route import Call, Plain, Route
 from beamwood.serve.service import Service
 
-__all__ = ["PAGE_POLICY", "Endpoint"]
+__all__ = ["ARRIVED", "PAGE_POLICY", "Endpoint"]
+
+ARRIVED = "beamwood.arrived"
+"""The key of a scope whose caller has been let in already: when it came, by `time.monotonic`."""
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -48,13 +51,16 @@ class Endpoint:
         """Answer one request."""
         service, headers = self.service, dict(scope["headers"])
         call = Call(service, self.route, _request_id(headers.get(b"x-request-id")), receive=receive)
+        status, admitted = 200, ARRIVED in scope
+        if admitted:
+            call.began, call.waited = scope[ARRIVED], call.began - scope[ARRIVED]
         service.in_flight += 1
-        status, admitted = 200, False
         try:
-            if self.route.waits:
+            await self._read(call, scope, headers, receive)
+            if self.route.waits and not admitted:
                 service.admission.enter()
                 admitted = True
-            answer = await self._answer(call, scope, headers, receive)
+            answer = await self.route.handle(call)
         except Problem as problem:
             answer, status = Failures(problem.failure(call.request_id)), problem.status
         except asyncio.CancelledError:
@@ -91,7 +97,14 @@ class Endpoint:
         self._finished(call, problem.status, answer.error.code)
         return b"\r\n".join([*lines, b"", content])
 
-    async def _answer(self, call: Call, scope: Any, headers: Mapping[bytes, bytes], receive: Any) -> Any:
+    def left(self, scope: Any) -> None:
+        """Count and log a request whose client went before its turn came."""
+        call = Call(self.service, self.route, _request_id(dict(scope["headers"]).get(b"x-request-id")))
+        call.began = scope[ARRIVED]
+        self._finished(call, 499, "client_gone")
+
+    async def _read(self, call: Call, scope: Any, headers: Mapping[bytes, bytes], receive: Any) -> None:
+        """What came, once who asks may. Errors: `Problem`."""
         route = self.route
         call.token = self.service.tokens.check(headers, route.scope)
         call.path = scope["path_params"]
@@ -102,7 +115,6 @@ class Endpoint:
                 message = "the body must be JSON; send it with 'Content-Type: application/json'"
                 raise Problem("unsupported_media_type", message)
             call.body = route.decoded(await self._body(receive, headers))
-        return await route.handle(call)
 
     async def _body(self, receive: Any, headers: Mapping[bytes, bytes]) -> bytes:
         """The whole body. Errors: `Problem` on too long or too slow a one."""

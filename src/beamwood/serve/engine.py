@@ -1,7 +1,6 @@
 """T threads that search: who waits longest is next, callers before batches before warm-up; what nobody awaits is left.
 
-The estimated wait is the queue times the mean time of a search, divided by T. Above half of `max_wait` searches are
-narrowed (`pressure` 0..1), above `max_wait` callers are refused at once.
+How far a search is narrowed (`pressure` 0..1) is told by who lets callers in (see `admission`).
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ __all__ = ["Engine", "Priority", "Ran"]
 T = TypeVar("T")
 # How much a new search's time counts in their mean.
 _SHARE = 0.1
-_FIRST_GUESS = 0.002
+_FIRST_GUESS = 0.005
 # A search as short as this may run on the loop, where handing it over would cost half of it.
-_BRIEF = 0.001
+_BRIEF = 0.002
 
 
 class Priority(IntEnum):
@@ -51,12 +50,17 @@ class Ran(Generic[T]):
 class _Ticket:
     """A search that waits."""
 
-    __slots__ = ("deadline", "entered", "future", "gone", "loop", "work")
+    __slots__ = ("deadline", "entered", "future", "gone", "loop", "pressure", "work")
 
     def __init__(
-        self, work: Callable[[float], Any], loop: asyncio.AbstractEventLoop, entered: float, deadline: float
+        self,
+        work: Callable[[float], Any],
+        loop: asyncio.AbstractEventLoop,
+        entered: float,
+        deadline: float,
+        pressure: float,
     ) -> None:
-        self.work, self.loop, self.entered, self.deadline = work, loop, entered, deadline
+        self.work, self.loop, self.entered, self.deadline, self.pressure = work, loop, entered, deadline, pressure
         self.future: asyncio.Future[Any] = loop.create_future()
         self.gone = False
 
@@ -64,9 +68,10 @@ class _Ticket:
 class Engine:
     """Runs searches on `threads` threads; `run` and `run_here` are for the event loop alone."""
 
-    def __init__(self, threads: int, *, max_wait: float, queued_rows: int = 4096) -> None:
-        self.threads, self.max_wait, self.queued_rows = threads, max_wait, queued_rows
+    def __init__(self, threads: int, *, queued_rows: int = 4096) -> None:
+        self.threads, self.queued_rows = threads, queued_rows
         self.seconds = _FIRST_GUESS
+        """Mean processor time of a search: what it costs, however long it waits for the interpreter."""
         self.running = 0
         self.expired = 0
         self._queues: tuple[deque[_Ticket], ...] = tuple(deque() for _ in Priority)
@@ -84,51 +89,46 @@ class Engine:
         return len(self._queues[priority])
 
     @property
-    def estimated_wait(self) -> float:
-        """Seconds that a caller would wait."""
-        return len(self._queues[0]) * self.seconds / self.threads
-
-    @property
     def is_busy(self) -> bool:
         """Would a search have to wait?"""
         return self.running + len(self._queues[0]) >= self.threads
-
-    @property
-    def pressure(self) -> float:
-        """0: no search need be narrowed, 1: as far as they may be."""
-        half = self.max_wait / 2
-        return min(1.0, max(0.0, (self.estimated_wait - half) / half)) if half > 0 else 0.0
 
     @property
     def is_brief(self) -> bool:
         """Do searches take so little that handing one to a thread would not pay?"""
         return self.seconds <= _BRIEF
 
-    def run_here(self, work: Callable[[float], T]) -> Ran[T]:
-        """What `work` gives, on the calling thread. Errors: what it raises."""
-        return self._ran(work, 0.0, 0.0)
+    def run_here(self, work: Callable[[float], T], *, deadline: float, pressure: float = 0.0) -> Ran[T]:
+        """What `work(pressure)` gives, on the calling thread. Errors: "deadline" where it has passed; as `work`."""
+        if deadline <= time.monotonic():
+            self.expired += 1
+            raise _late()
+        return self._ran(work, 0.0, pressure)
 
     def _ran(self, work: Callable[[float], T], queued: float, pressure: float) -> Ran[T]:
         """Do it, and count what it took in the mean."""
-        began = time.monotonic()
+        began, processor = time.monotonic(), time.thread_time()
         value = work(pressure)
-        seconds = time.monotonic() - began
-        self.seconds += _SHARE * (seconds - self.seconds)
-        return Ran(value, queued, seconds, pressure)
+        self.seconds += _SHARE * (time.thread_time() - processor - self.seconds)
+        return Ran(value, queued, time.monotonic() - began, pressure)
 
-    async def run(self, work: Callable[[float], T], *, deadline: float, priority: Priority = Priority.CALLER) -> Ran[T]:
+    async def run(
+        self,
+        work: Callable[[float], T],
+        *,
+        deadline: float,
+        priority: Priority = Priority.CALLER,
+        pressure: float = 0.0,
+    ) -> Ran[T]:
         """What `work(pressure)` gives on a thread; `deadline` by `time.monotonic`.
 
-        Errors: `Problem` "overloaded" at once where it would wait too long, "deadline" where it passes; what `work`
+        Errors: `Problem` "overloaded" where too many rows of batches wait, "deadline" where it passes; what `work`
         raises. When the caller is cancelled or the deadline passes in the queue, the work is never begun.
         """
-        wait = self.estimated_wait
-        if priority is Priority.CALLER and wait > self.max_wait:
-            raise overloaded(wait)
         if priority is Priority.BATCH and len(self._queues[1]) >= self.queued_rows:
             raise overloaded(len(self._queues[1]) * self.seconds / self.threads)
         loop, now = asyncio.get_running_loop(), time.monotonic()
-        ticket = _Ticket(work, loop, now, deadline)
+        ticket = _Ticket(work, loop, now, deadline, pressure)
         timer = loop.call_later(max(0.0, deadline - now), _expire, ticket)
         self._queues[priority].append(ticket)
         self._permits.put(True)
@@ -156,13 +156,12 @@ class Engine:
         if ticket.gone or ticket.deadline <= began:
             self.expired += 1
             return
-        pressure = self.pressure
         with self._count:
             self.running += 1
         error: BaseException | None = None
         ran: Ran[Any] | None = None
         try:
-            ran = self._ran(ticket.work, began - ticket.entered, pressure)
+            ran = self._ran(ticket.work, began - ticket.entered, ticket.pressure)
         except BaseException as raised:
             error = raised
         finally:
@@ -197,5 +196,8 @@ def _deliver(future: asyncio.Future[Any], ran: Ran[Any] | None, error: BaseExcep
 def _expire(ticket: _Ticket) -> None:
     ticket.gone = True
     if not ticket.future.done():
-        message = "the answer was not ready in time; raise deadline_ms (or --timeout), or ask later"
-        ticket.future.set_exception(Problem("deadline", message))
+        ticket.future.set_exception(_late())
+
+
+def _late() -> Problem:
+    return Problem("deadline", "the answer was not ready in time; raise deadline_ms (or --timeout), or ask later")

@@ -53,12 +53,12 @@ class Metrics:
 
     def _gauges(self, service: Service, own: dict[str, Any]) -> None:
         engine = service.engine
-        waiting = Gauge("queue", "Searches that wait", ["priority"], **own)
+        waiting = Gauge("queue", "Requests and searches that wait", ["priority"], **own)
         for priority in Priority:
-            waiting.labels(priority.name.lower()).set_function(partial(engine.waiting, priority))
+            waiting.labels(priority.name.lower()).set_function(partial(_waiting, service, priority))
         told: Iterable[tuple[str, str, Callable[[], float]]] = (
             ("in_flight", "Requests that are being answered", lambda: service.in_flight),
-            ("search_seconds", "Mean time of a search lately", lambda: engine.seconds),
+            ("search_seconds", "Mean processor time of a search lately", lambda: engine.seconds),
             ("searches_running", "Searches that run", lambda: engine.running),
             ("searches_left", "Searches that nobody awaited any more", lambda: engine.expired),
             ("snapshot_version", "The version that answers", lambda: _of(service, "number")),
@@ -88,3 +88,8 @@ def _filters(service: Service, name: str) -> float:
         return 0.0
     filters = snapshot.names.filters
     return float(filters.nbytes if name == "bytes" else filters.counts[name])
+
+
+def _waiting(service: Service, priority: Priority) -> int:
+    turns = service.admission.waiting if priority is Priority.CALLER else 0
+    return turns + service.engine.waiting(priority)

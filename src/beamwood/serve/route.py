@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from beamwood.serve.engine import Priority, Ran
 from beamwood.serve.problems import Problem, of_fields
 
 if TYPE_CHECKING:
-    from beamwood.serve.engine import Priority, Ran
     from beamwood.serve.service import Service
     from beamwood.serve.snapshot import Snapshot
 
@@ -88,6 +88,9 @@ class Call:
     query: Mapping[str, str] = field(default_factory=dict)
     token: str | None = None
     began: float = field(default_factory=time.monotonic)
+    """When it came."""
+    waited: float = 0.0
+    """Seconds until its turn."""
     noted: dict[str, Any] = field(default_factory=dict)
     stages: dict[str, float] = field(default_factory=dict)
     receive: Any = None
@@ -105,16 +108,17 @@ class Call:
     ) -> Ran[Any]:
         """See `Engine.run`; where the work has to wait, it is left when the client goes.
 
-        `plain`: nothing about it makes it longer than others, so that it may run here where nobody else waits.
+        `plain`: nothing about it makes it longer than others, so that it may run here where searches are brief.
         """
         engine = self.service.engine
-        if plain and self.service.in_flight <= 1 and engine.is_brief and not engine.is_busy:
-            ran = engine.run_here(work)
+        pressure = self.service.admission.pressure if priority is Priority.CALLER else 0.0
+        if plain and engine.is_brief:
+            ran = engine.run_here(work, deadline=deadline, pressure=pressure)
         else:
             if engine.is_busy and self.watcher is None and self.receive is not None:
                 self.watcher = asyncio.create_task(self._watch(asyncio.current_task()))
-            ran = await engine.run(work, deadline=deadline, priority=priority)
-        self.stages["queue"] = self.stages.get("queue", 0.0) + ran.queued
+            ran = await engine.run(work, deadline=deadline, priority=priority, pressure=pressure)
+        self.stages["queue"] = self.stages.get("queue", self.waited) + ran.queued
         self.stages["search"] = self.stages.get("search", 0.0) + ran.seconds
         return ran
 

@@ -11,15 +11,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
-from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from beamwood.errors import InputError
 from beamwood.serve.app import Direct, build_app
 from beamwood.serve.problems import Problem
+from beamwood.serve.protocol import protocol_of
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.upkeep import ended, follow
@@ -28,6 +27,7 @@ __all__ = ["check_binding", "serve"]
 
 # Who holds the interpreter makes others wait no longer than this: a busy loop the searches, and a search the loop.
 _SWITCH_SECONDS = 0.0001
+_ACCEPTED_A_ROUND = 16
 # Requests leave no cycles behind, and what is kept of them only grows: a look at all of it is rarely worth the pause.
 _COLLECT_AFTER = (20_000, 20, 100)
 
@@ -60,8 +60,11 @@ def serve(folder: str, settings: ServeSettings, *, prepare: Callable[[Service], 
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.set_threshold(*_COLLECT_AFTER)
     running = _Running(service, Path(folder), bound)
-    with asyncio.Runner(loop_factory=running.server.config.get_loop_factory()) as runner:
-        return runner.run(running.run())
+    try:
+        with asyncio.Runner(loop_factory=running.server.config.get_loop_factory()) as runner:
+            return runner.run(running.run())
+    finally:
+        gc.unfreeze()
 
 
 def _bound(settings: ServeSettings) -> socket.socket:
@@ -99,7 +102,7 @@ class _Running:
         self.server = _Server(
             uvicorn.Config(
                 app,
-                http=_protocol(service, app if isinstance(app, Direct) else None),
+                http=protocol_of(service, app if isinstance(app, Direct) else None),
                 lifespan="on",
                 access_log=False,
                 log_level="warning",
@@ -122,7 +125,9 @@ class _Running:
                 loop.add_signal_handler(number, self._stop)
             loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._start(self._load())
-        await self.server.serve(sockets=[self.bound])
+        # The loop takes one connection of a socket a round: from copies of it, as many as there are.
+        copies = [self.bound.dup() for _ in range(_ACCEPTED_A_ROUND - 1)]
+        await self.server.serve(sockets=[self.bound, *copies])
         await ended(self.tasks)
         if self.error is not None:
             raise self.error
@@ -180,65 +185,3 @@ class _Running:
         if path is not None:
             with suppress(Problem):
                 await service.loader.load(path)
-
-
-def _protocol(service: Service, app: Direct | None) -> type[HttpToolsProtocol]:
-    """HTTP with a time by which headers must have come, so many connections at most, and refusals that cost little."""
-    limits, admission = service.settings.limits, service.admission
-
-    class Timely(HttpToolsProtocol):
-        _timer: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            if len(self.connections) > limits.connections:
-                transport.abort()
-            else:
-                self._expect()
-
-        def data_received(self, data: bytes) -> None:
-            if self._timer is None and (self.cycle is None or self.cycle.response_complete):
-                self._expect()
-            super().data_received(data)
-
-        def on_headers_complete(self) -> None:
-            self._settle()
-            super().on_headers_complete()
-
-        def connection_lost(self, error: Exception | None) -> None:
-            self._settle()
-            super().connection_lost(error)
-
-        def _start_asgi_task(self, cycle: RequestResponseCycle, given: Any) -> None:
-            endpoint = None if app is None else app.waited(cast("Scope", cycle.scope))
-            if endpoint is None:
-                super()._start_asgi_task(cycle, given)
-                return
-            refused = endpoint.refusal(cycle.scope["headers"])
-            if refused is None:
-                super()._start_asgi_task(cycle, given)
-                admission.come()
-                self.loop.call_soon(admission.came)
-                return
-            # What comes of its body is dropped, as after any response.
-            self.transport.write(refused)
-            cycle.response_started = cycle.response_complete = True
-            if cycle.keep_alive:
-                self.on_response_complete()
-            else:
-                self.transport.close()
-
-        def _expect(self) -> None:
-            self._timer = self.loop.call_later(limits.header_seconds, self._too_slow)
-
-        def _settle(self) -> None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-        def _too_slow(self) -> None:
-            self._timer = None
-            if not self.transport.is_closing():
-                self.transport.close()
-
-    return Timely

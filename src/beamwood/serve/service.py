@@ -49,9 +49,7 @@ class Service:
     def __init__(self, settings: ServeSettings, snapshot: Snapshot | None = None) -> None:
         self.settings, self.snapshot = settings, snapshot
         self.spans = None if settings.otlp is None else _spans(settings.otlp)
-        self.engine = Engine(
-            settings.search_threads, max_wait=settings.max_wait, queued_rows=settings.limits.queued_rows
-        )
+        self.engine = Engine(settings.search_threads, queued_rows=settings.limits.queued_rows)
         self.admission = Admission(settings.search_threads, max_wait=settings.max_wait)
         self.tokens = Tokens.read(settings.tokens, settings.rate)
         self.secret = _secret(settings.tokens)

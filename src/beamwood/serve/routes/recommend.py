@@ -86,7 +86,7 @@ async def answer_one(
     if body.pages:
         with_cursor(answer, found, snapshot, service.secret, count=body.k)
     took, call.stages["store"] = answer.took_ms, stored
-    took.queue, took.store = round(1000 * ran.queued, 3), round(1000 * stored, 3)
+    took.queue, took.store = round(1000 * (call.waited + ran.queued), 3), round(1000 * stored, 3)
     took.total = round(1000 * (time.monotonic() - began), 3)
     return answer
 
