@@ -10,6 +10,7 @@ from beamwood.recipes.portfolio.choice import (
     Candidate,
     Contender,
     Look,
+    Next,
     chosen,
     next_blend,
     next_look,
@@ -223,3 +224,13 @@ def test_budgets_bound_what_is_chosen():
 
 def test_of_equal_ones_the_first_is_chosen():
     assert chosen([candidate("ease", [0.5, 0.5]), candidate("tree", [0.5, 0.5])]).name == "ease"
+
+
+def test_what_is_left_after_a_look_that_took_too_long_is_no_look():
+    """A tree's start took the time of all: neither the second of the round nor more of the first has seconds enough."""
+    contenders = [Contender("dtr"), Contender("two_tower")]
+    took = [Look("dtr", 0.3)]
+    assert next_look(contenders, took, 60.0, 120.0, 30.0) == Next("two_tower", 20.0)
+    assert next_look(contenders, took, 25.0, 155.0, 30.0) is None
+    # Enough for one look goes to what is known to be good.
+    assert next_look(contenders, [*took, Look("two_tower", 0.2)], 40.0, 140.0, 30.0) == Next("dtr", 40.0)

@@ -189,7 +189,7 @@ def test_budgets_bound_what_is_chosen(split):
     assert small.document["chosen"] == "popularity"
     over = {row["name"] for row in small.document["rows"] if row["note"] == "over the budget"}
     assert {"cooccurrence", "transitions"} <= over
-    with pytest.raises(InputError, match=r"nothing is within budget_ms=1e-09 .*the fastest, \w+, takes"):
+    with pytest.raises(InputError, match=r"nothing is within budget_ms=1e-09: the fastest, \w+, takes"):
         find(split, time_limit=600, members=COUNTING[:1], budget_ms=1e-9)
 
 
@@ -214,6 +214,52 @@ def test_what_had_too_little_time_says_how_much_it_needs(split, tmp_path, monkey
     row = next(row for row in found.document["rows"] if row["name"] == "sasrec")
     assert re.fullmatch(r"its look had \d+ s and needs 700; a longer limit has more", row["note"])
     assert row["looks"] == 1
+
+
+def test_a_start_that_took_longer_than_its_look_is_judged(split, tmp_path, monkeypatch):
+    """What is left of the looks is given to it, as what it started is there already."""
+    from beamwood.fitting.tree.task import TreeTask
+
+    clock, whole = Ticks(), TreeTask.prepare
+
+    def slow(self, rng, budget):
+        clock.now += 250
+        whole(self, rng, budget)
+
+    monkeypatch.setattr(TreeTask, "prepare", slow)
+    members = [
+        COUNTING[0],
+        Member("dtr", "dtr", {"model.light_width": 0, "loop.max_steps": 3}),
+        Member("sasrec", "sasrec", TINY | {"loop.max_steps": 3}),
+    ]
+    parts = Parts(tmp_path / "parts", {})
+    with parts.held(resume=False, overwrite=False):
+        search_ = Search(split, Wanted(600, "removed/f@20"), parts, members=members, budget=Budget(600, clock=clock))
+        search_._look_at_all()
+    looks = {each.name: each for each in parts.measured}
+    assert looks["dtr"].value is not None
+    assert looks["dtr"].seconds > 250 > 600 * 0.8 / 4
+    assert not looks["dtr"].needs
+
+
+def test_short_lists_judge_where_there_are_few_items():
+    few = make_market(
+        MarketConfig(num_users=80, num_items=9, num_groups=3, categories_per_group=1, min_events=3, max_events=5),
+        seed=0,
+    )
+    document = find(disjoint_users(Dataset.from_log(read_log(few.log))), time_limit=600, members=COUNTING).document
+    assert document["metric"] == "f@4"
+    assert set(document["test"]["removed"]["metrics"]) >= {"f@4"}
+
+
+def test_blends_of_what_holds_too_much_are_not_tried(split):
+    mb = find(split, time_limit=600, members=COUNTING).document["rows"]
+    held = {row["name"]: row["mb"] for row in mb}
+    limit = (held["cooccurrence"] + held["transitions"]) / 2
+    larger = max(("cooccurrence", "transitions"), key=held.__getitem__)
+    rows = find(split, time_limit=600, members=COUNTING, budget_mb=limit).document["rows"]
+    assert larger in {row["name"] for row in rows}
+    assert not any(larger in row["name"].split("+") for row in rows if "+" in row["name"])
 
 
 def test_an_interrupt_gives_the_best_so_far_and_goes_on(split, tmp_path):

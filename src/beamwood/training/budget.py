@@ -21,15 +21,22 @@ _FEW, _SOME = 4, 32
 class Budget:
     """The seconds of one fit, counted from when this was made; `limit` is infinite where none was set.
 
-    `name`: whose they are, for messages. `left_out` holds a line for each thing that there was no time for.
+    `name`: whose they are, for messages. `most`: where a limit is too low for what is needed, it becomes as high as
+    that, and no higher than this. `left_out` holds a line for each thing that there was no time for.
     """
 
     def __init__(
-        self, limit: float | None = None, *, clock: Clock = time.monotonic, name: str = "this training"
+        self,
+        limit: float | None = None,
+        *,
+        clock: Clock = time.monotonic,
+        name: str = "this training",
+        most: float | None = None,
     ) -> None:
         if limit is not None and not limit > 0:
             raise InputError(f"time_limit={limit} is not above 0 seconds; leave it out for no limit")
         self.limit = math.inf if limit is None else float(limit)
+        self.most = self.limit if most is None else max(most, self.limit)
         self.clock, self.name = clock, name
         self.left_out: list[str] = []
         self._began, self._before = clock(), 0.0
@@ -69,10 +76,15 @@ class Budget:
         return share
 
     def require(self, seconds: float) -> None:
-        """Raise `TimeLimitError` with the floor where fewer than so many seconds are left."""
+        """Raise `TimeLimitError` with the floor where fewer than so many seconds are left, and the limit is no lower
+        than `most`.
+        """
         if seconds <= self.left:
             return
         budget, floor = self, self.seconds + seconds
+        if floor <= self.most:
+            self.limit = floor
+            return
         while budget._whole is not None:
             whole, part = budget._whole
             floor = max(floor / part, whole.seconds - budget.seconds + floor)

@@ -43,6 +43,8 @@ _LARGE, _LEAST = 1_000_000, 1 / 3
 _COUNTING = 0.12
 # What had too little time gets so many times what it needs, if that is no more than this part of what is left.
 _AMPLE, _MOST_OF_NEED = 1.5, 0.5
+# Of the shortest look that says something, what is no look any more.
+_TOO_SHORT = 0.5
 # A blend is dearer to answer with than its first part: what it gains is to be this much of its standard error.
 _CERTAINTY = 0.5
 _MOST_PARTS, _MOST_FIRSTS = 3, 2
@@ -154,7 +156,11 @@ def next_look(
             return Next(name, needs)
     started = sum(name in tried for name in trained)
     standing = trained[: max(started, _affordable(len(trained), left + spent, least))]
-    return _of_rounds(standing, looks, left) or _of_the_rest(trained, looks, left, least)
+    step = _of_rounds(standing, looks, left)
+    # Where looks took longer than they had, those that are left would be too short: a start takes its time each time.
+    if step is None or step.seconds < _TOO_SHORT * least:
+        step = _of_the_rest(trained, looks, left, least)
+    return step
 
 
 def _asks_for(name: str, looks: Sequence[Look]) -> float | None:

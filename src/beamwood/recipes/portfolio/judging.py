@@ -16,6 +16,8 @@ __all__ = ["Judge", "blind", "how_many"]
 _A_SECOND, _FEWEST, _MOST = 10, 200, 5000
 # Seconds in which an answer's cost is measured.
 _COST = 0.5
+# Lists of half of the items at most are judged: longer ones hold much the same, whoever makes them.
+_OF_ITEMS = 2
 
 
 def how_many(limit: float) -> int:
@@ -37,8 +39,9 @@ class Judge:
         self.monitor, self.queries = monitor, drawn(split.valid, most, seed=seed)
         view, _, metric = monitor.partition("/")
         self.views = [each for each in VIEWS if view in (each, "both")]
-        self.cut = min(CUT, len(split.dataset.items))
+        self.cut = min(CUT, max(1, len(split.dataset.items) // _OF_ITEMS))
         self.metric = f"{metric.partition('@')[0]}@{self.cut}"
+        self.named = f"{view}/{self.metric}"
 
     def __len__(self) -> int:
         return len(self.queries)

@@ -189,7 +189,9 @@ class Search:
             limit -= min(known or 2 * longest, _MOST_JUDGING * seconds)
             run = RunFolder(self.parts.run_of(member.name))
             options |= {"run": run, "resume": run.path.exists()}
-        options["time_limit"] = Budget(limit, clock=self.budget.clock, name=member.name)
+        # A start that took longer than its look is not thrown away for the few seconds that it would need to be judged.
+        most = limit + max(self.budget.left - self._after - seconds, 0.0)
+        options["time_limit"] = Budget(limit, clock=self.budget.clock, name=member.name, most=most)
         return method.fitted(self.split, member.settings_for(wanted.monitor), **options)
 
     def _judge(self, measured: Measured, fitted: Retriever, began: float) -> None:
@@ -228,7 +230,7 @@ class Search:
         if measured.value is None:
             self.say(f"{measured.name}: {measured.why}")
         else:
-            self.say(f"{measured.name}: {self.judge.monitor} {measured.value:.4f} after {measured.seconds:.0f} s")
+            self.say(f"{measured.name}: {self.judge.named} {measured.value:.4f} after {measured.seconds:.0f} s")
         best, before = self._choose(), self.best
         if best is not None and (before is None or (best.name, best.value) != (before.name, before.value)):
             self.best = best
@@ -243,9 +245,9 @@ class Search:
         too_long: list[tuple[str, ...]] = []
         while True:
             values = {each.parts: each.value for each in self.candidates() if self._may_blend(each)}
-            failed = [each.parts for each in self.parts.measured if each.value is None] + too_long
+            tried = [each.parts for each in self.parts.measured if each.parts not in values]
             firsts = [each.parts[0] for each in self.candidates() if len(each.parts) == 1 and self._within(each)]
-            names = next_blend(values, firsts, failed, contenders)
+            names = next_blend(values, firsts, tried + too_long, contenders)
             if names is None:
                 return
             judging = _JUDGED * self._judging("+".join(names[:-1]))
@@ -257,7 +259,9 @@ class Search:
                 too_long.append(names)
 
     def _may_blend(self, candidate: Candidate) -> bool:
-        return all(name in self.members and self.members[name].blends for name in candidate.parts)
+        """May others stand behind it? Not where it holds more than the budget already."""
+        small = within(candidate, None, self.wanted.budget_mb)
+        return small and all(name in self.members and self.members[name].blends for name in candidate.parts)
 
     def _try(self, names: tuple[str, ...], choosing: Budget) -> None:
         """Put them together, with weights that are chosen within a budget."""
@@ -359,7 +363,9 @@ class Search:
             why = next((each.why for each in self.parts.measured if each.why), "there was no time")
             return TimeLimitError(f"time_limit={self.wanted.time_limit:g} s brought nothing: {why}; raise it")
         least = min(candidates, key=lambda each: (each.milliseconds, each.megabytes))
+        given = {"budget_ms": self.wanted.budget_ms, "budget_mb": self.wanted.budget_mb}
+        budgets = " and ".join(f"{name}={value:g}" for name, value in given.items() if value is not None)
         return InputError(
-            f"nothing is within budget_ms={self.wanted.budget_ms} and budget_mb={self.wanted.budget_mb}: the fastest, "
-            f"{least.name}, takes {least.milliseconds:.2f} ms and {least.megabytes:.1f} MB; raise what is too low"
+            f"nothing is within {budgets}: the fastest, {least.name}, takes {least.milliseconds:.2f} ms and "
+            f"{least.megabytes:.1f} MB; raise what is too low"
         )
