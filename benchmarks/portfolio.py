@@ -4,9 +4,9 @@ python -m benchmarks.portfolio                          all logs that are there,
 python -m benchmarks.portfolio --logs ml100k ml1m       these alone
 python -m benchmarks.portfolio --minutes 3 1 [--json]   a search of three, a named method of one; a third if not given
 
-Each log becomes one line of `runs/portfolio/lines.jsonl`, of the metric of its test users. What was fitted on the way
-stands beside it, and what each was worth is said as it ends. An interrupted study goes on with the method at which it
-stopped.
+Each log becomes one line of `benchmarks/runs/portfolio/lines.jsonl`, of the metric of its test users; `python -m
+benchmarks report` renders them. What was fitted on the way is kept in `runs/portfolio`, and what each was worth is said
+as it ends. An interrupted study goes on with the method at which it stopped.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from beamwood.methods.sums import sum_of
 from beamwood.recipes.portfolio.find import find
 from beamwood.retrieval.retriever import Retriever
 from benchmarks.logs import data_folder, is_there, split_of
-from benchmarks.origin import commit, machine, source_digest
+from benchmarks.origin import check_committed, commit, machine, source_digest
 from benchmarks.portfolio_bars import FOUND, bars_of_logs, compared
+from benchmarks.portfolio_table import LINES, read
 from benchmarks.suite import LogEntry
 
 __all__ = ["BLENDS", "LOGS", "SINGLES", "document", "main", "measured"]
@@ -132,12 +133,13 @@ def _say(line: str) -> None:
 
 def measured(log: str, minutes: tuple[float, float], root: Path) -> dict[str, Any]:
     """The line of a log, made where there is none; `minutes` of the search, and of a method that is named."""
-    path = root / "runs" / "portfolio" / "lines.jsonl"
-    for text in path.read_text().splitlines() if path.exists() else ():
-        line: dict[str, Any] = json.loads(text)
-        if (line["log"], line["minutes"], line["named_minutes"]) == (log, *minutes):
-            return line
-    study = Study(log, minutes, path.parent, data_folder(root))
+    path = root / LINES
+    for known in read(path):
+        if (known["log"], known["minutes"], known["named_minutes"]) == (log, *minutes):
+            return known
+    if root == ROOT:
+        check_committed(root)
+    study = Study(log, minutes, root / "runs" / "portfolio", data_folder(root))
     judged: dict[str, Any] = {}
     left_out: dict[str, str] = {}
     for name in (FOUND, *SINGLES, *BLENDS):
@@ -149,10 +151,11 @@ def measured(log: str, minutes: tuple[float, float], root: Path) -> dict[str, An
     figures = compared({name: own["removed"] for name, own in judged.items()})
     for name, own in judged.items():
         figures[name] |= {"kept": float(own["kept"].mean()), "seconds": own["seconds"]}
-    line = {"log": log, "minutes": minutes[0], "named_minutes": minutes[1], "metric": f"removed/{METRIC}"}
-    line |= {"users": len(judged[FOUND]["removed"])}
+    line: dict[str, Any] = {"log": log, "minutes": minutes[0], "named_minutes": minutes[1]}
+    line |= {"metric": f"removed/{METRIC}", "users": len(judged[FOUND]["removed"])}
     line |= {"chosen": judged[FOUND]["chosen"], "rows": judged[FOUND]["rows"], "figures": figures, "left_out": left_out}
     line |= {"commit": commit(root), "source": source_digest(), "machine": machine()}
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
     return line

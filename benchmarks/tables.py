@@ -10,6 +10,7 @@ from benchmarks.answer_table import answer_table, bar_table, markdown
 from benchmarks.bench import Bench
 from benchmarks.evidence import Evidence, gather, paired
 from benchmarks.figures import number, p_value
+from benchmarks.portfolio_table import LINES, portfolio_tables, read
 from benchmarks.published import published_table
 from benchmarks.serve_table import serve_table
 from benchmarks.suite import Column, Topic
@@ -30,7 +31,7 @@ EMPTY = "No run of the suite has been made for this table."
 
 def names(bench: Bench) -> list[str]:
     """What may stand between markers."""
-    return [*bench.suite.topics, "readme", "published", *(f"method-{name}" for name in METHODS)]
+    return [*bench.suite.topics, "readme", "published", "portfolio", *(f"method-{name}" for name in METHODS)]
 
 
 def rendered(bench: Bench, name: str) -> str:
@@ -41,6 +42,8 @@ def rendered(bench: Bench, name: str) -> str:
         return _readme(bench)
     if name == "published":
         return published_table(bench)
+    if name == "portfolio":
+        return portfolio_tables(read(bench.place.root / LINES)) or EMPTY
     if name.startswith("method-"):
         return _of_method(bench, name.removeprefix("method-"))
     return _topic(bench, name)

@@ -23,6 +23,7 @@ From a log to recommendations; nothing imports torch before it trains:
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from beamwood.methods import Method
     from beamwood.recipes.compare import Comparison
     from beamwood.retrieval.retriever import Retriever
+
+# Read once when torch loads: threads that spin at barriers cost many times the work on a busy machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
 

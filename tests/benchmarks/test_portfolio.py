@@ -21,6 +21,7 @@ def line(log, users, **values):
     from benchmarks.portfolio_bars import compared
 
     scatter = np.random.default_rng(0).normal(0, 0.02, users)
+    scatter -= scatter.mean()
     own = np.random.default_rng(1).normal(0, 0.002, (len(values), users))
     own -= own.mean(axis=1, keepdims=True)
     named = {name: value + scatter + own[place] for place, (name, value) in enumerate(values.items())}
@@ -78,7 +79,7 @@ def test_a_log_becomes_one_line_and_is_not_measured_again(tmp_path, monkeypatch,
         documents.append(json.loads(capsys.readouterr().out))
     assert documents[0] == documents[1]
     assert len(calls) == 1
-    (text,) = (tmp_path / "runs" / "portfolio" / "lines.jsonl").read_text().splitlines()
+    (text,) = (tmp_path / portfolio.LINES).read_text().splitlines()
     figures = json.loads(text)["figures"]
     assert set(figures) == {"fit", "ease", "cooccurrence", "cooccurrence+ease"}
     assert {"value", "bound", "holds"} == set(next(iter(documents[0]["bars"].values())))
@@ -86,12 +87,12 @@ def test_a_log_becomes_one_line_and_is_not_measured_again(tmp_path, monkeypatch,
     assert portfolio.main() == 0
     assert "| ml100k | 15 |" in capsys.readouterr().out
     # Without its line the values that were kept make it again.
-    (tmp_path / "runs" / "portfolio" / "lines.jsonl").unlink()
+    (tmp_path / portfolio.LINES).unlink()
     monkeypatch.setattr(portfolio.beamwood, "fit", None)
     assert portfolio.main() == 0
     assert len(calls) == 1
     # What was fitted is not fitted again for a sum that was not judged yet.
-    (tmp_path / "runs" / "portfolio" / "lines.jsonl").unlink()
+    (tmp_path / portfolio.LINES).unlink()
     (tmp_path / "runs" / "portfolio" / "ml100k-9m-3m" / "cooccurrence+ease.npz").unlink()
     assert portfolio.main() == 0
     # Another limit of what is named is another study.
@@ -100,6 +101,31 @@ def test_a_log_becomes_one_line_and_is_not_measured_again(tmp_path, monkeypatch,
     with pytest.raises(TypeError):
         portfolio.main()
     assert len(calls) == 2
+
+
+def test_lines_are_rendered_by_their_limits(tmp_path):
+    from benchmarks.portfolio_table import portfolio_tables, read
+
+    from beamwood.errors import InputError
+
+    made = [line("a", 2000, fit=0.30, ease=0.31, dtr=0.20), line("b", 100, fit=0.12346, dtr=0.09)]
+    limits = [{"chosen": "dtr", "minutes": each, "named_minutes": each / 3} for each in (3, 15)]
+    lines = [own | limit for own, limit in zip(made, limits, strict=True)]
+    path = tmp_path / "lines.jsonl"
+    # Of two lines of one log under one limit the last one counts.
+    old = line("a", 500, fit=0.50, ease=0.40) | limits[0]
+    path.write_text("".join(json.dumps(each) + "\n" for each in (old, *lines)))
+    shown = portfolio_tables(read(path))
+    first, second = shown.split("**The search has ")[1:]
+    assert first.startswith("15 minutes, each named method 5 minutes")
+    assert "| `b` | 100 | `dtr` | **.1235** | .0900 |" in first
+    assert second.startswith("3 minutes, each named method 1 minute**")
+    assert "| `a` | 2,000 | `dtr` | .3000 | **.3100** | .2000 |" in second
+    assert "| a: below ease, % | 3.2 | ≤ 2 | **no** |" in second
+    assert read(tmp_path / "none") == []
+    path.write_text('{"log": "a"}\n')
+    with pytest.raises(InputError, match="line 1: KeyError"):
+        read(path)
 
 
 @pytest.mark.parametrize(

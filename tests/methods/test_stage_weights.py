@@ -38,8 +38,8 @@ def ranker_of(scores_N):
     return RankingSearcher(scorer)
 
 
-def weights_of(split, retriever, num_candidates, weight=None, seen_weight=0.0, fitted=None):
-    options = {"monitor": MONITOR, "first_weight": weight, "seen_weight": seen_weight, "fitted": fitted}
+def weights_of(split, retriever, num_candidates, weight=None, seen_weight=0.0):
+    options = {"monitor": MONITOR, "first_weight": weight, "seen_weight": seen_weight}
     return StageWeights(retriever, split.valid, num_candidates=num_candidates, **options)
 
 
@@ -49,14 +49,14 @@ def test_what_is_measured_is_what_two_stages_answer(split, retriever, num_candid
     sought = weights_of(split, retriever, num_candidates)
     weights, metrics = sought.best(ranker)
     values = []
-    for given in sought.first_weights:
+    for given in sought.first_weights():
         alone, measured = weights_of(split, retriever, num_candidates, given).best(ranker)
         served = staged(retriever, ranker, alone, num_candidates=num_candidates)
         assert alone == Weights(given, 0)
         assert measured == pytest.approx(Validation(split.valid, 10**6, seed=0)(served))
         values.append(measured[MONITOR])
     assert metrics[MONITOR] == max(values)
-    assert weights.first == sought.first_weights[values.index(max(values))]
+    assert weights.first == sought.first_weights()[values.index(max(values))]
 
 
 def test_a_ranker_that_knows_nothing_leaves_the_retrievers_order(split, retriever):
@@ -103,24 +103,24 @@ def test_the_scale_of_a_fitted_models_scores_says_nothing(split, retriever):
     chosen = {}
     for scale in (1e-3, 1.0, 1e3):
         ranker = ranker_of(scale * scores)
-        weights, metrics = weights_of(split, retriever, 40, None, None, ranker).best(ranker)
+        weights, metrics = weights_of(split, retriever, 40, None, None).best(ranker, fitted=True)
         chosen[scale] = [weights.first / scale, weights.seen / scale, *metrics.values()]
     assert chosen[1.0][0] > 0
     assert chosen[1e-3] == pytest.approx(chosen[1.0], rel=1e-4)
     assert chosen[1e3] == pytest.approx(chosen[1.0], rel=1e-4)
     huge = ranker_of(1e12 * scores)
-    weights, _ = weights_of(split, retriever, 40, None, None, huge).best(huge)
+    weights, _ = weights_of(split, retriever, 40, None, None).best(huge, fitted=True)
     staged(retriever, huge, weights, num_candidates=100)
     flat = ranker_of(0 * scores)
     own = Validation(split.valid, 10**6, seed=0)(retriever)
-    weights, metrics = weights_of(split, retriever, 40, None, 0.0, flat).best(flat)
+    weights, metrics = weights_of(split, retriever, 40, None, 0.0).best(flat, fitted=True)
     assert weights.first > 0
     assert metrics[MONITOR] >= own[MONITOR] - 1e-9
 
 
 def test_scores_that_do_not_differ_leave_the_rankers(split):
     flat = PopularitySearcher(np.ones(len(split.dataset.items)))
-    assert weights_of(split, flat, 40).first_weights == (0.0,)
+    assert weights_of(split, flat, 40).first_weights() == (0.0,)
 
 
 def test_two_stages_are_never_below_the_retriever_on_validation(split, tmp_path):

@@ -143,13 +143,13 @@ def test_where_time_is_short_fewer_test_users_are_read(split, tmp_path):
 
 
 def test_blends_are_tried_where_time_is_short_with_fewer_who_choose(split, tmp_path, monkeypatch):
-    given, whole = [], search.put_behind
+    given, whole = [], search.FirstStage.behind
 
-    def noting(*parts, budget, **options):
+    def noting(first, second, budget):
         given.append(budget.left)
-        return whole(*parts, budget=budget, **options)
+        return whole(first, second, budget)
 
-    monkeypatch.setattr(search, "put_behind", noting)
+    monkeypatch.setattr(search.FirstStage, "behind", noting)
     for limit, tried in ((600.0, True), (1e-6, False)):
         given.clear()
         searched(split, tmp_path / f"parts-{limit}", COUNTING, limit)
@@ -285,7 +285,7 @@ class Ticks:
         self.now, self.rings = 0.0, rings
 
     def __call__(self):
-        self.now += 0.01
+        self.now += 0.04
         if self.rings is not None and self.now >= self.rings:
             self.rings = None
             signal.raise_signal(signal.SIGINT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import signal
 import sys
 import traceback
@@ -58,8 +57,6 @@ for command in commands.COMMANDS:
 
 def run() -> None:
     """Run the command line and exit: 0 done, 2 the input is wrong, 1 a fault of ours, 130 interrupted."""
-    # Read once when torch loads: threads that spin at barriers cost many times the work on a busy machine.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     prepare_streams()
     limit = address_limit()
     if limit is not None and limit < _ADDRESSES:

@@ -31,7 +31,7 @@ SEEN_WEIGHTS = (0.0, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0, -8.0, 8.0, -16.0, 16.0, -3
 # Of the first part's score over its standard deviation among a query's candidates, as a ranker's scores are log-odds.
 # The last leaves the first's order as it is.
 _FIRST_WEIGHTS = (0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 256.0)
-_QUERIES_AT_A_TIME = 1024
+_QUERIES_AT_A_TIME = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +92,15 @@ class _Block:
 
 
 class StageWeights:
-    """What the first of two stages brings for a set of queries, kept, as it does not change while a ranker trains.
+    """What the first of two stages brings for a set of queries, kept, as it does not change with what stands behind it.
 
     An order is by the second's score plus a weight times the first's: linear interpolation, which re-rankers of text
     gain by (Wang, Zhuang and Zuccon, "BERT-based Dense Retrievers Require Interpolation with BM25 for Effective Passage
     Retrieval"); the two-stage study has the ranker's score alone. `first_weight`: one weight; None: the one with the
     best `monitor`, a metric of `choose.MEASURED`, of equal ones the smallest. Then `seen_weight`, likewise by the same
     metric with what was seen kept, of `SEEN_WEIGHTS`: a ranker whose negatives are unseen items says nothing of those.
-    What is tried is in units of a log-odds, or with `fitted`, whose scores may be anything, of the standard deviation
-    of these among a query's candidates.
+    What is tried is in units of a log-odds, or behind a `fitted` model, whose scores may be anything, of the standard
+    deviation of these among a query's candidates.
     """
 
     def __init__(
@@ -112,41 +112,67 @@ class StageWeights:
         monitor: str,
         first_weight: float | None,
         seen_weight: float | None,
-        fitted: Searcher | None = None,
     ) -> None:
         judged = queries.take(np.flatnonzero(queries.labels.lengths > 0))
         if len(judged) == 0:
             raise InputError(f"none of the {len(queries)} validation queries has a label; nothing can be measured")
-        self.first, self.monitor, self.num_queries = first, monitor, len(judged)
+        self.first, self.queries, self.monitor = first, judged, monitor
         self.num_candidates = min(num_candidates, first.num_items)
         self.blocks = [self._brought(part, apart=seen_weight != 0) for part in _blocks(judged)]
-        unit = 1.0
-        if fitted is not None:
-            # What was seen may stand far from the others.
-            scores = [
-                fitted.score(each.part.query(fitted.needs), self._judged(each, "removed")) for each in self.blocks
-            ]
-            unit = _spread(np.concatenate(scores)) or 1.0
-        tried = tuple(float(np.clip(unit * one, -MOST, MOST)) for one in SEEN_WEIGHTS)
-        self.seen_weights = tried if seen_weight is None else (seen_weight,)
-        own = np.concatenate([block.found["removed"].brought.scores for block in self.blocks])
-        self.first_weights = _in_units(own, unit) if first_weight is None else (first_weight,)
+        self.first_weight, self.seen_weight = first_weight, seen_weight
 
-    def best(self, second: Searcher) -> tuple[Weights, dict[str, float]]:
-        """Both weights for the scores of `second`, and what validation says of them, named as `validation` does."""
-        scores, seen = [self._scores(block, second) for block in self.blocks], self.seen_weights[0]
+    def best(
+        self, second: Searcher, *, fitted: bool = False, num: int | None = None
+    ) -> tuple[Weights, dict[str, float]]:
+        """Both weights for the scores of `second`, and what validation says of them, named as `validation` does.
+
+        `num`: the first so many queries choose, or a few more; None: all.
+        """
+        blocks = self._of_first(num)
+        scores, unit = [self._scores(block, second) for block in blocks], 1.0
+        if fitted:
+            # What was seen may stand far from the others.
+            brought = [
+                own["removed"][:, : self._judged(each, "removed").shape[1]]
+                for each, own in zip(blocks, scores, strict=True)
+            ]
+            unit = _spread(np.concatenate(brought)) or 1.0
+        means = _Means(self, blocks, scores)
+        seen_weights = self.seen_weights(unit)
+        seen = seen_weights[0]
         tried = [
-            (weight, {view: self._means(view, scores, Weights(weight, seen)) for view in VIEWS})
-            for weight in self.first_weights
+            (weight, {view: means.of(view, Weights(weight, seen)) for view in VIEWS})
+            for weight in self.first_weights(unit)
         ]
         weight, views = max(tried, key=lambda pair: named(pair[1])[self.monitor])
         name = self.monitor.split("/")[-1]
-        for other in self.seen_weights[1:]:
+        for other in seen_weights[1:]:
             # Where it is removed, what was seen has no weight.
-            means = self._means("kept", scores, Weights(weight, other))
-            if means[name] > views["kept"][name]:
-                seen, views = other, views | {"kept": means}
+            kept = means.of("kept", Weights(weight, other))
+            if kept[name] > views["kept"][name]:
+                seen, views = other, views | {"kept": kept}
         return Weights(weight, seen), named(views)
+
+    def first_weights(self, unit: float = 1.0) -> tuple[float, ...]:
+        """What is tried of the first's weight, in these units of the second's scores."""
+        if self.first_weight is not None:
+            return (self.first_weight,)
+        return _in_units(np.concatenate([block.found["removed"].brought.scores for block in self.blocks]), unit)
+
+    def seen_weights(self, unit: float = 1.0) -> tuple[float, ...]:
+        """What is tried of the weight of what was seen, in the same units."""
+        tried = tuple(float(np.clip(unit * one, -MOST, MOST)) for one in SEEN_WEIGHTS)
+        return tried if self.seen_weight is None else (self.seen_weight,)
+
+    def _of_first(self, num: int | None) -> list[_Block]:
+        """The blocks that hold the first so many queries."""
+        blocks, held = [], 0
+        for block in self.blocks:
+            if num is not None and held >= num:
+                break
+            blocks.append(block)
+            held += len(block.part)
+        return blocks
 
     def _brought(self, part: Queries, *, apart: bool) -> _Block:
         """What the first stage brings, in service and so here at least as many as are judged."""
@@ -180,16 +206,26 @@ class StageWeights:
             else scores | {"removed": scores["apart"][:, : self._judged(block, "removed").shape[1]]}
         )
 
-    def _means(self, view: str, scores: Sequence[dict[str, NDArray[np.float32]]], weights: Weights) -> dict[str, float]:
-        """The metrics of one view by name, means over all queries."""
+
+@dataclass(frozen=True, slots=True)
+class _Means:
+    """The metrics of sums, means over the queries of `blocks`; `scores`, the second's of each block."""
+
+    stages: StageWeights
+    blocks: Sequence[_Block]
+    scores: Sequence[dict[str, NDArray[np.float32]]]
+
+    def of(self, view: str, weights: Weights) -> dict[str, float]:
+        """Of one view, by name."""
         name = "apart" if view == "kept" and weights.seen != 0 else view
-        first, sums = Part(self.first, weights.first), dict.fromkeys(METRICS, 0.0)
-        for block, own in zip(self.blocks, scores, strict=True):
+        first, sums = Part(self.stages.first, weights.first), dict.fromkeys(METRICS, 0.0)
+        for block, own in zip(self.blocks, self.scores, strict=True):
             found = block.found[name]
-            totals_QC = first.weighed(block.query, found.scores_BC(self.num_candidates)) + own[name]
+            totals_QC = first.weighed(block.query, found.scores_BC(self.stages.num_candidates)) + own[name]
             values = _sums(found.joined(totals_QC, weights.seen, CUT), block.labels)
             sums = {metric: value + values[metric] for metric, value in sums.items()}
-        return {f"{metric}@{CUT}": value / self.num_queries for metric, value in sums.items()}
+        num = sum(len(block.part) for block in self.blocks)
+        return {f"{metric}@{CUT}": value / num for metric, value in sums.items()}
 
 
 def _blocks(queries: Queries) -> Iterator[Queries]:

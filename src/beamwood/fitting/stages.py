@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, price_of
 from beamwood.types import Searcher
 
-__all__ = ["first_stage", "put_behind", "put_together", "stage_weights", "staged", "two_stage"]
+__all__ = ["FirstStage", "first_stage", "put_behind", "put_together", "stage_weights", "staged", "two_stage"]
 
 # With a limit, no more of what is left goes to choosing weights, and so many users have a say at least.
 _CHOOSING, _FEWEST = 0.8, 64
@@ -79,6 +78,78 @@ def two_stage(
     )
 
 
+class FirstStage:
+    """A fitted retriever behind which others are put; what it brings for validation users is kept from one to the next.
+
+    All must be fitted on the training part of `split`. `config` None: defaults. Errors: a monitor that is unknown.
+    """
+
+    def __init__(
+        self, retriever: Retriever, split: Split, config: StagesConfig | None = None, *, seed: int = 0
+    ) -> None:
+        self.retriever, self.config, self.seed = retriever, config or StagesConfig(), seed
+        choose = self.config.choose
+        check_monitor(choose.monitor)
+        queries = drawn(split.valid, choose.validation_users, seed=seed)
+        queries = queries.take(np.flatnonzero(queries.labels.lengths > 0))
+        # Some are as good as others.
+        self.queries = queries.take(np.random.default_rng(seed).permutation(len(queries)))
+        self._few: dict[int, StageWeights] = {}
+        self._bringing = 0.0
+        self._brought: StageWeights | None = None
+
+    def behind(self, second: Retriever, budget: Budget | None = None) -> Retriever:
+        """`two_stage` with the weights that are best, unless the settings give both as 0.
+
+        By a limited `budget` as many validation users have a say as there is time for. Errors: as `two_stage`, and
+        without a validation label.
+        """
+        choose, num_candidates = self.config.choose, self.config.model.num_candidates
+        both = two_stage(self.retriever, second, num_candidates=num_candidates)
+        if choose.retriever_weight == 0 and choose.seen_weight == 0:
+            return both
+        weights, metrics = self._best(second, budget or Budget())
+        both = two_stage(
+            self.retriever,
+            second,
+            num_candidates=num_candidates,
+            retriever_weight=weights.first,
+            seen_weight=weights.seen,
+        )
+        both.metadata["training"] |= weights.facts() | {f"valid/{choose.monitor}": metrics[choose.monitor]}
+        return both
+
+    def _best(self, second: Retriever, budget: Budget) -> tuple[Weights, dict[str, float]]:
+        """The weights, by as many as there is time for, and what validation says of them."""
+        fitted, whole = not isinstance(second.searcher, RankingSearcher), len(self.queries)
+        num = whole
+        if budget.limited and whole > _FEWEST:
+            scoring = self._price(second, budget, fitted=fitted)
+            at_once = scoring if self._brought else scoring + self._bringing
+            num = max(_FEWEST, int(whole * min(1.0, _CHOOSING * max(budget.left, 0.0) / max(at_once, 1e-9))))
+        if self._brought is None:
+            self._brought = self._of(num)
+        num = min(num, len(self._brought.queries))
+        if num < whole:
+            budget.leave_out(f"{num} of {whole} validation users choose the weights of a sum")
+        return self._brought.best(second.searcher, fitted=fitted, num=num)
+
+    def _price(self, second: Retriever, budget: Budget, *, fitted: bool) -> float:
+        """The seconds of choosing by all, apart from those of bringing for them."""
+
+        def bring(num: int) -> None:
+            self._few[num] = self._of(num)
+
+        if not self._few:
+            self._bringing = price_of(bring, len(self.queries), budget.clock)
+        return price_of(
+            lambda num: self._few[num].best(second.searcher, fitted=fitted), len(self.queries), budget.clock
+        )
+
+    def _of(self, num: int) -> StageWeights:
+        return stage_weights(self.retriever, self.queries.take(np.arange(num)), self.config)
+
+
 def put_behind(
     first: Retriever,
     second: Retriever,
@@ -88,43 +159,8 @@ def put_behind(
     seed: int = 0,
     budget: Budget | None = None,
 ) -> Retriever:
-    """`two_stage` with the weights that are best on `split.valid`, unless `config` (None: defaults) gives both as 0.
-
-    Both must be fitted on the training part of this split. By a limited `budget` as many validation users have a say
-    as there is time for. Errors: as `two_stage`, and without a validation label.
-    """
-    config, budget = config or StagesConfig(), budget or Budget()
-    choose, num_candidates = config.choose, config.model.num_candidates
-    both = two_stage(first, second, num_candidates=num_candidates)
-    if choose.retriever_weight == 0 and choose.seen_weight == 0:
-        return both
-    fitted = None if isinstance(second.searcher, RankingSearcher) else second.searcher
-    check_monitor(choose.monitor)
-
-    def chosen(queries: Queries) -> tuple[Weights, dict[str, float]]:
-        return stage_weights(first, queries, config, fitted).best(second.searcher)
-
-    weights, metrics = chosen(_who_choose(split, choose.validation_users, seed, budget, chosen))
-    both = two_stage(
-        first, second, num_candidates=num_candidates, retriever_weight=weights.first, seen_weight=weights.seen
-    )
-    both.metadata["training"] |= weights.facts() | {f"valid/{choose.monitor}": metrics[choose.monitor]}
-    return both
-
-
-def _who_choose(split: Split, num_users: int, seed: int, budget: Budget, choose: Callable[[Queries], Any]) -> Queries:
-    """So many validation queries, or as many as a limit has time for."""
-    queries = drawn(split.valid, num_users, seed=seed)
-    queries = queries.take(np.flatnonzero(queries.labels.lengths > 0))
-    if not budget.limited or len(queries) <= _FEWEST:
-        return queries
-    shuffled = queries.take(np.random.default_rng(seed).permutation(len(queries)))
-    whole = price_of(lambda num: choose(shuffled.take(np.arange(num))), len(queries), budget.clock)
-    num = max(_FEWEST, int(len(queries) * min(1.0, _CHOOSING * max(budget.left, 0.0) / max(whole, 1e-9))))
-    if num >= len(queries):
-        return queries
-    budget.leave_out(f"{num} of {len(queries)} validation users choose the weights of a sum")
-    return shuffled.take(np.arange(num))
+    """As `FirstStage.behind`."""
+    return FirstStage(first, split, config, seed=seed).behind(second, budget)
 
 
 def first_stage(split: Split, config: StagesConfig) -> Retriever:
@@ -153,9 +189,7 @@ def put_together(split: Split, config: StagesConfig, counting: Mapping[str, Fit]
     return put_behind(first, second, split, config, seed=seed)
 
 
-def stage_weights(
-    first: Retriever, queries: Queries, config: StagesConfig, fitted: Searcher | None = None
-) -> StageWeights:
+def stage_weights(first: Retriever, queries: Queries, config: StagesConfig) -> StageWeights:
     """The retriever's candidates for validation queries."""
     choose = config.choose
     return StageWeights(
@@ -165,5 +199,4 @@ def stage_weights(
         monitor=choose.monitor,
         first_weight=choose.retriever_weight,
         seen_weight=choose.seen_weight,
-        fitted=fitted,
     )

@@ -15,7 +15,7 @@ from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.choose import drawn
 from beamwood.fitting.fitted import training_seconds
 from beamwood.fitting.ranking.settings import StagesConfig
-from beamwood.fitting.stages import put_behind, two_stage
+from beamwood.fitting.stages import FirstStage, two_stage
 from beamwood.fitting.vectors.remembered import remembering
 from beamwood.recipes.portfolio.choice import (
     Candidate,
@@ -43,8 +43,9 @@ __all__ = ["Found", "Search", "Wanted"]
 # Of the limit, at most: for blends and the reading of the test users, and for that reading alone; where that would take
 # longer, fewer of them are read, but so many at least.
 _AFTER, _MOST_AFTER, _READING, _FEWEST = 0.2, 300.0, 0.1, 200
-# A blend takes so many times what judging its first part took: to be judged, and for users to choose its weights.
-_JUDGED, _CHOSEN = 1.5, 1.5
+# A blend takes so many times what judging its first part took: to be judged, and for users to choose its weights; these
+# take less where what the first brings is known already.
+_JUDGED, _CHOSEN, _CHOSEN_AGAIN = 1.5, 1.5, 0.5
 # Of a look, at most, for judging what it brought.
 _MOST_JUDGING = 0.3
 # Stops after which more time brings no more.
@@ -101,6 +102,7 @@ class Search:
         self.budget = budget or Budget(wanted.time_limit, name="the search")
         self.budget.count(parts.seconds)
         self.best: Candidate | None = None
+        self._first: tuple[tuple[str, ...], FirstStage] | None = None
 
     def run(self) -> Found:
         """Look, blend, choose, and read the test users once; interrupted, the best so far without reading them.
@@ -238,18 +240,21 @@ class Search:
     def _blend(self) -> None:
         """Try blends while there is time for one more, and for the reading of the test users."""
         contenders = [member.contender for member in self.members.values()]
+        too_long: list[tuple[str, ...]] = []
         while True:
             values = {each.parts: each.value for each in self.candidates() if self._may_blend(each)}
-            failed = [each.parts for each in self.parts.measured if each.value is None]
+            failed = [each.parts for each in self.parts.measured if each.value is None] + too_long
             firsts = [each.parts[0] for each in self.candidates() if len(each.parts) == 1 and self._within(each)]
             names = next_blend(values, firsts, failed, contenders)
             if names is None:
                 return
             judging = _JUDGED * self._judging("+".join(names[:-1]))
             room = self.budget.left - min(self._reading(), _READING * self.budget.limit) - judging
-            if room <= _CHOSEN * judging:
-                return
-            self._try(names, Budget(room, clock=self.budget.clock))
+            known = self._first is not None and self._first[0] == names[:-1]
+            if room > 0 and room > (_CHOSEN_AGAIN if known else _CHOSEN) * judging:
+                self._try(names, Budget(room, clock=self.budget.clock))
+            else:
+                too_long.append(names)
 
     def _may_blend(self, candidate: Candidate) -> bool:
         return all(name in self.members and self.members[name].blends for name in candidate.parts)
@@ -257,17 +262,9 @@ class Search:
     def _try(self, names: tuple[str, ...], choosing: Budget) -> None:
         """Put them together, with weights that are chosen within a budget."""
         began, measured = self.budget.clock(), Measured("+".join(names), names)
-        choose = {"validation_users": len(self.judge), "monitor": self.judge.monitor}
+        before = self._weights(names[:-1])
         try:
-            before = self._weights(names[:-1])
-            blend = put_behind(
-                self._put_together(names[:-1], before),
-                self.parts.fitted(names[-1]),
-                self.split,
-                StagesConfig.model_validate({"choose": choose}),
-                seed=self.wanted.seed,
-                budget=choosing,
-            )
+            blend = self._first_stage(names[:-1], before).behind(self.parts.fitted(names[-1]), choosing)
         except InputError as error:
             measured.why = str(error)
             self.parts.add(measured, self.budget.seconds)
@@ -277,6 +274,14 @@ class Search:
         values = self._values(measured, blend)
         self._note(measured, blend, values)
         self._add(measured, began, values)
+
+    def _first_stage(self, names: tuple[str, ...], weights: Sequence[dict[str, float]]) -> FirstStage:
+        """What brings candidates for others, kept while they are tried one after another."""
+        if self._first is None or self._first[0] != names:
+            choose = {"validation_users": len(self.judge), "monitor": self.judge.monitor}
+            config, found = StagesConfig.model_validate({"choose": choose}), self._put_together(names, weights)
+            self._first = names, FirstStage(found, self.split, config, seed=self.wanted.seed)
+        return self._first[1]
 
     def _weights(self, names: tuple[str, ...]) -> list[dict[str, float]]:
         return next((each.weights for each in self.parts.measured if each.parts == names), [])
