@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Held", "hold_file", "hold_path", "processors", "sync"]
+__all__ = ["Held", "address_limit", "hold_file", "hold_path", "processors", "sync"]
 
 # Windows keeps others from reading what is locked: a byte that no file has.
 _FAR = 2**30
@@ -34,6 +34,16 @@ class Held:
 def processors() -> int:
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def address_limit() -> int | None:
+    """The bytes of address space that this process may take (ulimit -v), None without such a limit."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def sync(path: Path) -> None:

@@ -1,5 +1,6 @@
 """The command line as a process among others: streams that are closed, full or not UTF-8, and a request to end."""
 
+import errno
 import json
 import os
 import signal
@@ -149,6 +150,34 @@ def test_more_memory_than_there_is(folder, tmp_path, capsys):
     assert "too little memory" in (said := capsys.readouterr().err)
     assert "lower what was set high, such as batch_size or width" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds a process to its address space")
+def test_too_little_address_space_is_one_line(folder):
+    limited = f"ulimit -v 600000; exec {sys.executable} -m beamwood describe {folder / 'log.csv'} --json"
+    ended = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 2, ended.stderr
+    (line,) = ended.stderr.strip().splitlines()
+    assert "needs 1,400 MiB of address space and this shell allows 585; raise ulimit -v" in line
+    assert json.loads(ended.stdout)["exit"] == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        RuntimeError("can't start new thread"),
+    ],
+)
+def test_a_library_without_room_is_one_line(folder, capsys, monkeypatch, error):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr("beamwood.data.describe_log", refuse)
+    assert main(["describe", str(folder / "log.csv")]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("beamwood: there is too little memory (")
 
 
 def test_the_version_and_no_command_at_all(capsys):

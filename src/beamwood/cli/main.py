@@ -18,9 +18,13 @@ from beamwood.cli.output import prepare_streams, say, silence
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
+from beamwood.system import address_limit
 
 __all__ = ["app", "run"]
 
+# Below it threads of the libraries that read tables cannot start, which ends the process without a word.
+_ADDRESSES = 1_400 * 2**20
+_NO_ROOM = ("allocate memory", "out of memory", "failed to map segment", "can't start new thread")
 OK, FAULT, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 app = typer.Typer(
@@ -54,6 +58,10 @@ for command in commands.COMMANDS:
 def run() -> None:
     """Run the command line and exit: 0 done, 2 the input is wrong, 1 a fault of ours, 130 interrupted."""
     prepare_streams()
+    limit = address_limit()
+    if limit is not None and limit < _ADDRESSES:
+        wanted = f"beamwood needs {_ADDRESSES // 2**20:,} MiB of address space and this shell allows {limit // 2**20:,}"
+        sys.exit(failed(f"{wanted}; raise ulimit -v", WRONG_INPUT, as_json="--json" in sys.argv))
     # Training waits for the end of a step; everything else ends as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A server ends by itself, when those who ask have their answers.
@@ -85,6 +93,8 @@ def main(arguments: list[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _stopped(interrupts.interrupted(), as_json=as_json)
     except (SystemExit, OSError) as error:
+        if isinstance(error, OSError) and _is_of_memory(error):
+            return _without_memory(error, as_json=as_json)
         return _without_output(error, as_json=as_json)
     except Exception as error:
         if type(error).__name__ == "Interrupted":
@@ -93,12 +103,7 @@ def main(arguments: list[str]) -> int:
         if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
             return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
         if _is_of_memory(error):
-            return failed(
-                f"there is too little memory ({error}); lower what was set high, such as batch_size or width, or "
-                "train on a machine with more",
-                WRONG_INPUT,
-                as_json=as_json,
-            )
+            return _without_memory(error, as_json=as_json)
         return _fault(error, as_json=as_json)
 
 
@@ -108,9 +113,18 @@ def _stopped(line: str, *, as_json: bool) -> int:
 
 
 def _is_of_memory(error: Exception) -> bool:
-    """Whether numpy, Python or torch found no room; torch says so in words alone."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(words in str(error) for words in ("allocate memory", "out of memory"))
+    """Whether numpy, Python, torch or the loader of libraries found no room; most of them say so in words alone."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    return isinstance(error, RuntimeError | ImportError | OSError) and any(word in str(error) for word in _NO_ROOM)
+
+
+def _without_memory(error: Exception, *, as_json: bool) -> int:
+    return failed(
+        f"there is too little memory ({error}); lower what was set high, such as batch_size or width, or take a "
+        "machine, or a limit (ulimit -v), with more",
+        WRONG_INPUT,
+        as_json=as_json,
     )
 
 
