@@ -345,6 +345,13 @@ def searched(split, folder, members, limit, *, clock=None, resume=False):
     return found, parts
 
 
+def test_what_there_was_no_time_for_is_named(split, tmp_path):
+    members = [COUNTING[0], Member("sasrec", "sasrec", TINY)]
+    found, _ = searched(split, tmp_path / "parts", members, 5)
+    assert found.document["not_tried"] == ["sasrec"]
+    assert "not tried in this time: sasrec; a longer --time-limit tries more" in lines(found.document)
+
+
 def test_trainings_go_on_round_by_round(split, tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "SHORTEST", 1.0)
     members = [COUNTING[0], *(Member(f"s{seed}", "sasrec", TINY | {"model.dropout": seed / 10}) for seed in range(2))]

@@ -311,7 +311,7 @@ class Search:
 
     def document(self) -> dict[str, Any]:
         """The table of all that was measured so far."""
-        wanted, candidates = self.wanted, self.candidates()
+        wanted, candidates, tried = self.wanted, self.candidates(), {each.name for each in self._singles}
         rows = as_rows(candidates, self.parts.measured, self.best, wanted.budget_ms, wanted.budget_mb)
         return {
             "chosen": None if self.best is None else self.best.name,
@@ -324,6 +324,7 @@ class Search:
             "budget_mb": wanted.budget_mb,
             "log": self.outline.as_dict(),
             "rows": rows,
+            "not_tried": [name for name in self.members if name not in tried],
         }
 
     def _choose(self) -> Candidate | None:

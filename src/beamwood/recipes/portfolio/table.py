@@ -80,6 +80,8 @@ def lines(document: Mapping[str, Any]) -> list[str]:
     ]
     view = document["monitor"].partition("/")[0]
     said = [line.rstrip() for line in shown]
+    if document["not_tried"]:
+        said.append(f"not tried in this time: {', '.join(document['not_tried'])}; a longer --time-limit tries more")
     said.append(f"{document['chosen']} is chosen, on {document['judges']:,} validation users ({view})")
     for name, figures in document.get("test", {}).items():
         own = figures["metrics"][document["metric"]]
