@@ -168,6 +168,8 @@ class ItemColumns:
         columns: dict[str, NumberColumn | LabelColumn] = {}
         for number, about in enumerate(config):
             own = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{number}.")}
+            if not isinstance(about["name"], str):
+                raise InputError(f"an item column is called {about['name']!r}, which is no text")
             if about["kind"] == "labels":
                 columns[about["name"]] = _labels(num_items, own, verify=verify)
             elif about["kind"] in ("number", "truth", "time"):
