@@ -27,7 +27,8 @@ __all__ = ["check_binding", "serve"]
 
 # Who holds the interpreter makes others wait no longer than this: a busy loop the searches, and a search the loop.
 _SWITCH_SECONDS = 0.0001
-_ACCEPTED_A_ROUND = 16
+# Windows' loop accepts whoever is there.
+_ACCEPTED_A_ROUND = 1 if sys.platform == "win32" else 16
 # Requests leave no cycles behind, and what is kept of them only grows: a look at all of it is rarely worth the pause.
 _COLLECT_AFTER = (20_000, 20, 100)
 
@@ -125,7 +126,7 @@ class _Running:
                 loop.add_signal_handler(number, self._stop)
             loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._start(self._load())
-        # The loop takes one connection of a socket a round: from copies of it, as many as there are.
+        # libuv takes one connection of a socket in a round of the loop; of copies of it as many as there are.
         copies = [self.bound.dup() for _ in range(_ACCEPTED_A_ROUND - 1)]
         await self.server.serve(sockets=[self.bound, *copies])
         await ended(self.tasks)
