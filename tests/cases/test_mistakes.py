@@ -60,9 +60,9 @@ MISTAKES = {
     "recommend out --all-users --out out/all.csv": "which is a saved folder and holds nothing else; name another",
     "recommend out --all-users --out log.csv --overwrite": "has not the columns query, rank, item, score, so it is",
     "recommend out --users users.txt --out users.csv --overwrite": "so it is something else and is not replaced",
-    "fit log.csv --method two_stage --retriever out --ranker ease --out out --overwrite": "is the folder of --retriever",
+    "fit log.csv --method two_stage --retriever out --ranker ease --out out --overwrite": "is the folder of",
     # Lists of ids
-    "recommend out --users users.csv": "is a table, its columns between ',', such as 'user_id,age'",
+    "recommend out --users users.csv": "is a table, its columns between ',', such as 'user_id,age'; write one",
     "recommend out --users named.txt": "begins with 'user_id', which is no id but seems a name; delete it",
     "score out --user 1 --items items.csv": "is a table, its columns between ',', such as 'item_id,category'",
     "recommend out --history <>": "--history is empty, as of a variable without a value; write ids, or [] for an",
