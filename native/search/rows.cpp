@@ -1,4 +1,5 @@
-// The rows of a request from items to leaves, and what was found from leaves to items: of numpy that is a dozen calls.
+// The rows of a request from ids to items and from items to leaves, and what was found from leaves to items: of numpy
+// that is two dozen calls.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -109,6 +110,23 @@ Result<Int32, 2> items_of(const Array<Int32, 1>& item_of_leaf, const Array<Int32
     return Result<Int32, 2>(items, {rows, columns}, owner);
 }
 
+// The index of each Python integer: near[id - lowest], -1 where there is none. None where one is no plain integer, or
+// none of 64 bits: others then say what it is.
+nb::object places_of(const Array<Int32, 1>& near, std::int64_t lowest, nb::list ids) {
+    const std::size_t count = ids.size();
+    auto [places, owner] = owned<Int32>(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        PyObject* const id = PyList_GetItem(ids.ptr(), static_cast<Py_ssize_t>(i));
+        int overflow = 0;
+        if (!PyLong_CheckExact(id)) return nb::none();
+        const long long value = PyLong_AsLongLongAndOverflow(id, &overflow);
+        if (overflow) return nb::none();
+        const std::uint64_t place = static_cast<std::uint64_t>(value) - static_cast<std::uint64_t>(lowest);
+        places[i] = value >= lowest && place < near.shape(0) ? near.data()[place] : -1;
+    }
+    return nb::cast(Result<Int32, 1>(places, {count}, owner));
+}
+
 }  // namespace
 
 void register_rows(nb::module_& module) {
@@ -118,6 +136,7 @@ void register_rows(nb::module_& module) {
                nb::arg("items").noconvert(), nb::arg("allowed").noconvert().none());
     module.def("items_of", &items_of, nb::arg("item_of_leaf").noconvert(), nb::arg("leaves").noconvert(),
                nb::arg("scores").noconvert());
+    module.def("places_of", &places_of, nb::arg("near").noconvert(), nb::arg("lowest"), nb::arg("ids"));
 }
 
 }  // namespace beamwood

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamwood.kernels import native
-from beamwood.kernels.rows import banned_of, items_of, leaves_of
+from beamwood.kernels.rows import banned_of, items_of, leaves_of, places_of
 from beamwood.tree import random_tree
 from beamwood.types import ItemLists
 
@@ -65,3 +65,28 @@ def test_what_there_is_not_is_refused(module):
             banned_of(module, leaf_of_item, one, allowed)
     with pytest.raises(IndexError):
         items_of(module, leaf_of_item, np.array([[5]], np.int32), np.zeros((1, 1), np.float32))
+
+
+WIDE = [0, 1, -1, 2**31, 2**63 - 1, -(2**63), 2**63, 2**64, 10**30]
+
+
+@settings(max_examples=100)
+@given(
+    lowest=st.sampled_from([-(2**63), -7, 0, 3, 2**63 - 40]),
+    known=st.lists(st.integers(0, 30), min_size=1, unique=True),
+    asked=st.lists(st.integers(-5, 40), max_size=20),
+    odd=st.lists(st.sampled_from([True, 1.0, "1", None, np.int64(1), *WIDE]), max_size=2),
+)
+def test_places_of_ids_are_those_of_a_dict(lowest, known, asked, odd):
+    near = np.full(31, -1, np.int32)
+    near[known] = np.arange(len(known))
+    places = {lowest + at: index for index, at in enumerate(known)}
+    ids = [lowest + at for at in asked] + odd
+    plain = all(type(each) is int and -(2**63) <= each < 2**63 for each in ids)
+    for module in MODULES:
+        found = places_of(module, near, lowest, ids)
+        if not plain:
+            assert found is None
+        else:
+            assert found.dtype == np.int32
+            assert found.tolist() == [places.get(each, -1) for each in ids]

@@ -1,6 +1,8 @@
 """Who waits, who is refused, and what is never searched."""
 
 import asyncio
+import os
+import sys
 import threading
 import time
 
@@ -141,3 +143,13 @@ def test_what_fails_is_told(gate):
         assert (await engine.run(gate.note("next"), deadline=soon())).value[0] == "next"
 
     run(main)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone gives each thread a priority of its own")
+def test_threads_that_search_stand_behind_the_loop():
+    engine = Engine(1)
+    try:
+        ran = asyncio.run(engine.run(lambda _: os.nice(0), deadline=time.monotonic() + 5, priority=Priority.CALLER))
+    finally:
+        engine.close()
+    assert ran.value == min(19, os.nice(0) + 4)

@@ -169,9 +169,19 @@ def _plain(texts: pl.Series) -> pl.Series:
     return bare.str.replace_all(r"(^|\D)0+(\d)", "${1}${2}")
 
 
+# So many indices are looked at as a list.
+_FEW = 256
+
+
+def has_unknown(indices: NDArray[np.int32]) -> bool:
+    """Is an index -1?"""
+    # A reduction costs more than a look at a few numbers.
+    return -1 in indices.tolist() if len(indices) <= _FEW else bool((indices < 0).any())
+
+
 def check_known(ids: Sequence[Any] | pl.Series, indices: NDArray[np.int32]) -> None:
     """Errors: an index of -1, with some of the ids that have it."""
-    if len(indices) and int(np.minimum.reduce(indices)) < 0:
+    if has_unknown(indices):
         unknown = np.flatnonzero(indices < 0)
         examples = ", ".join(repr(ids[int(i)]) for i in unknown[:3])
         raise UnknownIdError(

@@ -1,4 +1,4 @@
-"""From the items of rows to leaves, and from found leaves to items: native where it was built, else numpy.
+"""From ids to items, from items to leaves, and from found leaves to items: native where it was built, else numpy.
 
 Shape legend: B rows, L history length, K results, N items, C leaves. `module` is `native()`, None for numpy.
 """
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from beamwood.types import BoolArray, FloatArray, IndexArray, ItemLists
 
-__all__ = ["banned_of", "items_of", "leaves_of"]
+__all__ = ["banned_of", "items_of", "leaves_of", "places_of"]
 
 
 def leaves_of(module: Any, leaf_of_item: IndexArray, lists: ItemLists, length: int) -> NDArray[np.int32]:
@@ -55,3 +55,23 @@ def items_of(
     items_BK[leaves_BK < 0] = -1
     order = np.lexsort((items_BK, -scores_BK), axis=-1)
     return np.take_along_axis(items_BK, order, axis=-1)
+
+
+def places_of(module: Any, near: NDArray[np.int32], lowest: int, ids: list[Any]) -> NDArray[np.int32] | None:
+    """int32, `near[id - lowest]` of each integer, -1 where there is none; None where one is no plain `int` of 64 bits.
+
+    `near` int32[S] holds an item, or -1, for each integer from the lowest on.
+    """
+    if module is not None:
+        found: NDArray[np.int32] | None = module.places_of(near, lowest, ids)
+        return found
+    if any(type(each) is not int for each in ids):
+        return None
+    try:
+        asked = np.array(ids, np.int64)
+    except OverflowError:
+        return None
+    # What lies below the lowest wraps round to a large number.
+    places = (asked - np.int64(lowest)).view(np.uint64)
+    inside = (asked >= lowest) & (places < len(near))
+    return np.where(inside, near[np.where(inside, places, 0)], np.int32(-1))

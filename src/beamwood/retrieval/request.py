@@ -129,6 +129,8 @@ def _check_effort(effort: Any, beam_width: Any) -> None:
 
 def listed(name: str, values: Any) -> list[Any]:
     """The values of a list, an array or a series. Errors: a single value, or text, in its place."""
+    if type(values) is list:
+        return values
     if sparse.issparse(values):
         raise InputError(f"{name} is a sparse matrix, which has no ids; give a list of ids for each row")
     if type(values).__module__.startswith("pyarrow"):

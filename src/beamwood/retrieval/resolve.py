@@ -21,6 +21,9 @@ from beamwood.types import BoolArray, ItemLists, Needs, Query, SearchOptions
 
 __all__ = ["Names", "of_users", "rows_of_ids"]
 
+_ONE = np.full(1, -1, np.int64)
+_ONE.setflags(write=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Names:
@@ -52,7 +55,7 @@ class Names:
         else:
             histories = self.known(request.histories, on_unknown=request.on_unknown)
             given = self.users is not None and request.users is not None
-            users = self._rows(request.users, request.on_unknown) if given else np.full(len(histories), -1, np.int64)
+            users = self._rows(request.users, request.on_unknown) if given else _nobody(len(histories))
         k = self.checked_k(request.k)
         filtered = self.filters.prepared(request.allowed, request.where, on_unknown=request.on_unknown)
         frame = None if request.context is None else _context_frame(request.context, needs, len(histories))
@@ -135,6 +138,11 @@ class Names:
         return number
 
 
+def _nobody(num_rows: int) -> NDArray[np.int64]:
+    """int64[B], -1: rows of no known user."""
+    return _ONE if num_rows == 1 else np.full(num_rows, -1, np.int64)
+
+
 def _keeps_no_users() -> InputError:
     return InputError("this artefact keeps no users; give histories, or fit with users kept")
 
@@ -157,7 +165,7 @@ def rows_of_ids(name: str, rows: Any) -> list[list[Any]]:
     for row in given:
         if isinstance(row, str | bytes) or not isinstance(row, Iterable):
             raise InputError(f"{name} holds {row!r}, which is no list; give a list of ids for each row, as [[{row!r}]]")
-    return [list(row) for row in given]
+    return [row if type(row) is list else list(row) for row in given]
 
 
 def _context_frame(context: Mapping[str, Sequence[Any]], needs: Needs, num_rows: int) -> pl.DataFrame:

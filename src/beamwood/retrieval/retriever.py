@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, nearest, unsound_score
 from beamwood.retrieval.filters import Filters, mask_of
 from beamwood.retrieval.folder import read_retriever, write_retriever
+from beamwood.retrieval.found import found_of
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.new_items import NewItem, num_known
@@ -146,13 +146,8 @@ class Retriever:
 
     def _by_id(self, hits: Hits, promotions: list[list[str | None]]) -> Recommendations:
         if len(hits.items) == 1:
-            # As most requests have it: lists are quicker than arrays of twenty.
-            items = hits.items[0]
-            count = len(items) if items[-1] >= 0 else int(np.count_nonzero(items >= 0))
-            values = hits.scores[0, :count].tolist()
-            if not all(map(math.isfinite, values)):
-                raise unsound_score()
-            return Recommendations([self.items.decode(items[:count])], [values], promotions)
+            items, values = found_of(hits, 0)
+            return Recommendations([self.items.decode(items)], [values], promotions)
         found = hits.items >= 0
         if not np.isfinite(hits.scores[found]).all():
             raise unsound_score()

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.errors import ArtefactError, InputError, unsound_score
+from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.blend import GATES, Blend
 from beamwood.retrieval.extended import Extended
+from beamwood.retrieval.found import found_of
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
@@ -178,17 +179,17 @@ def _search(
     else:
         hits, promotions = arranged(snapshot.searcher, query, k, options, rules)
         named = promotions[0] if promotions else None
-    there = hits.items[0] >= 0
-    if not np.isfinite(hits.scores[0][there]).all():
-        raise unsound_score()
-    items, scores = hits.items[0][there].tolist(), hits.scores[0][there].tolist()
+    there, scores = found_of(hits, 0)
+    items = there.tolist()
     source = "popular" if _is_popular(snapshot, query) else "model"
-    own = ["new_item" if item >= snapshot.known else source for item in items]
-    promoted = [None] * len(own) if named is None else named
-    sources = [each if name is None else "promoted" for each, name in zip(own, promoted, strict=True)]
+    sources = [source] * len(items)
+    if snapshot.num_items > snapshot.known:
+        sources = ["new_item" if item >= snapshot.known else source for item in items]
+    if named is not None:
+        sources = [each if name is None else "promoted" for each, name in zip(sources, named, strict=True)]
     found = Found(items, scores, sources, named or [None] * len(items), int(hits.scored[0]))
     if len(items) < k and rules is None and source == "model" and snapshot.popular is not None:
-        more = _filled(snapshot.popular, query, k, options, hits.items[0][there])
+        more = _filled(snapshot.popular, query, k, options, there)
         if more is not None:
             found.items.extend(more.items)
             found.scores.extend(more.scores)

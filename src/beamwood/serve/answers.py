@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,7 @@ class Answers:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
+        self._fresh: deque[tuple[Answered, Asked]] = deque(maxlen=_MOST_WAITING)
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
         service.closing.append(self.close)
 
@@ -91,8 +91,8 @@ class Answers:
         running = self.service.experiments.current
         experiment = "" if running is None or answer.arm is None else running.name
         items, group = tuple(each.item for each in answer.items), group_of(experiment, answer.arm or "", answer.model)
-        text = msgspec.json.encode(asked).decode()
-        self._fresh.append(Answered(answer.request_id, owner_of(body), time.time(), group, items, text))
+        # Written out when it is stored, which no caller waits for.
+        self._fresh.append((Answered(answer.request_id, owner_of(body), time.time(), group, items), asked))
 
     def follow(self, events: Sequence[Event]) -> None:
         """Events that may say which answer they follow."""
@@ -114,7 +114,7 @@ class Answers:
         if self._fresh:
             fresh, seconds = list(self._fresh), self.service.settings.keep_answers
             self._fresh.clear()
-            await histories.call("note", lambda store: store.note(fresh, seconds))
+            await histories.call("note", lambda store: store.note(_written(fresh), seconds))
         misses = 0
         while self._follows and self._follows[0].due <= now:
             follow = self._follows.popleft()
@@ -132,7 +132,7 @@ class Answers:
         store = self.service.histories.store
         if self._fresh and store is not None:
             with suppress(StoreUnavailable):
-                store.note(list(self._fresh), self.service.settings.keep_answers)
+                store.note(_written(self._fresh), self.service.settings.keep_answers)
 
     async def _miss(self, answer: Answered, item: Id) -> None:
         asked = msgspec.json.decode(answer.text, type=Asked)
@@ -151,6 +151,10 @@ class Answers:
             priority=Priority.WARM_UP,
         )
         await self.service.histories.call("tally", lambda store: store.tally(answer.group, ran.value))
+
+
+def _written(fresh: Iterable[tuple[Answered, Asked]]) -> list[Answered]:
+    return [replace(answered, text=msgspec.json.encode(asked).decode()) for answered, asked in fresh]
 
 
 def _noted(store: HistoryStore, *, request_id: str) -> Answered | None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.data.vocabulary import has_unknown
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import Snapshot, indices_of
@@ -79,7 +80,7 @@ def known_of(snapshot: Snapshot, body: Asking, kept: Kept) -> Known:
     given = [*kept.items, *(body.history or ()), *(body.events or ())]
     history = indices_of(names.items, given) if given else np.empty(0, np.int32)
     unknown: list[Any] = []
-    if len(history) and int(history.min()) < 0:
+    if has_unknown(history):
         unknown = list(dict.fromkeys(each for each, at in zip(given, history.tolist(), strict=True) if at < 0))
         history = history[history >= 0]
         if body.on_unknown == "error":

@@ -89,6 +89,8 @@ class Catalogue:
 
     def count(self, items: Sequence[Item]) -> None:
         """Count new items of an answer."""
+        if not self.learned.items:
+            return
         new = [item.item for item in items if item.source == "new_item"]
         if new:
             self._impressions.inc(len(new))

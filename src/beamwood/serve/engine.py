@@ -6,7 +6,9 @@ How far a search is narrowed (`pressure` 0..1) is told by who lets callers in (s
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
+import sys
 import threading
 import time
 from collections import deque
@@ -27,6 +29,8 @@ _SHARE = 0.1
 _FIRST_GUESS = 0.005
 # A search as short as this may run on the loop, where handing it over would cost half of it.
 _BRIEF = 0.002
+# How much nicer the threads that search are than the one of the loop.
+_BEHIND = 4
 
 
 class Priority(IntEnum):
@@ -147,6 +151,7 @@ class Engine:
             thread.join(timeout=10)
 
     def _work(self) -> None:
+        _stand_behind()
         # What a ticket holds is let go when it is done, not when the next one comes.
         while self._permits.get():
             self._serve(self._next())
@@ -176,6 +181,14 @@ class Engine:
                     return waiting.popleft()
                 except IndexError:
                     continue
+
+
+def _stand_behind() -> None:
+    """The calling thread yields its core to the event loop's, which has little to do and whom all wait for."""
+    if sys.platform == "linux":
+        # Linux alone gives each thread a priority of its own; a container may forbid it.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(19, os.nice(0) + _BEHIND))
 
 
 def _tell(ticket: _Ticket, ran: Ran[Any] | None, error: BaseException | None) -> None:
