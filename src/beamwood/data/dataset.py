@@ -78,7 +78,7 @@ class Dataset:
         frame = log.frame
         users = Vocabulary.of(frame["user"])
         if len(users) < 2:
-            raise InputError(f"{log.report.source} has {len(users)} user; splits and comparisons need at least two")
+            raise _of_one_user(log)
         table = None if items is None else read_table(items, item_column, log, "item")
         check_kept(keep_columns, items)
         ids = frame["item"].unique()
@@ -186,6 +186,13 @@ def _rejected(
         "`recommend --without-rejected` leaves these items out"
     )
     return ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), columns[known][order])
+
+
+def _of_one_user(log: Log) -> InputError:
+    return InputError(
+        f"{log.report.source} has 1 user; splits and comparisons need at least two: give more, or name another column "
+        f"than '{log.report.columns['user']}' with --user-column"
+    )
 
 
 def _of_one_item(ids: pl.Series, log: Log) -> list[str]:

@@ -36,6 +36,7 @@ __all__ = [
     "LabelledQueries",
     "PerQuery",
     "Searches",
+    "checked_ks",
     "evaluate",
     "evaluate_both",
     "evaluate_split",
@@ -180,7 +181,7 @@ def evaluate(
     cut. `options`: those of each search. Queries without labels are left out and counted. Errors: a k
     outside 1..N, no query with labels, a search that answers with seen or unknown items.
     """
-    cuts = _checked_ks(ks, None if tail is None else len(tail.mask))
+    cuts = checked_ks(ks, None if tail is None else len(tail.mask))
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size} is below 1; give at least 1")
     labels = queries.labels.distinct()
@@ -239,7 +240,8 @@ def evaluate_split(
     return evaluate_both(searcher, split.test, ks=ks, tail=tail, group_N=by_popularity(split).group_of)
 
 
-def _checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:
+def checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:
+    """The cuts, sorted, each once. Errors: none; one that is no whole number in 1..N, where N is known."""
     try:
         cuts = tuple(sorted({operator.index(k) for k in ks}))
     except TypeError:

@@ -15,7 +15,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError, NotInstalledError, TimeLimitError, nearest
 from beamwood.evaluation.cost import Cost, measure_cost
 from beamwood.evaluation.metrics import TailRule
-from beamwood.evaluation.protocol import PerQuery, evaluate_split
+from beamwood.evaluation.protocol import PerQuery, checked_ks, evaluate_split
 from beamwood.evaluation.summary import as_document, for_whom, measure_tail
 from beamwood.evaluation.verdict import Verdict, in_words, judge_both
 from beamwood.extras import is_installed, not_installed
@@ -170,7 +170,7 @@ def compare(
     `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's.
     `time_limit` in seconds is each method's own, and a method that needs more is left out; `tail`: also on labels that
     this rule calls rare; `say` hears what is done. Errors: `InputError` on fewer than two methods; on one that
-    cannot be fitted by itself or on this split; where fewer than two test users are left.
+    cannot be fitted by itself or on this split; on cuts outside 1..N; where fewer than two test users are left.
     """
     check_split(split)
     sums = named_sums(methods)
@@ -178,7 +178,8 @@ def compare(
     check_alone(sums, split.name, presets)
     check_installed(sums, presets)
     on_tail = check_test(split, tail, say)
-    measured = Comparison(split, tuple(ks), simplest_of(sums), tail or TailRule(), with_tail=on_tail >= 2)
+    cuts = checked_ks(ks, len(split.dataset.items))
+    measured = Comparison(split, cuts, simplest_of(sums), tail or TailRule(), with_tail=on_tail >= 2)
     without = [] if preset is None else [m.name for each in sums.values() for m in each if m.name not in presets]
     if without:
         say(f"without a preset {preset}, so with their defaults: {', '.join(dict.fromkeys(without))}")
@@ -212,7 +213,8 @@ def compare_fitted(
     trained = {name: "steps" in retriever.metadata.get("training", {}) for name, retriever in fitted.items()}
     methods = {name: str(retriever.metadata.get("method", "")) for name, retriever in fitted.items()}
     simplest = min(fitted, key=lambda name: _effort(methods[name].split("+"), trained[name]))
-    measured = Comparison(split, tuple(ks), simplest, tail or TailRule(), with_tail=on_tail >= 2)
+    cuts = checked_ks(ks, len(split.dataset.items))
+    measured = Comparison(split, cuts, simplest, tail or TailRule(), with_tail=on_tail >= 2)
     table = _Table(measured, list(fitted), say)
     for name, retriever in fitted.items():
         measured.add(name, retriever.searcher)
