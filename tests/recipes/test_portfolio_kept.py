@@ -69,13 +69,18 @@ def counted(monkeypatch, module, *names):
 def test_the_start_of_a_tree_is_made_once_for_all_looks_and_rates(split, tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "SHORTEST", 1.0)
     calls = counted(monkeypatch, task, "start_tree", "start_scorer", "best_seen_start")
+    made = counted(monkeypatch, item_start, "leading")
+    monkeypatch.setattr(item_start, "_fits", lambda *_: True)
     gentle = {"optimiser.learning_rate": 5e-4, "model.dropout": 0.1}
+    towers = {"model.width": 8, "start.items": "transitions", "loop.evaluate_every": 2, "choose.validation_users": 20}
     members = [COUNTING[0], Member("dtr", "dtr", TREE), Member("gentle", "dtr", TREE | gentle)]
+    members += [Member("towers", "two_tower", towers)]
     parts, begun = held(split, tmp_path / "parts", members, 60)
     with parts.held(resume=False, overwrite=False):
         begun().run()
     looks = [each.name for each in parts.measured if len(each.parts) == 1 and each.value is not None]
-    assert len(looks) > len(set(looks)) == 3
+    assert len(looks) > len(set(looks)) == 4
+    assert made == {"leading": 1}
     assert calls == {"start_tree": 1, "start_scorer": 1, "best_seen_start": 1}
 
 

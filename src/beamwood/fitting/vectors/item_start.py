@@ -73,9 +73,9 @@ def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | N
 
     def make() -> tuple[FloatArray, bool]:
         wider = [
-            (key.width, vectors)
-            for key, (vectors, exact) in known(train).items()
-            if isinstance(key, _Key) and key.seed == seed and key.width > width and exact
+            (key.width, made[0])
+            for key, made in known(train).items()
+            if isinstance(key, _Key) and key.seed == seed and key.width > width and made[1]
         ]
         if wider:
             return directions(min(wider, key=lambda pair: pair[0])[1][:, :width]), True
