@@ -9,6 +9,7 @@ import pytest
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.methods import load_method
+from beamwood.training.checkpoint import load_checkpoint
 from beamwood.training.run_folder import RunFolder
 
 
@@ -39,3 +40,25 @@ def test_another_log_or_split_is_refused(tmp_path):
             sasrec.fitted(other, config, run=run, resume=True, progress=False)
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == files
     sasrec.fitted(split, config.changed({"loop.max_steps": 3}), run=run, resume=True, progress=False)
+
+
+def test_what_checkpoints_lack_stands_on_the_tree_of_the_run(tmp_path, monkeypatch):
+    """A start that another limit made otherwise lays the items elsewhere than the run that is gone on with."""
+    from beamwood.fitting.tree import task
+    from beamwood.tree import random_tree
+
+    config = {"tree.branching": 3, "model.width": 8, "model.num_neighbours": 4, "model.light_width": 0}
+    config |= {"model.mlp": (8,), "loop.evaluate_every": 2, "loop.batch_size": 8, "tree.beam_width": 12}
+    dtr, split = load_method("dtr"), disjoint_users(logged(0), seed=1)
+    whole, run = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
+    fitted = dtr.fitted(split, config | {"loop.max_steps": 6}, run=whole, progress=False)
+    dtr.fitted(split, config | {"loop.max_steps": 2}, run=run, progress=False)
+    monkeypatch.setattr(
+        task, "start_tree", lambda split, config, rng, vectors: random_tree(split.train.num_items, rng, branching=3)
+    )
+    resumed = dtr.fitted(split, config | {"loop.max_steps": 6}, run=run, resume=True, progress=False)
+    assert resumed.metadata["training"]["seen_start"] == fitted.metadata["training"]["seen_start"]
+    ours, theirs = (load_checkpoint(each.checkpoint_path)["run"]["model"] for each in (whole, run))
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        np.testing.assert_array_equal(tensor.numpy(), theirs[name].numpy(), err_msg=name)

@@ -74,7 +74,7 @@ class Timed(LinearTask):
 def trained(task, limit=None, *, config=CONFIG, prices=Prices(validation=5)):
     budget = Budget(limit, clock=task.clock, name="mine")
     result = run_loop(
-        task, config, evaluate=task.evaluate, budget=budget, seed=3, progress=False, prices=lambda: prices
+        task, config, evaluate=task.evaluate, budget=budget, seed=3, progress=False, prices=lambda _: prices
     )
     return result, budget
 

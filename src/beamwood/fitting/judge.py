@@ -19,6 +19,8 @@ Later = Callable[[Any, Budget], float]
 
 # Of what is left when a training starts, no more goes to one validation, or to a choice; but so many users have a say.
 _SHARE, _FEWEST = 0.1, 64
+# Numbers of users below this ratio are alike.
+_ALIKE = 2
 # Saving, with digests, on a slow disk; a checkpoint has the weights, the best ones, and two moments of each.
 _BYTES_A_SECOND, _STATES = 1e8, 4
 
@@ -36,16 +38,32 @@ class Judge:
         return self.measure(self.searcher(), self.num)
 
     @torch.no_grad()
-    def prices(self, task: Trainable[Any], sample: Any, making: float, budget: Budget, *, checkpoints: bool) -> Prices:
-        """By what a part of the queries takes with `sample`, a searcher of which one takes `making` seconds to make."""
+    def prices(
+        self,
+        task: Trainable[Any],
+        sample: Any,
+        making: float,
+        budget: Budget,
+        *,
+        checkpoints: bool,
+        before: int | None = None,
+    ) -> Prices:
+        """By what a part of the queries takes with `sample`, a searcher of which one takes `making` seconds to make.
+
+        `before`: how many judged in an earlier part of the training; about as many judge again, so that what was
+        measured holds.
+        """
         training = task.model.training
         task.model.eval()
-        price, num = _priced(lambda num: self.measure(sample, num), len(self.measure), budget)
-        if num < len(self.measure):
+        size = len(self.measure)
+        price, num = _priced(lambda num: self.measure(sample, num), size, budget)
+        if before is not None and num and before <= size and before / _ALIKE < num < before * _ALIKE:
+            price, num = price * before / num, before
+        if num < size:
             self.num = num
-            budget.leave_out(f"{num} of {len(self.measure)} validation users judge")
-        size = sum(tensor.nbytes for tensor in task.model.state_dict().values())
-        finish = making + size / _BYTES_A_SECOND
+            budget.leave_out(f"{num} of {size} validation users judge")
+        held = sum(tensor.nbytes for tensor in task.model.state_dict().values())
+        finish = making + held / _BYTES_A_SECOND
         if self.choice is not None:
             work = self.choice.work
             chosen, self.choice.num = _priced(lambda num: work(sample, num), self.choice.num, budget)
@@ -55,7 +73,8 @@ class Judge:
             with torch.enable_grad():
                 finish += self.later(sample, budget)
         task.model.train(training)
-        return Prices(making + price, finish, _STATES * size / _BYTES_A_SECOND if checkpoints else 0.0)
+        save = _STATES * held / _BYTES_A_SECOND if checkpoints else 0.0
+        return Prices(making + price, finish, save, self.num)
 
 
 def _priced(work: Callable[[int], Any], size: int, budget: Budget) -> tuple[float, int]:

@@ -68,7 +68,9 @@ def train(
         task,
         config.loop_config(evaluate_start=evaluate_start),
         evaluate=judge,
-        prices=lambda: judge.prices(task, *task.sample(budget.clock), budget, checkpoints=run is not None),
+        prices=lambda before: judge.prices(
+            task, *task.sample(budget.clock), budget, checkpoints=run is not None, before=before
+        ),
         run=run,
         kept=made_of | settings,
         resume=resume,

@@ -59,6 +59,16 @@ class TermModule(nn.Module):
         """See `Term.start`."""
         self.change(lambda held: self.term.start(held, counted))
 
+    def start_unsaved(self, counted: Counted) -> None:
+        """Start anew the arrays that checkpoints lack, and these alone."""
+        unsaved = self._non_persistent_buffers_set
+        if unsaved:
+            kept = {name: tensor.detach().clone() for name, tensor in self.held().items() if name not in unsaved}
+            self.start(counted)
+            with torch.no_grad():
+                for name, tensor in kept.items():
+                    self.held()[name].copy_(tensor)
+
     def move(self, place: IndexArray) -> None:
         """See `Term.move`."""
         self.change(lambda held: self.term.move(held, place, self.shape))

@@ -3,52 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeVar
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from beamwood.errors import InputError, nearest
 from beamwood.training.batches import BatchOrder
 from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import resuming
 from beamwood.training.checkpoint_times import CheckpointTimes
+from beamwood.training.generators import devices_of, own_generators
 from beamwood.training.interrupt import ANSWERING, Interrupted, InterruptGuard
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.pace import Pace, Prices
 from beamwood.training.precision import flushed_subnormals
 from beamwood.training.progress import TrainingProgress
 from beamwood.training.run_folder import RunFolder, RunLog
-from beamwood.training.run_state import run_state, take_up
-from beamwood.training.standing import SinceLine, Standing
+from beamwood.training.run_state import counted, run_state, take_up
+from beamwood.training.standing import LoopResult, SinceLine, Standing, StoppedBecause
 from beamwood.training.trainable import Progress, Stepper, Trainable, Update
 
-__all__ = ["LoopResult", "run_loop"]
+__all__ = ["run_loop"]
 
 Batch = TypeVar("Batch")
-StoppedBecause = Literal["max_steps", "max_epochs", "patience", "time_limit"]
 _PREFIX = "valid/"
 # What a resumed run may have otherwise.
 _BOUNDS = ("loop.max_steps", "loop.max_epochs", "loop.patience")
-
-
-@dataclass(frozen=True, slots=True)
-class LoopResult:
-    """How a run ended; without validation `best_metric` is None and `best_step` the last step.
-
-    `seconds` are those of the budget, of all parts of a resumed run; `updates` is how many of the tree were kept.
-    """
-
-    best_metric: float | None
-    best_step: int
-    steps: int
-    stopped_because: StoppedBecause
-    seconds: float
-    updates: int
 
 
 def run_loop(
@@ -56,7 +40,7 @@ def run_loop(
     config: LoopConfig,
     *,
     evaluate: Callable[[], dict[str, float]] | None = None,
-    prices: Callable[[], Prices] | None = None,
+    prices: Callable[[int | None], Prices] | None = None,
     run: RunFolder | None = None,
     kept: Mapping[str, Any] | None = None,
     resume: bool = False,
@@ -68,8 +52,8 @@ def run_loop(
 
     `evaluate` runs in evaluation mode without gradients, its random draws apart from training's. `budget` covers all of
     it, parts before a resume included: the run ends early enough for one more validation as long as the longest so far
-    and for what comes after it, at first by the estimates `prices()`; below that it is refused. What is left out is
-    noted in the budget.
+    and for what comes after it, at first by the estimates `prices(judges)`, which is given how many judged before a
+    resume; below that it is refused, unless it is resumed. What is left out is noted in the budget.
 
     `seed` starts the generator of all draws, orders the batches and starts torch's own generators (those dropout uses),
     which are given back as they were. `kept` is noted in the run's folder, and a resumed run must have the same but for
@@ -80,31 +64,24 @@ def run_loop(
     if resume and run is None:
         raise InputError("resume needs the folder of the run; give run=RunFolder(path)")
     budget = Budget() if budget is None else budget
-    # Layers as torch makes them are drawn by its own generator.
-    with _own_generators(seed):
-        stepper = Stepper(task, seed=seed, learning_rate=config.learning_rate, budget=budget)
-    pace = Pace(budget, prices() if prices is not None and budget.limited else Prices())
-    pace.check_floor()
-    opened = nullcontext() if run is None else run.opened(resume=resume, config=kept, may_differ=_BOUNDS)
-    with opened as log, _own_generators(seed, _devices(task.model)), flushed_subnormals():
-        loop = _Loop(stepper, config, evaluate, log, pace, seed)
+    log, before = None, Standing()
+    with ExitStack() as held:
+        if run is not None and resume:
+            log = held.enter_context(run.opened(resume=True, config=kept, may_differ=_BOUNDS))
+            before = counted(log, budget)
+        # Layers as torch makes them are drawn by its own generator.
+        with own_generators(seed):
+            stepper = Stepper(task, seed=seed, learning_rate=config.learning_rate, budget=budget)
+        pace = Pace(budget, prices(before.judges) if prices is not None and budget.limited else Prices())
+        if log is None or log.state is None:
+            pace.check_floor()
+        if run is not None and log is None:
+            log = held.enter_context(run.opened(resume=False, config=kept, may_differ=_BOUNDS))
+        held.enter_context(own_generators(seed, devices_of(task.model)))
+        held.enter_context(flushed_subnormals())
+        loop = _Loop(stepper, config, evaluate, log, pace, seed, prepared=budget.seconds - before.seconds)
         with InterruptGuard() as guard, TrainingProgress(enabled=progress, max_steps=loop.max_steps) as shown:
             return loop.run(guard, shown)
-
-
-def _devices(model: nn.Module) -> list[int]:
-    devices = {parameter.device for parameter in model.parameters()}
-    return sorted({device.index or 0 for device in devices if device.type == "cuda"})
-
-
-@contextmanager
-def _own_generators(seed: int, devices: Sequence[int] = ()) -> Iterator[None]:
-    """Torch's default generators, started from `seed` for the length of a run and then given back as they were."""
-    with torch.random.fork_rng(devices):
-        torch.default_generator.manual_seed(seed)
-        for device in devices:
-            torch.cuda.default_generators[device].manual_seed(seed)
-        yield
 
 
 class _Loop:
@@ -116,16 +93,19 @@ class _Loop:
         log: RunLog | None,
         pace: Pace,
         seed: int,
+        *,
+        prepared: float,
     ) -> None:
         self.stepper, self.task, self.config, self.evaluate = stepper, stepper.task, config, evaluate
         self.log, self.pace, self.budget, self.seed = log, pace, pace.budget, seed
         self.monitor = (config.monitor or "").removeprefix(_PREFIX)
-        self.devices = _devices(self.task.model)
+        self.devices = devices_of(self.task.model)
         self.order = BatchOrder(self.task.num_examples, config.batch_size, np.random.default_rng(seed))
         self.max_steps, self.bound = config.bound(self.order.batches_per_epoch)
         self.rates = config.rates()
         self._check()
-        self.at = Standing(prepared=self.budget.seconds, evaluated_step=-1 if config.evaluate_start else 0)
+        first = -1 if config.evaluate_start else 0
+        self.at = Standing(prepared=prepared, judges=pace.judges, evaluated_step=first)
         self.best_weights: dict[str, Tensor] | None = None
         self.update_price: float | None = None
         self.planned: int | None = None
@@ -134,6 +114,7 @@ class _Loop:
         if log is not None and log.state is not None:
             with resuming(log.folder.checkpoint_path):
                 self._load(log.state)
+            self._judge_again()
         self.times = CheckpointTimes(self.budget.clock, pace.save)
 
     def _check(self) -> None:
@@ -323,14 +304,9 @@ class _Loop:
             at.evaluated_step = at.step
             return
         started = self.budget.clock()
-        self.task.model.eval()
-        with guard.at_once(), torch.random.fork_rng(self.devices), torch.no_grad():
-            metrics = {name: float(value) for name, value in self.evaluate().items()}
-        if self.monitor not in metrics:
-            raise InputError(f"monitor={self.monitor!r} is not measured{nearest(self.monitor, metrics)}")
+        with guard.at_once():
+            metrics = self._measured()
         value = metrics[self.monitor]
-        if not math.isfinite(value):
-            raise InputError(f"step {at.step}: the metric {self.monitor} is {value}; check the validation data")
         at.latest_metric = value
         best = at.best_metric is None or value > at.best_metric
         if best:
@@ -342,6 +318,19 @@ class _Loop:
         at.evaluation_seconds = self.pace.validation
         self._write({_PREFIX + name: value for name, value in metrics.items()})
         shown.evaluated(at.step, metrics, self.monitor, best)
+
+    def _measured(self) -> dict[str, float]:
+        """What validation says of the weights as they are now."""
+        assert self.evaluate is not None
+        self.task.model.eval()
+        with torch.random.fork_rng(self.devices), torch.no_grad():
+            metrics = {name: float(value) for name, value in self.evaluate().items()}
+        if self.monitor not in metrics:
+            raise InputError(f"monitor={self.monitor!r} is not measured{nearest(self.monitor, metrics)}")
+        if not math.isfinite(metrics[self.monitor]):
+            value = metrics[self.monitor]
+            raise InputError(f"step {self.at.step}: the metric {self.monitor} is {value}; check the validation data")
+        return metrics
 
     # ---- checkpoints
 
@@ -365,11 +354,23 @@ class _Loop:
     def _load(self, state: dict[str, Any]) -> None:
         prepared = self.at.prepared
         self.at, self.best_weights = take_up(state, self.stepper, self.order, seed=self.seed, devices=self.devices)
-        self.budget.count(self.at.seconds)
         self.at.prepared += prepared
         self.saved = (self.at.step, self.at.evaluated_step)
         if self.at.evaluation_seconds:
             self.pace.validated(self.at.evaluation_seconds, first=True)
+
+    def _judge_again(self) -> None:
+        """Of other users the best weights so far have another metric, and later ones are compared with that."""
+        at, model, best = self.at, self.task.model, self.best_weights
+        if at.judges == self.pace.judges or best is None or not self.pace.has_room_for_validation():
+            return
+        now = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        model.load_state_dict(best)
+        at.best_metric = self._measured()[self.monitor]
+        model.load_state_dict(now)
+        at.judges = self.pace.judges
+        if at.best_step == at.evaluated_step:
+            at.latest_metric = at.best_metric
 
     def _interrupted(self, *, whole: bool) -> NoReturn:
         if self.log is None:

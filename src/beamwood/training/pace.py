@@ -14,11 +14,15 @@ _UPDATES_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Seconds, estimated: of a validation, of what comes after the last one, and of a checkpoint."""
+    """Seconds, estimated: of a validation, of what comes after the last one, and of a checkpoint.
+
+    `judges`: by how many queries a validation is, None: by all.
+    """
 
     validation: float = 0.0
     finish: float = 0.0
     save: float = 0.0
+    judges: int | None = None
 
 
 class Pace:
@@ -28,7 +32,7 @@ class Pace:
     """
 
     def __init__(self, budget: Budget, prices: Prices) -> None:
-        self.budget, self.finish = budget, prices.finish
+        self.budget, self.finish, self.judges = budget, prices.finish, prices.judges
         self.validation, self.step, self.save = prices.validation, 0.0, prices.save
         self._saved = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +11,13 @@ from torch import Tensor
 
 from beamwood.errors import InputError
 from beamwood.training.batches import BatchOrder
-from beamwood.training.checkpoint import check_tensors
+from beamwood.training.budget import Budget
+from beamwood.training.checkpoint import check_tensors, resuming
+from beamwood.training.run_folder import RunLog
 from beamwood.training.standing import Standing
 from beamwood.training.trainable import Stepper
 
-__all__ = ["run_state", "take_up"]
+__all__ = ["counted", "run_state", "take_up"]
 
 
 def run_state(
@@ -69,3 +72,17 @@ def take_up(
     for device, generator in zip(devices, state["cuda"], strict=True):
         torch.cuda.set_rng_state(generator, device)
     return at, best_weights
+
+
+def counted(log: RunLog, budget: Budget) -> Standing:
+    """Where a resumed run stood; its seconds count, so that what is made anew has no more time than is left.
+
+    Nothing refuses a run that has something to give already.
+    """
+    if log.state is None:
+        return Standing()
+    with resuming(log.folder.checkpoint_path):
+        before = Standing.of_state(log.state)
+    budget.count(before.seconds)
+    budget.most = math.inf
+    return before

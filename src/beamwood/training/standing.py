@@ -1,16 +1,19 @@
-"""Where a run stands: all that its loop counts, as a checkpoint keeps it."""
+"""Where a run stands: all that its loop counts, as a checkpoint keeps it; and how it ended."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.training.step import StepResult
 
-__all__ = ["SinceLine", "Standing"]
+__all__ = ["LoopResult", "SinceLine", "Standing", "StoppedBecause"]
+
+StoppedBecause = Literal["max_steps", "max_epochs", "patience", "time_limit"]
 
 
 class SinceLine(BaseModel):
@@ -50,8 +53,9 @@ class SinceLine(BaseModel):
 class Standing(BaseModel):
     """What a run has done and found so far; `seconds` are those of all its parts, `prepared` of their preparations.
 
-    `stale`: validations without a new best. Updates of the tree: `updates` were done, `undone` of them taken back, the
-    last at the step `updated_step`, from which the warm-up starts anew; `update_from` is where the schedule stood then.
+    `judges`: how many validation queries the best metric is of, None: all; `stale`: validations without a new best.
+    Updates of the tree: `updates` were done, `undone` of them taken back, the last at the step `updated_step`, from
+    which the warm-up starts anew; `update_from` is where the schedule stood then.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -61,6 +65,7 @@ class Standing(BaseModel):
     prepared: float = 0.0
     best_metric: float | None = None
     best_step: int = Field(0, ge=0)
+    judges: int | None = None
     stale: int = Field(0, ge=0)
     latest_metric: float = math.nan
     evaluated_step: int = Field(0, ge=-1)
@@ -75,3 +80,18 @@ class Standing(BaseModel):
     def of_state(cls, state: Mapping[str, Any]) -> Self:
         """From a checkpoint, which has other keys besides."""
         return cls.model_validate({name: state[name] for name in cls.model_fields})
+
+
+@dataclass(frozen=True, slots=True)
+class LoopResult:
+    """How a run ended; without validation `best_metric` is None and `best_step` the last step.
+
+    `seconds` are those of the budget, of all parts of a resumed run; `updates` is how many of the tree were kept.
+    """
+
+    best_metric: float | None
+    best_step: int
+    steps: int
+    stopped_because: StoppedBecause
+    seconds: float
+    updates: int

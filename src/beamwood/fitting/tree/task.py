@@ -5,9 +5,10 @@ Shape legend: B histories, L history length, T targets a history, M nodes drawn 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.terms import FOLDS, terms_of
 from beamwood.fitting.tree.update import TreeUpdate
+from beamwood.fitting.vectors.remembered import is_remembering, remembered
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LEVEL_LOSSES, LevelDraw, LevelLoss
 from beamwood.models.din import DinScorer, LevelNodes
@@ -47,6 +49,8 @@ __all__ = ["Batch", "Labels", "Parts", "TreeTask"]
 
 Labels = Literal["summed", "rectified", "one-step", "pseudo"]
 _BLOCK = 1024
+# Bytes of a start that is kept for other trainings, and for this one when it goes on.
+_MOST_REMEMBERED = 2**29
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +156,13 @@ class TreeTask(SearchedTask[Batch]):
         """
         seed, train, config = rng.initial_seed(), self.split.train, self.config
         vectors = ItemVectors(train, config, seed, self.terms, budget)
-        with step("building the first tree"):
-            tree = start_tree(self.split, config, np.random.default_rng(seed), vectors)
+
+        def first_tree() -> Tree:
+            with step("building the first tree"):
+                return start_tree(self.split, config, np.random.default_rng(seed), vectors)
+
+        starts_as = self._starts_as(seed)
+        tree = first_tree() if starts_as is None else remembered(train, f"tree {starts_as}", first_tree, budget)
         self.parts = self.make_parts(tree)
         if self.parts.labels in ("rectified", "one-step") and self.parts.estimator is None:
             raise InputError(
@@ -162,16 +171,54 @@ class TreeTask(SearchedTask[Batch]):
         self.folds = np.random.default_rng(seed).integers(0, FOLDS, len(train.histories))
         scorer = drawn_scorer(tree.shape, config, terms_of(config, self.terms), rng)
         sparse_gradients(scorer, config.optimiser.embeddings)
-        self.model = TreeModel(scorer, tree)
+        self.model, self._counts = TreeModel(scorer, tree), TreeCounts(vectors, tree, self.folds)
         # A catalogue of one level has no tree to learn, which is an error only where an update was asked for.
         if config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given):
             self.update = TreeUpdate(self, seed=seed)
-        started = config.start.scores == "transitions"
+        # Heights are found by draws.
+        if starts_as is None or self.parts.loss.link.alone or held_bytes(scorer) > _MOST_REMEMBERED:
+            self._start(rng, budget)
+            return
+
+        def started() -> tuple[dict[str, Tensor], float]:
+            self._start(rng, budget)
+            return {name: tensor.detach().clone() for name, tensor in held_by(scorer).items()}, self.seen_start
+
+        start, self.seen_start = remembered(train, f"scorer {starts_as}", started, budget)
+        with torch.no_grad():
+            for name, tensor in held_by(scorer).items():
+                tensor.copy_(start[name])
+
+    def _starts_as(self, seed: int) -> str | None:
+        """What all of the start is made from but the log, None where it is not wanted again or cannot be said."""
+        if self.terms or not is_remembering():
+            return None
+        settings = self.config.model_dump(mode="json", exclude={"optimiser", "loop", "examples"})
+        # What the start does not depend on.
+        for name in ("dropout", "recompute", "light_width"):
+            del settings["model"][name]
+        return json.dumps(settings | {"seed": seed}, sort_keys=True)
+
+    def _start(self, rng: torch.Generator, budget: Budget) -> None:
+        """Let the scorer start from what was counted."""
+        started = self.config.start.scores == "transitions"
         with step("starting the weights of nodes from what was counted"):
-            start_scorer(scorer, TreeCounts(vectors, tree, self.folds), network=started)
+            start_scorer(self.model.scorer, self._counts, network=started)
         if started and self.parts.loss.link.alone:
             self.start_at_odds(rng)
-        self._start_seen(seed, budget)
+        self._start_seen(rng.initial_seed(), budget)
+
+    def state(self) -> dict[str, Any]:
+        """How seen items started."""
+        return {"seen_start": self.seen_start}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Checkpoints lack what a start makes anew: by another tree than that of the run it would stand elsewhere."""
+        self.seen_start = float(state["seen_start"])
+        if not np.array_equal(self.tree.item_of_leaf, self._counts.tree.item_of_leaf):
+            counts = replace(self._counts, tree=self.tree)
+            for term in self.model.scorer.held_terms().values():
+                term.start_unsaved(counts)
 
     def _start_seen(self, seed: int, budget: Budget) -> None:
         """Let seen items start with the weight that is set, or that validation users like."""
@@ -292,6 +339,16 @@ class TreeTask(SearchedTask[Batch]):
 
     def _shifted_loss(self, level: ScoredLevel, shift: float) -> float:
         return float(self._level_loss(level._replace(scores=level.scores + shift)))
+
+
+def held_by(scorer: DinScorer) -> dict[str, Tensor]:
+    """All parameters and buffers by name, those that checkpoints lack included."""
+    return dict([*scorer.named_parameters(), *scorer.named_buffers()])
+
+
+def held_bytes(scorer: DinScorer) -> int:
+    """The memory that these take."""
+    return sum(tensor.nbytes for tensor in held_by(scorer).values())
 
 
 def drawn_scorer(shape: Shape, config: TreeConfig, terms: Sequence[Term], generator: torch.Generator) -> DinScorer:

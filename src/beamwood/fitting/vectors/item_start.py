@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from scipy.sparse.linalg import eigsh
 from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
 from beamwood.fitting.counting import counts_within
-from beamwood.fitting.vectors.remembered import is_remembering, remembered
+from beamwood.fitting.vectors.remembered import is_remembering, known, remembered
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.training.budget import Budget
 from beamwood.types import BoolArray, FloatArray
@@ -32,6 +33,13 @@ _EXACT, _ROUNDS, _MORE = 200_000, 4, 16
 _STEPS_A_RANK, _TIMES_A_STEP = 5.5, 2
 # Of what is left of a limit, no more goes to exact ones, and where further trainings start from them too.
 _SHARE, _SHARED = 0.25, 0.5
+
+
+class _Key(NamedTuple):
+    """What transition vectors are remembered by."""
+
+    width: int
+    seed: int
 
 
 def surroundings(train: Dataset, *, of_users: BoolArray | None = None, power: float = 1.0) -> sparse.csr_matrix:
@@ -59,10 +67,21 @@ def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | N
     first columns, made of length 1 again, are those of a smaller width. An item without neighbours gets zeros. Source:
     Qin and Rohe, "Regularized Spectral Clustering under the Degree-Corrected Stochastic Blockmodel", with the
     eigenvalues' roots as weights. Where exact ones would take more than a quarter of what is left of `budget`, they are
-    the best of a few products. While starts are `remembered`, exact ones are made once, and may take half of it.
-    Errors: `InputError` where not even these fit.
+    the best of a few products. While starts are `remembered`, exact ones may take half of it, and those of a larger
+    width serve too. Errors: `InputError` where not even these fit.
     """
-    return remembered(train, ("transitions", width, seed), lambda: _made(train, width, seed, budget))
+
+    def make() -> tuple[FloatArray, bool]:
+        wider = [
+            (key.width, made[0])
+            for key, made in known(train).items()
+            if isinstance(key, _Key) and key.seed == seed and key.width > width and made[1]
+        ]
+        if wider:
+            return directions(min(wider, key=lambda pair: pair[0])[1][:, :width]), True
+        return _made(train, width, seed, budget)
+
+    return remembered(train, _Key(width, seed), make, budget)[0].copy()
 
 
 def _made(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple[FloatArray, bool]:

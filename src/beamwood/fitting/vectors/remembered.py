@@ -1,18 +1,29 @@
-"""What several trainings on the same data start from, made once for all of them."""
+"""What several trainings on the same data start from, made once for all of them and for all their parts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from beamwood.data.dataset import Dataset
-from beamwood.types import FloatArray
+from beamwood.training.budget import Budget
 
-__all__ = ["is_remembering", "remembered", "remembering"]
+__all__ = ["is_remembering", "known", "remembered", "remembering"]
 
-# By data set and key; the data set is kept too, so that its id stays its own.
-_KEPT: ContextVar[dict[Hashable, tuple[Dataset, FloatArray]] | None] = ContextVar("kept", default=None)
+Made = TypeVar("Made")
+
+
+class Kept(NamedTuple):
+    """What was made of a data set, which is kept so that its id stays its own, and what its budget left out."""
+
+    train: Dataset
+    made: Any
+    left_out: list[str]
+
+
+_KEPT: ContextVar[dict[tuple[int, Hashable], Kept] | None] = ContextVar("kept", default=None)
 
 
 @contextmanager
@@ -30,12 +41,25 @@ def is_remembering() -> bool:
     return _KEPT.get() is not None
 
 
-def remembered(train: Dataset, key: Hashable, make: Callable[[], tuple[FloatArray, bool]]) -> FloatArray:
-    """A copy of what `make` brought within this `remembering`, else what it brings; and whether that is to be kept."""
-    kept = _KEPT.get()
+def known(train: Dataset) -> dict[Hashable, Any]:
+    """All that is remembered of a data set, by key."""
+    return {key: kept.made for (own, key), kept in (_KEPT.get() or {}).items() if own == id(train)}
+
+
+def remembered(train: Dataset, key: Hashable, make: Callable[[], Made], budget: Budget | None = None) -> Made:
+    """What `make` brought within this `remembering`, which nobody may change; else what it brings.
+
+    What `budget` left out then is left out again.
+    """
+    kept, lines = _KEPT.get(), [] if budget is None else budget.left_out
     if kept is not None and (id(train), key) in kept:
-        return kept[id(train), key][1].copy()
-    made, keep = make()
-    if kept is not None and keep:
-        kept[id(train), key] = train, made.copy()
+        found = kept[id(train), key]
+        if budget is not None:
+            for line in found.left_out:
+                budget.leave_out(line)
+        return cast("Made", found.made)
+    before = len(lines)
+    made = make()
+    if kept is not None:
+        kept[id(train), key] = Kept(train, made, lines[before:])
     return made

@@ -1,0 +1,219 @@
+"""What a search makes once: the starts of its trainings, and what the first part of its blends brings."""
+
+import numpy as np
+import pytest
+import torch
+
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.fitting.tree import task
+from beamwood.fitting.tree.dtr import make_parts
+from beamwood.fitting.vectors import item_start
+from beamwood.fitting.vectors.item_start import directions, transition_vectors
+from beamwood.fitting.vectors.remembered import remembering
+from beamwood.methods import load_method
+from beamwood.recipes.portfolio import choice, search
+from beamwood.recipes.portfolio.members import Member
+from beamwood.recipes.portfolio.parts import Parts
+from beamwood.recipes.portfolio.search import Search, Wanted
+from beamwood.training.budget import Budget
+from beamwood.training.checkpoint import load_checkpoint
+from beamwood.training.run_folder import RunFolder
+from beamwood.training.trainable import Stepper
+from plans import planned
+
+COUNTING = [Member("popularity", "popularity", blends=False), Member("cooccurrence", "cooccurrence")]
+COUNTING += [Member("transitions", "transitions")]
+TREE = {"tree.branching": 4, "model.width": 8, "model.attention_hidden": 4, "model.mlp": (8,), "model.light_width": 0}
+TREE |= {"model.num_neighbours": 4, "tree.beam_width": 16, "loop.evaluate_every": 2, "loop.max_steps": 10**6}
+TREE |= {"loop.patience": 10**6, "choose.validation_users": 20, "loop.batch_size": 16}
+
+
+class Ticks:
+    """A clock that goes on a little each time it is asked, so that nothing depends on the machine."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 0.04
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def split():
+    market = make_market(MarketConfig(num_users=150, num_items=60, max_events=40), seed=0)
+    return disjoint_users(Dataset.from_log(read_log(market.log)), seed=1)
+
+
+def held(split, folder, members, limit, clock=None):
+    """A search of these members that has not begun, and its parts."""
+    parts = Parts(folder, {})
+    wanted, budget = Wanted(limit, "removed/f@20"), Budget(limit, clock=clock or Ticks())
+    return parts, lambda: Search(split, wanted, parts, members=members, budget=budget)
+
+
+def counted(monkeypatch, module, *names):
+    """How often these functions of a module are called."""
+    calls = dict.fromkeys(names, 0)
+    for name in names:
+
+        def noting(*given, _name=name, _whole=getattr(module, name), **options):
+            calls[_name] += 1
+            return _whole(*given, **options)
+
+        monkeypatch.setattr(module, name, noting)
+    return calls
+
+
+def test_the_start_of_a_tree_is_made_once_for_all_looks_and_rates(split, tmp_path, monkeypatch):
+    monkeypatch.setattr(choice, "SHORTEST", 1.0)
+    calls = counted(monkeypatch, task, "start_tree", "start_scorer", "best_seen_start")
+    made = counted(monkeypatch, item_start, "leading")
+    monkeypatch.setattr(item_start, "_fits", lambda *_: True)
+    gentle = {"optimiser.learning_rate": 5e-4, "model.dropout": 0.1}
+    towers = {"model.width": 8, "start.items": "transitions", "loop.evaluate_every": 2, "choose.validation_users": 20}
+    members = [COUNTING[0], Member("dtr", "dtr", TREE), Member("gentle", "dtr", TREE | gentle)]
+    members += [Member("towers", "two_tower", towers)]
+    parts, begun = held(split, tmp_path / "parts", members, 60)
+    with parts.held(resume=False, overwrite=False):
+        begun().run()
+    looks = [each.name for each in parts.measured if len(each.parts) == 1 and each.value is not None]
+    assert len(looks) > len(set(looks)) == 4
+    assert made == {"leading": 1}
+    assert calls == {"start_tree": 1, "start_scorer": 1, "best_seen_start": 1}
+
+
+def test_other_settings_of_a_start_make_another(split):
+    with remembering():
+        trained = [
+            load_method("dtr").fitted(split, TREE | changed | {"loop.max_steps": 1}, progress=False)
+            for changed in ({}, {"tree.branching": 8}, {"start.seen": 3.0}, {"model.num_neighbours": 0})
+        ]
+    alone = [
+        load_method("dtr").fitted(split, TREE | changed | {"loop.max_steps": 1}, progress=False)
+        for changed in ({}, {"tree.branching": 8}, {"start.seen": 3.0}, {"model.num_neighbours": 0})
+    ]
+    for one, other in zip(trained, alone, strict=True):
+        assert_alike(one, other)
+
+
+def test_a_training_that_goes_on_from_a_kept_start_equals_an_uninterrupted_one(split, tmp_path):
+    def trained(folder, steps, **options):
+        run, config = RunFolder(tmp_path / folder), TREE | {"loop.max_steps": steps}
+        fitted = load_method("dtr").fitted(split, config, run=run, progress=False, **options)
+        return fitted, load_checkpoint(run.checkpoint_path)["run"]["model"]
+
+    whole, weights = trained("whole", 6)
+    with remembering():
+        trained("parts", 2)
+        again, own = trained("parts", 6, resume=True)
+    assert_alike(whole, again)
+    assert all(torch.equal(tensor, own[name]) for name, tensor in weights.items())
+
+
+def test_what_a_training_learned_is_not_in_what_is_kept_of_its_start(split):
+    def started():
+        config = planned(load_method("dtr").configured(TREE), split.train)
+        return Stepper(task.TreeTask(split, config, lambda tree: make_parts(config, tree, None))).task.model
+
+    with remembering():
+        first = started()
+        before = {name: tensor.clone() for name, tensor in first.state_dict().items()}
+        for parameter in first.parameters():
+            parameter.data.add_(1.0)
+        second = started()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in second.state_dict().items())
+
+
+def test_large_starts_are_not_kept(split, monkeypatch):
+    monkeypatch.setattr(task, "_MOST_REMEMBERED", 10)
+    calls = counted(monkeypatch, task, "start_tree", "start_scorer")
+    with remembering():
+        for _ in range(2):
+            load_method("dtr").fitted(split, TREE | {"loop.max_steps": 1}, progress=False)
+    assert calls == {"start_tree": 1, "start_scorer": 2}
+
+
+def test_few_vectors_are_the_first_of_many_that_are_kept(split, monkeypatch):
+    calls = counted(monkeypatch, item_start, "leading")
+    alone = transition_vectors(split.train, 8, seed=0)
+    with remembering():
+        many = transition_vectors(split.train, 16, seed=0)
+        few, other = (transition_vectors(split.train, 8, seed=seed) for seed in (0, 1))
+    assert calls["leading"] == 3
+    assert not np.array_equal(few, other)
+    np.testing.assert_array_equal(few, directions(many[:, :8]))
+    # Eigenvalues are found to a hundredth.
+    assert np.abs(few @ few.T - alone @ alone.T).mean() < 0.01
+
+
+def test_what_was_left_out_of_a_kept_start_is_said_of_all(split):
+    lines = []
+    with remembering():
+        for _ in range(2):
+            budget = Budget(1000, clock=Slow())
+            load_method("dtr").fitted(split, TREE | {"loop.max_steps": 1}, progress=False, time_limit=budget)
+            lines.append([line for line in budget.left_out if "eigenvectors" in line])
+    assert lines[0] == lines[1] != []
+
+
+class Slow:
+    """A clock by which exact eigenvectors take too long."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+def assert_alike(one, other):
+    ours, theirs = one.searcher.export()[1], other.searcher.export()[1]
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+
+
+# ---- blends
+
+
+def test_what_the_first_part_brings_is_kept_from_blend_to_blend(split, tmp_path, monkeypatch):
+    """Who brings for blends is asked for its candidates once, whatever stands behind it."""
+    made, whole = [], search.FirstStage.__init__
+
+    def noting(self, retriever, *given, **options):
+        made.append(retriever.metadata["method"])
+        whole(self, retriever, *given, **options)
+
+    monkeypatch.setattr(search.FirstStage, "__init__", noting)
+    brought = []
+    bring = search.FirstStage._of
+    monkeypatch.setattr(search.FirstStage, "_of", lambda self, num: brought.append(num) or bring(self, num))
+    parts, begun = held(split, tmp_path / "parts", [*COUNTING, Member("ease", "ease")], 600)
+    with parts.held(resume=False, overwrite=False):
+        begun().run()
+    pairs = [each.parts for each in parts.measured if len(each.parts) == 2]
+    first = pairs[0][0]
+    behind = [pair for pair in pairs if pair[0] == first]
+    assert len(behind) > 1
+    # The best one is tried with each other behind it, one after another.
+    assert made.count(first) == 1
+    assert brought.count(max(brought)) == len(made)
+
+
+def test_dear_blends_are_passed_over_for_cheaper_ones(split, tmp_path, monkeypatch):
+    """What is left is too little for the best first part, which is slow, and enough for the second."""
+    members = [*COUNTING, Member("ease", "ease")]
+    parts, begun = held(split, tmp_path / "parts", members, 600)
+    with parts.held(resume=False, overwrite=False):
+        one = begun()
+        one._look_at_all()
+        best, second = sorted(
+            (each for each in parts.measured if each.name != "popularity"), key=lambda each: -each.value
+        )[:2]
+        best.judging, second.judging = one.budget.left, 0.0
+        one._blend()
+    firsts = {each.parts[0] for each in parts.measured if len(each.parts) > 1}
+    assert firsts == {second.name}

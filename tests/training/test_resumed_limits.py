@@ -1,0 +1,99 @@
+"""What a resumed run under a limit may take, and what its best metric is compared with."""
+
+import pytest
+
+from beamwood.errors import TimeLimitError
+from beamwood.training.budget import Budget
+from beamwood.training.loop import run_loop
+from beamwood.training.loop_config import LoopConfig
+from beamwood.training.pace import Prices
+from beamwood.training.run_folder import RunFolder
+from linear_task import LinearTask
+
+CONFIG = LoopConfig(batch_size=8, max_steps=100, evaluate_every=5, monitor="valid/fit", schedule="constant")
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class Timed(LinearTask):
+    """To prepare takes ten seconds, a step one, a validation two; `lucky` is added to what validation says."""
+
+    def __init__(self, clock, lucky=0.0):
+        super().__init__()
+        self.clock, self.lucky, self.had = clock, lucky, None
+
+    def prepare(self, rng, budget):
+        self.had = budget.left
+        budget.require(10)
+        super().prepare(rng, budget)
+        self.clock.now += 10
+
+    def loss(self, batch, rng):
+        self.clock.now += 1
+        return super().loss(batch, rng)
+
+    def evaluate(self):
+        self.clock.now += 2
+        return {"fit": super().evaluate()["fit"] + self.lucky}
+
+
+def trained(folder, limit, *, judges=None, lucky=0.0, resume=False):
+    """The task, its result, and how many judges the prices were told of."""
+    task, told = Timed(Clock(), lucky), []
+
+    def prices(before):
+        told.append(before)
+        return Prices(validation=2, judges=judges)
+
+    budget = Budget(limit, clock=task.clock, name="mine")
+    result = run_loop(
+        task,
+        CONFIG,
+        evaluate=task.evaluate,
+        prices=prices,
+        run=RunFolder(folder),
+        budget=budget,
+        resume=resume,
+        seed=3,
+        progress=False,
+    )
+    return task, result, told
+
+
+def test_what_was_taken_before_counts_from_the_first(tmp_path):
+    first, before, _ = trained(tmp_path / "run", 30)
+    assert first.had == 30
+    again, result, _ = trained(tmp_path / "run", 60, resume=True)
+    assert again.had == 60 - before.seconds
+    assert result.steps > before.steps
+    assert result.seconds <= 60
+
+
+def test_a_run_whose_time_is_over_gives_what_it_had(tmp_path):
+    with pytest.raises(TimeLimitError):
+        trained(tmp_path / "none", 11)
+    _, before, _ = trained(tmp_path / "run", 30)
+    _, result, _ = trained(tmp_path / "run", before.seconds + 1, resume=True)
+    assert (result.steps, result.best_step) == (before.steps, before.best_step)
+    assert result.best_metric == before.best_metric
+
+
+def test_other_judges_judge_the_best_weights_anew(tmp_path):
+    """Where fewer users happened to like them, nothing later would be better."""
+    _, few, told = trained(tmp_path / "run", 30, judges=8, lucky=100.0)
+    assert told == [None]
+    assert few.best_metric > 50
+    _, result, told = trained(tmp_path / "run", 90, judges=64, resume=True)
+    assert told == [8]
+    assert result.best_metric < 50
+    assert result.best_step > few.steps
+    # Those who judge what there is: a further part has nothing to judge anew.
+    _, again, told = trained(tmp_path / "run", result.seconds + 1, judges=64, lucky=100.0, resume=True)
+    assert told == [64]
+    assert again.best_metric == result.best_metric
