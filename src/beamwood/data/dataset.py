@@ -21,6 +21,7 @@ from beamwood.data.order import by_user_and_time
 from beamwood.data.tables import ItemTable, aligned, aligned_users, check_kept, read_table
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
+from beamwood.notebook import facts
 from beamwood.types import BoolArray, ItemLists
 
 __all__ = ["Dataset", "ItemTable"]
@@ -50,6 +51,17 @@ class Dataset:
     item_table: ItemTable | None = None
     user_table: pl.DataFrame | None = None
     report: dict[str, Any] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        columns = [] if self.item_table is None else self.item_table.frame.columns
+        rows, notes = len(self.histories.items), "; ".join(self.report.get("notes", []))
+        known = {
+            "users": len(self.users),
+            "items": len(self.items),
+            "rows": rows,
+            "columns of items": ", ".join(columns),
+        }
+        return facts("data set", known | {"notes": notes})
 
     @classmethod
     @naming_arguments

@@ -21,6 +21,7 @@ from beamwood.evaluation.verdict import Verdict, in_words, judge_both
 from beamwood.extras import is_installed, not_installed
 from beamwood.methods import Method, check_split
 from beamwood.methods.sums import parts, sum_of
+from beamwood.notebook import table, text
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
 
@@ -84,6 +85,19 @@ class Comparison:
     def conclusion(self) -> str:
         """The verdicts in words."""
         return in_words(self.verdicts)
+
+    def _repr_html_(self) -> str:
+        columns = (f"{self.metric} kept", "removed", "ms a user", "fit, s")
+        rows = [
+            (
+                name,
+                *(view.values[self.metric].mean() for view in views.values()),
+                cost.milliseconds,
+                self.seconds.get(name),
+            )
+            for (name, views), cost in zip(self.results.items(), self.costs.values(), strict=True)
+        ]
+        return table(("method", *columns), rows) + text([self.conclusion] if len(self.results) > 1 else [])
 
     def on_tail(self) -> tuple[str, int, dict[str, dict[str, PerQuery]]]:
         """The rule in words, how many queries have a tail label, and the views of each method."""
