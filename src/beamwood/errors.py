@@ -90,6 +90,8 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 def nearest_path(path: Path, otherwise: str = "; check the path") -> str:
     """What to say of a path that does not exist: the nearest that does, beside it or beside the folder that lacks."""
+    if str(path) == "-":
+        return "; what comes on stdin is not read: save it as a file first"
     there, rest = path, list[str]()
     # Of a name that is too long the system says more than that it is not there.
     while not os.path.exists(there) and there != there.parent:

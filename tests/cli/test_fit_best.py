@@ -87,7 +87,7 @@ def test_budgets_reach_the_search(market, tmp_path, capsys):
     assert beamwood(*asked, "--budget-mb", "0.001", "--json") == 0
     assert json.loads(capsys.readouterr().out)["method"] == "popularity"
     assert beamwood(*asked, "--budget-ms", "0.0000001", "--overwrite") == 2
-    assert "nothing is within budget_ms=1e-07" in capsys.readouterr().err
+    assert "nothing is within --budget-ms 1e-07" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ def test_wrong_files(tmp_path, split, text, message):
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         beamwood.fit(split, path)
-    with pytest.raises(InputError, match=r"nowhere\.py cannot be read"):
+    with pytest.raises(InputError, match=r"nowhere\.py does not exist; did you mean"):
         beamwood.fit(split, tmp_path / "nowhere.py")
 
 

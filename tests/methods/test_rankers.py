@@ -357,11 +357,11 @@ def test_the_command_line(market, first, tmp_path, capsys):
             ["--method", "ranker", "--split", "leave-one-out", "--set", "model.item_columns=['item:number']"],
             "'item' is what the ids are called, which are no column to learn from",
         ),
-        (["--method", "two_stage", "--retriever", ""], "path='' is empty"),
-        (["--method", "two_stage", "--retriever", "{first}", "--ranker", ""], "path='' is empty"),
+        (["--method", "two_stage", "--retriever", ""], "--retriever is empty"),
+        (["--method", "two_stage", "--retriever", "{first}", "--ranker", ""], "--ranker is empty"),
         (
             ["--method", "two_stage", "--retriever", "{first}", "--ranker", "eaze"],
-            "start.ranker='eaze' is neither a folder nor a method that counts; did you mean 'ease'?",
+            "--ranker 'eaze' is neither a folder nor a method that counts; did you mean 'ease'?",
         ),
         (["--method", "two_stage", "--retriever", "{first}", "--ranker", "a/eaze"], "eaze does not exist"),
         (

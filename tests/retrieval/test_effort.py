@@ -67,7 +67,7 @@ def test_bounds_are_named(asked, message):
 
 def test_what_has_no_tree_refuses():
     for asked in ({"effort": 0.5}, {"beam_width": 9}):
-        with pytest.raises(InputError, match=f"{next(iter(asked))}=.* is for trees; 'vectors' has none"):
+        with pytest.raises(InputError, match=f"{next(iter(asked))}=.* is for trees, and this model has none"):
             retriever_of(vector_searcher(50)).recommend(users=[1], k=2, **asked)
 
 
@@ -86,7 +86,7 @@ def test_on_the_command_line_and_in_whole_jobs(tmp_path, capsys):
         assert pl.read_parquet(out)["item"].to_list() == [item for row in expected for item in row]
 
     assert beamwood("recommend", tmp_path / "model", "--user", "7", "--effort", "2") == 2
-    assert "effort=2.0 is outside 0..1" in capsys.readouterr().err
+    assert "--effort 2.0 is outside 0..1" in capsys.readouterr().err
 
 
 def test_candidates_of_a_blend_are_brought_by_the_way_of_what_is_asked_for():

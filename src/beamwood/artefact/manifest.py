@@ -27,6 +27,7 @@ __all__ = [
     "MANIFEST",
     "SUFFIXES",
     "check_manifest",
+    "check_outside",
     "checked_name",
     "claimed_manifest",
     "digest",
@@ -176,6 +177,26 @@ def checked_path(path: Any) -> Path:
     if not os.fspath(path):
         raise ArtefactError(f"path={path!r} is empty; name the artefact's folder, or '.' for the current one")
     return Path(path)
+
+
+def check_outside(path: str | os.PathLike[str]) -> None:
+    """Errors: the path is within a saved folder, with which it would be replaced, or keep it from being replaced."""
+    target = Path(os.path.realpath(path))
+    for folder in target.parents:
+        if _is_saved(folder):
+            raise ArtefactError(
+                f"{target} is in {folder}, which is a saved folder and holds nothing else; name another"
+            )
+
+
+def _is_saved(folder: Path) -> bool:
+    if not os.path.isfile(folder / MANIFEST):
+        return False
+    try:
+        claimed_manifest(folder)
+    except ArtefactError:
+        return False
+    return True
 
 
 def read_manifest(path: str | os.PathLike[str], *, kind: str | None = None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from beamwood.artefact.manifest import (
     MANIFEST,
     SUFFIXES,
     check_manifest,
+    check_outside,
     checked_name,
     checked_path,
     claimed_manifest,
@@ -84,6 +85,7 @@ def _checked(path: str | os.PathLike[str], overwrite: bool) -> Path:
     target = Path(os.path.realpath(checked_path(path)))
     if not target.name:
         raise ArtefactError(f"{target} cannot be an artefact; name a folder inside it")
+    check_outside(target)
     with _reporting(target, "the folder"):
         _check_parent(target)
         recover(target)

@@ -47,7 +47,7 @@ def compare(
         o.Text, typer.Option("--k", metavar="N,N", help="Lengths of the lists that are judged; 20 unless given.")
     ] = None,
     tail: o.Tail = None,
-    tail_of: o.TailOf = "items",
+    tail_of: o.TailOf = None,
     time_limit: o.TimeLimit = None,
     preset: o.Preset = None,
     reading: o.ReadOptions,

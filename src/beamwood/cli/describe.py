@@ -16,6 +16,7 @@ from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import Source, note, print_json, reading_options
 from beamwood.cli.native_words import held_back
 from beamwood.cli.output import check_page, write_page
+from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
 from beamwood.steps import step
 
@@ -44,6 +45,7 @@ def describe(log: o.LogPath, *, reading: o.ReadOptions, html: o.Page = None, jso
     document = ways[0][0] if ways else _outlined(log, reading)
     document = document | {"commands": [_command(log, way, told) for told, way in ways if told["split"]]}
     if refusal is not None:
+        refusal = in_words_of(("describe",), refusal)
         document |= {"error": refusal, "exit": 2}
     if html is not None and "splits" in document:
         from beamwood.report.describe import description_page

@@ -56,7 +56,7 @@ def evaluate(
     items: o.MovedItems = None,
     k: _Cuts = None,
     tail: o.Tail = None,
-    tail_of: o.TailOf = "items",
+    tail_of: o.TailOf = None,
     html: o.Page = None,
     sampled: _Sampled = None,
     one_stage_queries: _OneStageQueries = None,
@@ -76,7 +76,7 @@ def evaluate(
     split = split_of(folder, retriever, log, items)
     searcher = retriever.searcher
     if one_stage_queries is not None:
-        check_staged(folder, searcher)
+        check_staged(folder, retriever)
     measured = Measured(
         folder,
         retriever.metadata["method"],
@@ -152,10 +152,13 @@ class Measured:
             print("\n" + "\n".join(self.stages.in_words()))
 
 
-def tail_rule(share: float | None, of: str) -> TailRule:
+def tail_rule(share: float | None, of: str | None) -> TailRule:
     """The rule of --tail and --tail-of; without a share the bottom 20 %."""
     from beamwood.evaluation.metrics import TailOf, TailRule
 
+    if share is None and of is not None:
+        raise InputError("--tail-of says what --tail is a share of; give --tail too, as --tail 0.2, or leave it out")
+    of = "items" if of is None else of
     if of not in get_args(TailOf):
         raise InputError(f"--tail-of {of!r} is unknown{nearest(of, get_args(TailOf))}")
     return TailRule(of=of, share=0.2 if share is None else share)

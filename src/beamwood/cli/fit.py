@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from json import dumps, loads
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -132,9 +133,11 @@ def fit(
     json: o.Json = False,
 ) -> None:
     """Find the best for LOG within a time limit, or train the method named; save what validation users like best."""
+    out = default_output(log) if out is None else out
+    _check_apart(out, written.html, settings.folders)
     if written.html is not None:
         check_page(written.html)
-    asked = Asked(out or default_output(log), _budget(time_limit, method), seed, run, written)
+    asked = Asked(out, _budget(time_limit, method), seed, run, written)
     if method is None:
         settings.check_unused(user_table, run.tensorboard)
         source = Source.of(log, reading, None, (), keep_columns)
@@ -147,6 +150,16 @@ def fit(
         return Source.of(log, reading, user_table, _context_columns(first, config), keep_columns)
 
     fit_named(method, asked, settings, source_of, split, as_json=json)
+
+
+def _check_apart(out: str, html: str | None, folders: dict[str, str]) -> None:
+    """Errors: a page in the output, or an output in the place of what is read."""
+    place = os.path.realpath(out)
+    if html is not None and place in (page := os.path.realpath(html), *map(str, Path(page).parents)):
+        raise InputError(f"--html {html} is in --out {out}, which holds nothing else; name a file outside it")
+    for option, folder in folders.items():
+        if os.path.isdir(folder) and os.path.realpath(folder) == place:
+            raise InputError(f"--out {out} is the folder of {option}; name another, so that none is lost")
 
 
 def fit_named(
@@ -190,7 +203,7 @@ def fit_named(
         fitted.save(out, overwrite=run.overwrite)
     document = {
         "out": out,
-        "method": "+".join(each.name for each in (first, *others)),
+        "method": fitted.metadata["method"],
         "seconds": round(time.perf_counter() - began, 2),
         "training": fitted.metadata["training"],
         "data": fitted.metadata["data"],

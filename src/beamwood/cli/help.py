@@ -19,6 +19,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from beamwood.cli.output import say
 from beamwood.cli.shown import show_steps
+from beamwood.cli.typed import check_once, with_paths
 from beamwood.errors import InputError
 
 __all__ = ["Described", "HelpfulCommand", "HelpfulGroup", "OptionLine", "described", "lines_of_group", "pages"]
@@ -198,10 +199,15 @@ class HelpfulCommand(TyperCommand):
             return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Answer `--help-all`, else parse as usual."""
+        """Answer `--help-all`, else parse as usual and check what is typed whatever the command."""
         if "--help-all" in args:
             _print(pages()[self.name or ""].lines(everything=True, width=_width()))
-        return super().parse_args(ctx, args)
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        check_once(self.make_parser(ctx).parse_args(args=list(args))[2])
+        rest = super().parse_args(ctx, args)
+        ctx.params = with_paths(self.params, ctx.params)
+        return rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the short help."""

@@ -242,12 +242,18 @@ def make_config(method: Method, file: str | None, settings: Sequence[str], *, pr
             raise InputError(f"--config {file} does not exist{nearest_path(Path(file))}") from None
         except RecursionError:
             raise InputError(f"--config {file} is no readable TOML: it is nested too deeply") from None
+        except IsADirectoryError:
+            raise InputError(f"--config {file} is a folder; name a TOML file") from None
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise InputError(f"--config {file} is no readable TOML: {error}") from None
+    said = set[str]()
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
             raise InputError(f"--set {setting!r} has no '='; write --set group.key=value")
+        if key.strip() in said:
+            raise InputError(f"--set {key.strip()} is given twice; give it once")
+        said.add(key.strip())
         values[key.strip()] = parse_value(text.strip())
     return method.configured(values, preset)
 

@@ -12,8 +12,9 @@ import typer
 from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.inputs import note, print_json
+from beamwood.cli.listed import parse_history, read_ids
 from beamwood.cli.output import writing_to
-from beamwood.cli.recommend import allowed_of, parse_history, read_lines
+from beamwood.cli.recommend import allowed_of
 from beamwood.errors import InputError
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.resolve import of_users
@@ -79,9 +80,7 @@ def score(
         raise InputError("give either --user or --history")
     if user is not None and retriever.users is None:
         raise InputError(f"{folder} keeps no users; give --history")
-    listed = list(dict.fromkeys(retriever.items.parse_all(read_lines(items))))
-    if not listed:
-        raise InputError(f"--items {items} holds no ids; write one a line")
+    listed = list(dict.fromkeys(retriever.items.parse_all(read_ids(items, "--items", retriever.items))))
     histories = None if history is None else [retriever.items.parse_all(parse_history(history))]
     with of_users():
         users = None if user is None or retriever.users is None else [retriever.users.parse(user)]
@@ -104,9 +103,9 @@ def export(folder: _Folder, *, vectors: _Vectors, overwrite: _Overwrite = False,
 
     if Path(vectors).suffix != ".parquet":
         raise InputError(f"--vectors {vectors} must end in .parquet")
-    target = check_file(vectors, overwrite=overwrite)
     retriever = load(folder, method)
     export = exported(retriever.searcher)
+    target = check_file(vectors, overwrite=overwrite, option="--vectors", columns=("item", "vector"))
     ids = retriever.items.ids.to_arrow(compat_level=_PLAIN)
     fields = [("item", ids.type), ("vector", pa.list_(pa.float32(), export.width))]
     schema = pa.schema(fields if export.biases is None else [*fields, ("bias", pa.float32())])

@@ -7,14 +7,15 @@ import json
 import signal
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from beamwood import __version__
 from beamwood.cli import commands, interrupts
-from beamwood.cli.help import HelpfulCommand, HelpfulGroup
+from beamwood.cli.help import HelpfulCommand, HelpfulGroup, pages
 from beamwood.cli.output import prepare_streams, say, silence
+from beamwood.cli.typed import with_fix
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
@@ -101,10 +102,14 @@ def main(arguments: list[str]) -> int:
             return _stopped(str(error), as_json=as_json)
         # Typer's own, or those of click, which older versions of it need and newer ones do not install.
         if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
-            return failed(error.format_message(), WRONG_INPUT, as_json=as_json)
+            return failed(_as_typed(error, arguments), WRONG_INPUT, as_json=as_json)
         if _is_of_memory(error):
             return _without_memory(error, as_json=as_json)
         return _fault(error, as_json=as_json)
+
+
+def _as_typed(error: Any, arguments: list[str]) -> str:
+    return with_fix(error.format_message(), arguments[0] if arguments else None, pages())
 
 
 def _stopped(line: str, *, as_json: bool) -> int:

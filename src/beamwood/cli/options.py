@@ -187,7 +187,7 @@ Tail = Annotated[
     ),
 ]
 TailOf = Annotated[
-    str,
+    Text,
     typer.Option(
         "--tail-of",
         metavar="WORD",

@@ -63,12 +63,14 @@ def say(text: str, stream: TextIO) -> None:
 
 def check_page(path: str) -> None:
     """Errors: a page that cannot be made, or written there; worth asking before it is measured what it shows."""
+    from beamwood.artefact.manifest import check_outside
     from beamwood.report.page import check_installed
 
     check_installed()
     target = Path(path)
     if target.is_dir():
         raise InputError(f"--html {path} is a folder; name a file in it")
+    check_outside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

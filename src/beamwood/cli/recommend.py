@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json as documents
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import note, print_json
 from beamwood.cli.interrupts import keeping
+from beamwood.cli.listed import parse_history, read_ids, read_lines
 from beamwood.cli.shown import duration
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from beamwood.retrieval.request import Allowed, Request
     from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["allowed_of", "parse_history", "read_lines", "recommend"]
+__all__ = ["allowed_of", "recommend"]
 
 _HISTORY_HELP = 'What somebody took, oldest first: 5,9,2; ids with commas as JSON: ["a,b", "c"].'
 _User = Annotated[o.Texts, typer.Option("--user", metavar="ID", help="A user of the log; may be given again.")]
@@ -81,11 +80,8 @@ class AskedOptions:
         given = [bool(self.user or self.users), bool(self.history or self.histories), self.all_users]
         if sum(given) != 1:
             raise InputError("give one of --user (or --users FILE), --history (or --histories FILE) and --all-users")
-        for option, path in (("--users", self.users), ("--histories", self.histories)):
-            if path is not None and not read_lines(path):
-                raise InputError(f"{option} {path} holds no ids; write one row a line")
         if given[1]:
-            texts = [*(self.history or []), *(read_lines(self.histories) if self.histories else [])]
+            texts = [*(self.history or []), *(read_lines(self.histories, "--histories") if self.histories else [])]
             parsed = [retriever.items.parse_all(parse_history(text), on_unknown=on_unknown) for text in texts]
             return Asked(texts, parsed, False)
         if retriever.users is None:
@@ -93,7 +89,7 @@ class AskedOptions:
         if self.all_users:
             every = retriever.users.decode(np.arange(len(retriever.users)))
             return Asked(every, every, True)
-        names = [*(self.user or []), *(read_lines(self.users) if self.users else [])]
+        names = [*(self.user or []), *(read_ids(self.users, "--users", retriever.users) if self.users else [])]
         with of_users():
             return Asked(names, retriever.users.parse_all(names, on_unknown=on_unknown), True)
 
@@ -140,8 +136,8 @@ def recommend(
     from beamwood.retrieval.request import Request
     from beamwood.retrieval.where_text import parse_where
 
-    if writing.out is None and (asking.all_users or writing.resume):
-        raise InputError("--all-users and --resume write a file; name it with --out recs.parquet")
+    if writing.out is None and (asking.all_users or writing.resume or writing.overwrite):
+        raise InputError("--all-users, --resume and --overwrite are about a file; name it with --out recs.parquet")
     retriever = load(folder, method, threads=writing.threads)
     asked = asking.of(retriever, on_unknown)
     columns = ItemColumns(len(retriever.items)) if retriever.columns is None else retriever.columns
@@ -216,7 +212,10 @@ def allowed_of(
         raise InputError("give either --category or --allowed-items")
     if category:
         return {"category": category}
-    return retriever.items.parse_all(read_lines(allowed_items), on_unknown=on_unknown) if allowed_items else None
+    if allowed_items is None:
+        return None
+    listed = read_ids(allowed_items, "--allowed-items", retriever.items)
+    return retriever.items.parse_all(listed, on_unknown=on_unknown)
 
 
 def context_of(texts: list[str] | None, known: Sequence[str], num_rows: int) -> dict[str, list[str]] | None:
@@ -230,17 +229,6 @@ def context_of(texts: list[str] | None, known: Sequence[str], num_rows: int) -> 
     return {name: [value] * num_rows for name, value in pairs}
 
 
-def parse_history(text: str) -> list[str]:
-    """The ids of "5,9,2", or of a JSON list."""
-    try:
-        listed = documents.loads(text)
-    except (ValueError, RecursionError):
-        listed = None
-    if isinstance(listed, list) and all(isinstance(item, str | int) for item in listed):
-        return [str(item) for item in listed]
-    return [item for item in text.split(",") if item.strip()]
-
-
 def parse_pair(text: str, known: Sequence[str]) -> tuple[str, str]:
     """Name and value of "name=value", where a known name may hold "=" and blanks itself."""
     for name in sorted(known, key=len, reverse=True):
@@ -250,11 +238,3 @@ def parse_pair(text: str, known: Sequence[str]) -> tuple[str, str]:
     if not equals or not name.strip():
         raise InputError(f"--context {text!r} has no '='; write --context column=value")
     return name.strip(), value.strip()
-
-
-def read_lines(path: str) -> list[str]:
-    """The lines of a text file that are not blank."""
-    try:
-        return [line for line in Path(path).read_text("utf-8-sig").split("\n") if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from beamwood.artefact import read_artefact
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import print_json, searchers_in
@@ -156,6 +157,8 @@ def serve(
         else:
             print("ok: " + ", ".join(f"{name} {value}" for name, value in found.items()))
         return
+    # A store is made of the folder's name, so first whether there is such a folder.
+    read_artefact(folder, kind="retriever", verify=False)
     code = run(folder, settings)
     if code:
         raise typer.Exit(code)
@@ -176,7 +179,7 @@ def _settings(
         host=where.host,
         port=where.port,
         threads=0 if load.threads == "auto" else int(load.threads),
-        store=keeping.store or f"sqlite:{folder.rstrip('/')}.events.db",
+        store=f"sqlite:{folder.rstrip('/')}.events.db" if keeping.store is None else keeping.store,
         retention=Retention(keeping.keep_events, keeping.keep_days),
         tokens=_path(where.tokens),
         insecure=where.insecure,

@@ -13,6 +13,7 @@ from beamwood.cli.measure import evenly
 if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.stages import StageReport, StagesAtCut
+    from beamwood.retrieval.retriever import Retriever
     from beamwood.theory.margin import MarginReport
     from beamwood.types import Searcher
 
@@ -65,13 +66,15 @@ class TwoStages:
         ]
 
 
-def check_staged(folder: str, searcher: Searcher) -> None:
-    """Errors: a searcher without a part that orders what another brings."""
+def check_staged(folder: str, retriever: Retriever) -> None:
+    """Errors: a retriever without a part that orders what another brings."""
     from beamwood.errors import InputError
-    from beamwood.retrieval.blend import Blend, alone
+    from beamwood.retrieval.blend import Blend
 
-    if not isinstance(searcher, Blend) or not searcher.is_staged:
-        raise InputError(f"--one-stage-queries is for two stages; {folder} holds a {alone(searcher).kind} retriever")
+    if not isinstance(retriever.searcher, Blend) or not retriever.searcher.is_staged:
+        raise InputError(
+            f"--one-stage-queries is for two stages; {folder} holds {retriever.metadata['method']}, so leave it out"
+        )
 
 
 def measure_stages(

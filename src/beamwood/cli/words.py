@@ -13,6 +13,8 @@ __all__ = ["in_words_of"]
 
 _UNKNOWN = "pass on_unknown='ignore'"
 _NEW_USERS = "give the histories of new users"
+# An argument of Python's with its value, which is no example within brackets or backticks and no part of a name.
+_NAMED = re.compile(r"(?<![\w.\-('`])(?:start\.)?([a-z_]+)=(?=['\d-]|nan|inf|None)")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 
@@ -32,7 +34,13 @@ def in_words_of(arguments: Sequence[str], message: str) -> str:
         message = (
             message.replace(words, typed) if option in known else re.sub(rf",? or {re.escape(words)}", "", message)
         )
+    message = _NAMED.sub(lambda found: _as_option(found, known), message)
     return message + _elsewhere(message, of_fit - known)
+
+
+def _as_option(found: re.Match[str], known: set[str]) -> str:
+    option = f"--{found[1].replace('_', '-')}"
+    return f"{option} " if option in known else found[0]
 
 
 def _options(page: Described) -> set[str]:

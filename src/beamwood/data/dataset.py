@@ -21,6 +21,7 @@ from beamwood.data.order import by_user_and_time
 from beamwood.data.tables import ItemTable, aligned, aligned_users, check_kept, read_table
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
+from beamwood.notebook import facts
 from beamwood.types import BoolArray, ItemLists
 
 __all__ = ["Dataset", "ItemTable"]
@@ -51,6 +52,17 @@ class Dataset:
     user_table: pl.DataFrame | None = None
     report: dict[str, Any] = field(default_factory=dict)
 
+    def _repr_html_(self) -> str:
+        columns = [] if self.item_table is None else self.item_table.frame.columns
+        rows, notes = len(self.histories.items), "; ".join(self.report.get("notes", []))
+        known = {
+            "users": len(self.users),
+            "items": len(self.items),
+            "rows": rows,
+            "columns of items": ", ".join(columns),
+        }
+        return facts("data set", known | {"notes": notes})
+
     @classmethod
     @naming_arguments
     def from_log(
@@ -78,7 +90,7 @@ class Dataset:
         frame = log.frame
         users = Vocabulary.of(frame["user"])
         if len(users) < 2:
-            raise InputError(f"{log.report.source} has {len(users)} user; splits and comparisons need at least two")
+            raise _of_one_user(log)
         table = None if items is None else read_table(items, item_column, log, "item")
         check_kept(keep_columns, items)
         ids = frame["item"].unique()
@@ -186,6 +198,13 @@ def _rejected(
         "`recommend --without-rejected` leaves these items out"
     )
     return ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), columns[known][order])
+
+
+def _of_one_user(log: Log) -> InputError:
+    return InputError(
+        f"{log.report.source} has 1 user; splits and comparisons need at least two: give more, or name another column "
+        f"than '{log.report.columns['user']}' with --user-column"
+    )
 
 
 def _of_one_item(ids: pl.Series, log: Log) -> list[str]:

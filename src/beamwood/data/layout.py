@@ -74,8 +74,9 @@ def fields_of(lines: Sequence[str], separator: str, quote: str | None) -> list[l
     given = [line for line in lines if line.strip()]
     if len(separator.encode()) > 1 or quote is None:
         return [line.split(separator) for line in given]
-    # A quoted cell goes on in the next line.
-    return [row for row in csv.reader((f"{line}\n" for line in given), delimiter=separator, quotechar=quote) if row]
+    # A quoted cell goes on in the next line. A carriage return within a line ends none, but csv takes it for an end.
+    whole = (f"{line}\n".replace("\r", " ") for line in given)
+    return [row for row in csv.reader(whole, delimiter=separator, quotechar=quote) if row]
 
 
 def separator_of(lines: Sequence[str], own: str | None, quote: str | None) -> str | None:

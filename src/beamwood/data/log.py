@@ -28,6 +28,7 @@ from beamwood.data.layout import Layout
 from beamwood.data.source import Source, open_source, reading
 from beamwood.data.times import seems_time, time_expression
 from beamwood.errors import InputError, nearest
+from beamwood.notebook import text
 from beamwood.steps import step
 
 __all__ = [
@@ -94,6 +95,9 @@ class Log:
     report: ReadReport = field(repr=False)
     rejected: pl.DataFrame | None = None
     kinds: EventKinds | None = None
+
+    def _repr_html_(self) -> str:
+        return text(self.report.lines())
 
 
 @dataclass(frozen=True, slots=True)

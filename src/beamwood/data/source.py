@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import gzip
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ __all__ = ["SUFFIXES", "Source", "open_source", "reading"]
 
 _ARROW_FILE = b"ARROW1"
 _UNSAID = Layout()
+# What a saved folder holds, and no folder of a log's parts.
+_MANIFEST = "manifest.json"
 # What Excel and older systems write in the west of Europe.
 _TO_UTF8 = "save it as UTF-8, as with: iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW"
 
@@ -77,6 +81,8 @@ def open_source(source: Any, layout: Layout = _UNSAID) -> Source:
     be read, an object that is no table; a layout of what has its own.
     """
     if isinstance(source, str | os.PathLike):
+        if not os.fspath(source):
+            raise InputError("the path of a table is empty; name a file, or a folder of its parts")
         return _open_path(Path(source), layout)
     if layout.separator is not None:
         raise InputError("--separator is about text files, and this is none; leave it out")
@@ -104,6 +110,10 @@ def _first_line(error: BaseException) -> str:
 
 
 def _open_path(path: Path, layout: Layout) -> Source:
+    if os.path.isfile(path / _MANIFEST):
+        raise InputError(
+            f"{path} is a folder that `beamwood fit` saved, and no table; give the file that it was read from"
+        )
     parts = parts_of(str(path), _suffix_of if layout.separator is None else _any_suffix_of)
     if parts is None:
         return _open_file(path, layout)
@@ -125,7 +135,7 @@ def _open_file(path: Path, layout: Layout) -> Source:
             "columns, as --separator ';'; else write it as Parquet"
         )
     if path.stat().st_size == 0:
-        raise InputError(f"{path} cannot be read: it is empty")
+        raise InputError(f"{path} cannot be read: it is empty; give a file with a line for each row")
     scan = None if suffix is None else _SCANS.get(suffix)
     if layout.is_said and scan is not None:
         raise InputError(f"--separator and --columns are about text files, and {path} is none; leave them out")
@@ -162,12 +172,12 @@ def _refuse_repeated_names(name: str, frame: pl.LazyFrame) -> None:
 def _scan_arrow(path: Path) -> pl.LazyFrame:
     with path.open("rb") as file:
         is_file = file.read(len(_ARROW_FILE)) == _ARROW_FILE
-    return pl.scan_ipc(path) if is_file else pl.read_ipc_stream(path).lazy()
+    return pl.scan_ipc(path, glob=False) if is_file else pl.read_ipc_stream(path).lazy()
 
 
 def _scan_lines_of_json(path: Path) -> pl.LazyFrame:
     """The types are those of all lines: an id may be a number for a while and then text."""
-    return pl.scan_ndjson(path, infer_schema_length=None)
+    return pl.scan_ndjson(glob.escape(str(path)), infer_schema_length=None)
 
 
 def _scan_json(path: Path) -> pl.LazyFrame:
@@ -187,8 +197,7 @@ def _without_field_types(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 _SCANS: dict[str, Callable[[Path], pl.LazyFrame]] = {
-    ".parquet": pl.scan_parquet,
-    ".pq": pl.scan_parquet,
+    **dict.fromkeys((".parquet", ".pq"), partial(pl.scan_parquet, glob=False)),
     ".arrow": _scan_arrow,
     ".feather": _scan_arrow,
     ".ipc": _scan_arrow,

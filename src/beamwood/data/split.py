@@ -16,6 +16,7 @@ from beamwood.arguments import naming_arguments
 from beamwood.data.dataset import Dataset
 from beamwood.data.features import encode_context
 from beamwood.errors import InputError
+from beamwood.notebook import facts
 from beamwood.types import IndexArray, ItemLists, Needs, Query
 
 __all__ = ["SPLITS", "Queries", "Split", "by_boundary", "by_time", "disjoint_users", "leave_one_out"]
@@ -77,6 +78,10 @@ class Split:
     rule: str
     options: dict[str, Any] = field(default_factory=dict)
     report: dict[str, int] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        counts = {name.replace("_", " "): count for name, count in self.report.items()}
+        return facts(f"split {self.name}", {"rule": self.rule, **counts})
 
 
 class _Unsplit(InputError):

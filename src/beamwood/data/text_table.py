@@ -32,6 +32,11 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
             f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8, as with: "
             "iconv -f UTF-16 -t UTF-8 OLD > NEW"
         )
+    if len(lines) == 1 and "\r" in lines[0].rstrip("\r"):
+        raise InputError(
+            f"{path} is one line with carriage returns in it, as old systems end lines; write it anew, as with: "
+            "tr '\\r' '\\n' < OLD > NEW"
+        )
     separator = separator_of(lines, own, quote) if layout.separator is None else layout.separator
     lists = lists_of(lines, separator, quote)
     if lists is not None:
@@ -55,6 +60,7 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
         return _split(path, separator, layout.names or tuple(first), layout.names is None), tuple(notes)
     frame = pl.scan_csv(
         path,
+        glob=False,
         separator=separator,
         quote_char=quote,
         infer_schema=False,
@@ -68,6 +74,7 @@ def _lines(path: Path, *, lossy: bool = False) -> pl.LazyFrame:
     """The lines of a text file as the column `line`, null for blank ones; `lossy`: also where they are no UTF-8."""
     return pl.scan_csv(
         path,
+        glob=False,
         separator=_NOWHERE,
         quote_char=None,
         has_header=False,

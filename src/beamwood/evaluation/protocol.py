@@ -6,6 +6,7 @@ import operator
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ from beamwood.evaluation.metrics import (
     relevance,
     share_of,
 )
+from beamwood.notebook import table
 from beamwood.steps import step
 from beamwood.types import Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
@@ -36,6 +38,8 @@ __all__ = [
     "LabelledQueries",
     "PerQuery",
     "Searches",
+    "Views",
+    "checked_ks",
     "evaluate",
     "evaluate_both",
     "evaluate_split",
@@ -101,6 +105,9 @@ class PerQuery:
         """The mean over queries of each metric, and the overall figures."""
         return {name: float(column.mean()) for name, column in self.values.items()} | self.overall
 
+    def _repr_html_(self) -> str:
+        return Views({self.view: self})._repr_html_()
+
     def as_dict(self) -> dict[str, Any]:
         """The means and the protocol, as JSON can hold them."""
         return {
@@ -117,6 +124,16 @@ class PerQuery:
             "scored_per_query": self.scored,
             "seconds": self.seconds,
         }
+
+
+class Views(dict[str, PerQuery]):
+    """What was measured by view, "kept" and "removed"; a notebook shows the means."""
+
+    def _repr_html_(self) -> str:
+        means = {VIEWS.get(view, view): found.means() for view, found in self.items()}
+        names = dict.fromkeys(name for found in means.values() for name in found)
+        rows = [(name, *(found.get(name) for found in means.values())) for name in names]
+        return table(("mean of test users", *means), rows)
 
 
 @dataclass(slots=True)
@@ -180,7 +197,7 @@ def evaluate(
     cut. `options`: those of each search. Queries without labels are left out and counted. Errors: a k
     outside 1..N, no query with labels, a search that answers with seen or unknown items.
     """
-    cuts = _checked_ks(ks, None if tail is None else len(tail.mask))
+    cuts = checked_ks(ks, None if tail is None else len(tail.mask))
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size} is below 1; give at least 1")
     labels = queries.labels.distinct()
@@ -211,26 +228,15 @@ def evaluate_both(
     batch_size: int = 256,
     tail: Tail | None = None,
     group_N: IndexArray | None = None,
-) -> dict[str, PerQuery]:
+) -> Views:
     """`evaluate` twice: {"kept": seen items kept, "removed": seen items removed}."""
-    return {
-        view: evaluate(
-            searcher,
-            queries,
-            ks=ks,
-            remove_seen=view == "removed",
-            options=options,
-            batch_size=batch_size,
-            tail=tail,
-            group_N=group_N,
-        )
-        for view in VIEWS
-    }
+    measured = partial(evaluate, searcher, queries, ks=ks, options=options, batch_size=batch_size, tail=tail)
+    return Views({view: measured(remove_seen=view == "removed", group_N=group_N) for view in VIEWS})
 
 
 def evaluate_split(
     searcher: Searches, split: Split, *, ks: Sequence[int] = (20,), rule: TailRule | None = None
-) -> dict[str, PerQuery]:
+) -> Views:
     """`evaluate_both` of a searcher on the test queries; tail and groups of items are by the training part.
 
     The tail is by `rule`, the groups by popularity, as of `groups.by_popularity`.
@@ -239,7 +245,8 @@ def evaluate_split(
     return evaluate_both(searcher, split.test, ks=ks, tail=tail, group_N=by_popularity(split).group_of)
 
 
-def _checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:
+def checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:
+    """The cuts, sorted, each once. Errors: none; one that is no whole number in 1..N, where N is known."""
     try:
         cuts = tuple(sorted({operator.index(k) for k in ks}))
     except TypeError:

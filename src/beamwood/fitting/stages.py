@@ -11,7 +11,7 @@ from beamwood.data.split import Queries, Split
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.blend import StageWeights, Weights
 from beamwood.fitting.choose import check_monitor, drawn
-from beamwood.fitting.fitted import fitted_alike
+from beamwood.fitting.fitted import fitted_alike, method_of
 from beamwood.fitting.options import Fit
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.retrieval.blend import Blend, Part
@@ -47,7 +47,8 @@ def two_stage(
     """Put a fitted ranker, or another fitted retriever, behind a fitted retriever of the same items.
 
     The order is by the ranker's score plus `retriever_weight` times the retriever's, plus `seen_weight` for what was
-    seen. Errors: `InputError` where they know other items or users, or `ranker` is two stages.
+    seen. It is called as a sum of both, such as "dtr+ease". Errors: `InputError` where they know other items or users,
+    or `ranker` is two stages.
     """
     if not retriever.items.ids.equals(ranker.items.ids):
         raise InputError("retriever and ranker were fitted on other items; fit both on the same log")
@@ -70,7 +71,7 @@ def two_stage(
         columns=retriever.columns,
         metadata={name: value for name, value in retriever.metadata.items() if name in ("data", "source", "split")}
         | {
-            "method": "two_stage",
+            "method": f"{method_of(retriever)}+{method_of(ranker)}",
             "config": {"num_candidates": num_candidates} | weights.facts(),
             "training": {},
             "stages": stages,

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from beamwood.errors import InputError, NotInstalledError
+from beamwood.errors import InputError, NotInstalledError, nearest_path
 from beamwood.extras import asking_for
 from beamwood.methods.method import Method, MethodFile
 
@@ -23,8 +23,10 @@ def method_in(path: str) -> Method:
     file = Path(path).resolve()
     try:
         content = file.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"the method file {path} does not exist{nearest_path(Path(path))}") from None
     except OSError as error:
-        raise InputError(f"the method file {path} cannot be read: {error}") from None
+        raise InputError(f"the method file {path} cannot be read: {error}; name a .py file") from None
     sha256 = hashlib.sha256(content).hexdigest()
     # What it defines is found under this name, as pydantic and dataclasses look types up.
     name = f"beamwood_method_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}_{sha256[:16]}"

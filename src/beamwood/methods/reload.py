@@ -16,11 +16,17 @@ __all__ = ["searchers_of"]
 
 
 def searchers_of(method: str | PathLike[str] | Method, folder: Any) -> Mapping[str, type[Any]]:
-    """The searcher classes by kind of a method for a folder. Errors: a file that is none of those of the fit."""
+    """The searcher classes by kind of a method for a folder. Errors: another method's name or file."""
     given = load_method(method)
-    if isinstance(method, Method) or given.file is None:
+    if isinstance(method, Method):
         return given.searchers
-    known = files_of(read_manifest(folder, kind="retriever"))
+    manifest = read_manifest(folder, kind="retriever")
+    if given.file is None:
+        fitted = str(manifest.get("method"))
+        if given.name not in fitted.split("+"):
+            raise InputError(f"{folder} was fitted with {fitted} and not with {given.name}; leave the method out")
+        return given.searchers
+    known = files_of(manifest)
     if given.file.sha256 not in [file.get("sha256") for file in known]:
         named = ", ".join(f"{file.get('path')} (sha256 {str(file.get('sha256'))[:12]})" for file in known) or "none"
         raise InputError(

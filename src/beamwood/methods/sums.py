@@ -21,8 +21,10 @@ _FIRST, _COUNTING = 0.75, 0.5
 
 
 def parts(method: Any) -> list[Method]:
-    """The methods in a sum; of a single one itself. Errors: as `load_method`."""
+    """The methods in a sum; of a single one itself. Errors: as `load_method`; a sum with a gap."""
     names = [name.strip() for name in method.split("+")] if isinstance(method, str) else [method]
+    if len(names) > 1 and not all(names):
+        raise InputError(f"method '{method}' has a '+' without a method beside it; write a sum as dtr+ease")
     return [load_method(name) for name in names]
 
 

@@ -15,12 +15,13 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError, NotInstalledError, TimeLimitError, nearest
 from beamwood.evaluation.cost import Cost, measure_cost
 from beamwood.evaluation.metrics import TailRule
-from beamwood.evaluation.protocol import PerQuery, evaluate_split
+from beamwood.evaluation.protocol import PerQuery, checked_ks, evaluate_split
 from beamwood.evaluation.summary import as_document, for_whom, measure_tail
 from beamwood.evaluation.verdict import Verdict, in_words, judge_both
 from beamwood.extras import is_installed, not_installed
 from beamwood.methods import Method, check_split
 from beamwood.methods.sums import parts, sum_of
+from beamwood.notebook import table, text
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
 
@@ -84,6 +85,19 @@ class Comparison:
     def conclusion(self) -> str:
         """The verdicts in words."""
         return in_words(self.verdicts)
+
+    def _repr_html_(self) -> str:
+        columns = (f"{self.metric} kept", "removed", "ms a user", "fit, s")
+        rows = [
+            (
+                name,
+                *(view.values[self.metric].mean() for view in views.values()),
+                cost.milliseconds,
+                self.seconds.get(name),
+            )
+            for (name, views), cost in zip(self.results.items(), self.costs.values(), strict=True)
+        ]
+        return table(("method", *columns), rows) + text([self.conclusion] if len(self.results) > 1 else [])
 
     def on_tail(self) -> tuple[str, int, dict[str, dict[str, PerQuery]]]:
         """The rule in words, how many queries have a tail label, and the views of each method."""
@@ -170,7 +184,7 @@ def compare(
     `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's.
     `time_limit` in seconds is each method's own, and a method that needs more is left out; `tail`: also on labels that
     this rule calls rare; `say` hears what is done. Errors: `InputError` on fewer than two methods; on one that
-    cannot be fitted by itself or on this split; where fewer than two test users are left.
+    cannot be fitted by itself or on this split; on cuts outside 1..N; where fewer than two test users are left.
     """
     check_split(split)
     sums = named_sums(methods)
@@ -178,7 +192,8 @@ def compare(
     check_alone(sums, split.name, presets)
     check_installed(sums, presets)
     on_tail = check_test(split, tail, say)
-    measured = Comparison(split, tuple(ks), simplest_of(sums), tail or TailRule(), with_tail=on_tail >= 2)
+    cuts = checked_ks(ks, len(split.dataset.items))
+    measured = Comparison(split, cuts, simplest_of(sums), tail or TailRule(), with_tail=on_tail >= 2)
     without = [] if preset is None else [m.name for each in sums.values() for m in each if m.name not in presets]
     if without:
         say(f"without a preset {preset}, so with their defaults: {', '.join(dict.fromkeys(without))}")
@@ -212,7 +227,8 @@ def compare_fitted(
     trained = {name: "steps" in retriever.metadata.get("training", {}) for name, retriever in fitted.items()}
     methods = {name: str(retriever.metadata.get("method", "")) for name, retriever in fitted.items()}
     simplest = min(fitted, key=lambda name: _effort(methods[name].split("+"), trained[name]))
-    measured = Comparison(split, tuple(ks), simplest, tail or TailRule(), with_tail=on_tail >= 2)
+    cuts = checked_ks(ks, len(split.dataset.items))
+    measured = Comparison(split, cuts, simplest, tail or TailRule(), with_tail=on_tail >= 2)
     table = _Table(measured, list(fitted), say)
     for name, retriever in fitted.items():
         measured.add(name, retriever.searcher)

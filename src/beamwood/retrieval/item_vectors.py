@@ -58,9 +58,7 @@ def _of_known(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:
         own = tree.weights.terms.get("similarity")
         by_node = tree.weights.nodes if own is None else own.arrays["vectors"]
         return np.asarray(by_node[tree.tree.leaves_of(items) + shape.level_offset(shape.depth)], np.float32)
-    raise InputError(
-        f"'{searcher.kind}' has no item vectors; fit a method that has, such as two_tower, or ask without them"
-    )
+    raise InputError("this model has no item vectors; fit a method that has, such as two_tower, or ask without them")
 
 
 class Export(NamedTuple):
@@ -84,8 +82,8 @@ def exported(searcher: Searcher) -> Export:
     tree = part_with(searcher, TreeSearcher)
     if not isinstance(tree, TreeSearcher) or tree.weights.light is None:
         raise InputError(
-            f"'{searcher.kind}' has no vectors of items to export; fit a method of vectors, such as two_tower, or give "
-            "a tree's fit time for a light head (model.light_width above 0, a longer --time-limit)"
+            "this model has no vectors of items to export; fit a method of vectors, such as two_tower, or give a "
+            "tree's fit time for a light head (model.light_width above 0, a longer --time-limit)"
         )
     light, leaves = tree.weights.light, tree.tree.leaf_of_item
     first = tree.tree.shape.level_offset(tree.tree.shape.depth)

@@ -19,8 +19,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beamwood.artefact.manifest import check_outside
 from beamwood.artefact.only_one import only_one
 from beamwood.artefact.replace import whole_file
 from beamwood.errors import InputError, nearest, unsound_score
@@ -36,32 +38,68 @@ _ROWS = 250
 FORMATS = (".parquet", ".csv", ".jsonl")
 """By the ending of the file; a line, or a row, is one recommendation: query, rank, item, score."""
 
+_ABOUT = "job.json"
+_COLUMNS = ("query", "rank", "item", "score")
+
 # Done, of all, a second.
 Say = Callable[[int, int, float], None]
 
 
-def check_file(path: str | os.PathLike[str], *, overwrite: bool = False, resume: bool = False) -> Path:
-    """The path of an output whose folder is there then. Errors: an ending of no format, a file that is there."""
+def check_file(
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    option: str = "--out",
+    columns: Sequence[str] = _COLUMNS,
+) -> Path:
+    """The path of an output whose folder is there then.
+
+    Errors: an ending of no format; a path in a saved folder; a file that is there, or that `overwrite` would replace
+    though it has not these `columns`, as a log or a list of users has not.
+    """
     target = Path(path)
     if target.suffix not in FORMATS:
-        raise InputError(f"--out {target} ends in {target.suffix!r}{nearest(target.suffix, FORMATS)}")
+        raise InputError(f"{option} {target} ends in {target.suffix!r}{nearest(target.suffix, FORMATS)}")
+    check_outside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"--out {target} cannot be written: {target.parent} can be no folder ({error.strerror}); name another"
+            f"{option} {target} cannot be written: {target.parent} can be no folder ({error.strerror}); name another"
         ) from error
     if target.is_dir():
-        raise InputError(f"--out {target} is a folder; name a file in it")
+        raise InputError(f"{option} {target} is a folder; name a file in it")
     # A job that goes on has asked for that place when it began.
     if target.exists() and not overwrite and not (resume and _folder(target).exists()):
-        raise InputError(f"--out {target} is there; pass --overwrite to replace it, or name another file")
+        raise InputError(f"{option} {target} is there; pass --overwrite to replace it, or name another file")
+    if target.exists() and not _has_columns(target, columns):
+        raise InputError(
+            f"{option} {target} is there and has not the columns {', '.join(columns)}, so it is something else and is "
+            "not replaced; name another file"
+        )
     if _folder(target).exists() and not (resume or overwrite):
         raise InputError(
             f"{_folder(target)} holds groups of a job that was broken off; pass --resume to go on with it, or "
             "--overwrite to begin anew"
         )
     return target
+
+
+def _has_columns(path: Path, columns: Sequence[str]) -> bool:
+    """Whether a file may be an older output: one of these columns, or an empty file."""
+    if path.stat().st_size == 0:
+        return True
+    try:
+        if path.suffix == ".parquet":
+            names = pq.read_schema(path).names
+        else:
+            with path.open("rb") as file:
+                line = file.readline(2**16)
+            names = list(json.loads(line)) if path.suffix == ".jsonl" else line.decode().strip().split(",")
+    except (OSError, ValueError, TypeError, pa.ArrowException):
+        return False
+    return bool(names[: len(columns)] == list(columns))
 
 
 @dataclass(frozen=True)
@@ -83,7 +121,13 @@ class Job:
         """Write the file; how many rows were answered in this run. Errors: groups of another job."""
         folder = _folder(target)
         with _reporting(target), _held(folder):
-            return self._run(target, folder, resume=resume, say=say)
+            try:
+                return self._run(target, folder, resume=resume, say=say)
+            except InputError:
+                # Nothing is finished of what is refused from the start.
+                if [entry.name for entry in folder.iterdir()] == [_ABOUT]:
+                    shutil.rmtree(folder)
+                raise
 
     def _run(self, target: Path, folder: Path, *, resume: bool, say: Say | None) -> int:
         self._prepare(folder, resume=resume)
@@ -104,7 +148,7 @@ class Job:
         return answered
 
     def _prepare(self, folder: Path, *, resume: bool) -> None:
-        about = folder / "job.json"
+        about = folder / _ABOUT
         identity = {"job": self._identity()}
         if resume and about.exists():
             with suppress(ValueError):
@@ -201,7 +245,7 @@ def _join(parts: Sequence[Path], target: Path) -> None:
             return
         with fresh.open("wb") as file:
             if target.suffix == ".csv":
-                file.write(b"query,rank,item,score\n")
+                file.write(",".join(_COLUMNS).encode() + b"\n")
             for part in parts:
                 with part.open("rb") as source:
                     shutil.copyfileobj(source, file)

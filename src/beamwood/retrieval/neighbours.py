@@ -69,6 +69,9 @@ class NeighbourSearcher:
             self.similarity.check_format(full_check=True)
         except ValueError as error:
             raise InputError(f"similarity is no matrix in compressed rows: {error}") from None
+        # Which scipy does not look at where the last row ends at 0.
+        if (np.diff(self.similarity.indptr) < 0).any():
+            raise InputError("similarity is no matrix in compressed rows: a row ends before it begins")
         self.popularity = np.ascontiguousarray(popularity, dtype=np.float32)
         if not np.isfinite(self.similarity.data).all():
             raise InputError("similarity must hold finite numbers")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from beamwood.errors import InputError, NotInstalledError, nearest
+from beamwood.notebook import table
 from beamwood.retrieval.stored import MOST
 from beamwood.types import BoolArray, ItemLists
 
@@ -99,6 +100,15 @@ class Recommendations:
             return frame.to_arrow() if form == "arrow" else frame.to_pandas()
         except ImportError as error:
             raise NotInstalledError(f"as_={form!r} needs {form}, which is not installed: pip install {form}") from error
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (row, rank, str(item), float(score))
+            for row, (items, scores) in enumerate(zip(self.item_ids, self.scores, strict=True))
+            for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1)
+        ]
+        why = "; ".join(f"row {row} has no items, as {reason}" for row, reason in self.empty.items())
+        return table(("row", "rank", "item", "score"), rows, caption=why)
 
     def as_frame(self, users: Sequence[Any] | None = None) -> pl.DataFrame:
         """One line a recommendation: row, rank, item, score, and first the user where `users` asked, one a row."""

@@ -16,6 +16,7 @@ from beamwood.arguments import naming_arguments
 from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, nearest, unsound_score
+from beamwood.notebook import facts
 from beamwood.retrieval.filters import Filters, mask_of
 from beamwood.retrieval.folder import read_retriever, write_retriever
 from beamwood.retrieval.found import found_of
@@ -137,7 +138,7 @@ class Retriever:
         """What `answer` says by id, by item index, and the names of promotions, where the request has rules."""
         for name, value in (("effort", request.effort), ("beam_width", request.beam_width)):
             if value is not None and part_with(self.searcher, TreeSearcher) is None:
-                raise InputError(f"{name}={value} is for trees; '{self.searcher.kind}' has none, so leave {name} out")
+                raise InputError(f"{name}={value} is for trees, and this model has none; leave {name} out")
         query, k, options = self.names.resolve(request, self.searcher.needs)
         rules = rules_of(request, k, self.names.filters)
         if rules is None:
@@ -221,6 +222,18 @@ class Retriever:
         fitted = self.items.fitted if isinstance(self.items, OpenVocabulary) else self.items
         new, mask = self.items.decode(np.arange(known, len(self.items))), mask_of(erased, len(self.items))
         return replace(self, items=OpenVocabulary(fitted, known, new, mask), erased=erased)
+
+    def _repr_html_(self) -> str:
+        split = self.metadata.get("split")
+        return facts(
+            f"retriever by {self.metadata.get('method', self.searcher.kind)}",
+            {
+                "items": len(self.items),
+                "users": None if self.users is None else len(self.users),
+                "columns to filter by": ", ".join(self.columns.columns) if self.columns is not None else None,
+                "split": split.get("name") if isinstance(split, Mapping) else split,
+            },
+        )
 
     @naming_arguments
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

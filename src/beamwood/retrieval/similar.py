@@ -47,7 +47,7 @@ def _by_tree(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.float32
     """The depth of the lowest common ancestor, plus less than 1 for leaves that lie near."""
     found = part_with(searcher, TreeSearcher)
     if not isinstance(found, TreeSearcher):
-        raise InputError(f"'{searcher.kind}' has no tree; ask by 'model', or fit a method that has one, such as dtr")
+        raise InputError("this model has no tree; ask by 'model', or fit a method that has one, such as dtr")
     tree, shape = found.tree, found.tree.shape
     scores = np.full(tree.num_items, -np.inf, np.float32)
     mixtures, known = mixtures_of(searcher), items

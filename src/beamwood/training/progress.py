@@ -20,7 +20,8 @@ class TrainingProgress:
     """Shows steps, loss and validation of one run; `enabled=False` shows nothing."""
 
     def __init__(self, *, enabled: bool, max_steps: int | None, seconds_between_lines: float = 30.0) -> None:
-        self._console = Console(stderr=True)
+        # A notebook has no live line, and gets plain ones.
+        self._console = Console(stderr=True, force_jupyter=False)
         self._enabled = enabled and not is_quiet()
         self._max_steps = max_steps
         self._between = seconds_between_lines

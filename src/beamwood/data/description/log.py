@@ -22,6 +22,7 @@ from beamwood.data.description.shape import lengths, popularity
 from beamwood.data.description.splits import chosen_split, describe_splits
 from beamwood.data.description.table import describe_table
 from beamwood.data.description.times import describe_times
+from beamwood.data.description.words import lines
 from beamwood.data.ids import likenesses, missing_cells
 from beamwood.data.layout import Layout
 from beamwood.data.log import CONTEXT, CheckedLog, Log, check_log, count_duplicates
@@ -29,6 +30,7 @@ from beamwood.data.source import open_source, reading
 from beamwood.data.tables import aligned, read_table
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
+from beamwood.notebook import text
 
 __all__ = ["MOST_ROWS", "describe_log", "outline"]
 
@@ -39,6 +41,13 @@ _ROLES = ("user", "item", "time", "weight")
 
 
 @naming_arguments
+class Description(dict[str, Any]):
+    """What `describe_log` says, as JSON can hold it; a notebook shows its lines."""
+
+    def _repr_html_(self) -> str:
+        return text(lines(self))
+
+
 def describe_log(
     source: Any,
     items: Any = None,
@@ -48,7 +57,7 @@ def describe_log(
     drop_duplicates: bool = False,
     most_rows: int = MOST_ROWS,
     **reading_options: Any,
-) -> dict[str, Any]:
+) -> Description:
     """All that there is to say of a log, and of a table of `items`, as JSON can hold it.
 
     It is read by `check_log` with the `reading_options`, as `read_log` does, and made a `Dataset`, so a log that a fit
@@ -60,7 +69,7 @@ def describe_log(
     dataset, report, one_in = _histories(checked, rows, counted, most_rows, items, item_column, unlisted)
     splits = describe_splits(dataset)
     basis = len(dataset.histories.items)
-    told: dict[str, Any] = {
+    told = {
         **outline(source, **{name: reading_options.get(name) for name in ("columns", "separator", "header")}),
         "users": _ids(counted.users, "user", checked),
         "items": _ids(counted.items, "item", checked),
@@ -79,7 +88,7 @@ def describe_log(
         "split": chosen_split(splits),
         "notes": [*checked.report.notes, *report.counts["notes"]],
     }
-    return told
+    return Description(told)
 
 
 def outline(

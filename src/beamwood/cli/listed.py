@@ -1,0 +1,75 @@
+"""Ids and histories as they are typed, or as files list them a line each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beamwood.errors import InputError, nearest_path
+
+if TYPE_CHECKING:
+    from beamwood.data.vocabulary import Vocabulary
+
+__all__ = ["parse_history", "read_ids", "read_lines"]
+
+# Whether a file holds ids at all is seen by so many of its lines.
+_LOOKED_AT = 100
+_MARKS = (",", ";", "\t", "|")
+
+
+def parse_history(text: str) -> list[str]:
+    """The ids of "5,9,2", or of a JSON list; [] is an empty history. Errors: no id, nothing between two commas."""
+    try:
+        listed = json.loads(text)
+    except (ValueError, RecursionError):
+        listed = None
+    if isinstance(listed, list) and all(isinstance(item, str | int) for item in listed):
+        return [str(item) for item in listed]
+    if not text.strip():
+        raise InputError("--history is empty, as of a variable without a value; write ids, or [] for an empty history")
+    ids = text.split(",")
+    if not all(item.strip() for item in ids):
+        raise InputError(f"--history {text!r} has a comma without an id beside it; write the ids as 5,9,2")
+    return ids
+
+
+def read_lines(path: str, option: str) -> list[str]:
+    """The lines of a text file that are not blank. Errors: no such file, a folder, no text, no line."""
+    try:
+        lines = [line for line in Path(path).read_text("utf-8-sig").split("\n") if line.strip()]
+    except FileNotFoundError:
+        raise InputError(f"{option} {path} does not exist{nearest_path(Path(path))}") from None
+    except IsADirectoryError:
+        raise InputError(f"{option} {path} is a folder; name a file in it") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{option} {path} is no text in UTF-8 ({error}); write an id a line") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{option} {path} cannot be read: {error}; check the path") from None
+    if not lines:
+        raise InputError(f"{option} {path} holds no ids; write one a line")
+    return lines
+
+
+def read_ids(path: str, option: str, vocabulary: Vocabulary) -> list[str]:
+    """The ids of a file, one a line. Errors: as `read_lines`; a line of names above them; a table of columns."""
+    lines = read_lines(path, option)
+    first, *others = lines[:_LOOKED_AT]
+    if _is_known(first, vocabulary):
+        return lines
+    mark = next((mark for mark in _MARKS if all(mark in line for line in (first, *others))), None)
+    if mark is not None and not any(_is_known(line, vocabulary) for line in others):
+        raise InputError(
+            f"{option} {path} is a table, its columns between {mark!r}, such as {first[:60]!r}; write one column "
+            "alone, an id a line and without names"
+        )
+    if others and all(_is_known(line, vocabulary) for line in others):
+        raise InputError(f"{option} {path} begins with {first[:60]!r}, which is no id but seems a name; delete it")
+    return lines
+
+
+def _is_known(text: str, vocabulary: Vocabulary) -> bool:
+    found: list[Any] = vocabulary.parse_all([text], on_unknown="ignore")
+    return found[0] is not None and bool(np.all(vocabulary.encode(found, on_unknown="ignore") >= 0))

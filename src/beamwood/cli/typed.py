@@ -1,0 +1,63 @@
+"""What is typed, whatever the command: no value is dropped for a later one, no path is empty, ~ is the home folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from beamwood.errors import InputError
+
+if TYPE_CHECKING:
+    from beamwood.cli.help import Described
+
+__all__ = ["check_once", "with_fix", "with_paths"]
+
+_PATHS = ("FILE", "FOLDER", "LOG", "PATH", "A B C")
+# So many commands at most are named that have an option.
+_FEW = 3
+
+
+def check_once(given: Iterable[Any]) -> None:
+    """Errors: an option that takes one value is among the parameters twice, so that a value would be dropped."""
+    before = set[str]()
+    for parameter in given:
+        if parameter.param_type_name != "option" or parameter.multiple or parameter.is_flag:
+            continue
+        if parameter.name in before:
+            raise InputError(f"{parameter.opts[-1]} is given twice and takes one value; give it once")
+        before.add(parameter.name)
+
+
+def with_paths(parameters: Iterable[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values by name, each path with its ~, which a shell leaves in --out=~/runs. Errors: an empty path."""
+    made = dict(values)
+    for parameter in parameters:
+        value = made.get(parameter.name)
+        if parameter.metavar not in _PATHS or value is None:
+            continue
+        for path in [value] if isinstance(value, str) else value:
+            if not path.strip():
+                shown = parameter.opts[-1] if parameter.param_type_name == "option" else parameter.metavar
+                or_none = "" if parameter.required else ", or leave it out"
+                raise InputError(f"{shown} is empty, as of a variable without a value; write the path{or_none}")
+        expanded = os.path.expanduser
+        made[parameter.name] = expanded(value) if isinstance(value, str) else [expanded(path) for path in value]
+    return made
+
+
+def with_fix(message: str, command: str | None, pages: Mapping[str, Described]) -> str:
+    """What the parser says of a command line, with what to type instead: who has the option, and whose help says more.
+
+    `command`: the command that was typed, if it is one.
+    """
+    said = message.rstrip(".")
+    if said.startswith("No such option: "):
+        option = said.removeprefix("No such option: ").split(" ")[0]
+        others = [
+            name for name, page in pages.items() if any(option in one.typed.split(" ")[0] for one in page.options)
+        ]
+        if option.startswith("--") and 0 < len(others) <= _FEW:
+            said = f"No such option: {option} (of {', '.join(f'`beamwood {name}`' for name in others)})"
+    own = f"{command} " if command in pages else ""
+    return f"{said}; `beamwood {own}{'--help-all' if own else '--help'}` says what there is"

@@ -1,0 +1,162 @@
+"""What people type wrong: one line says what to type instead, and nothing that was there is lost."""
+
+import json
+import os
+
+import polars as pl
+import pytest
+
+from beamwood.artefact.manifest import check_outside
+from beamwood.data import read_log
+from beamwood.errors import InputError
+from cli_cases import beamwood
+
+FORMS = {
+    "csv": pl.DataFrame.write_csv,
+    "parquet": pl.DataFrame.write_parquet,
+    "jsonl": pl.DataFrame.write_ndjson,
+    "arrow": pl.DataFrame.write_ipc,
+    "ipc": pl.DataFrame.write_ipc_stream,
+}
+
+
+@pytest.fixture
+def there(planted, write, tmp_path, monkeypatch, say):
+    """A folder with a log, a table of items, lists of ids and a fitted model, in which commands are run."""
+    write(planted)
+    (tmp_path / "items.csv").write_text("item_id,category\n" + "".join(f"{item},odd\n" for item in range(30)))
+    (tmp_path / "users.csv").write_text("user_id,age\n" + "".join(f"{user},{user + 20}\n" for user in range(40)))
+    (tmp_path / "named.txt").write_text("user_id\n1\n2\n")
+    (tmp_path / "users.txt").write_text("1\n2\n")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "one.csv").write_text("user_id,item_id\n" + "7,1\n7,2\n")
+    monkeypatch.chdir(tmp_path)
+    say("fit", "log.csv", "--items", "items.csv", "--method", "cooccurrence")
+    return tmp_path
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+MISTAKES = {
+    # Paths
+    "describe -": "what comes on stdin is not read: save it as a file first",
+    "describe empty.csv": "it is empty; give a file with a line for each row",
+    "describe one.csv": "give more, or name another column than 'user_id' with --user-column",
+    "describe out": "out is a folder that `beamwood fit` saved, and no table",
+    "describe log.csv --items out": "out is a folder that `beamwood fit` saved, and no table",
+    "describe <>": "LOG is empty, as of a variable without a value; write the path",
+    "fit log.csv --out <>": "--out is empty, as of a variable without a value; write the path, or leave it out",
+    "fit log.csv --method own.py --out new": "own.py does not exist; check the path",
+    "recommend out --users user.txt": "--users user.txt does not exist; did you mean 'users.txt'",
+    "recommend out --users out": "--users out is a folder; name a file in it",
+    "evaluate log.csv": "log.csv is a file, not an artefact; give the folder that",
+    "serve otu": "otu does not exist; did you mean",
+    # What is there stays
+    "fit log.csv --method popularity --out out/in": "which is a saved folder and holds nothing else; name another",
+    "fit log.csv --method popularity --out new --html new/page.html": "--html new/page.html is in --out new",
+    "evaluate out --html out/page.html": "which is a saved folder and holds nothing else; name another",
+    "recommend out --all-users --out out/all.csv": "which is a saved folder and holds nothing else; name another",
+    "recommend out --all-users --out log.csv --overwrite": "has not the columns query, rank, item, score, so it is",
+    "recommend out --users users.txt --out users.csv --overwrite": "so it is something else and is not replaced",
+    "fit log.csv --method two_stage --retriever out --ranker ease --out out --overwrite": "is the folder of",
+    # Lists of ids
+    "recommend out --users users.csv": "is a table, its columns between ',', such as 'user_id,age'; write one",
+    "recommend out --users named.txt": "begins with 'user_id', which is no id but seems a name; delete it",
+    "score out --user 1 --items items.csv": "is a table, its columns between ',', such as 'item_id,category'",
+    "recommend out --history <>": "--history is empty, as of a variable without a value; write ids, or [] for an",
+    "recommend out --history 1,,2": "--history '1,,2' has a comma without an id beside it; write the ids as 5,9,2",
+    # What would be dropped
+    "fit log.csv --method ease --method popularity": "--method is given twice and takes one value; give it once",
+    "recommend out --user 1 -k 3 --k 4": "--k is given twice and takes one value; give it once",
+    "fit log.csv --method ease --out new --set model.decay=1 --set model.decay=.9": "--set model.decay is given twice",
+    "fit log.csv --method ease+ --out new": "has a '+' without a method beside it; write a sum as dtr+ease",
+    "evaluate out --tail-of items": "--tail-of says what --tail is a share of; give --tail too, as --tail 0.2",
+    "evaluate out --method ease": "out was fitted with cooccurrence and not with ease; leave the method out",
+    "recommend out --user 1 --overwrite": "--overwrite are about a file; name it with --out recs.parquet",
+    # Options of others, and none
+    "describe log.csv --time-limit 3": "No such option: --time-limit (of `beamwood fit`, `beamwood compare`)",
+    "describe": "Missing argument 'LOG'; `beamwood describe --help-all` says what there is",
+    "describe log.csv --min-weight nan": "--min-weight nan is no finite number",
+    "similar out --item 1 --by tree": "this model has no tree; ask by 'model'",
+}
+
+
+@pytest.mark.parametrize("typed", MISTAKES)
+def test_a_mistake_is_one_line_with_its_fix(there, say, capsys, typed):
+    words = ["" if word == "<>" else word for word in typed.split()]
+    before = contents(there)
+    assert beamwood(*words) == 2
+    said = capsys.readouterr().err
+    assert MISTAKES[typed] in said.strip().splitlines()[-1]
+    assert "Traceback" not in said
+    assert contents(there) == before
+    assert not (there / "new").exists()
+
+
+def test_a_refused_job_leaves_nothing_beside(there, capsys):
+    (there / "typo.txt").write_text("1\n999\n")
+    assert beamwood("recommend", "out", "--users", "typo.txt", "--out", "all.csv") == 2
+    assert not [path.name for path in there.iterdir() if path.name.startswith("all.csv")]
+    assert beamwood("recommend", "out", "--users", "users.txt", "--out", "all.csv") == 0
+    assert beamwood("recommend", "out", "--users", "users.txt", "--out", "all.csv", "--overwrite") == 0
+    assert beamwood("recommend", "out", "--users", "users.txt", "--out", "all.parquet") == 0
+    assert beamwood("recommend", "out", "--users", "users.txt", "--out", "all.parquet", "--overwrite") == 0
+    assert "Traceback" not in capsys.readouterr().err
+    assert pl.read_csv("all.csv")["query"].unique().sort().to_list() == [1, 2]
+
+
+def test_home_is_meant_where_a_shell_leaves_its_sign(there, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(there / "home"))
+    (there / "home").mkdir()
+    (there / "home" / "log.csv").write_bytes((there / "log.csv").read_bytes())
+    assert beamwood("fit", "~/log.csv", "--method", "popularity", "--out=~/fitted") == 0
+    assert (there / "home" / "fitted" / "manifest.json").exists()
+    assert not (there / "~").exists()
+    assert beamwood("evaluate", "~/fitted", "--k", 3, "--json") == 0
+    assert json.loads(capsys.readouterr().out.split("saved")[1].split("\n", 1)[1])["method"] == "popularity"
+
+
+def test_paths_with_blanks_signs_and_links(there, say, capsys):
+    place = there / "été & 日 [1]"
+    place.mkdir()
+    os.replace(there / "log.csv", place / "mon log.csv")
+    say("describe", place / "mon log.csv")
+    model = place / "mon modèle"
+    assert beamwood("fit", place / "mon log.csv", "--method", "ease", "--out", model) == 0
+    (there / "linked").symlink_to(model, target_is_directory=True)
+    for folder in (model, there / "linked", f"{there / 'linked'}/"):
+        assert beamwood("evaluate", folder, "--k", 3) == 0
+        assert beamwood("recommend", folder, "--user", 3) == 0
+    recs = place / "tous.csv"
+    assert beamwood("recommend", model, "--all-users", "--out", recs) == 0
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_signs_of_patterns_in_the_name_of_a_file(frame, tmp_path, form):
+    """As browsers name a second download; a pattern that is no file's name is still one."""
+    place = tmp_path / "{a} [x] *?"
+    place.mkdir()
+    for name, rows in (("log[1]", frame.head(9)), ("log*", frame.head(8)), ("log", frame.head(7))):
+        FORMS[form](rows, place / f"{name}.{form}")
+        assert len(read_log(place / f"{name}.{form}").frame) == len(rows)
+    FORMS[form](frame.head(6), tmp_path / f"other1.{form}")
+    FORMS[form](frame.head(5), tmp_path / f"other2.{form}")
+    assert len(read_log(tmp_path / f"other*.{form}").frame) == 11
+
+
+def test_a_sum_is_called_as_it_was_typed(there, say):
+    assert "saved popularity+cooccurrence in" in say("fit", "log.csv", "--method", "popularity+cooccurrence")
+    assert "popularity+cooccurrence" in say("evaluate", "out", "--k", 3)
+    assert "model popularity+cooccurrence@" in say("serve", "out", "--check")
+    assert "popularity+cooccurrence" in say("inspect", "out")
+
+
+def test_what_lies_in_a_saved_folder_is_refused_by_its_manifest(there):
+    with pytest.raises(InputError, match="is a saved folder and holds nothing else"):
+        check_outside(there / "out" / "a" / "b")
+    (there / "other").mkdir()
+    (there / "other" / "manifest.json").write_text("{}")
+    check_outside(there / "other" / "a")
