@@ -10,6 +10,7 @@ import pytest
 import beamwood
 from beamwood.data import describe_log
 from beamwood.notebook import facts, table, text
+from beamwood.retrieval.request import Recommendations
 from beamwood.training.progress import TrainingProgress
 
 BAD = "<script>alert('&\"')</script>"
@@ -116,3 +117,7 @@ def test_training_says_plain_lines_in_a_notebook(monkeypatch, capsys):
             progress.stepped(3, 0.5, 100)
             progress.evaluated(3, {"f@3": 0.25}, "f@3", best=True)
     assert capsys.readouterr().err == "step 3/9: loss 0.5000, 100 examples/s\nstep 3: f@3 0.2500 (best so far)\n"
+
+
+def test_ids_are_shown_as_they_are():
+    assert "<td>1234567</td>" in Recommendations([[1234567]], [[0.5]])._repr_html_()

@@ -103,7 +103,7 @@ class Recommendations:
 
     def _repr_html_(self) -> str:
         rows = [
-            (row, rank, item, float(score))
+            (row, rank, str(item), float(score))
             for row, (items, scores) in enumerate(zip(self.item_ids, self.scores, strict=True))
             for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1)
         ]
