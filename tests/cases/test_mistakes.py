@@ -160,3 +160,54 @@ def test_what_lies_in_a_saved_folder_is_refused_by_its_manifest(there):
     (there / "other").mkdir()
     (there / "other" / "manifest.json").write_text("{}")
     check_outside(there / "other" / "a")
+
+
+# From an odd log to the fit
+
+
+def test_a_description_leads_to_the_fit_in_as_many_steps_as_it_takes(planted, write, say, tmp_path):
+    """Names in another language, times with the day first, a name of a file that a shell has to quote."""
+    rows = [(user, item, f"{1 + time % 28:02}.{1 + time % 9:02}.2024 10:00") for user, item, _, time in planted]
+    write([*rows, (1, 1, "31.01.2024 10:00")], "mon log (1).csv", "Benutzer;Artikel;Zeitpunkt", ";")
+    said = say("describe", tmp_path / "mon log (1).csv", code=2)
+    wanted = "--user-column Benutzer --item-column Artikel --time-column Zeitpunkt --time-format '%d.%m.%Y %H:%M' --out"
+    assert wanted in said
+    assert said.index(wanted) < said.index("--time-column none")
+
+
+def test_what_comes_next_is_quoted_as_a_shell_needs_it(there, capsys):
+    assert beamwood("fit", "log.csv", "--method", "popularity", "--out", "a b") == 0
+    assert "next: beamwood evaluate 'a b'" in capsys.readouterr().err
+
+
+def test_many_times_that_cannot_be_read_are_refused_at_once(tmp_path, say):
+    frame = pl.DataFrame({"user": [*range(1200)], "item": 1, "time": [f"13.{1 + n % 12}.2024" for n in range(1200)]})
+    frame.write_csv(tmp_path / "log.csv")
+    said = say("fit", tmp_path / "log.csv", code=2)
+    assert "is text of which none of the first 1,000 times can be read, such as '13.1.2024' in row 1" in said
+    assert "they are dates with the day first" in said
+    frame.head(999).write_csv(tmp_path / "log.csv")
+    assert "has 999 of 999 times that cannot be read" in say("fit", tmp_path / "log.csv", code=2)
+
+
+def test_another_column_of_the_item_table_is_named_where_it_has_the_ids(planted, write, say, tmp_path):
+    path = write([(user, f"00{item}", rating, time) for user, item, rating, time in planted])
+    items = tmp_path / "items.csv"
+    items.write_text("item_id,code,kind\n" + "".join(f"{item},00{item},x\n" for item in range(30)))
+    assert "its column 'code' has 30 of them, so say --items-column 'code'" in say(
+        "fit", path, "--items", items, code=2
+    )
+    say("fit", path, "--items", items, "--items-column", "code", "--keep-columns", "kind")
+
+
+@pytest.mark.parametrize(("kinds", "said"), [(("view", "buy"), True), (("film", "book"), False)])
+def test_a_column_called_type_may_hold_kinds_of_events(planted, write, say, kinds, said):
+    rows = [(*row, kinds[row[0] % 2]) for row in planted]
+    path = write(rows, header="user_id,item_id,rating,timestamp,type")
+    assert ("'type' has kinds of events" in say("fit", path)) == said
+
+
+def test_of_a_folder_with_one_file_that_file_is_named(planted, write, say, tmp_path):
+    (tmp_path / "logs").mkdir()
+    write(planted, "logs/part.csv")
+    assert "part.csv is read of it" in say("fit", tmp_path / "logs")

@@ -25,7 +25,7 @@ __all__ = ["advised", "describe"]
 # An option with a value as messages name it, and the columns that a message offers for one option.
 _ADVICE = re.compile(r"(--[a-z][a-z-]*) ('[^']*'|\"[^\"]*\"|[\w.%/:-]+)")
 _CHOICE = re.compile(r"has several columns for the \w+: (.+?); choose one with (--[a-z-]+)")
-_MOST_STEPS, _MOST_WAYS = 3, 4
+_MOST_STEPS, _MOST_WAYS = 4, 4
 
 
 @expanded

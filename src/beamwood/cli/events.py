@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +62,7 @@ def events(
         return
     print(", ".join([f"wrote {out}", *(f"{name.replace('_', ' ')}: {count}" for name, count in found.items())]))
     if folder is None:
-        note(f"next: beamwood fit {out} --out runs/next")
+        note(f"next: {shlex.join(('beamwood', 'fit', out))} --out runs/next")
 
 
 def _erase(erased: Mapping[Owner, float], folder: str, out: str, *, overwrite: bool) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -256,7 +257,7 @@ def show(document: dict[str, Any]) -> None:
     print(f"saved {document['method']} in {document['out']} after {document['seconds']} s")
     for fact, value in document["training"].items():
         print(f"  {fact}: {'; '.join(map(str, value)) if isinstance(value, list) else value}")
-    note(f"next: beamwood evaluate {document['out']}")
+    note(f"next: {shlex.join(('beamwood', 'evaluate', document['out']))}")
 
 
 def _say_what_has_no_use(method: Method, config: Settings, asked: Asked, *, user_table: str | None) -> None:

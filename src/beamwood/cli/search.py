@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,7 +97,7 @@ class FolderSearch:
             print("\n".join(lines(found.document)))
         if found.interrupted:
             raise Interrupted(f"interrupted; the best so far is in {asked.out}; the same command with --resume goes on")
-        note(f"saved in {asked.out}; next: beamwood evaluate {asked.out}")
+        note(f"saved in {asked.out}; next: {shlex.join(('beamwood', 'evaluate', asked.out))}")
 
     def _save(self, fitted: Retriever, split: Split) -> None:
         """Put it in the output's place; the first one has seen that nothing of others is there."""

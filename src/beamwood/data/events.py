@@ -23,6 +23,10 @@ _NAMES = {
         *("behavior_type", "behaviour_type", "interaction", "interaction_type", "activity", "feedback_type"),
     )
 }
+# What may be kinds of anything, and of events where one of these is among them.
+_PERHAPS = {"type", "kind"}
+_USUAL = {"addtocart", "buy", "cart", "click", "impression", "like", "order", "pageview", "play", "purchase", "skip"}
+_USUAL |= {"transaction", "view", "watch"}
 # A column of more kinds than these is none of kinds.
 _MOST_KINDS = 30
 _SHOWN = 6
@@ -120,7 +124,7 @@ def event_note(table: Source, taken: Sequence[str]) -> str | None:
     """A line on a column that seems to hold kinds of events and is not asked for; None where there is none."""
     for name in table.column_names:
         if (
-            squashed(name) in _NAMES
+            squashed(name) in _NAMES | _PERHAPS
             and name not in taken
             and table.schema[name] in (pl.String, pl.Categorical, pl.Enum)
         ):
@@ -128,6 +132,8 @@ def event_note(table: Source, taken: Sequence[str]) -> str | None:
                 kinds = table.frame.select(table.column(name).n_unique()).collect(engine="streaming").item()
             if 1 < kinds <= _MOST_KINDS:
                 counts = _counts(table, name)
+                if squashed(name) in _PERHAPS and not _USUAL & {squashed(kind) for kind in counts}:
+                    continue
                 first, *others = [each for each in counts if each.strip() and not set(each) & set(",=")] or [""]
                 such = ",".join([*others[:1], f"{first}=0.3"])
                 return (

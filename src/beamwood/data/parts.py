@@ -49,7 +49,8 @@ class Parts:
 
     def notes(self) -> tuple[str, ...]:
         """How many files were read as one, and what was left out, in words."""
-        said = [f"{len(self.files):,} files are read as one, in the order of their names"]
+        many = f"{len(self.files):,} files are read as one, in the order of their names"
+        said = [many if len(self.files) > 1 else f"{self.files[0].name} is read of it"]
         if self.left_out:
             more = "" if len(self.left_out) <= _SHOWN else f" and {len(self.left_out) - _SHOWN:,} more"
             said.append(f"left out beside them: {', '.join(self.left_out[:_SHOWN])}{more}")

@@ -150,6 +150,17 @@ def _as_type(ids: pl.Series, dtype: Any) -> pl.Series:
     return cast.set(cast.cast(pl.String) != ids, None) if ids.dtype == pl.String and dtype.is_integer() else cast
 
 
+def _held_by(frame: pl.DataFrame, absent: pl.Series) -> str:
+    """Which other column of the item table has most of the ids that are absent, in words; nothing where none has."""
+    wanted = absent.cast(pl.String).implode()
+    for name, dtype in frame.schema.items():
+        if name != "item" and (dtype.is_integer() or dtype == pl.String):
+            count = frame[name].cast(pl.String).unique().is_in(wanted).sum()
+            if 2 * count > len(absent):
+                return f"; its column '{name}' has {count:,} of them, so say --items-column '{name}'"
+    return ""
+
+
 def _words_in_categories(labels: pl.Series | None) -> list[str]:
     """What to look at among the categories: words that stand for nothing."""
     if labels is None:
@@ -169,7 +180,13 @@ def aligned(table: Table, catalogue: Vocabulary, logged: pl.Series, unlisted: st
             f" (it has ids of another type, such as {table.strange.head(3).to_list()})" if len(table.strange) else ""
         )
         alike = same_but_for_looks(absent, table.frame["item"])
-        looks = f" ({alike} of them are, but for blanks, case or Unicode form; write them alike)" if alike else ""
+        looks = (
+            _held_by(table.frame, absent)
+            if not alike
+            else f" ({alike} of them are, but for blanks, case or Unicode form; write them alike)"
+            if alike
+            else ""
+        )
         raise InputError(
             f"{len(absent)} items of the log ({int((~known).sum())} rows) are not in the item table, such as "
             f"{absent.head(3).to_list()}{other}{looks}; add them, or keep them without columns with "

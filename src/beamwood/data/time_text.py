@@ -13,7 +13,7 @@ import polars as pl
 from beamwood.data.source import Source, reading
 from beamwood.errors import InputError
 
-__all__ = ["by_format", "by_shape", "looks_like_time", "numeric_date"]
+__all__ = ["UNREAD", "by_format", "by_shape", "looks_like_time", "numeric_date"]
 
 # Abbreviations that mean one thing: those of RFC 2822 and Europe's.
 _OFFSETS = {
@@ -41,6 +41,7 @@ _CLOCKS = ("%H:%M:%S%.f", "%H:%M", "%I:%M:%S %p", "%I:%M %p")
 # As C and Python print a time, and as web servers log one.
 _OTHERS = ("%B %d %H:%M:%S %Y", "%B %d %H:%M:%S %#z %Y", "%B %d %Y %H:%M:%S %#z", "%d/%B/%Y:%H:%M:%S %#z")
 _SAMPLE = 1000
+UNREAD = f"text of which none of the first {_SAMPLE:,} times can be read"
 _NUMERIC_DATE = re.compile(
     r"(\d{1,2})([ /.-])(\d{1,2})(,? |[/.-])(\d{4}|\d{2})(?:(,? +)(\d{1,2}:\d{2}(?::\d{2})?)( ?[AaPp][Mm])?)?"
 )
@@ -49,14 +50,19 @@ _NUMERIC_DATE = re.compile(
 def by_shape(table: Source, name: str) -> tuple[pl.Expr, str]:
     """Microseconds from 1970 of text that has the year first or the month by name, null for others; its kind in words.
 
-    Only the shapes that a sample has are tried on all rows, and every one where some row has another.
+    Only the shapes that a sample has are tried on all rows, and every one where some row has another. Where the sample
+    has none, nothing is read, and the kind is `UNREAD`.
     """
     column = table.column(name).cast(pl.String)
     text = _plain(column)
     words = _zone_words(table, text)
     with reading(table.name):
-        sample = table.frame.select(_without_zones(text, words).alias("text")).drop_nulls().head(_SAMPLE).collect()
+        given = table.frame.filter(column.is_not_null()).head(_SAMPLE)
+        sample = given.select(_without_zones(text, words).alias("text")).collect()
     seen = tuple(shape for shape in _shapes() if _parsed(sample["text"], shape).is_not_null().any())
+    if not seen and len(sample) == _SAMPLE:
+        # What is refused for these is not tried in every shape on all rows, which may be many.
+        return pl.lit(None, pl.Int64), UNREAD
     kind = "ISO 8601 text" if all(shape.startswith("%Y") and "%p" not in shape for shape in seen) else "text"
     time = _microseconds(text, seen, words)
     lost = (time.is_null() & column.is_not_null()).sum()

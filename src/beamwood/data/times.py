@@ -10,7 +10,7 @@ import polars as pl
 
 from beamwood.data.columns import plain_name
 from beamwood.data.source import Source, reading
-from beamwood.data.time_text import by_format, by_shape, looks_like_time, numeric_date
+from beamwood.data.time_text import UNREAD, by_format, by_shape, looks_like_time, numeric_date
 from beamwood.errors import InputError
 
 __all__ = ["seconds_of", "seems_time", "time_expression"]
@@ -48,6 +48,12 @@ def time_expression(table: Source, name: str, time_format: str | None = None) ->
         time, kind = by_format(table, name, time_format)
     else:
         time, kind = _by_type(table, name)
+    if kind == UNREAD:
+        row, value = table.first(name, table.column(name).is_not_null())
+        raise InputError(
+            f"{table.name}: column '{name}' is {UNREAD}, such as {value!r} in row {row}; "
+            f"{_advice(table, name, time_format)}"
+        )
     _check(table, name, time, rows, nulls, time_format)
     if kind.startswith(("whole numbers", "numbers")):
         _refuse_two_units(table, name)

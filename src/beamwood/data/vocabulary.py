@@ -194,7 +194,15 @@ def _strict(values: list[Any], dtype: Any) -> pl.Series | None:
     """The values as a series of exactly that type, None where one is of another; a truth value is no number."""
     try:
         series = pl.Series("id", values, dtype=dtype, strict=True)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+    except (
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+    ):
+        # Values in values, of which none is an id, end Polars in many ways.
         return None
     return None if series.dtype != dtype or any(isinstance(value, bool) for value in values) else series
 
