@@ -14,7 +14,7 @@ from scipy.sparse.linalg import eigsh
 from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
 from beamwood.fitting.counting import counts_within
-from beamwood.fitting.vectors.remembered import is_remembering, known, remembered
+from beamwood.fitting.vectors.remembered import known, remembered
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.training.budget import Budget
 from beamwood.types import BoolArray, FloatArray
@@ -31,8 +31,8 @@ _TOLERANCE = 1e-2
 _EXACT, _ROUNDS, _MORE = 200_000, 4, 16
 # How long exact ones take: products with vectors for each of them, and passes over the basis for each product.
 _STEPS_A_RANK, _TIMES_A_STEP = 5.5, 2
-# Of what is left of a limit, no more goes to exact ones, and where further trainings start from them too.
-_SHARE, _SHARED = 0.25, 0.5
+# Of what is left of a limit, no more goes to exact ones.
+_SHARE = 0.25
 
 
 class _Key(NamedTuple):
@@ -67,8 +67,8 @@ def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | N
     first columns, made of length 1 again, are those of a smaller width. An item without neighbours gets zeros. Source:
     Qin and Rohe, "Regularized Spectral Clustering under the Degree-Corrected Stochastic Blockmodel", with the
     eigenvalues' roots as weights. Where exact ones would take more than a quarter of what is left of `budget`, they are
-    the best of a few products. While starts are `remembered`, exact ones may take half of it, and those of a larger
-    width serve too. Errors: `InputError` where not even these fit.
+    the best of a few products. While starts are `remembered`, exact ones of a larger width serve too. Errors:
+    `InputError` where not even these fit.
     """
 
     def make() -> tuple[FloatArray, bool]:
@@ -118,7 +118,7 @@ def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
     one = timed(lambda: matrix @ basis[:, 0])
     against = timed(lambda: basis @ (basis[:, 0] @ basis))
     price = _STEPS_A_RANK * rank * (one + _TIMES_A_STEP * against)
-    if price <= (_SHARED if is_remembering() else _SHARE) * budget.left:
+    if price <= _SHARE * budget.left:
         return True
     some = timed(lambda: orthonormal(matrix @ basis[:, :_MORE])) * (rank + _MORE) / _MORE
     budget.require((_ROUNDS + 1) * some)
