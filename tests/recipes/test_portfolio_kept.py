@@ -32,11 +32,11 @@ TREE |= {"loop.patience": 10**6, "choose.validation_users": 20, "loop.batch_size
 class Ticks:
     """A clock that goes on a little each time it is asked, so that nothing depends on the machine."""
 
-    def __init__(self):
-        self.now = 0.0
+    def __init__(self, step=0.04):
+        self.now, self.step = 0.0, step
 
     def __call__(self):
-        self.now += 0.04
+        self.now += self.step
         return self.now
 
 
@@ -174,6 +174,51 @@ def assert_alike(one, other):
     assert ours.keys() == theirs.keys()
     for name, array in ours.items():
         np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+
+
+# ---- looks
+
+
+def test_what_is_as_before_is_not_judged_again(split, tmp_path, monkeypatch):
+    """A look that found no better weights takes no judgement, however dear one is."""
+    monkeypatch.setattr(choice, "SHORTEST", 1.0)
+    judged = []
+    values = Search._values
+    monkeypatch.setattr(
+        Search,
+        "_values",
+        lambda self, measured, fitted: judged.append(fitted.metadata) or values(self, measured, fitted),
+    )
+    frozen = TREE | {"optimiser.learning_rate": 1e-12}
+    members = [COUNTING[0], Member("dtr", "dtr", frozen), Member("gentle", "dtr", frozen | {"model.dropout": 0.1})]
+    parts, begun = held(split, tmp_path / "parts", members, 60)
+    with parts.held(resume=False, overwrite=False):
+        one = begun()
+        one._look_at_all()
+        again = [each for each in parts.measured if each.name in ("dtr", "gentle")]
+    of_trees = [found for found in judged if found["method"] == "dtr"]
+    assert len(again) > len(of_trees) == 2
+    assert len({each.folder for each in again}) == 2
+    assert len({each.value for each in again}) == 1
+    assert all(each.judging > 0 and each.milliseconds > 0 for each in again)
+
+
+@pytest.mark.parametrize(("pace", "looked_at"), [(1.0, {"s0", "s1"}), (0.3, {"s0"})])
+def test_beside_other_processes_there_are_fewer_looks_and_longer_ones(split, tmp_path, pace, looked_at):
+    small = {"model.width": 4, "model.num_blocks": 1, "loop.max_steps": 10**6, "loop.evaluate_every": 5}
+    small |= {"loop.patience": 10**6, "choose.validation_users": 20}
+    members = [COUNTING[0], *(Member(f"s{n}", "sasrec", small | {"model.dropout": n / 10}) for n in range(3))]
+    clock, parts = Ticks(0.1), Parts(tmp_path / "parts", {})
+    options = {"budget": Budget(150, clock=clock), "processor": lambda: pace * clock.now}
+    with parts.held(resume=False, overwrite=False):
+        one = Search(split, Wanted(150, "removed/f@20"), parts, members=members, **options)
+        clock.now += 5
+        one._look_at_all()
+    trained = [each for each in parts.measured if each.name != "popularity"]
+    assert {each.name for each in trained} == looked_at
+    if pace < 1:
+        assert len(trained) == 1
+        assert trained[0].seconds > 100
 
 
 # ---- blends

@@ -40,7 +40,7 @@ SHORTEST = 45.0
 _LARGE, _LEAST = 1_000_000, 1 / 3
 
 # Of what is left, no more goes to a method that counts.
-_COUNTING = 0.12
+_COUNTING = 0.08
 # What had too little time gets so many times what it needs, if that is no more than this part of what is left.
 _AMPLE, _MOST_OF_NEED = 1.5, 0.5
 # Of the shortest look that says something, what is no look any more.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -68,7 +69,8 @@ def find(
     with tempfile.TemporaryDirectory() as temporary:
         parts = Parts(Path(temporary if folder is None else folder), _made_of(split, wanted))
         with parts.held(resume=resume, overwrite=overwrite):
-            search = Search(split, wanted, parts, members=members, trains=trains, better=better, say=say, budget=budget)
+            options: dict[str, Any] = {"members": members, "trains": trains, "better": better, "say": say}
+            search = Search(split, wanted, parts, budget=budget, processor=time.process_time, **options)
             say(f"the whole search takes {limit / 60:.3g} minutes at most; a time limit of your own changes that")
             say(search.outline.words())
             if not trains:

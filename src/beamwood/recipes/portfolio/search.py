@@ -32,9 +32,10 @@ from beamwood.recipes.portfolio.judging import Judge, blind, how_many
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
 from beamwood.recipes.portfolio.parts import Measured, Parts
+from beamwood.recipes.portfolio.share import Share
 from beamwood.recipes.portfolio.table import as_rows, figures_of
 from beamwood.retrieval.retriever import Retriever
-from beamwood.training.budget import Budget
+from beamwood.training.budget import Budget, Clock
 from beamwood.training.interrupt import ANSWERING, Interrupted
 from beamwood.types import FloatArray
 
@@ -77,7 +78,8 @@ class Found:
 class Search:
     """One search, whose `parts` are held; `better` is given each retriever that is the best so far.
 
-    `budget`: of the limit, where it began earlier, or has a clock of its own.
+    `budget`: of the limit, where it began earlier, or has a clock of its own. `processor`: the seconds of it that this
+    process has had, None where all are its own.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Search:
         better: Callable[[Retriever], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
         budget: Budget | None = None,
+        processor: Clock | None = None,
     ) -> None:
         self.whole, self.split, self.wanted, self.parts = split, blind(split), wanted, parts
         self.better, self.say = better, say
@@ -102,6 +105,7 @@ class Search:
         self.budget = budget or Budget(wanted.time_limit, name="the search")
         self.budget.count(parts.seconds)
         self.best: Candidate | None = None
+        self._pace = Share(self.budget.clock, processor)
         self._first: tuple[tuple[str, ...], FirstStage] | None = None
 
     def run(self) -> Found:
@@ -128,11 +132,20 @@ class Search:
         contenders = [member.contender for member in self.members.values()]
         while True:
             spent = sum(each.seconds for each in self._singles if self.members[each.name].contender.trains)
-            left, least = self.budget.left - self._after, shortest(self.outline.rows)
-            step = next_look(contenders, self._looks(), left, spent, least)
+            left = self.budget.left - self._after
+            step = next_look(contenders, self._looks(), left, spent, self._least(left, spent))
             if step is None:
                 return
             self._look(self.members[step.name], step)
+
+    def _least(self, left: float, spent: float) -> float:
+        """Seconds of a look that says something; the first may have what there is.
+
+        Beside other processes that is more, as a start and a judgement take longer.
+        """
+        least = shortest(self.outline.rows)
+        shared = least / self._pace.now()
+        return shared if spent else min(shared, max(least, left))
 
     @property
     def _after(self) -> float:
@@ -198,8 +211,13 @@ class Search:
         """What validation users say; what was better earlier is kept."""
         training = fitted.metadata.get("training", {})
         measured.ended, measured.trained = training.get("stopped") in _ENDED, training_seconds(fitted)
-        values = self._values(measured, fitted)
         known, before = self.parts.values.get(measured.name), self.parts.kept(measured.name)
+        if before is not None and self._is_as_before(measured.name, fitted):
+            measured.value, measured.folder, measured.judging = before.value, before.folder, before.judging
+            measured.milliseconds, measured.megabytes = before.milliseconds, before.megabytes
+            self._add(measured, began)
+            return
+        values = self._values(measured, fitted)
         if known is not None and before is not None and known.mean() >= values.mean():
             measured.value, measured.folder = float(values.mean()), before.folder
             measured.milliseconds, measured.megabytes = before.milliseconds, before.megabytes
@@ -207,6 +225,12 @@ class Search:
             return
         self._note(measured, fitted, values)
         self._add(measured, began, values, fitted)
+
+    def _is_as_before(self, name: str, fitted: Retriever) -> bool:
+        """Are the best weights, and how they are searched, those of an earlier look? Then they are judged already."""
+        keys = ("best_step", "seen_weight", "light_head", "tree_updates")
+        one, other = (each.metadata.get("training", {}) for each in (fitted, self.parts.fitted(name)))
+        return "best_step" in one and all(one.get(key) == other.get(key) for key in keys)
 
     def _values(self, measured: Measured, fitted: Retriever) -> FloatArray:
         """The metric of each validation user, and how long they took."""
