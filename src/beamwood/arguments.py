@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 
 __all__ = ["naming_arguments"]
 
@@ -52,12 +52,14 @@ def naming_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _blamed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """What to say of the argument that does not fit, None where all do or the call has others than the function."""
+    """What to say of the argument that does not fit, None where all do or the call has fewer or more than it needs."""
+    parameters = inspect.signature(function).parameters
     try:
         given = inspect.signature(function).bind(*args, **kwargs)
     except TypeError:
-        return None
-    parameters = inspect.signature(function).parameters
+        unknown = [name for name in kwargs if name not in parameters]
+        own = [name for name in parameters if name not in ("self", "cls")]
+        return f"{function.__name__} has no argument '{unknown[0]}'{nearest(unknown[0], own)}" if unknown else None
     values = dict(_named(given.arguments, parameters))
     for name, value in values.items():
         known = parameters.get(name)

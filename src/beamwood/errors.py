@@ -92,6 +92,8 @@ def nearest_path(path: Path, otherwise: str = "; check the path") -> str:
     """What to say of a path that does not exist: the nearest that does, beside it or beside the folder that lacks."""
     if str(path) == "-":
         return "; what comes on stdin is not read: save it as a file first"
+    if str(path).startswith("~"):
+        return "; ~ is what a shell knows: write os.path.expanduser('~/..')"
     there, rest = path, list[str]()
     # Of a name that is too long the system says more than that it is not there.
     while not os.path.exists(there) and there != there.parent:

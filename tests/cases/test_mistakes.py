@@ -1,11 +1,13 @@
 """What people type wrong: one line says what to type instead, and nothing that was there is lost."""
 
+import io
 import json
 import os
 
 import polars as pl
 import pytest
 
+import beamwood as beamwood_api
 from beamwood.artefact.manifest import check_outside
 from beamwood.data import read_log
 from beamwood.errors import InputError
@@ -211,3 +213,38 @@ def test_of_a_folder_with_one_file_that_file_is_named(planted, write, say, tmp_p
     (tmp_path / "logs").mkdir()
     write(planted, "logs/part.csv")
     assert "part.csv is read of it" in say("fit", tmp_path / "logs")
+
+
+# The same in Python
+
+
+@pytest.fixture(scope="module")
+def inferred():
+    rows = [(f"u{user}", f"item-{item:03}", item) for user in range(20) for item in range(user % 3, 12 + user % 3)]
+    log = beamwood_api.read_log(pl.DataFrame(rows, ["user", "item", "time"], orient="row"))
+    split = beamwood_api.splits.leave_one_out(beamwood_api.Dataset.from_log(log))
+    return split, beamwood_api.fit(split, "popularity")
+
+
+CALLS = {
+    "read_log has no argument 'colums'; did you mean 'columns'": lambda s, r: beamwood_api.read_log("l", colums=1),
+    "the source is an open file; give its path": lambda s, r: beamwood_api.read_log(io.StringIO("user,item")),
+    "the source is bytes; give its path": lambda s, r: beamwood_api.read_log(b"log.csv"),
+    r"~ is what a shell knows: write os\.path\.expanduser": lambda s, r: beamwood_api.read_log("~/log.csv"),
+    "path='~/a' begins with ~, which a shell knows": lambda s, r: r.save("~/a"),
+    "methods='ease' is one text; give a list": lambda s, r: beamwood_api.compare(s, "ease"),
+    r"methods='ease' must name at least two": lambda s, r: beamwood_api.compare(s, ["ease"]),
+    "ks is empty; give at least one cut": lambda s, r: beamwood_api.compare(s, ["ease", "popularity"], ks=[]),
+    "id 'item-3' is unknown; did you mean 'item-003'. Else leave it out$": lambda s, r: r.similar(["item-3"]),
+    "id 'Item-003' is unknown; did you mean 'item-003'": lambda s, r: r.recommend([["Item-003"]]),
+    "1 of 1 ids are unknown, such as 'x'; leave them out$": lambda s, r: r.without_items(["x"]),
+    "evaluate has no argument 'k'; did you mean 'ks'": lambda s, r: beamwood_api.evaluate(r, s, k=3),
+}
+
+
+@pytest.mark.parametrize("message", CALLS)
+def test_a_call_that_does_not_fit_names_what_would(inferred, tmp_path, monkeypatch, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        CALLS[message](*inferred)
+    assert not [*tmp_path.iterdir()]

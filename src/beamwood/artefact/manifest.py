@@ -176,6 +176,8 @@ def checked_path(path: Any) -> Path:
         raise ArtefactError(f"path={path!r} is no path; give the artefact's folder as text or a pathlib.Path")
     if not os.fspath(path):
         raise ArtefactError(f"path={path!r} is empty; name the artefact's folder, or '.' for the current one")
+    if os.fsdecode(path).startswith("~"):
+        raise ArtefactError(f"path={path!r} begins with ~, which a shell knows; write os.path.expanduser({path!r})")
     return Path(path)
 
 

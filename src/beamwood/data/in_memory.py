@@ -28,6 +28,9 @@ def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFram
         return _named(source, names)
     if names is not None:
         raise InputError("--separator and --columns are about text files and bare rows, and this is neither")
+    if isinstance(source, bytes | bytearray) or hasattr(source, "readable"):
+        what = "an open file" if hasattr(source, "readable") else "bytes"
+        raise InputError(f"the source is {what}; give its path as text, or a pathlib.Path")
     if isinstance(source, pl.LazyFrame):
         return "the lazy frame", source
     if isinstance(source, pl.DataFrame):

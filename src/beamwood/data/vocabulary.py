@@ -72,7 +72,12 @@ class Vocabulary:
         if indices is None:
             indices = self._joined(self.typed(ids, on_unknown))
         if on_unknown == "error":
-            check_known(ids, indices)
+            try:
+                check_known(ids, indices)
+            except UnknownIdError:
+                if self.table is not None:
+                    self._name_the_meant([str(ids[int(place)]) for place in np.flatnonzero(indices < 0)[:_MOST_NAMED]])
+                raise
         return indices
 
     def decode(self, indices: IndexArray) -> list[Any]:
@@ -171,6 +176,7 @@ def _plain(texts: pl.Series) -> pl.Series:
 
 # So many indices are looked at as a list.
 _FEW = 256
+_MOST_NAMED = 3
 
 
 def has_unknown(indices: NDArray[np.int32]) -> bool:

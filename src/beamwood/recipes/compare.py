@@ -261,13 +261,15 @@ def check_test(split: Split, tail: TailRule | None, say: Callable[[str], None]) 
 
 def named_sums(methods: Sequence[str | Method]) -> dict[str, list[Method]]:
     """The sums that are compared by name. Errors: fewer than two, or two of one name."""
+    if isinstance(methods, str):
+        raise InputError(f"methods={methods!r} is one text; give a list, such as ['popularity', 'ease']")
     listed = [parts(method) for method in methods]
     sums = {"+".join(method.name for method in each): each for each in listed}
     known: dict[str, Method] = {}
     twice = any(known.setdefault(method.name, method) != method for each in listed for method in each)
     if twice or len(sums) != len(listed) or len(sums) < 2:
         named = ",".join(method.name if isinstance(method, Method) else str(method) for method in methods)
-        raise InputError(f"--methods {named!r} must name at least two different methods")
+        raise InputError(f"methods={named!r} must name at least two different methods")
     return sums
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from beamwood.arguments import naming_arguments
 from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
-from beamwood.errors import ArtefactError, InputError, nearest, unsound_score
+from beamwood.errors import ArtefactError, InputError, UnknownIdError, nearest, unsound_score
 from beamwood.notebook import facts
 from beamwood.retrieval.filters import Filters, mask_of
 from beamwood.retrieval.folder import read_retriever, write_retriever
@@ -170,7 +170,7 @@ class Retriever:
         where: Mapping[str, Any] | None = None,
     ) -> Recommendations:
         """The k items most like the given ones together, as one row; see `retrieval.similar`."""
-        indices = self.items.encode(listed("items", items))
+        indices = self._known(listed("items", items))
         if len(indices) == 0:
             raise InputError("items is empty; give at least one item")
         filtered = self.names.filters.prepared(allowed, where)
@@ -194,7 +194,7 @@ class Retriever:
         widths = {len(row) for row in rows}
         if len(rows) != len(known) or len(widths) > 1:
             raise InputError(f"items must be {len(known)} rows of equal length; got {len(rows)} of lengths {widths}")
-        flat = self.items.encode([item for row in rows for item in row])
+        flat = self._known([item for row in rows for item in row])
         query = self.names.resolve(Request(histories, 1, users), self.searcher.needs)[0]
         scores = self.searcher.score(query, np.asarray(flat).reshape(len(rows), -1))
         if not np.isfinite(scores).all():
@@ -214,7 +214,7 @@ class Retriever:
     def without_items(self, items: Ids) -> Retriever:
         """The same as if it had never known these: they are in no answer, no filter and no known user's history."""
         known = num_known(self.searcher)
-        gone = self.items.encode(listed("items", items))
+        gone = self._known(listed("items", items))
         if (gone >= known).any():
             late = self.items.decode(gone[gone >= known])[0]
             raise InputError(f"item {late!r} came after the fit; leave it out of with_items instead")
@@ -222,6 +222,13 @@ class Retriever:
         fitted = self.items.fitted if isinstance(self.items, OpenVocabulary) else self.items
         new, mask = self.items.decode(np.arange(known, len(self.items))), mask_of(erased, len(self.items))
         return replace(self, items=OpenVocabulary(fitted, known, new, mask), erased=erased)
+
+    def _known(self, items: list[Any]) -> NDArray[np.int32]:
+        """The indices of items where none can be ignored."""
+        try:
+            return self.items.encode(items)
+        except UnknownIdError as error:
+            raise UnknownIdError(str(error).replace(" or pass on_unknown='ignore'", "")) from None
 
     def _repr_html_(self) -> str:
         split = self.metadata.get("split")
