@@ -34,10 +34,11 @@ def test_corrupt_and_changed(market, fitted, tmp_path, capsys):
 
 def test_a_page_replaces_nothing_but_a_page(market, fitted, tmp_path, capsys):
     log = market / "log.parquet"
-    for other in (log, fitted / "manifest.json"):
+    why = {log: "no page of beamwood's, so it is not replaced", fitted / "manifest.json": "which is a saved folder"}
+    for other, said in why.items():
         before = other.read_bytes()
         assert beamwood("evaluate", fitted, "--html", other) == 2
-        assert "no page of beamwood's, so it is not replaced" in capsys.readouterr().err
+        assert said in capsys.readouterr().err
         assert other.read_bytes() == before
     page = tmp_path / "page.html"
     for _ in range(2):

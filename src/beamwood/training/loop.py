@@ -52,8 +52,8 @@ def run_loop(
 
     `evaluate` runs in evaluation mode without gradients, its random draws apart from training's. `budget` covers all of
     it, parts before a resume included: the run ends early enough for one more validation as long as the longest so far
-    and for what comes after it, at first by the estimates `prices(judges)`, which is given how many judged before a
-    resume; below that it is refused, unless it is resumed. What is left out is noted in the budget.
+    and for what comes after it. At first these are estimates, `prices(judges)`, of how many judged before a resume.
+    Below that a run is refused, unless it is resumed. What is left out is noted in the budget.
 
     `seed` starts the generator of all draws, orders the batches and starts torch's own generators (those dropout uses),
     which are given back as they were. `kept` is noted in the run's folder, and a resumed run must have the same but for

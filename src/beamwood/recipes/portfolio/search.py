@@ -79,7 +79,7 @@ class Search:
     """One search, whose `parts` are held; `better` is given each retriever that is the best so far.
 
     `budget`: of the limit, where it began earlier, or has a clock of its own. `processor`: the seconds of it that this
-    process has had, None where all are its own.
+    process took, None where all are its own.
     """
 
     def __init__(
