@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -33,6 +33,8 @@ __all__ = ["Answers", "Asked", "group_of", "miss_of"]
 _ROUND_SECONDS, _SETTLE_SECONDS = 1.0, 2.5
 _MOST_WAITING, _MOST_MISSES = 20_000, 10
 _JUDGE_SECONDS = 10.0
+# So many answers are written out as text together.
+_TOGETHER = 32
 
 
 class Asked(Struct):
@@ -68,7 +70,8 @@ class Answers:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._fresh: deque[tuple[Answered, Asked]] = deque(maxlen=_MOST_WAITING)
+        self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
+        self._unwritten: list[tuple[Answered, Asked]] = []
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
         service.closing.append(self.close)
 
@@ -91,8 +94,9 @@ class Answers:
         running = self.service.experiments.current
         experiment = "" if running is None or answer.arm is None else running.name
         items, group = tuple(each.item for each in answer.items), group_of(experiment, answer.arm or "", answer.model)
-        # Written out when it is stored, which no caller waits for.
-        self._fresh.append((Answered(answer.request_id, owner_of(body), time.time(), group, items), asked))
+        self._unwritten.append((Answered(answer.request_id, owner_of(body), time.time(), group, items), asked))
+        if len(self._unwritten) >= _TOGETHER:
+            self._write_out()
 
     def follow(self, events: Sequence[Event]) -> None:
         """Events that may say which answer they follow."""
@@ -111,10 +115,11 @@ class Answers:
     async def flush(self, now: float) -> None:
         """Write all answers so far, and judge the events that are due by `now`. Errors: `Problem`."""
         histories = self.service.histories
+        self._write_out()
         if self._fresh:
             fresh, seconds = list(self._fresh), self.service.settings.keep_answers
             self._fresh.clear()
-            await histories.call("note", lambda store: store.note(_written(fresh), seconds))
+            await histories.call("note", lambda store: store.note(fresh, seconds))
         misses = 0
         while self._follows and self._follows[0].due <= now:
             follow = self._follows.popleft()
@@ -129,10 +134,17 @@ class Answers:
 
     def close(self) -> None:
         """Write what was noted last."""
+        self._write_out()
         store = self.service.histories.store
         if self._fresh and store is not None:
             with suppress(StoreUnavailable):
-                store.note(_written(self._fresh), self.service.settings.keep_answers)
+                store.note(list(self._fresh), self.service.settings.keep_answers)
+
+    def _write_out(self) -> None:
+        """One after another the same code is quick, and text holds less than what it is of."""
+        for answered, asked in self._unwritten:
+            self._fresh.append(replace(answered, text=msgspec.json.encode(asked).decode()))
+        self._unwritten.clear()
 
     async def _miss(self, answer: Answered, item: Id) -> None:
         asked = msgspec.json.decode(answer.text, type=Asked)
@@ -151,10 +163,6 @@ class Answers:
             priority=Priority.WARM_UP,
         )
         await self.service.histories.call("tally", lambda store: store.tally(answer.group, ran.value))
-
-
-def _written(fresh: Iterable[tuple[Answered, Asked]]) -> list[Answered]:
-    return [replace(answered, text=msgspec.json.encode(asked).decode()) for answered, asked in fresh]
 
 
 def _noted(store: HistoryStore, *, request_id: str) -> Answered | None:

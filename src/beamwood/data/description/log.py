@@ -40,7 +40,6 @@ _MOST_VALUES = 10
 _ROLES = ("user", "item", "time", "weight")
 
 
-@naming_arguments
 class Description(dict[str, Any]):
     """What `describe_log` says, as JSON can hold it; a notebook shows its lines."""
 
@@ -48,6 +47,7 @@ class Description(dict[str, Any]):
         return text(lines(self))
 
 
+@naming_arguments
 def describe_log(
     source: Any,
     items: Any = None,
