@@ -27,7 +27,8 @@ def sparse_gradients(model: nn.Module, kind: EmbeddingOptimiser) -> None:
 def _without_compiler(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of torch's optimisers as it is written: what wraps it loads a compiler that nothing here compiles by,
     which takes as long as torch itself."""
-    return inspect.unwrap(method)
+    plain: Callable[..., Any] = inspect.unwrap(method)
+    return plain
 
 
 class LazyAdam(torch.optim.Adam):

@@ -47,4 +47,5 @@ def seconds_of_judging(
         began = clock()
         asked.search(Query.of(histories), min(CUT, num_items))
         times.append(clock() - began)
-    return min(times[1:]) / len(histories) * sum(min(users, judges) for users in searches)
+    asked_for = sum(min(users, judges) for users in searches)
+    return float(min(times[1:]) / len(histories) * asked_for)
