@@ -89,11 +89,16 @@ class TreeCounts:
         """All steps within ten of a history count alike: what a session holds is near all of it, and validation prefers
         it."""
         every, train = range(num_folds) if num_folds else (0,), self.vectors.train
-        parts = [surroundings(train, of_users=self.folds == fold if num_folds else None, power=0) for fold in every]
-        parts = [part.astype(np.float32) for part in parts]
+        budget = self.vectors.budget or Budget()
+        parts = []
+        for fold in every:
+            whose = self.folds == fold if num_folds else None
+            parts.append(surroundings(train, of_users=whose, power=0, budget=budget).astype(np.float32))
+        began = budget.clock()
         yield by_leaf(added(parts), self.tree)
         # One at a time, as each may be hundreds of MiB, and added anew: what is taken from a sum of roots leaves rests.
         for fold in range(num_folds):
+            budget.require_rest(fold + 1, num_folds + 1, began)
             yield by_leaf(added(parts[:fold] + parts[fold + 1 :]), self.tree)
 
 
