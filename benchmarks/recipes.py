@@ -88,7 +88,7 @@ def fit_only(job: Job) -> Measured:
 
 
 def served(job: Job) -> Measured:
-    """`beamwood serve` of the tree, beside FastAPI around two towers: the run of `benchmarks.serve` with two minutes of steady load."""
+    """`beamwood serve` of the tree, beside FastAPI around two towers: `benchmarks.serve` with a short steady load."""
     from benchmarks.serve import SUITE, Run, fit
 
     with tempfile.TemporaryDirectory() as root:
