@@ -45,6 +45,12 @@ class NumberIds:
         # Differences of smaller types would wrap round into the table.
         self._wide: Any = np.uint64 if values.dtype == np.uint64 else np.int64
         self._lowest = self._wide(0) if near is None else self._wide(values[near[0]])
+        # What the environment says is asked once: it is slow to ask.
+        self._module = native()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process has kernels of its own."""
+        return NumberIds, (self.values, self.order, self.near)
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> NumberIds:
@@ -65,7 +71,7 @@ class NumberIds:
     def find(self, ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int32] | None:
         """int32, the index of each, -1 for an unknown one; None where they are not plainly integers of this type."""
         if type(ids) is list and self.near is not None and self._wide is np.int64:
-            found = places_of(native(), self.near, int(self._lowest), ids)
+            found = places_of(self._module, self.near, int(self._lowest), ids)
             if found is not None:
                 return found
         if not isinstance(ids, np.ndarray):

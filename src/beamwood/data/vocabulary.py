@@ -179,7 +179,7 @@ _FEW = 256
 _MOST_NAMED = 3
 
 
-def has_unknown(indices: NDArray[np.int32]) -> bool:
+def has_unknown(indices: IndexArray) -> bool:
     """Is an index -1?"""
     # A reduction costs more than a look at a few numbers.
     return -1 in indices.tolist() if len(indices) <= _FEW else bool((indices < 0).any())

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.features import encode_context
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabulary import Vocabulary, has_unknown
 from beamwood.errors import InputError, UnknownIdError, nearest
 from beamwood.retrieval.filters import Filters, keeping
 from beamwood.retrieval.request import Ids, Request, listed
@@ -95,16 +95,18 @@ class Names:
         """int64[B], the row of each user, -1 of an unknown one."""
         if self.users is None:
             raise _keeps_no_users()
-        with of_users():
+        try:
             return self.users.encode(listed("users", users), on_unknown=on_unknown).astype(np.int64)
+        except UnknownIdError as error:
+            raise _of_a_user(error) from None
 
     def _kept(self, rows: NDArray[np.int64]) -> ItemLists:
         """The histories of these rows; nothing of -1."""
         if self.histories is None:
             raise _keeps_no_users()
-        known = rows >= 0
-        if known.all():
+        if not has_unknown(rows):
             return self._alive(self.histories.take(rows))
+        known = rows >= 0
         # An unknown user has no history: a slice of nothing.
         within = np.where(known, rows, 0)
         starts = self.histories.indptr[within]
@@ -153,7 +155,11 @@ def of_users() -> Iterator[None]:
     try:
         yield
     except UnknownIdError as error:
-        raise UnknownIdError(f"users: {error}, or give the histories of new users") from None
+        raise _of_a_user(error) from None
+
+
+def _of_a_user(error: UnknownIdError) -> UnknownIdError:
+    return UnknownIdError(f"users: {error}, or give the histories of new users")
 
 
 def rows_of_ids(name: str, rows: Any) -> list[list[Any]]:
