@@ -82,8 +82,8 @@ class TreeModel(Group):
     neighbours: NeighbourKind | None = Field(
         None,
         exclude_if=lambda kind: kind is None,
-        description="near an item: around (ten steps either way), after (ten later), next (later, nearer more); null: by "
-        "validation users",
+        description="near an item: around (ten steps either way), after (ten later), next (later, nearer more); null: "
+        "by validation users",
     )
     light_width: int = Field(
         64,
