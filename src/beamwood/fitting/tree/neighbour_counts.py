@@ -9,6 +9,7 @@ from scipy import sparse
 from beamwood.data.dataset import Dataset
 from beamwood.fitting.tree.plan import NeighbourKind
 from beamwood.fitting.vectors.item_start import surroundings
+from beamwood.training.budget import Budget
 from beamwood.types import BoolArray
 
 __all__ = ["KINDS", "neighbour_counts"]
@@ -30,8 +31,13 @@ KINDS: dict[NeighbourKind, Kind] = {
 
 
 def neighbour_counts(
-    train: Dataset, kind: NeighbourKind, *, of_users: BoolArray | None = None, most: int | None = None
+    train: Dataset,
+    kind: NeighbourKind,
+    *,
+    of_users: BoolArray | None = None,
+    most: int | None = None,
+    budget: Budget | None = None,
 ) -> sparse.csr_matrix:
     """float64[N, N], row i how often each item is near item i; see `surroundings`."""
     directed, power = KINDS[kind]
-    return surroundings(train, of_users=of_users, power=power, directed=directed, most=most)
+    return surroundings(train, of_users=of_users, power=power, directed=directed, most=most, budget=budget)

@@ -90,11 +90,16 @@ class TreeCounts:
         """By the kind that `model.neighbours` names, those around an item where it names none."""
         every, train = range(num_folds) if num_folds else (0,), self.vectors.train
         kind = self.vectors.config.model.neighbours or "around"
-        masks = [self.folds == fold if num_folds else None for fold in every]
-        parts = [neighbour_counts(train, kind, of_users=mask).astype(np.float32) for mask in masks]
+        budget = self.vectors.budget or Budget()
+        parts = []
+        for fold in every:
+            whose = self.folds == fold if num_folds else None
+            parts.append(neighbour_counts(train, kind, of_users=whose, budget=budget).astype(np.float32))
+        began = budget.clock()
         yield by_leaf(added(parts), self.tree)
         # One at a time, as each may be hundreds of MiB, and added anew: what is taken from a sum of roots leaves rests.
         for fold in range(num_folds):
+            budget.require_rest(fold + 1, num_folds + 1, began)
             yield by_leaf(added(parts[:fold] + parts[fold + 1 :]), self.tree)
 
 
