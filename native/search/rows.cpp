@@ -1,5 +1,5 @@
-// The rows of a request from ids to items and from items to leaves, and what was found from leaves to items: of numpy
-// that is two dozen calls.
+// The rows of a request from ids to items and from items to leaves, what was found from leaves to items, and what stands
+// next to the items of a history: of numpy that is two dozen calls.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace nb = nanobind;
 
@@ -127,6 +128,101 @@ nb::object places_of(const Array<Int32, 1>& near, std::int64_t lowest, nb::list 
     return nb::cast(Result<Int32, 1>(places, {count}, owner));
 }
 
+// Places of items in the order in which they come first: in a table of all `size` items where these are few beside the
+// `most` that come, else in an open table of a power of two, at most half full.
+class Places {
+public:
+    Places(std::size_t most, std::size_t size) {
+        items.reserve(std::min(most, size));
+        if (size <= kFew * most) {
+            place_of_.assign(size, -1);
+            return;
+        }
+        std::size_t slots = 16;
+        while (slots < 2 * most) slots *= 2;
+        slots_.assign(slots, Slot{-1, 0});
+    }
+
+    std::size_t of(Int32 item) {
+        if (!place_of_.empty()) {
+            Int32& place = place_of_[static_cast<std::size_t>(item)];
+            return static_cast<std::size_t>(place < 0 ? place = added(item) : place);
+        }
+        const std::size_t mask = slots_.size() - 1;
+        for (std::size_t at = static_cast<std::uint32_t>(item) * 2654435769u & mask;; at = (at + 1) & mask) {
+            Slot& slot = slots_[at];
+            if (slot.item < 0) slot = {item, added(item)};
+            if (slot.item == item) return static_cast<std::size_t>(slot.place);
+        }
+    }
+
+    std::vector<Int32> items;
+
+private:
+    static constexpr std::size_t kFew = 4;
+    struct Slot {
+        Int32 item, place;
+    };
+
+    Int32 added(Int32 item) {
+        items.push_back(item);
+        return static_cast<Int32>(items.size() - 1);
+    }
+
+    std::vector<Int32> place_of_;
+    std::vector<Slot> slots_;
+};
+
+// The weighted sum of rows of a sparse matrix: the columns that have one, those that were `asked` for first, their sums,
+// and where each that was asked for stands.
+nb::tuple sum_of_rows(const Array<Int32, 1>& indptr, const Array<Int32, 1>& indices, const Array<float, 1>& data,
+                      const Array<Int32, 1>& rows, const Array<float, 1>& weights, const Array<Int32, 1>& asked) {
+    if (indptr.shape(0) == 0) throw std::invalid_argument("indptr is empty");
+    if (indices.shape(0) != data.shape(0)) throw std::invalid_argument("indices and data differ in length");
+    if (rows.shape(0) != weights.shape(0)) throw std::invalid_argument("rows and weights differ in length");
+    const std::size_t size = indptr.shape(0) - 1;
+    const auto within = [size](Int32 item) {
+        if (item < 0 || static_cast<std::size_t>(item) >= size)
+            throw std::out_of_range("index " + std::to_string(item) + " is outside");
+        return item;
+    };
+    std::size_t most = asked.shape(0);
+    for (std::size_t i = 0; i < rows.shape(0); ++i) {
+        const Int32 row = within(rows.data()[i]), begin = indptr.data()[row], end = indptr.data()[row + 1];
+        if (begin < 0 || end < begin || static_cast<std::size_t>(end) > indices.shape(0))
+            throw std::invalid_argument("indptr does not fit the indices");
+        most += static_cast<std::size_t>(end - begin);
+    }
+    auto [places, places_owner] = owned<Int32>(asked.shape(0));
+    std::vector<Int32> columns;
+    std::vector<float> sums;
+    {
+        nb::gil_scoped_release release;
+        Places found(most, size);
+        for (std::size_t i = 0; i < asked.shape(0); ++i)
+            places[i] = static_cast<Int32>(found.of(within(asked.data()[i])));
+        sums.reserve(std::min(most, size));
+        sums.resize(found.items.size());
+        for (std::size_t i = 0; i < rows.shape(0); ++i) {
+            const Int32 row = rows.data()[i], end = indptr.data()[row + 1];
+            const float weight = weights.data()[i];
+            for (Int32 entry = indptr.data()[row]; entry < end; ++entry) {
+                const std::size_t place = found.of(within(indices.data()[entry]));
+                if (place == sums.size()) sums.push_back(0);
+                sums[place] += weight * data.data()[entry];
+            }
+        }
+        columns = std::move(found.items);
+    }
+    const std::size_t count = sums.size();
+    auto [items, items_owner] = owned<Int32>(count);
+    auto [values, values_owner] = owned<float>(count);
+    std::copy(columns.begin(), columns.end(), items);
+    std::copy(sums.begin(), sums.end(), values);
+    return nb::make_tuple(Result<Int32, 1>(items, {count}, items_owner), Result<float, 1>(values, {count}, values_owner),
+                          Result<Int32, 1>(places, {asked.shape(0)}, places_owner));
+}
+
 }  // namespace
 
 void register_rows(nb::module_& module) {
@@ -137,6 +233,9 @@ void register_rows(nb::module_& module) {
     module.def("items_of", &items_of, nb::arg("item_of_leaf").noconvert(), nb::arg("leaves").noconvert(),
                nb::arg("scores").noconvert());
     module.def("places_of", &places_of, nb::arg("near").noconvert(), nb::arg("lowest"), nb::arg("ids"));
+    module.def("sum_of_rows", &sum_of_rows, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
+               nb::arg("data").noconvert(), nb::arg("rows").noconvert(), nb::arg("weights").noconvert(),
+               nb::arg("asked").noconvert());
 }
 
 }  // namespace beamwood

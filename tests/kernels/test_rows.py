@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from beamwood.kernels import native
-from beamwood.kernels.rows import banned_of, items_of, leaves_of, places_of
+from beamwood.kernels.rows import banned_of, items_of, leaves_of, places_of, sum_of_rows
 from beamwood.tree import random_tree
 from beamwood.types import ItemLists
 
@@ -90,3 +91,41 @@ def test_places_of_ids_are_those_of_a_dict(lowest, known, asked, odd):
         else:
             assert found.dtype == np.int32
             assert found.tolist() == [places.get(each, -1) for each in ids]
+
+
+@settings(max_examples=100)
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.sampled_from([1, 6, 40, 3000]),
+    length=st.integers(0, 12),
+    density=st.sampled_from([0.0, 0.003, 0.3]),
+    num_asked=st.integers(0, 9),
+)
+def test_sums_of_rows_are_those_of_a_product(seed, size, length, density, num_asked):
+    rng = np.random.default_rng(seed)
+    matrix = sparse.random(size, size, density, "csr", np.float32, random_state=np.random.RandomState(seed))
+    rows, asked = (rng.integers(0, size, count).astype(np.int32) for count in (length, num_asked))
+    weights = rng.random(length).astype(np.float32)
+    expected = np.zeros(size, np.float32)
+    for row, weight in zip(rows, weights, strict=True):
+        own = slice(matrix.indptr[row], matrix.indptr[row + 1])
+        expected[matrix.indices[own]] += weight * matrix.data[own]
+    for module in MODULES:
+        columns, sums, places = sum_of_rows(module, matrix, rows, weights, asked)
+        assert (columns.dtype, sums.dtype) == (np.int32, np.float32)
+        assert columns[places].tolist() == asked.tolist()
+        named = set(asked.tolist()).union(
+            *(matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]] for row in rows)
+        )
+        assert sorted(columns.tolist()) == sorted(named)
+        assert np.array_equal(sums, expected[columns])
+
+
+@pytest.mark.parametrize("module", MODULES, ids=["numpy", "native"][: len(MODULES)])
+def test_a_column_twice_in_a_row_counts_twice_and_no_row_is_none(module):
+    matrix = sparse.csr_matrix((np.array([1, 2], np.float32), np.array([1, 1]), np.array([0, 2, 2])), shape=(2, 2))
+    one, none = np.ones(1, np.float32), np.empty(0, np.int32)
+    columns, sums, _ = sum_of_rows(module, matrix, np.zeros(1, np.int32), one, none)
+    assert (columns.tolist(), sums.tolist()) == ([1], [3.0])
+    with pytest.raises(IndexError):
+        sum_of_rows(module, matrix, np.array([2], np.int32), one, none)

@@ -1,5 +1,7 @@
 """`LazyAdam` is dense Adam where every row is touched, SparseAdam otherwise, and leaves other rows alone."""
 
+import subprocess
+import sys
 from copy import deepcopy as copy_of
 
 import pytest
@@ -134,3 +136,19 @@ def test_wrong_use():
         lazy.step()
     with pytest.raises(ValueError, match="learning rate"):
         LazyAdam([parameter], lr=-1)
+
+
+def test_no_compiler_is_loaded():
+    """Torch's takes seconds, of every fit, and nothing here compiles by it."""
+    program = (
+        "import sys, torch\n"
+        "from beamwood.training.lazy_adam import LazyAdam\n"
+        "weight = torch.nn.Parameter(torch.ones(3))\n"
+        "optimizer = LazyAdam([weight], lr=0.5)\n"
+        "weight.square().sum().backward()\n"
+        "optimizer.step()\n"
+        "LazyAdam([weight]).load_state_dict(optimizer.state_dict())\n"
+        "assert (weight < 0.6).all()\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,13 +1,16 @@
 """What fits into a limit: each part is asked its price before it starts; a made-up clock tells the time."""
 
+import re
+
 import numpy as np
 import pytest
 
-from beamwood.errors import InputError
+from beamwood.errors import InputError, TimeLimitError
 from beamwood.training.budget import Budget, price_of
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.pace import Prices
+from beamwood.training.run_folder import RunFolder
 from linear_task import LinearTask
 
 CONFIG = LoopConfig(batch_size=8, max_steps=100, evaluate_every=1000, monitor="valid/fit", schedule="constant")
@@ -51,15 +54,21 @@ class Learned:
 
 
 class Timed(LinearTask):
-    """A step takes a second, a validation five, to prepare ten."""
+    """A step takes a second, a validation five, to prepare ten in five parts; `knows` is what it says of all that."""
 
-    def __init__(self, clock, update=None, prepares=10):
+    def __init__(self, clock, update=None, prepares=10, knows=0):
         super().__init__()
-        self.clock, self.learned, self.prepares, self.step_of_update = clock, update, prepares, []
+        self.clock, self.learned, self.prepares, self.knows = clock, update, prepares, knows
+
+    def least(self, clock):
+        return self.knows
 
     def prepare(self, rng, budget):
         super().prepare(rng, budget)
-        self.clock.now += self.prepares
+        began = self.clock.now
+        for part in range(1, 6):
+            self.clock.now += self.prepares / 5
+            budget.require_rest(part, 5, began)
         self.update = self.learned
 
     def loss(self, batch, rng):
@@ -161,7 +170,7 @@ def test_time_is_kept_for_what_comes_after():
     assert (result.steps, budget.seconds) == (27, 42.0)
 
 
-@pytest.mark.parametrize(("limit", "floor"), [(5, 33), (32.5, 33), (33, None)])
+@pytest.mark.parametrize(("limit", "floor"), [(12, 33), (32.5, 33), (33, None)])
 def test_below_the_floor_it_is_refused_with_it(limit, floor):
     clock, prices = Clock(), Prices(validation=2, finish=20, save=1)
     if floor is None:
@@ -169,6 +178,70 @@ def test_below_the_floor_it_is_refused_with_it(limit, floor):
         return
     with pytest.raises(InputError, match=f"time_limit={limit} s is below {floor} s, what mine needs here; raise it"):
         trained(Timed(clock), limit, prices=prices)
+
+
+@pytest.mark.parametrize(
+    ("knows", "limit", "gone", "floor"),
+    # Known before anything is done; by the first part of a long one; by both; near its end; and after it.
+    [(40, 20, 0, 40), (0, 5, 2, 10), (10, 10, 2, 20), (0, 9, 8, 10), (0, 12, 10, 33)],
+)
+def test_what_cannot_fit_is_refused_as_soon_as_it_is_known(knows, limit, gone, floor):
+    """What is told beforehand may be two thirds too high: nothing is refused that may fit."""
+    clock = Clock()
+    task, began = Timed(clock, knows=knows), clock.now
+    with pytest.raises(TimeLimitError) as raised:
+        trained(task, limit, prices=Prices(validation=2, finish=20, save=1))
+    assert (clock.now - began, raised.value.least) == (gone, pytest.approx(floor))
+    assert re.fullmatch(rf"time_limit={limit} s is below {floor} s, what mine needs here; raise it", str(raised.value))
+
+
+@pytest.mark.parametrize("knows", [0, 35])
+def test_what_may_fit_is_not_refused(knows):
+    result, budget = trained(Timed(Clock(), knows=knows), 33, prices=Prices(validation=5))
+    assert result.steps > 0
+    assert budget.seconds <= 33
+
+
+def test_a_run_that_goes_on_is_never_refused(tmp_path):
+    clock, run = Clock(), RunFolder(tmp_path / "run")
+    task = Timed(clock)
+    options = {"evaluate": task.evaluate, "prices": lambda _: Prices(validation=5), "progress": False, "run": run}
+    run_loop(task, CONFIG.model_copy(update={"max_steps": 3}), **options)
+    for resume in (True, False):
+        late = Timed(clock, knows=1000)
+        options |= {"evaluate": late.evaluate, "budget": Budget(1, clock=clock), "resume": resume}
+        if resume:
+            assert run_loop(late, CONFIG, **options).stopped_because == "time_limit"
+            options["run"] = RunFolder(tmp_path / "other")
+        else:
+            with pytest.raises(TimeLimitError):
+                run_loop(late, CONFIG, **options)
+
+
+def test_what_is_gone_tells_what_comes_where_nothing_else_does():
+    clock = Clock()
+    budget = Budget(5, clock=clock, name="mine")
+    clock.now += 6
+    with pytest.raises(TimeLimitError, match="time_limit=5 s is below 9 s"):
+        run_loop(Timed(clock), CONFIG, budget=budget, progress=False)
+    clock.now -= 2
+    with pytest.raises(TimeLimitError, match="time_limit=5 s is below 14 s"):
+        run_loop(Timed(clock), CONFIG, budget=budget, progress=False)
+
+
+def test_a_search_gives_what_is_needed_as_far_as_it_may():
+    clock = Clock()
+    budget = Budget(10, clock=clock, most=50)
+    budget.ahead = 30
+    budget.require()
+    assert budget.limit == 30
+    budget.ahead = 80
+    budget.require()
+    assert budget.limit == 50
+    budget.ahead = 84
+    with pytest.raises(TimeLimitError) as raised:
+        budget.require()
+    assert raised.value.least == 84
 
 
 def test_a_shares_floor_is_that_of_the_whole():

@@ -30,7 +30,7 @@ from beamwood.cli.interrupts import NOTHING, keeping
 from beamwood.cli.output import check_page, write_page
 from beamwood.cli.search import BudgetOptions, FolderSearch
 from beamwood.cli.written import Asked, RunOptions, WrittenOptions, beside, default_output
-from beamwood.errors import InputError
+from beamwood.errors import InputError, TimeLimitError
 from beamwood.methods import METHODS
 
 if TYPE_CHECKING:
@@ -185,6 +185,8 @@ def fit_named(
     source = source_of(first, config)
     _say_what_has_no_use(first, config, asked, user_table=source.user_table)
     data = load_split(_read(source, first, *others), split, {"seed": asked.seed})
+    if first.needs.trains(config) and not run.resume:
+        _check_begun(asked.budget, first)
     began = time.perf_counter()
     with keeping(lambda: _kept(out)):
         fitted = fit_method(
@@ -213,6 +215,15 @@ def fit_named(
         document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, out)}
         write_fit(asked.written.html, document, data)
     print_json(document) if as_json else show(document)
+
+
+def _check_begun(budget: Budget, method: Method) -> None:
+    """Errors: a limit that reading the log took."""
+    if budget.left <= 0:
+        raise TimeLimitError(
+            f"--time-limit {budget.limit:g} s was over before {method.name} began: reading the log took "
+            f"{budget.seconds:.1f} s; raise it to several times that"
+        )
 
 
 def _kept(out: str) -> str:

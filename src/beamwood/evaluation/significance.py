@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from beamwood.errors import InputError, nearest
 from beamwood.types import FloatArray
@@ -82,7 +82,7 @@ def t_interval(values: FloatArray, *, level: float = 0.95) -> Interval:
     if not 0.0 < level < 1.0:
         raise InputError(f"level={level} is outside (0, 1); 0.95 gives a 95 % interval")
     mean, error = float(values.mean()), float(values.std(ddof=1)) / np.sqrt(len(values))
-    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
+    half = float(special.stdtrit(len(values) - 1, (1 + level) / 2)) * error
     return Interval(mean, mean - half, mean + half, level)
 
 
@@ -110,7 +110,7 @@ def paired_t(difference: FloatArray) -> float:
     error = float(difference.std(ddof=1)) / np.sqrt(len(difference))
     if error == 0.0:
         return 0.0
-    return float(2.0 * stats.t.sf(abs(mean) / error, len(difference) - 1))
+    return float(2.0 * special.stdtr(len(difference) - 1, -abs(mean) / error))
 
 
 def wilcoxon(difference: FloatArray) -> float:
@@ -118,6 +118,9 @@ def wilcoxon(difference: FloatArray) -> float:
     difference = _checked(difference, least=2)
     if not difference.any():
         return 1.0
+    # It takes a second to load, and hardly anybody asks for this test.
+    from scipy import stats
+
     return float(stats.wilcoxon(difference, zero_method="wilcox").pvalue)
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from beamwood.evaluation.protocol import VIEWS, PerQuery
 from beamwood.evaluation.significance import Comparison, compare
@@ -176,7 +176,7 @@ def users_to_settle(difference: FloatArray, *, level: float = LEVEL, power: floa
     if mean == 0.0:
         return None
     spread = float(np.std(difference, ddof=1))
-    reach = float(stats.norm.ppf(1 - level / 2) + stats.norm.ppf(power))
+    reach = float(special.ndtri(1 - level / 2) + special.ndtri(power))
     exact = (reach * spread / mean) ** 2
     unit = int(10 ** max(0, math.floor(math.log10(max(exact, 1.0))) - 1))
     return max(2, math.ceil(exact / unit) * unit)

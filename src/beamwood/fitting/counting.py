@@ -124,15 +124,18 @@ def counts_within(
     power: float = 1.0,
     weights: FloatArray | None = None,
     of_events: NDArray[np.float32] | None = None,
+    budget: Budget | None = None,
 ) -> sparse.csr_matrix:
     """[N, N]: the sum of 1 / gap^power over all pairs (i, then j `gap` steps later) of a history, gap 1..steps.
 
     `weights` [histories]: what a pair of each history counts besides; None for 1. `of_events`: a weight an interaction;
-    a pair counts the product of both.
+    a pair counts the product of both. Errors: `TimeLimitError` once it is sure not to end within `budget`.
     """
+    budget = budget or Budget()
     total = sparse.csr_matrix((num_items, num_items))
-    rows = histories.rows
-    for gap in range(1, min(steps + 1, int(histories.lengths.max(initial=0)))):
+    rows, began = histories.rows, budget.clock()
+    gaps = range(1, min(steps + 1, int(histories.lengths.max(initial=0))))
+    for gap in gaps:
         same = rows[gap:] == rows[:-gap]
         first, later = histories.items[:-gap][same], histories.items[gap:][same]
         values = np.full(len(first), float(gap) ** -power)
@@ -141,6 +144,7 @@ def counts_within(
         if of_events is not None:
             values *= of_events[:-gap][same] * of_events[gap:][same]
         total = total + sparse.csr_matrix((values, (first, later)), shape=(num_items, num_items))
+        budget.require_rest(gap, len(gaps), began)
     total.setdiag(0)
     total.eliminate_zeros()
     return sparse.csr_matrix(total)

@@ -63,17 +63,19 @@ class Judge:
             self.num = num
             budget.leave_out(f"{num} of {size} validation users judge")
         held = sum(tensor.nbytes for tensor in task.model.state_dict().values())
+        save = _STATES * held / _BYTES_A_SECOND if checkpoints else 0.0
         finish = making + held / _BYTES_A_SECOND
+        budget.require(making + price + save + finish)
         if self.choice is not None:
             work = self.choice.work
             chosen, self.choice.num = _priced(lambda num: work(sample, num), self.choice.num, budget)
             finish += chosen
+            budget.require(making + price + save + finish)
         if self.later is not None:
             # With gradients, as it may be a training itself.
             with torch.enable_grad():
                 finish += self.later(sample, budget)
         task.model.train(training)
-        save = _STATES * held / _BYTES_A_SECOND if checkpoints else 0.0
         return Prices(making + price, finish, save, self.num)
 
 

@@ -1,6 +1,7 @@
-"""From ids to items, from items to leaves, and from found leaves to items: native where it was built, else numpy.
+"""From ids to items, to leaves, to neighbours, and from found leaves to items: native where it was built, else numpy.
 
-Shape legend: B rows, L history length, K results, N items, C leaves. `module` is `native()`, None for numpy.
+Shape legend: B rows, L history length, K results, N items, C leaves, A items that are asked for, M that have a sum.
+`module` is `native()`, None for numpy.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from beamwood.types import BoolArray, FloatArray, IndexArray, ItemLists
 
-__all__ = ["banned_of", "items_of", "leaves_of", "places_of"]
+__all__ = ["banned_of", "items_of", "leaves_of", "places_of", "sum_of_rows"]
 
 
 def leaves_of(module: Any, leaf_of_item: IndexArray, lists: ItemLists, length: int) -> NDArray[np.int32]:
@@ -75,3 +77,31 @@ def places_of(module: Any, near: NDArray[np.int32], lowest: int, ids: list[Any])
     places = (asked - np.int64(lowest)).view(np.uint64)
     inside = (asked >= lowest) & (places < len(near))
     return np.where(inside, near[np.where(inside, places, 0)], np.int32(-1))
+
+
+def sum_of_rows(
+    module: Any,
+    matrix: sparse.csr_matrix,
+    rows: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    asked: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.integer[Any]]]:
+    """The sum of rows [L] of a matrix float32[N, N], each times its weight: columns int32[M], in any order, their sums
+    float32[M], and the place of each that is asked for [A]; a column that is not there has no sum.
+
+    Added in the order of the rows, in float32, so that both forms agree to the bit. Errors: `IndexError`.
+    """
+    indptr, indices, data = matrix.indptr, matrix.indices, matrix.data
+    if module is not None and indptr.dtype == indices.dtype == np.int32:
+        found: tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]] = module.sum_of_rows(
+            indptr, indices, data, rows, weights, asked
+        )
+        return found
+    own = [slice(indptr[row], indptr[row + 1]) for row in rows]
+    columns, places = np.unique(np.concatenate([asked, *(indices[each] for each in own)]), return_inverse=True)
+    sums, start = np.zeros(len(columns), np.float32), len(asked)
+    for each, weight in zip(own, weights, strict=True):
+        stop = start + each.stop - each.start
+        np.add.at(sums, places[start:stop], weight * data[each])
+        start = stop
+    return columns.astype(np.int32), sums, places[: len(asked)]

@@ -5,6 +5,7 @@ Shape legend: B rows, L history length, N items.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -14,8 +15,10 @@ from scipy import sparse
 
 from beamwood.errors import InputError, nearest
 from beamwood.kernels.arrays import check_floats, check_integers, shape_of
+from beamwood.kernels.dispatch import native
+from beamwood.kernels.rows import sum_of_rows
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_search, join_hits
+from beamwood.retrieval.top_k import check_search
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
 
 __all__ = ["NeighbourSearcher", "SeenPlace"]
@@ -24,10 +27,8 @@ SeenPlace = Literal["counted", "first", "last"]
 """What the history holds: scored as everything else, before all others (the newest first), or behind all that
 has a score above 0."""
 
-# So many histories' neighbours are summed at a time: with 69 items of 1,000 neighbours each, 100 MiB.
-_BLOCK_ROWS = 128
-# Of so few histories a sum over all items each costs less than scipy's matrices.
-_FEW_ROWS = 4
+Row = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.integer[Any]]]
+"""Items in any order, their sums, and the places of some among them; others have no sum."""
 
 
 class _Stored(StoredConfig):
@@ -95,26 +96,20 @@ class NeighbourSearcher:
         check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
         free = np.ones(self.num_items, bool) if allowed is None else allowed.copy()
         fillers = self._by_filler if allowed is None else self._by_filler[allowed[self._by_filler]]
-        parts = []
-        for start in range(0, len(histories), _BLOCK_ROWS):
-            rows = np.arange(start, min(start + _BLOCK_ROWS, len(histories)))
-            sums = self._sums(histories.take(rows))
-            hits = Hits(
-                np.full((len(rows), k), -1, np.int32),
-                np.full((len(rows), k), -np.inf, np.float32),
-                np.full(len(rows), len(fillers), np.int64),
-            )
-            for place, row in enumerate(rows):
-                banned = np.empty(0, np.int32) if excluded is None else np.unique(excluded[int(row)])
-                banned = banned[free[banned]]
-                free[banned] = False
-                at = slice(sums.indptr[place], sums.indptr[place + 1])
-                items, scores = self._best(sums.indices[at], sums.data[at], free, fillers, len(banned), k)
-                hits.items[place, : len(items)], hits.scores[place, : len(items)] = items, scores
-                hits.scored[place] -= len(banned)
-                free[banned] = True
-            parts.append(hits)
-        return join_hits(parts, k)
+        hits = Hits(
+            np.full((len(histories), k), -1, np.int32),
+            np.full((len(histories), k), -np.inf, np.float32),
+            np.full(len(histories), len(fillers), np.int64),
+        )
+        for row, (near, sums, _) in enumerate(self._sums(histories)):
+            banned = np.empty(0, np.int32) if excluded is None else np.unique(excluded[row])
+            banned = banned[free[banned]]
+            free[banned] = False
+            items, scores = self._best(near, sums, free, fillers, len(banned), k)
+            hits.items[row, : len(items)], hits.scores[row, : len(items)] = items, scores
+            hits.scored[row] -= len(banned)
+            free[banned] = True
+        return hits
 
     def _best(
         self,
@@ -141,16 +136,11 @@ class NeighbourSearcher:
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
-        columns = np.maximum(items_BM, 0)
-        if not columns.size:  # of which scipy's fancy index makes a matrix
-            return np.zeros(columns.shape, np.float32)
-        if len(query) <= _FEW_ROWS:
-            sums = self._sums_at(query.histories, columns)
-        else:
-            rows = np.repeat(np.arange(len(query))[:, None], columns.shape[1], axis=1)
-            sums = np.asarray(self._sums(query.histories)[rows.ravel(), columns.ravel()], np.float32)
-            sums = sums.reshape(columns.shape)
-        return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums != 0, sums, self._filler[columns]))
+        columns_BM = np.maximum(items_BM, 0).astype(np.int32)
+        sums_BM = np.empty(columns_BM.shape, np.float32)
+        for row, (_, sums, places) in enumerate(self._sums(query.histories, columns_BM)):
+            sums_BM[row] = sums[places]
+        return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums_BM != 0, sums_BM, self._filler[columns_BM]))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         config = {"decay": self.decay, "length": self.length, "seen": self.seen}
@@ -166,24 +156,6 @@ class NeighbourSearcher:
         parts = arrays["data"], arrays["indices"], arrays["indptr"]
         return cls(sparse.csr_matrix(parts, shape=(size, size)), arrays["popularity"], **dict(settings))
 
-    def _sums_at(self, histories: ItemLists, columns_BM: IndexArray) -> NDArray[np.float32]:
-        """float32[B, M], what `_sums` holds at columns: of few rows quicker than by scipy, and the same to the bit."""
-        recent, age, weights = self._recent(histories)
-        matrix, sums_BM = self.similarity, np.empty(columns_BM.shape, np.float32)
-        for row, columns_M in enumerate(columns_BM):
-            at = slice(recent.indptr[row], recent.indptr[row + 1])
-            sums_N = np.zeros(self.num_items, np.float32)
-            for item, weight in zip(recent.items[at].tolist(), weights[at], strict=True):
-                own = slice(matrix.indptr[item], matrix.indptr[item + 1])
-                sums_N[matrix.indices[own]] += weight * matrix.data[own]
-            if self.seen != "counted":
-                # The newest of several places is the last that is written.
-                sums_N[recent.items[at]] = 0
-                if self.seen == "first":
-                    sums_N[recent.items[at]] = (sums_N.max(initial=0) + 1 / (1 + age[at])).astype(np.float32)
-            sums_BM[row] = sums_N[columns_M]
-        return sums_BM
-
     def _recent(self, histories: ItemLists) -> tuple[ItemLists, NDArray[np.int64], NDArray[np.float32]]:
         """The latest items of each history, how many came after each, and what its neighbours count."""
         if len(histories.items) and int(histories.items.max()) >= self.num_items:
@@ -192,25 +164,20 @@ class NeighbourSearcher:
         age = np.repeat(recent.indptr[1:], recent.lengths) - 1 - np.arange(len(recent.items))
         return recent, age, (self.decay**age).astype(np.float32)
 
-    def _sums(self, histories: ItemLists) -> sparse.csr_matrix:
-        """float32[B, N], the weighted sums of the history's neighbours."""
-        recent, age, weights = self._recent(histories)
-        queries = sparse.csr_matrix((weights, recent.items, recent.indptr), shape=(len(recent), self.num_items))
-        sums = sparse.csr_matrix(queries @ self.similarity, dtype=np.float32)
-        return sums if self.seen == "counted" else self._moved(sums, recent, age)
-
-    def _moved(self, sums: sparse.csr_matrix, recent: ItemLists, age: NDArray[np.int64]) -> sparse.csr_matrix:
-        """The sums with what each history holds above all others of its row, or without a score."""
-        newest = np.lexsort((age, recent.items, recent.rows))
-        rows, items = recent.rows[newest], recent.items[newest]
-        kept = np.ones(len(rows), bool)
-        kept[1:] = (rows[1:] != rows[:-1]) | (items[1:] != items[:-1])
-        rows, items, places = rows[kept], items[kept], age[newest][kept]
-        had = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, items)), shape=sums.shape)
-        sums = sparse.csr_matrix(sums - sums.multiply(had))
-        if self.seen == "first":
-            # Of a row whose sums are negative the highest is 0, that of the items without one.
-            above = sums.max(axis=1).toarray().ravel()[rows] + 1 / (1 + places)
-            sums = sums + sparse.csr_matrix((above.astype(np.float32), (rows, items)), shape=sums.shape)
-        sums.eliminate_zeros()
-        return sparse.csr_matrix(sums)
+    def _sums(self, histories: ItemLists, columns_BM: NDArray[np.int32] | None = None) -> Iterator[Row]:
+        """For each history the items next to it, their weighted sums, and the places of the given columns."""
+        module, (recent, age, weights) = native(), self._recent(histories)
+        for row in range(len(recent)):
+            at = slice(recent.indptr[row], recent.indptr[row + 1])
+            seen = asked = recent.items[at]
+            if columns_BM is not None:
+                asked = np.concatenate([seen, columns_BM[row]])
+            items, sums, places = sum_of_rows(module, self.similarity, seen, weights[at], asked)
+            if self.seen != "counted":
+                # The newest of several places is the last that is written.
+                own = places[: len(seen)]
+                sums[own] = 0
+                if self.seen == "first":
+                    # Of a row whose sums are negative the highest is 0, that of the items without one.
+                    sums[own] = (sums.max(initial=0) + 1 / (1 + age[at])).astype(np.float32)
+            yield items, sums, places[len(seen) :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.stored import StoredConfig
-from beamwood.retrieval.top_k import check_search, top_k
-from beamwood.types import Hits, IndexArray, Needs, Query, SearchOptions
+from beamwood.retrieval.top_k import check_search
+from beamwood.types import BoolArray, Hits, IndexArray, Needs, Query, SearchOptions
 
 __all__ = ["PopularitySearcher"]
 
@@ -32,10 +33,36 @@ class PopularitySearcher:
         return len(self.counts)
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """The k most popular items that are allowed; see `types.Searcher`."""
-        check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
-        scores = np.broadcast_to(self.counts, (len(query), self.num_items))
-        return top_k(scores, k, excluded=options.excluded, allowed=options.allowed)
+        """The k most popular items that are allowed; see `types.Searcher`.
+
+        The items were sorted once: `Hits.scored` counts those that were looked at until k were found.
+        """
+        num_rows, excluded = len(query), options.excluded
+        check_search(num_rows, self.num_items, k, excluded=excluded, allowed=options.allowed)
+        order = self._order if options.allowed is None else options.of_filter(self, self._allowed)
+        hits = Hits(
+            np.full((num_rows, k), -1, np.int32),
+            np.full((num_rows, k), -np.inf, np.float32),
+            np.full(num_rows, min(k, len(order)), np.int64),
+        )
+        for row in range(num_rows):
+            best = order[:k]
+            if excluded is not None and len(excluded[row]):
+                # Among so many are k that are not left out.
+                best = order[: k + len(excluded[row])]
+                hits.scored[row] = len(best)
+                best = best[~np.isin(best, excluded[row])][:k]
+            hits.items[row, : len(best)] = best
+            hits.scores[row, : len(best)] = self.counts[best]
+        return hits
+
+    @cached_property
+    def _order(self) -> NDArray[np.int32]:
+        """int32[N], the items by how often they were taken; of equal ones the lower index first."""
+        return np.argsort(-self.counts, kind="stable").astype(np.int32)
+
+    def _allowed(self, allowed: BoolArray) -> NDArray[np.int32]:
+        return self._order[allowed[self._order]]
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:  # noqa: ARG002
         """float32[B, M], the count of each given item; -inf where the item index is -1."""

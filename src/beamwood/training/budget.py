@@ -16,13 +16,17 @@ Clock = Callable[[], float]
 
 # Rows that tell how long all take: a call has its own price, and each row.
 _FEW, _SOME = 4, 32
+# What a part says of the whole may be too much, by chance or other programs: so much of it is needed surely.
+_SURELY = 0.6
 
 
 class Budget:
     """The seconds of one fit, counted from when this was made; `limit` is infinite where none was set.
 
     `name`: whose they are, for messages. `most`: where a limit is too low for what is needed, it becomes as high as
-    that, and no higher than this. `left_out` holds a line for each thing that there was no time for.
+    that, and no higher than this. `left_out` holds a line for each thing that there was no time for. `ahead`: the
+    seconds that parts which no other estimate covers will take, as far as that is known. `refuses`: what does not fit
+    is refused; a run that goes on never is.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class Budget:
         self.most = self.limit if most is None else max(most, self.limit)
         self.clock, self.name = clock, name
         self.left_out: list[str] = []
+        self.ahead, self.refuses = 0.0, True
         self._began, self._before = clock(), 0.0
         self._whole: tuple[Budget, float] | None = None
 
@@ -75,15 +80,26 @@ class Budget:
         share._whole = self, part
         return share
 
-    def require(self, seconds: float) -> None:
+    def require(self, seconds: float = 0.0, *, likely: float = 0.0) -> None:
         """Raise `TimeLimitError` with the floor where fewer than so many seconds are left, and the limit is no lower
-        than `most`.
+        than `most`; `likely`: those that the floor has besides, and that refuse nothing.
         """
-        if seconds <= self.left:
+        self._require(seconds + _SURELY * self.ahead, seconds + self.ahead + likely)
+
+    def require_rest(self, done: float, total: float, began: float) -> None:
+        """`require` what the rest of some work takes, by the time that `done` of its `total` parts took.
+
+        `began` is when the work did, by `clock`. The estimate may be two thirds too high before something is refused.
+        """
+        rest = (self.clock() - began) / done * (total - done)
+        self._require(_SURELY * (rest + self.ahead), rest + self.ahead)
+
+    def _require(self, surely: float, likely: float) -> None:
+        if surely <= self.left or not self.refuses:
             return
-        budget, floor = self, self.seconds + seconds
-        if floor <= self.most:
-            self.limit = floor
+        budget, floor = self, self.seconds + likely
+        if self.seconds + surely <= self.most:
+            self.limit = min(floor, self.most)
             return
         while budget._whole is not None:
             whole, part = budget._whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,13 @@ def sparse_gradients(model: nn.Module, kind: EmbeddingOptimiser) -> None:
     for table in model.modules():
         if isinstance(table, nn.Embedding | nn.EmbeddingBag):
             table.sparse = kind == "lazy-adam" or (kind == "large" and table.num_embeddings >= LAZY_FROM)
+
+
+def _without_compiler(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of torch's optimisers as it is written: what wraps it loads a compiler that nothing here compiles by,
+    which takes as long as torch itself."""
+    plain: Callable[..., Any] = inspect.unwrap(method)
+    return plain
 
 
 class LazyAdam(torch.optim.Adam):
@@ -51,6 +59,19 @@ class LazyAdam(torch.optim.Adam):
         # The fused kernel goes over a table once, the others ten times.
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, fused=True, decoupled_weight_decay=decoupled)
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As torch's."""
+        _without_compiler(torch.optim.Optimizer.add_param_group)(self, param_group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's."""
+        state: dict[str, Any] = _without_compiler(torch.optim.Optimizer.state_dict)(self)
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's."""
+        _without_compiler(torch.optim.Optimizer.load_state_dict)(self, state_dict)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Update the parameters that have a gradient; raises `InputError` on one that is sparse in its columns too."""
@@ -66,7 +87,7 @@ class LazyAdam(torch.optim.Adam):
                         raise InputError("LazyAdam takes gradients that are sparse in rows alone, as nn.Embedding's")
                     tables.append((table, table.grad.coalesce(), group))
                     table.grad = None
-        super().step()
+        _without_compiler(torch.optim.Adam.step)(self)
         for table, gradient, group in tables:
             self._update(table, gradient.indices()[0], gradient.values(), group)
             table.grad = gradient

@@ -31,6 +31,8 @@ __all__ = ["run_loop"]
 
 Batch = TypeVar("Batch")
 _PREFIX = "valid/"
+# Of what is gone before a training begins, what comes takes that much in all likelihood, where nothing tells.
+_UNKNOWN = 0.5
 # What a resumed run may have otherwise.
 _BOUNDS = ("loop.max_steps", "loop.max_epochs", "loop.patience")
 
@@ -53,7 +55,8 @@ def run_loop(
     `evaluate` runs in evaluation mode without gradients, its random draws apart from training's. `budget` covers all of
     it, parts before a resume included: the run ends early enough for one more validation as long as the longest so far
     and for what comes after it. At first these are estimates, `prices(judges)`, of how many judged before a resume.
-    Below that a run is refused, unless it is resumed. What is left out is noted in the budget.
+    Below that a run is refused, before anything that takes long where the task knows its `least`, unless it is resumed.
+    What is left out is noted in the budget.
 
     `seed` starts the generator of all draws, orders the batches and starts torch's own generators (those dropout uses),
     which are given back as they were. `kept` is noted in the run's folder, and a resumed run must have the same but for
@@ -70,11 +73,17 @@ def run_loop(
             log = held.enter_context(run.opened(resume=True, config=kept, may_differ=_BOUNDS))
             before = counted(log, budget)
         # Layers as torch makes them are drawn by its own generator.
+        budget.refuses = log is None or log.state is None
+        if budget.limited and budget.refuses:
+            with own_generators(seed):
+                budget.ahead = task.least(budget.clock)
+            budget.require(likely=0.0 if budget.ahead else _UNKNOWN * budget.seconds)
         with own_generators(seed):
             stepper = Stepper(task, seed=seed, learning_rate=config.learning_rate, budget=budget)
+        budget.ahead = 0.0
+        budget.require()
         pace = Pace(budget, prices(before.judges) if prices is not None and budget.limited else Prices())
-        if log is None or log.state is None:
-            pace.check_floor()
+        pace.check_floor()
         if run is not None and log is None:
             log = held.enter_context(run.opened(resume=False, config=kept, may_differ=_BOUNDS))
         held.enter_context(own_generators(seed, devices_of(task.model)))

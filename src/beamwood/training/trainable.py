@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from beamwood.training.budget import Budget
+from beamwood.training.budget import Budget, Clock
 from beamwood.training.optimisers import Optimiser, Optimisers
 from beamwood.training.step import StepResult, train_step
 
@@ -44,6 +44,14 @@ class Trainable(ABC, Generic[Batch]):
     """What is learned anew now and then: a tree."""
     takes_parts: bool = True
     """Can a step go through a batch in parts?"""
+
+    def least(self, clock: Clock) -> float:
+        """About the seconds that a run takes at least, besides what `prepare` asks `budget` for; 0: nobody knows.
+
+        It is asked under a time limit, before `prepare`, and takes little time itself.
+        """
+        del clock
+        return 0.0
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Make the model, where it starts, and whatever else takes long; `model` and `num_examples` hold afterwards.

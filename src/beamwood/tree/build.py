@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
 from beamwood.errors import InputError
@@ -83,12 +86,18 @@ def tree_of_codes(codes: IndexArray, *, branching: int = 2) -> Tree:
 
 
 def kmeans_tree(
-    vectors_ND: FloatArray, rng: np.random.Generator, *, branching: int = 2, shape: Shape | ShapeName = "compact"
+    vectors_ND: FloatArray,
+    rng: np.random.Generator,
+    *,
+    branching: int = 2,
+    shape: Shape | ShapeName = "compact",
+    told: Callable[[float, float], None] = lambda done, total: None,  # noqa: ARG005
 ) -> Tree:
     """Items of near vectors side by side: a hierarchy of balanced k-means clusters.
 
     Each node's items are cut into its children's by 2-means with clusters of given sizes, again and again (for a binary
-    tree one cut a node). `vectors_ND` finite, one row an item. Source: TDM, section 3.4; DTR, section 3.2.4.
+    tree one cut a node). `vectors_ND` finite, one row an item. `told` is given, after
+    each round of cuts, how far it is, and of how much. Source: TDM, section 3.4; DTR, section 3.2.4.
     """
     vectors_ND = np.asarray(vectors_ND)
     if vectors_ND.ndim != 2 or len(vectors_ND) == 0 or not np.isfinite(vectors_ND).all():
@@ -109,6 +118,7 @@ def kmeans_tree(
                 cut_alike(order, start[group_of.ravel() == group], count, left, vectors_ND, rng)
         halves = (first, middle, blocks // 2), (middle, last, blocks - blocks // 2)
         ranges = np.concatenate([np.stack(half, axis=1) for half in halves])
+        told(math.log(shape.capacity / (ranges[:, 1] - ranges[:, 0]).max()), math.log(shape.capacity))
     return Tree.of_order(order, shape)
 
 

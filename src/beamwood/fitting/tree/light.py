@@ -175,7 +175,7 @@ class Distillation:
                 self._step(lesson.batch(order[start : start + _BATCH]), optimizer)
 
     def _step(self, lesson: Lesson, optimizer: LazyAdam) -> float:
-        optimizer.zero_grad()
+        self.module.zero_grad()
         loss = self.divergence(lesson)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

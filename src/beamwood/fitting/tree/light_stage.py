@@ -74,6 +74,10 @@ class LightStage:
         """The seconds of what there is time for."""
         if self.why_none:
             return 0.0
+        if budget.left <= 0:
+            # Not even its price is to be waited for.
+            self.num = 0
+            return 0.0
         self.seconds = self._seconds(sample, self.whole, budget)
         self.num = self._fitting(self.seconds, _SHARE * max(budget.left, 0.0))
         return self.seconds * self.num / self.whole

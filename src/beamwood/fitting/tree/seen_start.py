@@ -49,11 +49,13 @@ def best_seen_start(
         return float(values[name].mean())
 
     if budget.limited:
-        price = price_of(lambda num: measured(0.0, judged.take(np.arange(num))), len(judged), budget.clock)
-        room = max(_FEWEST, int(len(judged) * _SHARE * budget.left / max(price * (1 + len(_WEIGHTS)), 1e-9)))
-        if room < len(judged):
-            budget.leave_out(f"{room} of {len(judged)} validation users say how seen items start")
+        whole = len(judged)
+        price = price_of(lambda num: measured(0.0, judged.take(np.arange(num))), whole, budget.clock)
+        room = max(_FEWEST, int(whole * _SHARE * budget.left / max(price * (1 + len(_WEIGHTS)), 1e-9)))
+        if room < whole:
+            budget.leave_out(f"{room} of {whole} validation users say how seen items start")
             judged = judged.take(np.arange(room))
+        budget.require(price / whole * 2 * len(judged))
 
     best, value = 0.0, measured(0.0, judged)
     for weight in _WEIGHTS:

@@ -36,14 +36,21 @@ BUILT, CODES = ("transitions", "pifa", "category", "random", "kmeans"), "codes:"
 _INSTANCES, _BLOCK = 200_000, 16_384
 
 
-def start_tree(split: Split, config: TreeConfig, rng: np.random.Generator, vectors: ItemVectors | None = None) -> Tree:
+def start_tree(
+    split: Split,
+    config: TreeConfig,
+    rng: np.random.Generator,
+    vectors: ItemVectors | None = None,
+    budget: Budget | None = None,
+) -> Tree:
     """The first tree, by the name `config.tree.start`.
 
     "transitions": balanced k-means on `vectors`, by what follows what; "pifa": balanced k-means on the histories that
     items follow; "category": by the item table's categories; "random"; "kmeans": on the vectors of the fitted method
     `config.tree.vectors`; "codes:COLUMN": as that column of the item table says (`tree_of_codes`); "flat": none; else
     the folder of a fitted tree retriever of the same log and split. `config.tree.shape` is that of a tree which is
-    built here of an order of items. Errors: `InputError` where what the start needs is missing.
+    built here of an order of items. Errors: `InputError` where what the start needs is missing, `TimeLimitError` once
+    it is sure not to end within `budget`.
     """
     train, tree = split.train, config.tree
     start, num_items = tree.start, len(train.items)
@@ -63,16 +70,22 @@ def start_tree(split: Split, config: TreeConfig, rng: np.random.Generator, vecto
         return category_tree(train.item_table.categories, rng, shape=shape)
     if start == "random":
         return random_tree(num_items, rng, shape=shape)
+    budget = budget or Budget()
+
+    def clustered(vectors_ND: FloatArray) -> Tree:
+        began = budget.clock()
+        return kmeans_tree(vectors_ND, rng, shape=shape, told=lambda done, all: budget.require_rest(done, all, began))
+
     if start == "transitions":
         vectors = vectors or ItemVectors(train, config, int(rng.integers(2**31)))
-        return kmeans_tree(vectors(TREE_WIDTH), rng, shape=shape)
+        return clustered(vectors(TREE_WIDTH))
     if start == "pifa":
-        return kmeans_tree(instance_vectors(train, config, rng), rng, shape=shape)
+        return clustered(instance_vectors(train, config, rng))
     if tree.vectors is None:
         raise InputError(
             "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use tree.start=pifa"
         )
-    return kmeans_tree(item_vectors(tree.vectors, split), rng, shape=shape)
+    return clustered(item_vectors(tree.vectors, split))
 
 
 def codes_of(train: Dataset, column: str) -> IndexArray:

@@ -13,13 +13,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from beamwood.data.examples import WINDOWS_OF_USERS, Examples
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.tree.least import seconds_of_judging
 from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts, start_scorer
 from beamwood.fitting.tree.seen_start import best_seen_start
 from beamwood.fitting.tree.settings import TreeConfig
@@ -36,7 +36,7 @@ from beamwood.models.tree_model import TreeModel
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.sampling.levels import Histories, LevelSampler
 from beamwood.steps import step
-from beamwood.training.budget import Budget
+from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
 from beamwood.training.optimisers import Group, Optimiser
@@ -149,6 +149,17 @@ class TreeTask(SearchedTask[Batch]):
         folds: NDArray[np.int64] = self.folds[self.examples.users[rows]]
         return folds
 
+    def least(self, clock: Clock) -> float:
+        """What validation users take until there is a model that may be kept, by a scorer as it is drawn."""
+
+        def searcher(tree: Tree) -> TreeSearcher:
+            terms, rng = terms_of(self.config, self.terms), torch.Generator().manual_seed(0)
+            weights = drawn_scorer(tree.shape, self.config, terms, rng).export()
+            beam_width, threads = self.config.tree.beam_width, torch.get_num_threads()
+            return TreeSearcher(weights, tree, beam_width=beam_width, threads=threads)
+
+        return seconds_of_judging(self.split, self.config, searcher, clock)
+
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Make the first tree, then the parts (an estimator may be trained for them), and the scorer where it starts.
 
@@ -159,7 +170,7 @@ class TreeTask(SearchedTask[Batch]):
 
         def first_tree() -> Tree:
             with step("building the first tree"):
-                return start_tree(self.split, config, np.random.default_rng(seed), vectors)
+                return start_tree(self.split, config, np.random.default_rng(seed), vectors, budget)
 
         starts_as = self._starts_as(seed)
         tree = first_tree() if starts_as is None else remembered(train, f"tree {starts_as}", first_tree, budget)
@@ -310,6 +321,9 @@ class TreeTask(SearchedTask[Batch]):
 
         For a loss that judges every node on its own: what says which nodes are likelier says not how likely they are.
         """
+        # It takes a second to load, for few losses.
+        from scipy.optimize import minimize_scalar
+
         rows = np.linspace(0, self.num_examples - 1, min(_BLOCK, self.num_examples)).astype(np.int64)
         self.model.eval()
         with torch.no_grad():

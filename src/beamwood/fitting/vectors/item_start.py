@@ -42,20 +42,29 @@ class _Key(NamedTuple):
     seed: int
 
 
-def surroundings(train: Dataset, *, of_users: BoolArray | None = None, power: float = 1.0) -> sparse.csr_matrix:
+def surroundings(
+    train: Dataset,
+    *,
+    of_users: BoolArray | None = None,
+    power: float = 1.0,
+    directed: bool = False,
+    most: int | None = None,
+    budget: Budget | None = None,
+) -> sparse.csr_matrix:
     """`C + C'` [N, N], C the counts of what follows what within ten steps, each over the steps between them^power.
 
     Each is also over the root of its history's length: metrics count users alike, and a long history has ten pairs for
-    each of its items. `of_users` bool[users]: whose steps count; None for all.
+    each of its items. `of_users` bool[users]: whose steps count; None for all. `directed`: C alone. Where a log has
+    more than `most` interactions, evenly spread users count. Errors: as `counts_within`.
     """
-    most = max(_INTERACTIONS, _AN_ITEM * len(train.items))
+    most = max(_INTERACTIONS, _AN_ITEM * len(train.items)) if most is None else most
     users = np.arange(0, len(train.histories), max(1, math.ceil(len(train.histories.items) / most)))
     if of_users is not None:
         users = users[of_users[users]]
     histories = train.histories.take(users)
     weights = np.maximum(histories.lengths, 1) ** -0.5
-    counts = counts_within(histories, len(train.items), _STEPS, power=power, weights=weights)
-    return sparse.csr_matrix(counts + counts.T)
+    counts = counts_within(histories, len(train.items), _STEPS, power=power, weights=weights, budget=budget)
+    return sparse.csr_matrix(counts if directed else counts + counts.T)
 
 
 def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | None = None) -> FloatArray:
@@ -68,7 +77,7 @@ def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | N
     Qin and Rohe, "Regularized Spectral Clustering under the Degree-Corrected Stochastic Blockmodel", with the
     eigenvalues' roots as weights. Where exact ones would take more than a quarter of what is left of `budget`, they are
     the best of a few products. While starts are `remembered`, exact ones of a larger width serve too. Errors:
-    `InputError` where not even these fit.
+    `TimeLimitError` where not even these fit.
     """
 
     def make() -> tuple[FloatArray, bool]:
@@ -87,7 +96,7 @@ def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | N
 def _made(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple[FloatArray, bool]:
     """`transition_vectors`, and whether they are exact."""
     num_items = len(train.items)
-    counts = surroundings(train)
+    counts = surroundings(train, budget=budget)
     degrees = np.asarray(counts.sum(axis=1)).ravel()
     # Without the mean, each little group of items that is apart from all others has one of the largest eigenvalues.
     root = np.sqrt(np.maximum(degrees + degrees.mean(), 1e-9))

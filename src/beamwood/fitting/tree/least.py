@@ -1,0 +1,51 @@
+"""What a tree's training takes at least, told before it begins: mostly searches of validation users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from beamwood.data.split import Split
+from beamwood.fitting.choose import CUT
+from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.tree.start import BUILT
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.training.budget import Clock
+from beamwood.tree import Tree, flat_tree, random_tree
+from beamwood.types import ItemLists, Query
+
+__all__ = ["seconds_of_judging"]
+
+# Users that are searched for to tell what one takes, each time; and items of the tree where there are more.
+_TIMED, _TIMES, _MOST_ITEMS = 16, 2, 50_000
+# Searches until a model may be kept, of so many users each or of all if these are fewer: to price how seen items
+# start, to choose that, to price validation in both views and the choice of a weight, to validate, and to choose.
+_OF_START, _OF_ALL = (36, 36, 32, 32), (36, 36, 36, 36, 36, 36, 64, 64, 64)
+
+
+def seconds_of_judging(
+    split: Split, config: TreeConfig, searcher: Callable[[Tree], TreeSearcher], clock: Clock
+) -> float:
+    """About the seconds that searches take until a model may be kept, by those of a few users; 0 where nothing tells.
+
+    `searcher` makes one of a tree, which is as large as the one to be trained, or smaller.
+    """
+    num_items, start = min(split.train.num_items, _MOST_ITEMS), config.tree.start
+    judges = int(np.count_nonzero(split.valid.labels.lengths))
+    if judges == 0 or (start not in BUILT and start != "flat"):
+        return 0.0
+    tree = flat_tree(num_items)
+    if start in BUILT:
+        tree = random_tree(num_items, np.random.default_rng(0), shape=config.tree.shape_of(num_items))
+    searches = (*_OF_ALL, *(_OF_START if config.start.seen is None else ()))
+    asked = searcher(tree)
+    some = split.valid.take(np.arange(min(_TIMED, len(split.valid)))).histories
+    histories = ItemLists(some.indptr, some.items % num_items)
+    times = []
+    for _ in range(_TIMES + 1):
+        began = clock()
+        asked.search(Query.of(histories), min(CUT, num_items))
+        times.append(clock() - began)
+    asked_for = sum(min(users, judges) for users in searches)
+    return float(min(times[1:]) / len(histories) * asked_for)

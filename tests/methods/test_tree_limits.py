@@ -1,0 +1,84 @@
+"""A limit below what a tree's training needs is refused before the training begins, and stops what is under way."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.errors import TimeLimitError
+from beamwood.fitting.tree.task import TreeTask
+from beamwood.methods import load_method
+from beamwood.retrieval.tree import TreeSearcher
+from beamwood.training.budget import Budget
+from plans import planned
+
+SMALL = {"model.width": 8, "model.attention_hidden": 8, "model.mlp": (8,), "loop.max_steps": 2}
+
+
+class Ticking:
+    """A clock that goes on by so many seconds whenever it is looked at."""
+
+    def __init__(self, seconds):
+        self.now, self.seconds = 0.0, seconds
+
+    def __call__(self):
+        self.now += self.seconds
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def split():
+    rng = np.random.default_rng(4)
+    rows = [(user, item, at) for user in range(60) for at, item in enumerate(rng.permutation(40)[:9])]
+    return disjoint_users(Dataset.from_log(read_log(pl.DataFrame(rows, ["user", "item", "timestamp"], orient="row"))))
+
+
+@pytest.mark.parametrize("method", ["dtr", "jtm", "otm", "plt", "tdm", "din"])
+def test_it_is_refused_before_it_begins(split, method, monkeypatch):
+    def prepare(self, rng, budget):
+        raise AssertionError("it began")
+
+    monkeypatch.setattr(TreeTask, "prepare", prepare)
+    before, fit = torch.random.get_rng_state(), load_method(method)
+    with pytest.raises(TimeLimitError, match=rf"time_limit=4 s is below \d+ s, what {method} needs here; raise it"):
+        fit.fitted(split, SMALL, progress=False, time_limit=Budget(4, clock=Ticking(0.5), name=method))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    if method == "din":
+        return
+    # Nothing tells how long a fitted tree's own searches take.
+    with pytest.raises(AssertionError, match="it began"):
+        fit.fitted(split, SMALL | {"tree.start": "folder"}, progress=False, time_limit=Budget(4, clock=Ticking(0.5)))
+
+
+def test_what_is_told_beforehand_is_no_more_than_it_takes(split, monkeypatch):
+    """A search takes a second for each user, and nothing else takes any time."""
+    clock, search = Ticking(0.0), TreeSearcher._found
+
+    def slow(self, query, *others):
+        clock.now += len(query)
+        return search(self, query, *others)
+
+    monkeypatch.setattr(TreeSearcher, "_found", slow)
+    method = load_method("dtr")
+    config = planned(method.configured(SMALL | {"loop.max_steps": 1}), split.train)
+    foreseen = TreeTask(split, config, None).least(clock)
+    began = clock.now
+    method.fitted(split, config, progress=False, time_limit=Budget(10**6, clock=clock))
+    assert 0.3 * (clock.now - began) < foreseen <= clock.now - began
+    nobody = replace(split, valid=split.valid.take(np.zeros(0, np.int64)))
+    assert TreeTask(nobody, config, None).least(clock) == 0.0
+
+
+@pytest.mark.parametrize("start", ["transitions", "pifa"])
+def test_it_stops_while_the_tree_is_built(split, start, monkeypatch):
+    clock = Ticking(0.0)
+    monkeypatch.setattr(TreeTask, "least", lambda self, clock: 0.0)
+    monkeypatch.setattr("beamwood.tree.build.cut_alike", lambda *_: setattr(clock, "now", clock.now + 10))
+    with pytest.raises(TimeLimitError, match=r"time_limit=20 s is below [3-9]\d s, what dtr needs here; raise it"):
+        load_method("dtr").fitted(
+            split, SMALL | {"tree.start": start}, progress=False, time_limit=Budget(20, clock=clock, name="dtr")
+        )
+    assert clock.now <= 20
