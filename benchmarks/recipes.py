@@ -88,14 +88,14 @@ def fit_only(job: Job) -> Measured:
 
 
 def served(job: Job) -> Measured:
-    """`beamwood serve` of the tree, beside FastAPI around two towers: the whole run of `benchmarks.serve`."""
-    from benchmarks.serve import LONG, Run, fit
+    """`beamwood serve` of the tree, beside FastAPI around two towers: `benchmarks.serve` with a short steady load."""
+    from benchmarks.serve import SUITE, Run, fit
 
     with tempfile.TemporaryDirectory() as root:
         full = Path(root) / "full"
-        in_process(fit, full, "full", LONG)
+        in_process(fit, full, "full", SUITE)
         began = time.perf_counter()
-        found = Run(job.folders["dtr"], full, job.folders["two_tower"], LONG).whole(lambda said: None)  # noqa: ARG005
+        found = Run(job.folders["dtr"], full, job.folders["two_tower"], SUITE).whole(lambda said: None)  # noqa: ARG005
     return Measured(flattened(found), seconds={"serve": time.perf_counter() - began})
 
 

@@ -52,6 +52,7 @@ class Times:
 
 SHORT = Times(items=1000, full=4000, steps=100, part=4.0, steady=12.0, swaps=6)
 LONG = Times(items=10_000, full=10_000, steps=3000, part=30.0, steady=600.0, swaps=20)
+SUITE = Times(items=10_000, full=10_000, steps=300, part=10.0, steady=120.0, swaps=20)
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "rival": ("two_tower", {"index.kind": "hnsw"}),
     "model": ("dtr", {}),

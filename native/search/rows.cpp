@@ -133,6 +133,7 @@ nb::object places_of(const Array<Int32, 1>& near, std::int64_t lowest, nb::list 
 class Places {
 public:
     Places(std::size_t most, std::size_t size) {
+        items.reserve(std::min(most, size));
         if (size <= kFew * most) {
             place_of_.assign(size, -1);
             return;
@@ -200,6 +201,7 @@ nb::tuple sum_of_rows(const Array<Int32, 1>& indptr, const Array<Int32, 1>& indi
         Places found(most, size);
         for (std::size_t i = 0; i < asked.shape(0); ++i)
             places[i] = static_cast<Int32>(found.of(within(asked.data()[i])));
+        sums.reserve(std::min(most, size));
         sums.resize(found.items.size());
         for (std::size_t i = 0; i < rows.shape(0); ++i) {
             const Int32 row = rows.data()[i], end = indptr.data()[row + 1];
