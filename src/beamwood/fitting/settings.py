@@ -7,7 +7,7 @@ A method's `Config` is a `Settings` whose fields are groups. It states its defau
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -24,6 +24,9 @@ from beamwood.fitting.plan import Facts, Start
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
 from beamwood.training.loop_config import EmbeddingOptimiser, LoopConfig
+
+if TYPE_CHECKING:
+    from beamwood.data.split import Split
 
 __all__ = [
     "GROUPS",
@@ -169,6 +172,11 @@ class Settings(BaseModel):
         Errors: `InputError` where what is set cannot be on such data.
         """
         return self.changed(self.resolved(facts))
+
+    def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
+        """What a fit with such options chooses on the data before it plans, as no fact says it; by dotted name."""
+        del split, options
+        return {}
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """The automatic values of these settings by dotted name; a family that has any says what they mean."""

@@ -104,7 +104,7 @@ class Counted(Protocol):
         ...
 
     def surroundings(self, num_folds: int) -> Iterator[sparse.csr_matrix]:
-        """[capacity, capacity], how often leaves surrounded others: of all users, then without those of each fold."""
+        """[capacity, capacity], row l what was near leaf l: of all users, then without those of each fold."""
         ...
 
 

@@ -177,13 +177,15 @@ class Method:
             return self._fitted(split, config, preset, options)
 
     def _fitted(self, split: Split, config: Settings, preset: str | None, options: Mapping[str, Any]) -> Retriever:
-        given = checked_options(self, options)
+        given: Mapping[str, Any] = checked_options(self, options)
         self._check_needs(split, config)
-        plan = config.plan(Facts.of(split.train))
+        if self.needs.steps:
+            given = with_budget(given, self.name)
+        plan = config.changed(config.chosen(split, given)).plan(Facts.of(split.train))
         if self.needs.trains(config) and given.get("progress", True):
             _say(self.name, config, plan)
         if self.fit is not None:
-            retriever = self.fit(split, plan, **(with_budget(given, self.name) if self.needs.steps else given))
+            retriever = self.fit(split, plan, **given)
         else:
             assert self.build is not None
             seed = given.get("seed", 0)

@@ -61,6 +61,10 @@ class RunFolder:
         """Whether anything was trained here before."""
         return self.checkpoint_path.exists() or self.metrics_path.exists()
 
+    def kept(self) -> dict[str, Any]:
+        """The configuration of the run that is here, empty where there is none. Errors: what is there is not ours."""
+        return self._config() if self.config_path.exists() else {}
+
     def check(self, *, resume: bool) -> None:
         """Raise what `held` would, and make nothing; worth asking before the data are prepared."""
         if resume or self.path.exists():

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from beamwood.data.dataset import Dataset
+from beamwood.fitting.tree.neighbour_counts import neighbour_counts
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.terms import terms_of
-from beamwood.fitting.vectors.item_start import directions, surroundings, transition_vectors
+from beamwood.fitting.vectors.item_start import directions, transition_vectors
 from beamwood.kernels.terms import Term
 from beamwood.models.din import DinScorer
 from beamwood.models.din_start import FIRST_FREE, start_as_similarity
@@ -86,14 +87,14 @@ class TreeCounts:
         return counts
 
     def surroundings(self, num_folds: int) -> Iterator[sparse.csr_matrix]:
-        """All steps within ten of a history count alike: what a session holds is near all of it, and validation prefers
-        it."""
+        """By the kind that `model.neighbours` names, those around an item where it names none."""
         every, train = range(num_folds) if num_folds else (0,), self.vectors.train
+        kind = self.vectors.config.model.neighbours or "around"
         budget = self.vectors.budget or Budget()
         parts = []
         for fold in every:
             whose = self.folds == fold if num_folds else None
-            parts.append(surroundings(train, of_users=whose, power=0, budget=budget).astype(np.float32))
+            parts.append(neighbour_counts(train, kind, of_users=whose, budget=budget).astype(np.float32))
         began = budget.clock()
         yield by_leaf(added(parts), self.tree)
         # One at a time, as each may be hundreds of MiB, and added anew: what is taken from a sum of roots leaves rests.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from beamwood.errors import InputError
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
@@ -11,7 +11,10 @@ from beamwood.training.loop_config import EmbeddingOptimiser
 if TYPE_CHECKING:
     from beamwood.fitting.tree.settings import TreeConfig, TreeSettings
 
-__all__ = ["tree_plan"]
+__all__ = ["NeighbourKind", "takes_neighbours", "tree_plan"]
+
+NeighbourKind = Literal["around", "after", "next"]
+"""What is near an item in a history: ten steps either way; ten steps later; later, and the nearer the more."""
 
 # Starts that are an order of the items, laid over leaves of a shape that is chosen.
 _ORDERS = ("transitions", "pifa", "category", "random", "kmeans")
@@ -69,15 +72,21 @@ def _similarity_width(config: TreeConfig, num_items: int, *, started: bool) -> i
     return min(width, num_items)
 
 
+def takes_neighbours(config: TreeConfig, num_items: int) -> bool:
+    """May nodes have lists of neighbours? Not in the papers, and not where nothing fills them."""
+    scores = start_of(config.start.scores, num_items, possible=config.can_start_from_transitions)
+    return scores == "transitions" and config.model.num_neighbours != 0 and num_items <= _MOST_NEIGHBOURS
+
+
 def _num_neighbours(config: TreeConfig, facts: Facts, *, started: bool) -> int:
-    """The neighbours of a node: session logs and large catalogues need them, elsewhere they bring nothing
-    (docs/lab/LOG.md)."""
+    """The neighbours of a node: session logs and large catalogues need them, and logs in which order matters, which no
+    similarity holds; elsewhere they bring nothing (docs/lab/LOG.md)."""
     given, num_items = config.model.num_neighbours, facts.num_items
     if not started:
         if given:
             raise InputError(_nothing_fills(f"model.num_neighbours={given}", num_items))
         return 0
-    needed = facts.mean_history <= 8 or num_items > 200_000
+    needed = facts.mean_history <= 8 or num_items > 200_000 or config.model.neighbours in ("after", "next")
     default = min(128, _MOST_NEIGHBOURS // num_items) if needed else 0
     return min(default if given is None else given, num_items)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Self, get_args
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -25,10 +26,13 @@ from beamwood.fitting.settings import (
     TrainedSettings,
     Width,
 )
-from beamwood.fitting.tree.plan import tree_plan
+from beamwood.fitting.tree.plan import NeighbourKind, takes_neighbours, tree_plan
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
 from beamwood.tree import Shape, ShapeName, choose_shape
+
+if TYPE_CHECKING:
+    from beamwood.data.split import Split
 
 __all__ = [
     "BeamLoss",
@@ -71,8 +75,15 @@ class TreeModel(Group):
         None,
         ge=0,
         le=4096,
-        description="neighbours of a node whose lifts are added; 0: none (the papers); null: 128 for sessions and "
-        "large catalogues",
+        description="neighbours of a node whose lifts are added; 0: none (the papers); null: 128 for sessions, "
+        "large catalogues, ordered logs",
+    )
+    # What the data say, and facts do not: a plan of facts alone is as it was before there was such a setting.
+    neighbours: NeighbourKind | None = Field(
+        None,
+        exclude_if=lambda kind: kind is None,
+        description="near an item: around (ten steps either way), after (ten later), next (later, nearer more); null: "
+        "by validation users",
     )
     light_width: int = Field(
         64,
@@ -247,6 +258,14 @@ class TreeConfig(TrainedSettings):
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """See `fitting.tree.plan`."""
         return tree_plan(self, facts)
+
+    def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Who is near an item, where nodes may have neighbours."""
+        if self.model.neighbours is not None or not takes_neighbours(self, split.train.num_items):
+            return {}
+        from beamwood.fitting.tree.neighbour_choice import chosen_neighbours
+
+        return {"model.neighbours": chosen_neighbours(split, self, options)}
 
     @property
     def added(self) -> dict[str, float | None]:

@@ -43,21 +43,28 @@ class _Key(NamedTuple):
 
 
 def surroundings(
-    train: Dataset, *, of_users: BoolArray | None = None, power: float = 1.0, budget: Budget | None = None
+    train: Dataset,
+    *,
+    of_users: BoolArray | None = None,
+    power: float = 1.0,
+    directed: bool = False,
+    most: int | None = None,
+    budget: Budget | None = None,
 ) -> sparse.csr_matrix:
     """`C + C'` [N, N], C the counts of what follows what within ten steps, each over the steps between them^power.
 
     Each is also over the root of its history's length: metrics count users alike, and a long history has ten pairs for
-    each of its items. `of_users` bool[users]: whose steps count; None for all. Errors: as `counts_within`.
+    each of its items. `of_users` bool[users]: whose steps count; None for all. `directed`: C alone. Where a log has
+    more than `most` interactions, evenly spread users count. Errors: as `counts_within`.
     """
-    most = max(_INTERACTIONS, _AN_ITEM * len(train.items))
+    most = max(_INTERACTIONS, _AN_ITEM * len(train.items)) if most is None else most
     users = np.arange(0, len(train.histories), max(1, math.ceil(len(train.histories.items) / most)))
     if of_users is not None:
         users = users[of_users[users]]
     histories = train.histories.take(users)
     weights = np.maximum(histories.lengths, 1) ** -0.5
     counts = counts_within(histories, len(train.items), _STEPS, power=power, weights=weights, budget=budget)
-    return sparse.csr_matrix(counts + counts.T)
+    return sparse.csr_matrix(counts if directed else counts + counts.T)
 
 
 def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | None = None) -> FloatArray:

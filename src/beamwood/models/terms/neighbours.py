@@ -1,4 +1,4 @@
-"""What surrounded the items of a history, counted: whom a similarity in few columns cannot tell apart, lists can.
+"""What was near the items of a history, counted: whom a similarity in few columns cannot tell apart, lists can.
 
 Shape legend: B rows, L history length, E entries of histories, M nodes a row, V nodes of the tree, C leaves, K
 neighbours of a node, F folds of users.
@@ -32,11 +32,10 @@ _GAIN, _WEIGHT, _FADE = 1.0, 0.3, 0.9
 
 
 class Lists(NamedTuple):
-    """Of each node the K nodes of its level that surrounded it most: `nodes` int32[V, K], and `lifts` float32[V, K].
+    """Of each node the K nodes of its level that were near it most: `nodes` int32[V, K], and `lifts` float32[V, K].
 
-    A lift is the share of all that surrounded the node over the share of all interactions; -1 and 0 where there are
-    fewer neighbours. `totals` float32[C]: how much surrounded each leaf, which says
-    what it weighs in its parents.
+    A lift is the share of all that was near the node over the share of all interactions; -1 and 0 where there are
+    fewer neighbours. `totals` float32[C]: how much was near each leaf, which says what it weighs in its parents.
     """
 
     nodes: NDArray[np.int32]
@@ -49,7 +48,7 @@ class Neighbours(Term):
     """`gain log(1 + sum over l of place_l lift(a_l, n))`, a_l the ancestors of the history on the level of node n.
 
     With a gain of 1 and scores that are the logarithms of frequencies the whole is that of a mixture: of frequencies,
-    and of what surrounded each entry of the history. Training learns `gain` [1] and what the places weigh, softplus(20
+    and of what was near each entry of the history. Training learns `gain` [1] and what the places weigh, softplus(20
     `places`) [L].
 
     `nodes` and `lifts` are of `count` neighbours and all users; those `held_out` [F, V, K] leave out the users of a

@@ -1,0 +1,114 @@
+"""Who is near an item: the kind of counts that finds best, on its own, what validation users took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from beamwood.data.split import Queries, Split
+from beamwood.evaluation.protocol import VIEWS, evaluate
+from beamwood.fitting.choose import CUT
+from beamwood.fitting.tree.neighbour_counts import KINDS, neighbour_counts
+from beamwood.fitting.tree.plan import NeighbourKind
+from beamwood.fitting.vectors.remembered import remembered
+from beamwood.kernels.lists import strongest
+from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.steps import step, tell
+from beamwood.training.budget import Budget, price_of
+from beamwood.types import FloatArray
+
+if TYPE_CHECKING:
+    from beamwood.fitting.tree.settings import TreeConfig
+
+__all__ = ["chosen_neighbours"]
+
+# Of so many interactions counts are made, by evenly spread users, and so many neighbours of each item are listed.
+_INTERACTIONS, _LISTED = 1_000_000, 128
+# What a place of a history weighs against the next newer one, as where neighbours start.
+_DECAY = 0.9
+# Another kind than the first is taken where it is better by so many standard errors: fewer are chance.
+_SURE = 2.0
+# With a limit, no more of what is left goes to the choice, and so many users have a say at least.
+_SHARE, _FEWEST = 0.1, 64
+
+
+def chosen_neighbours(split: Split, config: TreeConfig, options: Mapping[str, Any]) -> NeighbourKind | None:
+    """The kind whose counts alone rank best by `choose.monitor`, of validation users drawn by the seed.
+
+    Counts are those of training histories, and the score of an item is the mean of the shares that it has of what is
+    near the history's items. `options` are those of `TrainOptions`: a resumed run keeps what it has; where a time limit
+    leaves no room to choose, it is the first of `KINDS`.
+    """
+    run, seed, budget = options.get("run"), options.get("seed", 0), Budget.of(options.get("time_limit"))
+    if options.get("resume", False) and run is not None and (kept := run.kept()):
+        stored: NeighbourKind | None = kept.get("model.neighbours")
+        return stored
+    monitor, users = config.choose.monitor, config.choose.validation_users
+    rows = np.flatnonzero(split.valid.labels.lengths > 0)
+    judges = split.valid.take(np.sort(np.random.default_rng(seed).permutation(rows)[:users]))
+
+    def choose() -> tuple[NeighbourKind, str]:
+        with step("choosing which neighbours count"):
+            return _best(split, judges, monitor, budget)
+
+    kind, line = remembered(split.train, f"neighbours {monitor} {users} {seed}", choose, budget)
+    if options.get("progress", True):
+        tell(line)
+    return kind
+
+
+def _best(split: Split, judges: Queries, monitor: str, budget: Budget) -> tuple[NeighbourKind, str]:
+    """The kind, and the line that says it."""
+    first: NeighbourKind = next(iter(KINDS))
+    counted = min(_INTERACTIONS, len(split.train.histories.items))
+
+    def judged(kind: NeighbourKind, num: int) -> FloatArray:
+        some = judges.take(np.linspace(0, len(judges) - 1, num).astype(np.int64))
+        return _values(split, some, kind, monitor, most=math.ceil(counted * num / len(judges)))
+
+    num = _num_judges(lambda num: judged(first, num), len(judges), budget)
+    if num < min(_FEWEST, len(judges)):
+        budget.leave_out(f"neighbours are those {first} an item: there was no time to choose")
+        return first, f"neighbours: {first}, as there was no time to choose"
+    if len(judges) < 2:
+        return first, f"neighbours: {first}, as no validation users choose"
+    if num < len(judges):
+        budget.leave_out(f"{num} of {len(judges)} validation users say who is near an item")
+    values = {kind: judged(kind, num) for kind in KINDS}
+    sure = [first, *(kind for kind in KINDS if _is_surely_above(values[kind], values[first]))]
+    best = max(sure, key=lambda kind: float(values[kind].mean()))
+    means = ", ".join(f"{kind} {values[kind].mean():.4f}" for kind in KINDS)
+    return best, f"neighbours: {best}, by {monitor} of {num:,} validation users ({means})"
+
+
+def _num_judges(work: Callable[[int], object], whole: int, budget: Budget) -> int:
+    """All of them, or as many as there is time for; what is counted for them falls in proportion."""
+    if not budget.limited or whole == 0:
+        return whole
+    price = len(KINDS) * price_of(work, whole, budget.clock)
+    return min(whole, int(whole * _SHARE * max(budget.left, 0.0) / max(price, 1e-9)))
+
+
+def _values(split: Split, queries: Queries, kind: NeighbourKind, monitor: str, *, most: int) -> FloatArray:
+    """float64[Q], the monitored metric of each query, when what is near its history's items is all that counts."""
+    train, cut = split.train, min(CUT, split.train.num_items)
+    counts = neighbour_counts(train, kind, most=most)
+    totals = np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1e-9)
+    shares = strongest(sparse.csr_matrix(sparse.diags(1 / totals) @ counts), _LISTED)
+    searcher = NeighbourSearcher(shares, train.item_counts, decay=_DECAY)
+    view, _, metric = monitor.partition("/")
+    name = f"{metric.partition('@')[0]}@{cut}"
+    views = [view] if view in VIEWS else list(VIEWS)
+    found = [evaluate(searcher, queries, ks=(cut,), remove_seen=each == "removed", batch_size=1024) for each in views]
+    result: FloatArray = np.mean([each.values[name] for each in found], axis=0)
+    return result
+
+
+def _is_surely_above(values: FloatArray, others: FloatArray) -> bool:
+    """Is the mean difference of the same queries so many of its standard errors?"""
+    differences = values - others
+    return float(differences.mean()) > _SURE * float(differences.std(ddof=1)) / math.sqrt(len(differences))

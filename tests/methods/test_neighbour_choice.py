@@ -1,0 +1,222 @@
+"""Who is near an item is chosen by each log: what comes later where order says more, all that is around elsewhere."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
+from beamwood.errors import InputError
+from beamwood.evaluation.protocol import evaluate
+from beamwood.fitting.plan import LARGEST, Facts
+from beamwood.fitting.tree import neighbour_choice
+from beamwood.fitting.tree.neighbour_choice import chosen_neighbours
+from beamwood.fitting.tree.neighbour_counts import KINDS, neighbour_counts
+from beamwood.fitting.vectors.remembered import remembering
+from beamwood.methods import load_method
+from beamwood.training.budget import Budget
+from beamwood.training.run_folder import RunFolder
+
+SMALL = {
+    "model.width": 8,
+    "model.windows": (4, 2, 1),
+    "model.mlp": (8, 4),
+    "model.similarity_width": 16,
+    "model.light_width": 0,
+    "tree.branching": 4,
+    "tree.beam_width": 120,
+    "loop.max_steps": 2,
+    "loop.evaluate_every": 1,
+    "optimiser.learning_rate": 1e-9,
+    # Twenty places of 120 items hold nearly all that any kind finds; where they stand differs.
+    "choose.monitor": "both/ndcg@20",
+}
+KEY, STEADY = "model.neighbours", 0.7
+
+
+def data_of(histories):
+    rows = [(user, int(item), time) for user, items in enumerate(histories) for time, item in enumerate(items)]
+    return Dataset.from_log(read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")))
+
+
+@pytest.fixture(scope="module")
+def chain():
+    """Of 120 items each has one that follows it with probability .7; else the next is any of them."""
+    rng = np.random.default_rng(0)
+    follows, walks = rng.permutation(120), []
+    for _ in range(400):
+        walk = [int(rng.integers(120))]
+        for _ in range(11):
+            walk.append(int(follows[walk[-1]] if rng.random() < STEADY else rng.integers(120)))
+        walks.append(walk)
+    return leave_one_out(data_of(walks))
+
+
+@pytest.fixture(scope="module")
+def baskets():
+    """Eight items of one of ten groups of 12, in any order."""
+    rng = np.random.default_rng(1)
+    return disjoint_users(data_of(12 * (user % 10) + rng.permutation(12)[:8] for user in range(600)))
+
+
+def config_of(**settings):
+    return load_method("dtr").configured(SMALL | settings)
+
+
+def first_hits(split, **settings):
+    fitted = beamwood.fit(split, "dtr", SMALL | settings, progress=False)
+    return fitted, evaluate(fitted.searcher, split.test, ks=(1,), remove_seen=False).means()["hit_rate@1"]
+
+
+def test_a_chain_chooses_what_comes_next_and_finds_it(chain):
+    fitted, found = first_hits(chain)
+    _, around = first_hits(chain, **{KEY: "around", "model.num_neighbours": 128})
+    plan = fitted.metadata["plan"]["model"]
+    # Histories are longer than those that get lists unasked.
+    assert Facts.of(chain.train).mean_history > 8
+    assert (plan["neighbours"], plan["num_neighbours"]) == ("next", 120)
+    assert fitted.metadata["config"]["model"].get("neighbours") is None
+    # Nobody finds more than .7 and what chance adds.
+    assert found > STEADY - 0.1
+    assert around < found - 0.1
+
+
+def test_baskets_choose_all_that_is_around(baskets):
+    assert chosen_neighbours(baskets, config_of(), {"progress": False}) == "around"
+    fitted, _ = first_hits(baskets)
+    asked, _ = first_hits(baskets, **{KEY: "around"})
+    ours, theirs = fitted.searcher.export()[1], asked.searcher.export()[1]
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    assert fitted.metadata["plan"] == asked.metadata["plan"]
+
+
+def test_it_is_said_in_a_line_and_one_seed_says_one_thing(chain, capsys):
+    config, said = config_of(**{"choose.validation_users": 100}), []
+    for seed in (3, 3, 4):
+        assert chosen_neighbours(chain, config, {"seed": seed}) == "next"
+        said.append(capsys.readouterr().err)
+    assert said[0] == said[1] != said[2]
+    assert said[0].startswith("neighbours: next, by both/ndcg@20 of 100 validation users (around ")
+    assert chosen_neighbours(chain, config, {"progress": False}) == "next"
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("noise", "wanted"), [(0.01, "next"), (50.0, "around")])
+def test_what_is_better_by_chance_is_not_taken(monkeypatch, baskets, noise, wanted):
+    better = {"around": 0.0, "after": 0.1, "next": 0.3}
+    rng = np.random.default_rng(0)
+
+    def values(split, queries, kind, monitor, *, most):
+        return better[kind] + noise * rng.normal(size=len(queries))
+
+    monkeypatch.setattr(neighbour_choice, "_values", values)
+    assert chosen_neighbours(baskets, config_of(), {"progress": False}) == wanted
+
+
+@pytest.mark.parametrize("monitor", ["kept/ndcg@20", "removed/mrr@20"])
+def test_it_is_judged_by_what_the_training_is_judged_by(chain, monkeypatch, capsys, monitor):
+    views, judge = [], neighbour_choice.evaluate
+
+    def watched(*args, remove_seen, **options):
+        views.append(remove_seen)
+        return judge(*args, remove_seen=remove_seen, **options)
+
+    monkeypatch.setattr(neighbour_choice, "evaluate", watched)
+    assert chosen_neighbours(chain, config_of(**{"choose.monitor": monitor}), {}) == "next"
+    assert views == [monitor.startswith("removed")] * len(KINDS)
+    assert f"by {monitor} of" in capsys.readouterr().err
+
+
+def refused(*args, **options):
+    raise AssertionError("chosen again")
+
+
+def test_what_is_set_is_not_chosen(chain, monkeypatch):
+    monkeypatch.setattr(neighbour_choice, "_best", refused)
+    for kind in KINDS:
+        fitted = beamwood.fit(chain, "dtr", SMALL | {KEY: kind}, progress=False)
+        plan = fitted.metadata["plan"]["model"]
+        assert plan["neighbours"] == kind
+        assert plan["num_neighbours"] == (0 if kind == "around" else 120)
+        # So does who fits the plan again.
+        assert beamwood.fit(chain, "dtr", fitted.metadata["plan"], progress=False).metadata["plan"]["model"] == plan
+    with pytest.raises(InputError, match=r"model\.neighbours"):
+        config_of(**{KEY: "before"})
+
+
+def test_a_resumed_run_keeps_what_it_has(chain, monkeypatch, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    beamwood.fit(chain, "dtr", SMALL | {"loop.max_steps": 1}, run=run, progress=False)
+    assert json.loads(run.config_path.read_text())[KEY] == "next"
+    monkeypatch.setattr(neighbour_choice, "_best", refused)
+    resumed = beamwood.fit(chain, "dtr", SMALL, run=run, resume=True, progress=False)
+    assert resumed.metadata["plan"]["model"]["neighbours"] == "next"
+    assert resumed.metadata["training"]["steps"] == 2
+    with pytest.raises(InputError, match=r"with model\.neighbours='next', now it is 'after'"):
+        beamwood.fit(chain, "dtr", SMALL | {KEY: "after"}, run=run, resume=True, progress=False)
+
+
+def test_a_saved_folder_says_it(chain, tmp_path):
+    beamwood.fit(chain, "dtr", SMALL, progress=False).save(tmp_path / "saved")
+    assert beamwood.load(tmp_path / "saved").metadata["plan"]["model"]["neighbours"] == "next"
+
+
+def test_a_search_for_the_best_chooses_once(chain, monkeypatch):
+    times, best = [], neighbour_choice._best
+    monkeypatch.setattr(neighbour_choice, "_best", lambda *args: times.append(args) or best(*args))
+    with remembering():
+        assert [chosen_neighbours(chain, config_of(), {"progress": False}) for _ in range(3)] == ["next"] * 3
+    assert len(times) == 1
+
+
+def test_without_time_it_is_what_is_around(chain, capsys):
+    budget = Budget(1.0, clock=iter(np.arange(0.0, 1e3)).__next__)
+    assert chosen_neighbours(chain, config_of(), {"time_limit": budget}) == "around"
+    assert budget.left_out == ["neighbours are those around an item: there was no time to choose"]
+    assert "no time to choose" in capsys.readouterr().err
+    # Each look at the clock is a second, so that all take as long as few; a tenth of the limit is for these.
+    budget = Budget(100.0, clock=iter(np.arange(0.0, 1e3)).__next__)
+    assert chosen_neighbours(chain, config_of(), {"time_limit": budget}) == "next"
+
+
+@pytest.mark.parametrize("method", ["dtr", "tdm", "jtm", "otm", "plt", "din"])
+def test_no_paper_has_neighbours_to_choose(chain, monkeypatch, method):
+    monkeypatch.setattr(neighbour_choice, "chosen_neighbours", refused)
+    method = load_method(method)
+    for preset in method.presets:
+        assert method.configured(None, preset).chosen(chain, {}) == {}
+    for without in ({"model.num_neighbours": 0}, {"start.scores": "random"}):
+        assert method.configured(without).chosen(chain, {}) == {}
+
+
+def test_where_lists_are_what_is_chosen_later(chain):
+    config = load_method("dtr").configured
+    many = Facts(100, LARGEST + 1, 100.0)
+    for kind in ("after", "next"):
+        assert config({KEY: kind}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 128
+        assert config({KEY: kind, "model.num_neighbours": 0}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 0
+        assert config({KEY: kind}).plan(many).model.num_neighbours == 0
+    assert config({KEY: "around"}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 0
+    # A plan of facts alone says nothing of it.
+    assert KEY not in config(None).plan(Facts.of(chain.train)).flat()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kinds_of_counts(kind):
+    rng = np.random.default_rng(4)
+    lists = [rng.integers(0, 9, length).tolist() for length in (2, 5, 14, 30, 3)]
+    data, expected = data_of(lists), np.zeros((9, 9))
+    for row in lists:
+        for at, one in enumerate(row):
+            for gap in range(1, min(11, len(row) - at)):
+                if (other := row[at + gap]) != one:
+                    counts = (1 / gap**2 if kind == "next" else 1) / np.sqrt(len(row))
+                    expected[one, other] += counts
+                    expected[other, one] += counts if kind == "around" else 0
+    order, got = np.array([int(item) for item in data.items.ids]), np.zeros((9, 9))
+    got[np.ix_(order, order)] = neighbour_counts(data, kind).toarray()
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    some = neighbour_counts(data, kind, most=len(data.histories.items) // 2).toarray()
+    assert 0 < np.count_nonzero(some) < np.count_nonzero(expected)
