@@ -112,7 +112,7 @@ def test_ids_that_differ_are_not_told(write, planted, say):
 def test_items_that_look_like_those_of_the_table(write, planted, say):
     path = write([(user, f"Sku{item}", *rest) for user, item, *rest in planted])
     table = write([(f"SKU{item} ", "a") for item in range(25)], "items.csv", header="item_id,category")
-    assert "(25 of them are, but for blanks, case or Unicode form" in say("fit", path, "--items", table, code=2)
+    assert "(25 of them are, but for blanks, case, Unicode form or zeros" in say("fit", path, "--items", table, code=2)
 
 
 @pytest.mark.parametrize("header", ["Item ID,asin,category", "asin,item.id,category"])

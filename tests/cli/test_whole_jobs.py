@@ -39,6 +39,17 @@ def test_all_users_in_a_file(fitted, tmp_path, suffix, threads, monkeypatch, cap
     assert "pass --overwrite" in capsys.readouterr().err
 
 
+def test_ids_without_a_sign_are_written_whole(tmp_path, capsys):
+    rows = [(2**64 - 1 - user, item) for user in range(20) for item in range(user % 5, user % 5 + 6)]
+    frame = pl.DataFrame(rows, {"user": pl.UInt64, "item": pl.UInt64}, orient="row")
+    frame.write_parquet(tmp_path / "log.parquet")
+    fit = ("fit", tmp_path / "log.parquet", "--method", "popularity", "--out", tmp_path / "mine")
+    assert beamwood(*fit) == 0, capsys.readouterr().err
+    out = tmp_path / "recs.parquet"
+    assert beamwood("recommend", tmp_path / "mine", "--all-users", "-k", 2, "--out", out) == 0
+    assert set(read(out)["query"]) == set(frame["user"])
+
+
 def test_a_broken_job_goes_on(fitted, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "GROUP_ROWS", 50)
     whole, out = tmp_path / "whole.parquet", tmp_path / "recs.parquet"

@@ -14,8 +14,10 @@ from beamwood.fitting.plan import LARGEST, Facts
 from beamwood.fitting.tree import neighbour_choice
 from beamwood.fitting.tree.neighbour_choice import chosen_neighbours
 from beamwood.fitting.tree.neighbour_counts import KINDS, neighbour_counts
+from beamwood.fitting.tree.terms import FOLDS, LATEST, terms_of
 from beamwood.fitting.vectors.remembered import remembering
 from beamwood.methods import load_method
+from beamwood.models.terms import Neighbours
 from beamwood.training.budget import Budget
 from beamwood.training.run_folder import RunFolder
 
@@ -199,6 +201,9 @@ def test_where_lists_are_what_is_chosen_later(chain):
         assert config({KEY: kind, "model.num_neighbours": 0}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 0
         assert config({KEY: kind}).plan(many).model.num_neighbours == 0
     assert config({KEY: "around"}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 0
+    for kind, latest in (("around", None), ("after", LATEST), ("next", LATEST)):
+        plan = config({KEY: kind, "model.num_neighbours": 7}).plan(Facts(100, 1000, 100.0))
+        assert terms_of(plan)[-1] == Neighbours(7, FOLDS, latest)
     # A plan of facts alone says nothing of it.
     assert KEY not in config(None).plan(Facts.of(chain.train)).flat()
 

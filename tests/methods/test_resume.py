@@ -54,7 +54,7 @@ def test_what_checkpoints_lack_stands_on_the_tree_of_the_run(tmp_path, monkeypat
     fitted = dtr.fitted(split, config | {"loop.max_steps": 6}, run=whole, progress=False)
     dtr.fitted(split, config | {"loop.max_steps": 2}, run=run, progress=False)
     monkeypatch.setattr(
-        task, "start_tree", lambda split, config, rng, vectors: random_tree(split.train.num_items, rng, branching=3)
+        task, "start_tree", lambda split, config, rng, *_: random_tree(split.train.num_items, rng, branching=3)
     )
     resumed = dtr.fitted(split, config | {"loop.max_steps": 6}, run=run, resume=True, progress=False)
     assert resumed.metadata["training"]["seen_start"] == fitted.metadata["training"]["seen_start"]

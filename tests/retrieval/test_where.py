@@ -67,7 +67,11 @@ def test_each_condition_is_that_of_polars(where, expected):
         ({"price": {"all_of": [3]}}, "one value an item"),
         ({"brand": "brand 9"}, "brand 'brand 9' is unknown; did you mean"),
         ({"brand": 9}, "brand 9 is unknown"),
-        ({"brand": {"lt": "b"}}, "holds text, which 'lt' does not order"),
+        (
+            {"brand": {"lt": "b"}},
+            "holds text, which 'lt' does not order; .*a number with .*--keep-columns brand:number",
+        ),
+        ({"brand": {"gte": "2026-01-31"}}, "keep it as a time with `beamwood fit --keep-columns brand:time`"),
         ({"stock": {"lt": True}}, "true and false"),
         ({"stock": 1}, "stock holds true and false"),
         ({"since": "soon"}, "since holds times, such as '2026-01-31'; 'soon' is none"),

@@ -180,14 +180,17 @@ def _likeliest(name: str, there: Sequence[str]) -> str | None:
 def _without(roles: Sequence[str], free: Sequence[str], there: Sequence[str], source: str) -> str:
     """What to say of a source without columns for some roles: what it has, the likeliest of it, the options."""
     lacks = f"{source} has no {' and no '.join(f'{role} column' for role in roles)}"
+    if not there:
+        return f"{source} has no columns, and so no rows; give a log with at least two users"
     hint = header_hint(there)
     if hint:
         return lacks + hint
-    such = [
-        f"--{role}-column '{like}'"
-        for role in roles
-        if (like := next((each for alias in ALIASES[role][0] if (each := closest(alias, free)) is not None), None))
-    ]
+    such, free = list[str](), list(free)
+    for role in roles:
+        like = next((each for alias in ALIASES[role][0] if (each := closest(alias, free)) is not None), None)
+        if like is not None:
+            free.remove(like)
+            such.append(f"--{role}-column '{like}'")
     options = " and ".join(f"--{role}-column" for role in roles)
     in_python = ", ".join(f"{role}=..." for role in roles)
     known = "; ".join(", ".join(ALIASES[role][0]) for role in roles)

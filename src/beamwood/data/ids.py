@@ -24,6 +24,10 @@ _TEXTS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
 _INEXACT: dict[Any, int] = {pl.Float32: 24, pl.Float64: 53}
 # Several of what seem to be ids: "N12 N7", "[3, 9]".
 _LIST = r"""^\s*[\[(]?\s*['"]?[A-Za-z]{0,4}[-_]?\d+['"]?([\s,;|]+['"]?[A-Za-z]{0,4}[-_]?\d+['"]?)+\s*[\])]?\s*$"""
+# "1,000", "1 000" and "1'000" are written so for people.
+_THOUSANDS = r"^\s*\d{1,3}([,.'\u{a0}\u{202f}\u{2019} ]\d{3})+\s*$"
+# '42', and ="42", by which a spreadsheet is kept from reading a number.
+_QUOTED = r"""^\s*=?("[^"]+"|'[^']+')\s*$"""
 _BLANKS = r"[\s\u{200b}-\u{200d}\u{feff}]+"
 
 
@@ -105,6 +109,8 @@ def _text_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, 
         "dotted": column.str.contains(_POINT_ZERO),
         "nothing": column.str.contains(_NOTHING),
         "lists": column.str.contains(_LIST),
+        "thousands": column.str.contains(_THOUSANDS),
+        "quoted": column.str.contains(_QUOTED),
     }
     asked = [check.sum().alias(key) for key, check in checks.items()]
     with reading(table.name):
@@ -118,18 +124,33 @@ def _text_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, 
         fix = "their last digits are lost; export the column as text or whole numbers"
         refuse(table, name, exponent, f"{role} ids written with an exponent", fix)
     notes = [_note_of_nothing(table, name, role)] if found["nothing"] else []
-    if found["lists"]:
-        row, cell = table.first(name, column.str.contains(_LIST))
-        notes.append(
-            f"'{name}': {found['lists']:,} {role} ids seem to be lists, the first {reprlib.repr(cell)} in row {row}; "
-            f"each is one {role} here. If they are several, write a row for each"
-        )
+    notes += _notes_of_marks(table, name, role, found)
     if found["other"] or dtype in (pl.Categorical, pl.Enum):
         return column.alias(role), tuple(notes)
     if found["dotted"]:
         notes.append(f"'{name}': {found['dotted']:,} {role} ids are written as 7.0 and read as the whole number 7")
         column = column.str.replace(_POINT_ZERO, "")
     return column.cast(pl.Int64).alias(role), tuple(notes)
+
+
+def _notes_of_marks(table: Source, name: str, role: str, found: dict[str, int]) -> list[str]:
+    """What to look at where ids have marks that may be none of theirs."""
+    column, notes = table.column(name).cast(pl.String), list[str]()
+    of_thousands = found["thousands"] and found["thousands"] >= found["lists"]
+    for key, mark, what, fix in (
+        ("thousands", _THOUSANDS, "numbers with marks for thousands", "If they are numbers, write them without"),
+        ("lists", _LIST, "lists", f"If they are several, write a row for each {role}"),
+        ("quoted", _QUOTED, "within quotes", "If the quotes are not theirs, write them without"),
+    ):
+        if not found[key] or (key == "lists" and of_thousands) or (key == "thousands" and not of_thousands):
+            continue
+        row, cell = table.first(name, column.str.contains(mark))
+        are = "are" if key == "quoted" else "seem to be"
+        notes.append(
+            f"'{name}': {found[key]:,} {role} ids {are} {what}, the first {reprlib.repr(cell)} in row {row}; each is "
+            f"one {role} here, as it is written. {fix}"
+        )
+    return notes
 
 
 def _refuse_bytes(table: Source, name: str, role: str) -> None:
@@ -179,6 +200,7 @@ _LOOKS: dict[str, Any] = {
     "blanks": lambda text: text.str.replace_all(_BLANKS, " ").str.strip_chars(),
     "upper and lower case": lambda text: text.str.to_lowercase(),
     "Unicode form": lambda text: text.str.normalize("NFKC"),
+    "zeros at the start": lambda text: text.str.replace(r"^([+-]?)0+(\d)", "${1}${2}"),
     "a '.0' at the end": lambda text: text.str.replace(_POINT_ZERO, ""),
 }
 
@@ -209,7 +231,7 @@ def likenesses(ids: pl.Series, role: str) -> tuple[str, ...]:
 
 
 def same_but_for_looks(ids: pl.Series, others: pl.Series) -> int:
-    """How many ids of text are among others but for blanks, case, Unicode form and a ".0" at the end."""
+    """How many ids of text are among others but for their looks."""
     if ids.dtype != pl.String or others.dtype != pl.String:
         return 0
     return int(_plainest(ids).is_in(_plainest(others).implode()).sum())

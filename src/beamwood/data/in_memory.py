@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 import polars as pl
 from scipy import sparse
 
+from beamwood.data.offsets import are_offsets, table_with_offsets
 from beamwood.errors import InputError
 
 __all__ = ["frame_of"]
 
+# More columns than a log has.
+_WIDE = 20
+_UNITS = ("D", "ms", "us", "ns")
+_FRAMES = ("pandas", "polars", "pyarrow")
 _KNOWN = "a path, a frame of pandas or Polars, an Arrow table, arrays, a sparse matrix, or lists of rows"
 
 
@@ -24,24 +29,38 @@ def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFram
     """
     if source is None:
         raise InputError(f"there is no source to read: it is None; give {_KNOWN}")
+    if isinstance(source, bytes | bytearray) or hasattr(source, "readable"):
+        what = "an open file" if hasattr(source, "readable") else "bytes"
+        raise InputError(f"the source is {what}; give its path as text, or a pathlib.Path")
+    if isinstance(source, Iterator):
+        source = list(source)
+    module = type(source).__module__.split(".")[0]
+    # A tensor of whatever library.
+    if module not in ("numpy", *_FRAMES) and "__array__" in dir(type(source)):
+        source = np.asarray(source)
     if _is_bare(source):
         return _named(source, names)
     if names is not None:
         raise InputError("--separator and --columns are about text files and bare rows, and this is neither")
-    if isinstance(source, bytes | bytearray) or hasattr(source, "readable"):
-        what = "an open file" if hasattr(source, "readable") else "bytes"
-        raise InputError(f"the source is {what}; give its path as text, or a pathlib.Path")
     if isinstance(source, pl.LazyFrame):
         return "the lazy frame", source
     if isinstance(source, pl.DataFrame):
         return "the frame", source.lazy()
     if sparse.issparse(source):
         return "the sparse matrix", _of_matrix(source).lazy()
-    module = type(source).__module__.split(".")[0]
+    if isinstance(source, pl.Series) or type(source).__name__.endswith(("Series", "Array")):
+        raise InputError(f"the {type(source).__name__} is one column; give a frame with users and items")
     name = {"pandas": "the pandas frame", "pyarrow": "the Arrow table"}.get(module, f"the {type(source).__name__}")
+    if module == "pandas" and type(source).__name__ == "DataFrame":
+        levels = [level for level in source.index.names if level is not None]
+        # What has a name is data, and an index is easily made of a column.
+        if levels and not {*levels} & {*source.columns}:
+            source = source.reset_index()
     try:
         return name, (pl.from_pandas(source) if module == "pandas" else _columns(source)).lazy()
     except (Exception, pl.exceptions.PanicException) as error:  # every frame library raises its own
+        if are_offsets(error) and module in _FRAMES:
+            return name, table_with_offsets(source).lazy()
         raise _no_table(name, error) from error
 
 
@@ -66,6 +85,11 @@ def _named(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFrame]
         raise InputError(f"{what} has rows of {min(widths)} to {max(widths)} cells; give each row as many")
     width = widths.pop()
     if names is None:
+        if width > _WIDE and what == "the array":
+            raise InputError(
+                f"the array has {width} columns without names; if its rows are users and its columns items, give "
+                "scipy.sparse.csr_matrix of it"
+            )
         such = ["user", "item", "time", *["-"] * width][:width]
         raise InputError(f"{what} has no names; say what its {width} columns are, such as header={such!r}")
     if len(names) != width:
@@ -80,6 +104,10 @@ def _named(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFrame]
 
 
 def _of_matrix(matrix: Any) -> pl.DataFrame:
+    if matrix.ndim != 2:
+        raise InputError(f"the sparse matrix has {matrix.ndim} dimension; give one of users and items")
+    if matrix.dtype.kind not in "biuf":
+        raise InputError(f"the sparse matrix holds {matrix.dtype} entries; give numbers, which are weights")
     entries = matrix.tocoo()
     rows = {"user": entries.row, "item": entries.col, "weight": entries.data}
     return pl.DataFrame({name: np.asarray(cells) for name, cells in rows.items()}).filter(pl.col("weight") != 0)
@@ -87,10 +115,22 @@ def _of_matrix(matrix: Any) -> pl.DataFrame:
 
 def _columns(source: Any) -> pl.DataFrame:
     if isinstance(source, np.ndarray):
-        return pl.DataFrame({name: source[name] for name in source.dtype.names or ()})
+        source = {name: source[name] for name in source.dtype.names or ()}
+    if isinstance(source, Mapping):
+        unnamed = next((name for name in source if not isinstance(name, str)), None)
+        if unnamed is not None:
+            raise TypeError(f"its key {unnamed!r} is no name of a column")
+        return pl.DataFrame({name: _in_microseconds(cells) for name, cells in source.items()})
     if isinstance(source, list | tuple):
         return pl.DataFrame(list(source), infer_schema_length=None)
     return pl.DataFrame(source)
+
+
+def _in_microseconds(cells: Any) -> Any:
+    """Times of NumPy in a unit that Polars has; seconds, hours and days are none of these."""
+    if isinstance(cells, np.ndarray) and cells.dtype.kind == "M" and np.datetime_data(cells.dtype)[0] not in _UNITS:
+        return cells.astype("datetime64[us]")
+    return cells
 
 
 def _no_table(name: str, error: BaseException) -> InputError:

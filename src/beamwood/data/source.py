@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import glob
-import gzip
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +15,10 @@ import polars as pl
 
 from beamwood.data.header import header_hint
 from beamwood.data.in_memory import frame_of
+from beamwood.data.json_rows import scan_json, scan_lines_of_json, why_no_json
 from beamwood.data.layout import Layout
 from beamwood.data.nested import flat
+from beamwood.data.offsets import file_with_offsets, has_offsets
 from beamwood.data.parts import parts_of
 from beamwood.data.text_table import TEXT_SUFFIXES, scan_text
 from beamwood.errors import InputError, nearest_path
@@ -28,6 +29,10 @@ _ARROW_FILE = b"ARROW1"
 _UNSAID = Layout()
 # What a saved folder holds, and no folder of a log's parts.
 _MANIFEST = "manifest.json"
+# What is a log only once it is unpacked, or written in another way.
+_PACKED = (".zip", ".bz2", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".br", ".parquet.gz", ".zst")
+_SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+_REPEATED = re.compile(r"(?:column with name|duplicate(?:d)? column:?) '?([^']+)'? has more than one")
 # What Excel and older systems write in the west of Europe.
 _TO_UTF8 = "save it as UTF-8, as with: iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW"
 
@@ -99,6 +104,12 @@ def reading(name: str) -> Iterator[None]:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError) as error:
         broken = isinstance(error, pl.exceptions.PanicException)
         reason = "its parts do not fit together" if broken else _first_line(error)
+        repeated = _REPEATED.search(reason)
+        if repeated is not None:
+            raise InputError(f"{name} has several columns named '{repeated[1]}'; give each its own name") from error
+        no_json = why_no_json(name) if "json" in (_suffix_of(name) or "") else None
+        if no_json is not None:
+            raise InputError(f"{name} cannot be read: {no_json}") from error
         written = _suffix_of(name) not in (None, *TEXT_SUFFIXES)
         not_text = "utf-8" in reason.lower() and not written
         fix = _TO_UTF8 if not_text else "is the file whole and of that format?"
@@ -130,6 +141,10 @@ def _open_file(path: Path, layout: Layout) -> Source:
         raise InputError(f"{path} is a pipe, a socket or a device, which is not read twice; save it as a file first")
     suffix = _suffix_of(path.name)
     if suffix is None and layout.separator is None:
+        if path.name.lower().endswith(_PACKED):
+            raise InputError(f"{path} is packed in a way that is not read; unpack it first, or pack it by gzip")
+        if path.name.lower().endswith(_SHEETS):
+            raise InputError(f"{path} is a spreadsheet, which is not read; save it as CSV first")
         raise InputError(
             f"{path} has an unknown ending; known: {', '.join(SUFFIXES)}. If it is text, say what separates its "
             "columns, as --separator ';'; else write it as Parquet"
@@ -145,7 +160,7 @@ def _open_file(path: Path, layout: Layout) -> Source:
             frame, notes = scan_text(path, suffix, layout)
             _refuse_repeated_names(str(path), frame)
         else:
-            frame = flat(scan(path))
+            frame = flat(file_with_offsets(path) if has_offsets(path) else scan(path))
         if suffix is not None and suffix.startswith(".inter"):
             frame = _without_field_types(frame)
     return Source(str(path), frame, scan is None, notes=notes)
@@ -175,22 +190,6 @@ def _scan_arrow(path: Path) -> pl.LazyFrame:
     return pl.scan_ipc(path, glob=False) if is_file else pl.read_ipc_stream(path).lazy()
 
 
-def _scan_lines_of_json(path: Path) -> pl.LazyFrame:
-    """The types are those of all lines: an id may be a number for a while and then text."""
-    return pl.scan_ndjson(glob.escape(str(path)), infer_schema_length=None)
-
-
-def _scan_json(path: Path) -> pl.LazyFrame:
-    """One list of rows, or a row a line."""
-    packed = path.name.lower().endswith(".gz")
-    with gzip.open(path) if packed else path.open("rb") as file:
-        first = file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-        if first != b"[":
-            return _scan_lines_of_json(path)
-        file.seek(0)
-        return pl.read_json(file.read().removeprefix(b"\xef\xbb\xbf"), infer_schema_length=None).lazy()
-
-
 def _without_field_types(frame: pl.LazyFrame) -> pl.LazyFrame:
     """RecBole writes `user_id:token` in its header; the part behind the colon is the type."""
     return frame.rename({name: name.split(":")[0] for name in frame.collect_schema().names()})
@@ -201,7 +200,7 @@ _SCANS: dict[str, Callable[[Path], pl.LazyFrame]] = {
     ".arrow": _scan_arrow,
     ".feather": _scan_arrow,
     ".ipc": _scan_arrow,
-    **{f".{name}{packed}": _scan_lines_of_json for name in ("jsonl", "ndjson") for packed in ("", ".gz")},
-    **dict.fromkeys((".json", ".json.gz"), _scan_json),
+    **{f".{name}{packed}": scan_lines_of_json for name in ("jsonl", "ndjson") for packed in ("", ".gz")},
+    **dict.fromkeys((".json", ".json.gz"), scan_json),
 }
 SUFFIXES = (*_SCANS, *TEXT_SUFFIXES)

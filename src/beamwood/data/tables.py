@@ -180,8 +180,10 @@ def aligned(table: Table, catalogue: Vocabulary, logged: pl.Series, unlisted: st
             f" (it has ids of another type, such as {table.strange.head(3).to_list()})" if len(table.strange) else ""
         )
         alike = same_but_for_looks(absent, table.frame["item"])
-        looks = f" ({alike} of them are, but for blanks, case or Unicode form; write them alike)" if alike else ""
-        looks = looks or _held_by(table.frame, absent)
+        looks = (
+            f" ({alike} of them are, but for blanks, case, Unicode form or zeros; write them alike)" if alike else ""
+        )
+        looks = _held_by(table.frame, absent) or looks
         raise InputError(
             f"{len(absent)} items of the log ({int((~known).sum())} rows) are not in the item table, such as "
             f"{absent.head(3).to_list()}{other}{looks}; add them, or keep them without columns with "

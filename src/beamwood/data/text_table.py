@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +17,7 @@ __all__ = ["TEXT_SUFFIXES", "scan_text"]
 _OWN = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".inter": "\t", ".txt": None, ".dat": None, ".data": None}
 TEXT_SUFFIXES = tuple(f"{suffix}{packed}" for suffix in _OWN for packed in ("", ".gz", ".zst"))
 _SAMPLE = 100
+_TOLD = re.compile(r'"?sep=([,;|\t])"?\s*', re.IGNORECASE)
 # No cell of a sound text file holds it.
 _NOWHERE = "\x01"
 
@@ -37,7 +40,13 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
             f"{path} is one line with carriage returns in it, as old systems end lines; write it anew, as with: "
             "tr '\\r' '\\n' < OLD > NEW"
         )
-    separator = separator_of(lines, own, quote) if layout.separator is None else layout.separator
+    notes, said, skipped = [], layout.separator, 0
+    told = _TOLD.fullmatch(lines[0].lstrip("\ufeff")) if lines else None
+    if told is not None:
+        # Spreadsheets have what separates the columns in a line of its own.
+        lines, skipped, said = lines[1:], 1, said or told[1]
+        notes.append(f"its columns are separated by {told[1]!r}, as its first line says")
+    separator = separator_of(lines, own, quote) if said is None else said
     lists = lists_of(lines, separator, quote)
     if lists is not None:
         mark, least, most = lists
@@ -50,10 +59,10 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
             f"{path}: what separates its columns is not clear from its first lines; say it with --separator, as "
             "--separator ';'"
         )
-    notes = []
-    if layout.separator is None and separator != own:
+    if said is None and separator != own:
         notes.append(f"its columns are separated by {separator!r}, as its first lines have it (or say --separator)")
     first = (fields_of(lines, separator, quote) or [[]])[0]
+    _refuse_title(path, lines, len(first), layout)
     if layout.names is not None:
         check_names(str(path), layout.names, first)
     if len(separator.encode()) > 1:
@@ -64,10 +73,23 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
         separator=separator,
         quote_char=quote,
         infer_schema=False,
+        skip_lines=skipped,
         has_header=layout.names is None,
         new_columns=None if layout.names is None else list(layout.names),
     )
     return frame, tuple(notes)
+
+
+def _refuse_title(path: Path, lines: Sequence[str], width: int, layout: Layout) -> None:
+    """Errors: lines of one cell before those of several."""
+    if width > 1 or layout.is_said:
+        return
+    starts = next((at for at, line in enumerate(lines) if len(re.split(r"[,;\t|]", line)) > 1), 0)
+    if starts and max(map(len, lines[:starts])) and len(lines) - starts > starts:
+        raise InputError(
+            f"{path}: its first line, {lines[0][:60]!r}, seems to be a title; delete all before the line of the names "
+            "of its columns"
+        )
 
 
 def _lines(path: Path, *, lossy: bool = False) -> pl.LazyFrame:

@@ -134,6 +134,8 @@ def _plain(column: pl.Expr) -> pl.Expr:
     """One spelling before parsing: blanks and hyphens, no weekday, no comment, no comma, a clock behind a bare date."""
     text = column.str.strip_chars().str.replace(r"^(?i)(mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?,? ", "")
     text = text.str.replace(r"\s*\([A-Za-z ]+\)$", "").str.replace(r"(?:GMT|UTC)([+-]\d{2}:?\d{2})$", "${1}")
+    # Unix and Java print the zone before the year.
+    text = text.str.replace(r"^([A-Za-z]+ +\d{1,2}) (\d{2}:\d{2}:\d{2}) ([A-Z]{1,5}) (\d{4})$", "${1} ${4} ${2} ${3}")
     text = text.str.replace_all(",", "").str.replace(r"([+-]\d{2}:?\d{2})\[[^\]]+\]$", "${1}")
     text = text.str.replace(r"^(\d{4})[/.](\d{1,2})[/.](\d{1,2})\b", "${1}-${2}-${3}")
     text = text.str.replace(r"^(\d{4}-\d{1,2}-\d{1,2})[Tt]", "${1} ").str.replace(r"^(\d{8})[Tt]", "${1} ")

@@ -25,6 +25,9 @@ _UNITS = {
     "microseconds": (3e14, 1e16),
     "nanoseconds": (3e17, 1e19),
 }
+# Days, and seconds of days, that are written as one whole number.
+_DATES = (("%Y%m%d", 19_700_101, 21_001_231), ("%Y%m%d%H%M%S", 19_700_101_000_000, 21_001_231_235_959))
+_OF_DAY = r"^\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([AaPp][Mm])?\s*$"
 _NAMED = re.compile(r"time|date|stamp|created|(^|_)(at|ts|dat|datum|epoch|when)$")
 _SAMPLE, _MOST_TEXTS = 1000, 100_000
 _LARGEST = 2.0**62
@@ -34,11 +37,12 @@ _EXACT = 2.0**53  # a float above it may stand for several whole numbers
 def time_expression(table: Source, name: str, time_format: str | None = None) -> tuple[pl.Expr | None, str]:
     """The expression for the column `time` (Int64), None where the order is unknown, and its kind in words.
 
-    Whole numbers stay; numbers with fractions are scaled by a power of ten; dates, times with a zone (or taken as UTC)
-    and text with the year first or the month by name become microseconds, nanoseconds where the column has them. Other
-    text needs a `time_format`, such as "%d.%m.%Y %H:%M". Decimals, and text that says one, are read without floats. A
-    column that is null throughout means that the order is unknown. Errors: null in part; values that do not parse, with
-    their count and the first one; numbers in two units; floats, and text with an exponent, above 2^53.
+    Whole numbers stay, unless each is a date, as 20240131 is; numbers with fractions are scaled by a power of ten;
+    dates, times with a zone (or taken as UTC) and text with the year first or the month by name become microseconds,
+    nanoseconds where the column has them. Other text needs a `time_format`, such as "%d.%m.%Y %H:%M". Decimals, and
+    text that says one, are read without floats. A column that is null throughout means that the order is unknown.
+    Errors: null in part; values that do not parse, with their count and the first one; times of a day without the day;
+    numbers in two units; floats, and text with an exponent, above 2^53.
     """
     with reading(table.name):
         rows, nulls = table.frame.select(pl.len(), table.column(name).is_null().sum().alias("n")).collect().row(0)
@@ -49,6 +53,7 @@ def time_expression(table: Source, name: str, time_format: str | None = None) ->
     else:
         time, kind = _by_type(table, name)
     if kind == UNREAD:
+        _refuse_of_day(table, name)
         row, value = table.first(name, table.column(name).is_not_null())
         raise InputError(
             f"{table.name}: column '{name}' is {UNREAD}, such as {value!r} in row {row}; "
@@ -74,7 +79,7 @@ def seconds_of(time: int) -> float | None:
 def _by_type(table: Source, name: str) -> tuple[pl.Expr, str]:
     dtype, column = table.schema[name], table.column(name)
     if dtype.is_integer():
-        return column.cast(pl.Int64, strict=False), "whole numbers"
+        return _from_whole(table, column.cast(pl.Int64, strict=False))
     if dtype.is_float():
         time, kind = _from_floats(table, name, column.cast(pl.Float64))
         return time, f"{kind} of 32 bits, rounded above 2^24" if dtype == pl.Float32 else kind
@@ -86,7 +91,47 @@ def _by_type(table: Source, name: str) -> tuple[pl.Expr, str]:
         return column.cast(pl.Datetime("us")).dt.timestamp("us"), "date"
     if dtype in (pl.String, pl.Categorical, pl.Enum):
         return _from_text(table, name, column.cast(pl.String))
+    if dtype == pl.Time:
+        _refuse_of_day(table, name)
     raise InputError(f"{table.name}: the time column {name} is of type {dtype}; use numbers, dates or ISO 8601 text")
+
+
+def _from_whole(table: Source, number: pl.Expr) -> tuple[pl.Expr, str]:
+    """The numbers; microseconds from 1970 where each is a date."""
+    with reading(table.name):
+        low, high = (
+            table.frame.select(number.min().alias("l"), number.max().alias("h")).collect(engine="streaming").row(0)
+        )
+    for pattern, least, most in _DATES:
+        if low is None or not least <= low <= high <= most:
+            continue
+        text = number.cast(pl.String)
+        moment = text.str.to_datetime(pattern, time_unit="us", strict=False)
+        if "%H" not in pattern:
+            moment = text.str.to_date(pattern, strict=False).cast(pl.Datetime("us"))
+        with reading(table.name):
+            lost = (
+                table.frame.select((moment.is_null() & number.is_not_null()).any()).collect(engine="streaming").item()
+            )
+        if not lost:
+            return moment.dt.timestamp("us"), f"dates as whole numbers, such as {low}"
+    return number, "whole numbers"
+
+
+def _refuse_of_day(table: Source, name: str) -> None:
+    """Errors: times of a day, without the day."""
+    dtype = table.schema[name]
+    if not (dtype == pl.Time or dtype in (pl.String, pl.Categorical, pl.Enum)):
+        return
+    if dtype != pl.Time:
+        text = table.column(name).cast(pl.String).alias("text")
+        with reading(table.name):
+            texts = table.frame.select(text).drop_nulls().head(_SAMPLE).collect()["text"]
+        if not len(texts) or not texts.str.contains(_OF_DAY).all():
+            return
+    day = seems_time(table, [other for other in table.column_names if other != name])
+    such = "" if day is None else f" with '{day[0]}', or say --time-column '{day[0]}'"
+    raise InputError(f"{table.name}: column '{name}' holds times of a day without the day; write both as one{such}")
 
 
 def _from_floats(table: Source, name: str, column: pl.Expr) -> tuple[pl.Expr, str]:
@@ -143,7 +188,7 @@ def _from_text(table: Source, name: str, column: pl.Expr) -> tuple[pl.Expr, str]
             .row(0)
         )
     if whole:
-        return text.str.replace(r"\.0*$", "").cast(pl.Int64, strict=False), "whole numbers"
+        return _from_whole(table, text.str.replace(r"\.0*$", "").cast(pl.Int64, strict=False))
     if number and exponent:
         return _from_floats(table, name, text.cast(pl.Float64, strict=False))
     if number:
@@ -158,6 +203,8 @@ def _check(table: Source, name: str, time: pl.Expr, rows: int, nulls: int, time_
         bad = table.frame.select(unparsed.sum()).collect(engine="streaming").item()
     if not bad and not nulls:
         return
+    if bad and time_format is None:
+        _refuse_of_day(table, name)
     row, value = table.first(name, unparsed if bad else column.is_null())
     if bad:
         raise InputError(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ GROUP_ROWS = 10_000
 """Users of a group, which is a row group of Parquet."""
 # Rows of one search: so many histories are in memory at a time for each thread.
 _ROWS = 250
+# Ids may be whole numbers of 64 bits without a sign.
+_PAST_INT64 = 2**63
 FORMATS = (".parquet", ".csv", ".jsonl")
 """By the ending of the file; a line, or a row, is one recommendation: query, rank, item, score."""
 
@@ -197,9 +200,11 @@ class Job:
             }
         )
 
-    @property
+    @cached_property
     def _label_type(self) -> Any:
-        return pl.Int64 if self.labels and isinstance(self.labels[0], int) else pl.String
+        if not self.labels or not isinstance(self.labels[0], int):
+            return pl.String
+        return pl.UInt64 if max(self.labels) >= _PAST_INT64 else pl.Int64
 
 
 def _folder(target: Path) -> Path:

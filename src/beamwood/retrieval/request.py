@@ -143,6 +143,9 @@ def listed(name: str, values: Any) -> list[Any]:
         return values
     if sparse.issparse(values):
         raise InputError(f"{name} is a sparse matrix, which has no ids; give a list of ids for each row")
+    # Of whatever library; a list of it would be one of its columns, or of their names.
+    if type(values).__name__ in ("DataFrame", "LazyFrame", "Table"):
+        raise InputError(f"{name} is a {type(values).__name__}; give one of its columns")
     if type(values).__module__.startswith("pyarrow"):
         return list(values.to_pylist())
     if not isinstance(values, str | bytes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 }
 OPERATORS = ("eq", "ne", *_COMPARED, "in", "not_in", "all_of", "missing")
 """What a condition may say of a column."""
+_DATE = re.compile(r"\s*\d{4}-\d{1,2}-\d{1,2}")
 _JOINED = ("all", "any", "not")
 
 
@@ -79,9 +81,10 @@ def _said(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) 
 
 def _of_labels(name: str, column: LabelColumn, word: str, value: Any) -> BoolArray:
     if word in _COMPARED:
+        kind = "time" if isinstance(value, str) and _DATE.match(value) else "number"
         raise InputError(
             f"where: '{name}' holds text, which '{word}' does not order; use eq or in, or keep it as "
-            f"a number with `beamwood fit --keep-columns {name}:number`"
+            f"a {kind} with `beamwood fit --keep-columns {name}:{kind}`"
         )
     codes = column.codes_of(name, [value] if word == "eq" else list(value))
     if word != "all_of":

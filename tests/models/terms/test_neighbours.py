@@ -131,3 +131,28 @@ def test_lists_that_can_be_made_anew_are_not_saved():
         saved = TermModule(Neighbours(5, 2), SHAPE, 6, moves=moves).state_dict()
         assert {"nodes", "lifts", "places", "gain"} <= set(saved)
         assert ("held_out_nodes" in saved) == moves
+
+
+@pytest.mark.parametrize("nodes", [None, [[0, 5, 9], [3, 1, 2]]])
+def test_only_the_latest_places_count_where_that_is_asked(nodes):
+    """The same as a term all of whose older places weigh nothing, in training and in what answers take."""
+    places = np.arange(1.0, 7.0)
+    cut = TermModule(Neighbours(5, 2, latest=2), SHAPE, 6)
+    cut.start(Counts())
+    cut.change(lambda held: weigh(held, places))
+    whole = started(5, np.concatenate([np.zeros(4), places[4:]]))
+    leaves = torch.tensor([[4, 40, 7, 7, 12, 3], [-1, -1, -1, 9, 47, 0]])
+    wanted = None if nodes is None else torch.tensor(nodes)
+    for short in (leaves, leaves[:, 1:], leaves[:, -2:], leaves[:, -1:]):
+        torch.testing.assert_close(scores(cut, short, 3, wanted), scores(whole, short, 3, wanted))
+    assert torch.equal(scores(cut, leaves, 3, wanted), scores(cut, leaves[:, -2:], 3, wanted))
+    held = cut.term.weights(cut.held())
+    assert not held["places"][:4].any()
+    assert held["places"][4:].detach().numpy() == pytest.approx(places[4:], rel=1e-4)
+    # Answers hold the weights, and need not know how many places count.
+    answered = Neighbours(5).score(held, TermQuery(SHAPE, 3, leaves, wanted))
+    torch.testing.assert_close(answered, scores(cut, leaves, 3, wanted))
+    scores(cut, leaves, 3, wanted).sum().backward()
+    (gradient,) = [own.grad for own in cut.parameters() if len(own) == 6]
+    assert not gradient[:4].any()
+    assert gradient[4:].any()

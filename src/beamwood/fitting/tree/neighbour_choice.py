@@ -11,7 +11,7 @@ from scipy import sparse
 
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import VIEWS, evaluate
-from beamwood.fitting.choose import CUT
+from beamwood.fitting.choose import CUT, check_monitor, drawn
 from beamwood.fitting.tree.neighbour_counts import KINDS, neighbour_counts
 from beamwood.fitting.tree.plan import NeighbourKind
 from beamwood.fitting.vectors.remembered import remembered
@@ -41,15 +41,15 @@ def chosen_neighbours(split: Split, config: TreeConfig, options: Mapping[str, An
 
     Counts are those of training histories, and the score of an item is the mean of the shares that it has of what is
     near the history's items. `options` are those of `TrainOptions`: a resumed run keeps what it has; where a time limit
-    leaves no room to choose, it is the first of `KINDS`.
+    leaves no room to choose, it is the first of `KINDS`. Errors: a monitor that is not measured.
     """
     run, seed, budget = options.get("run"), options.get("seed", 0), Budget.of(options.get("time_limit"))
     if options.get("resume", False) and run is not None and (kept := run.kept()):
         stored: NeighbourKind | None = kept.get("model.neighbours")
         return stored
     monitor, users = config.choose.monitor, config.choose.validation_users
-    rows = np.flatnonzero(split.valid.labels.lengths > 0)
-    judges = split.valid.take(np.sort(np.random.default_rng(seed).permutation(rows)[:users]))
+    check_monitor(monitor)
+    judges = drawn(split.valid.take(np.flatnonzero(split.valid.labels.lengths > 0)), users, seed=seed)
 
     def choose() -> tuple[NeighbourKind, str]:
         with step("choosing which neighbours count"):

@@ -9,10 +9,13 @@ from beamwood.kernels.terms import Term
 from beamwood.models.terms import Neighbours, Seen, Similarity
 from beamwood.models.terms.similarity import WEIGHT, WEIGHT_BESIDE
 
-__all__ = ["FOLDS", "terms_of"]
+__all__ = ["FOLDS", "LATEST", "terms_of"]
 
 FOLDS = 4
 """Of users, whose own steps the terms that they are trained with leave out."""
+
+LATEST = 20
+"""Places of a history whose neighbours count, where these are what comes later."""
 
 
 def terms_of(config: TreeConfig, more: Sequence[Term] = ()) -> tuple[Term, ...]:
@@ -24,5 +27,6 @@ def terms_of(config: TreeConfig, more: Sequence[Term] = ()) -> tuple[Term, ...]:
     if width:
         terms += [Similarity(width, WEIGHT_BESIDE if count else WEIGHT), Seen()]
     if count:
-        terms.append(Neighbours(count, FOLDS))
+        latest = LATEST if config.model.neighbours in ("after", "next") else None
+        terms.append(Neighbours(count, FOLDS, latest))
     return (*terms, *more)

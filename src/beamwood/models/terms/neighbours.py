@@ -72,6 +72,8 @@ class Neighbours(Term):
 
     count: int = 0
     folds: int = 0
+    latest: int | None = None
+    """Places that count, the latest; None for all. A step takes as long as what they list is long."""
 
     def arrays(self, shape: Shape, history_length: int) -> dict[str, NDArray[Any]]:
         apart = {f"held_out_{name}": array for name, array in self._lists(shape, self.folds).items()}
@@ -87,11 +89,16 @@ class Neighbours(Term):
     def weights(self, held: Held) -> Held:
         from torch.nn.functional import softplus
 
-        return {**held, "places": softplus(PACE * held["places"])}
+        places = softplus(PACE * held["places"])
+        if self.latest is not None:
+            places = places * (places.new_ones(len(places)).cumsum(0) > len(places) - self.latest)
+        return {**held, "places": places}
 
     def score(self, held: Held, query: TermQuery) -> Array:
         leaves_BL, nodes_BM, size, history_BL = query.leaves, query.nodes, query.size, query.history
         xp = array_namespace(leaves_BL)
+        if self.latest is not None:
+            history_BL = history_BL[:, -self.latest :]
         # E entries of all histories together: most places of short ones are empty.
         row_E, place_E = xp.nonzero(history_BL >= 0)
         fold_E = None if query.folds is None else query.folds[row_E]
@@ -107,7 +114,7 @@ class Neighbours(Term):
             wanted, place_BM = xp.unique_inverse(row_B1 + nodes_BM)
             at, count = xp.clip(xp.searchsorted(wanted, wanted_at), 0, len(wanted) - 1), len(wanted)
             hits = xp.nonzero(wanted[at] == wanted_at)[0]
-        weights_E = held["places"][-leaves_BL.shape[1] :][place_E]
+        weights_E = held["places"][-history_BL.shape[1] :][place_E]
         added = weights_E[hits // near_EK.shape[1]] * lift_EK.reshape(-1)[hits]
         return held["gain"][0] * xp.log1p(added_up(added, at[hits], count))[place_BM]
 

@@ -115,7 +115,7 @@ def _check_id(name: str, value: Any) -> None:
     if isinstance(value, str):
         _check_text(name, value)
     elif isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        raise InputError(f"{name}={value!r} is no id; give text or a whole number of 64 bits")
+        raise InputError(f"{name}={value!r} is no id; give text, or a whole number from -2^63 to 2^63 - 1")
 
 
 def _check_text(name: str, value: str) -> None:

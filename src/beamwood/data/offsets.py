@@ -1,0 +1,70 @@
+"""Times whose zone is an offset such as +05:30: Polars knows zones by name alone, and Arrow reads both."""
+
+from __future__ import annotations
+
+import base64
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+__all__ = ["are_offsets", "file_with_offsets", "has_offsets", "table_with_offsets"]
+
+_OFFSET = re.compile(rb"[+-]\d\d:\d\d")
+_ARROW_SCHEMA = re.compile(rb"ARROW:schema[^A-Za-z0-9+/]*([A-Za-z0-9+/]+=*)")
+_HEAD = 2**16
+
+
+def are_offsets(error: BaseException) -> bool:
+    """Is a zone that has no name what Polars could not read?"""
+    return "parse time zone" in str(error)
+
+
+def has_offsets(path: Path) -> bool:
+    """May the schema of a Parquet or Arrow file name a zone so? Asked before Polars is, which panics there."""
+    with suppress(OSError, ValueError), path.open("rb") as file:
+        head = file.read(_HEAD)
+        if not head.startswith(b"PAR1"):
+            return _OFFSET.search(head) is not None
+        file.seek(-8, 2)
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(-8 - length, 2)
+        found = _ARROW_SCHEMA.search(file.read(length))
+        return found is not None and _OFFSET.search(base64.b64decode(found[1] + b"==")) is not None
+    return False
+
+
+def file_with_offsets(path: Path) -> pl.LazyFrame:
+    """The table of a Parquet or Arrow file, its times by UTC."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with path.open("rb") as file:
+        start = file.read(6)
+    if start.startswith(b"PAR1"):
+        return table_with_offsets(parquet.ParquetFile(path).read()).lazy()
+    with pa.memory_map(str(path)) as file:
+        opened = pa.ipc.open_file(file) if start == b"ARROW1" else pa.ipc.open_stream(file)
+        return table_with_offsets(opened.read_all()).lazy()
+
+
+def table_with_offsets(source: Any) -> pl.DataFrame:
+    """The table of Arrow, or of pandas, its times by UTC."""
+    import pyarrow as pa
+
+    table = source if isinstance(source, pa.Table) else pa.Table.from_pandas(source, preserve_index=False)
+    fields = [
+        field.with_type(pa.timestamp(field.type.unit, "UTC")) if _is_offset(field.type) else field
+        for field in table.schema
+    ]
+    frame = pl.from_arrow(table.cast(pa.schema(fields)))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _is_offset(dtype: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_timestamp(dtype) and _OFFSET.fullmatch((dtype.tz or "").encode()) is not None
