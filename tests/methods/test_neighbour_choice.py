@@ -13,7 +13,8 @@ from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.plan import LARGEST, Facts
 from beamwood.fitting.tree import neighbour_choice
 from beamwood.fitting.tree.neighbour_choice import chosen_neighbours
-from beamwood.fitting.tree.neighbour_counts import KINDS, neighbour_counts
+from beamwood.fitting.tree.neighbour_counts import neighbour_counts
+from beamwood.fitting.tree.neighbour_kinds import KINDS
 from beamwood.fitting.tree.terms import FOLDS, LATEST, terms_of
 from beamwood.fitting.vectors.remembered import remembering
 from beamwood.methods import load_method

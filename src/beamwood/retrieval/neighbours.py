@@ -66,7 +66,7 @@ class NeighbourSearcher:
             raise InputError(f"similarity has shape {similarity.shape} for {len(popularity)} items")
         self.similarity = sparse.csr_matrix(similarity, dtype=np.float32)
         try:
-            # Products with the matrix trust its indices: one out of range reads foreign memory.
+            # One out of range is said here, not by the first answer that meets it.
             self.similarity.check_format(full_check=True)
         except ValueError as error:
             raise InputError(f"similarity is no matrix in compressed rows: {error}") from None

@@ -12,8 +12,8 @@ from scipy import sparse
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import VIEWS, evaluate
 from beamwood.fitting.choose import CUT, check_monitor, drawn
-from beamwood.fitting.tree.neighbour_counts import KINDS, neighbour_counts
-from beamwood.fitting.tree.plan import NeighbourKind
+from beamwood.fitting.tree.neighbour_counts import neighbour_counts
+from beamwood.fitting.tree.neighbour_kinds import KINDS, NeighbourKind
 from beamwood.fitting.vectors.remembered import remembered
 from beamwood.kernels.lists import strongest
 from beamwood.retrieval.neighbours import NeighbourSearcher

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from beamwood.errors import InputError
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
+from beamwood.fitting.tree.neighbour_kinds import is_directed
 from beamwood.training.loop_config import EmbeddingOptimiser
 
 if TYPE_CHECKING:
     from beamwood.fitting.tree.settings import TreeConfig, TreeSettings
 
-__all__ = ["NeighbourKind", "takes_neighbours", "tree_plan"]
-
-NeighbourKind = Literal["around", "after", "next"]
-"""What is near an item in a history: ten steps either way; ten steps later; later, and the nearer the more."""
+__all__ = ["takes_neighbours", "tree_plan"]
 
 # Starts that are an order of the items, laid over leaves of a shape that is chosen.
 _ORDERS = ("transitions", "pifa", "category", "random", "kmeans")
@@ -86,7 +84,7 @@ def _num_neighbours(config: TreeConfig, facts: Facts, *, started: bool) -> int:
         if given:
             raise InputError(_nothing_fills(f"model.num_neighbours={given}", num_items))
         return 0
-    needed = facts.mean_history <= 8 or num_items > 200_000 or config.model.neighbours in ("after", "next")
+    needed = facts.mean_history <= 8 or num_items > 200_000 or is_directed(config.model.neighbours)
     default = min(128, _MOST_NEIGHBOURS // num_items) if needed else 0
     return min(default if given is None else given, num_items)
 

@@ -26,7 +26,8 @@ from beamwood.fitting.settings import (
     TrainedSettings,
     Width,
 )
-from beamwood.fitting.tree.plan import NeighbourKind, takes_neighbours, tree_plan
+from beamwood.fitting.tree.neighbour_kinds import NeighbourKind
+from beamwood.fitting.tree.plan import takes_neighbours, tree_plan
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
 from beamwood.tree import Shape, ShapeName, choose_shape

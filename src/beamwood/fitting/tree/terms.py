@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from beamwood.fitting.tree.neighbour_kinds import is_directed
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.kernels.terms import Term
 from beamwood.models.terms import Neighbours, Seen, Similarity
@@ -27,6 +28,6 @@ def terms_of(config: TreeConfig, more: Sequence[Term] = ()) -> tuple[Term, ...]:
     if width:
         terms += [Similarity(width, WEIGHT_BESIDE if count else WEIGHT), Seen()]
     if count:
-        latest = LATEST if config.model.neighbours in ("after", "next") else None
+        latest = LATEST if is_directed(config.model.neighbours) else None
         terms.append(Neighbours(count, FOLDS, latest))
     return (*terms, *more)
