@@ -18,7 +18,7 @@ __all__ = ["Job", "Measured"]
 
 @dataclass(frozen=True)
 class Job:
-    """What a recipe is given: the log, its split, the row, the seed, the cuts, where to work, and the folders by setting."""
+    """What a recipe is given: the log and its split, the row, the seed, the cuts, where to work, folders by setting."""
 
     log: LogEntry
     split: Split
