@@ -147,11 +147,11 @@ class Bench:
         before = self.suite.before(run).items()
         folders = {setting: given.get(setting) or self._fitted(other, split) for setting, other in before}
         ks = tuple(self.suite.topics[run.topic].ks)
-        return RECIPES[row.recipe](Job(split, row, run.seed, ks, work, folders))
+        return RECIPES[row.recipe](Job(self.suite.logs[run.log], split, row, run.seed, ks, work, folders))
 
     def _fitted(self, run: Run, split: Split) -> Path:
         """The folder that a run left, made again where it is gone or of another plan."""
-        job = Job(split, self.suite.row(run), run.seed, (), self.work(run))
+        job = Job(self.suite.logs[run.log], split, self.suite.row(run), run.seed, (), self.work(run))
         plan = self._plan(run, job.row, split)
         if not _is_of(job.saved, plan):
             print(f"{run.name} is fitted first: its folder is not there, or of other settings", flush=True)

@@ -48,11 +48,6 @@ class Contender:
     behind: bool = False
 
     @property
-    def is_tree(self) -> bool:
-        """Is it the tree, searched in one of its ways?"""
-        return self.key.startswith("tree")
-
-    @property
     def megabytes(self) -> float:
         """1e6 bytes of these arrays."""
         arrays = [array for each in self.holds for array in each.export()[1].values()]

@@ -38,36 +38,6 @@ import safetensors.numpy
 
 from benchmarks.golden_cases import CASES, REFUSED_CALLS, REFUSED_FITS, Case, Log, planted_log, real_log
 
-# What the code under test calls otherwise than the tables here; a setting may also be named "method:setting".
-RENAMED_METHODS: dict[str, str] = {"two-stage": "two_stage"}
-RENAMED_SETTINGS: dict[str, str] = {
-    "attention": "model.attention",
-    "attention_start": "start.attention",
-    "beta": "loss.beta",
-    "embedding_optimizer": "optimiser.embeddings",
-    "embeddings": "tree.embeddings",
-    "examples": "examples.of",
-    "item_start": "start.items",
-    "loss": "loss.kind",
-    "model": "model.kind",
-    "node_start": "start.scores",
-    "normalised_labels": "loss.normalised",
-    "ranker:beta": "loss.logistic_weight",
-    "repeat_start": "start.seen",
-    "repeat_weight": "choose.seen_weight",
-    "repeats": "model.seen",
-    "start": "start.folder",
-    "surrogate": "loss.surrogate",
-    "surrogate_start": "start.surrogate",
-    "targets": "examples.num_targets",
-    "training": "examples.pairs",
-    "tree": "tree.start",
-    "tree_updates": "tree.updates",
-    "validation": "choose.protocol",
-}
-# Parts of the names of metrics and of what a training says, old: new.
-RENAMED_METRICS: dict[str, str] = {"all": "kept", "new": "removed"}
-
 
 @dataclass(frozen=True)
 class Call:
@@ -162,28 +132,7 @@ class Recorder:
 
     def __init__(self, program: Program, log: Log) -> None:
         self.program, self.log = program, log
-        self.keys = cache(self._keys)
         self.fitted = cache(self._fitted)
-
-    def _keys(self, method: str) -> tuple[str, list[str]]:
-        """What the code under test calls the method (a sum's first), and its settings."""
-        for name in (method, RENAMED_METHODS.get(method, method)):
-            listed = self.program("settings", name, "--json")
-            if listed.code == 0:
-                return name, list(listed.document)
-        raise SystemExit(f"method {method}: {listed.error}; name it in RENAMED_METHODS")
-
-    def _key(self, method: str, setting: str) -> str:
-        """The key of the code under test: renamed, the same, or the one in a group that ends so."""
-        known = self.keys(method)[1]
-        renamed = [RENAMED_SETTINGS.get(name) for name in (f"{method}:{setting}", setting)]
-        for key in (*renamed, setting):
-            if key in known:
-                return str(key)
-        matches = [key for key in known if key.endswith(f".{setting}")]
-        if len(matches) != 1:
-            raise SystemExit(f"setting {setting} of {method} is {matches or 'unknown'}; name it in RENAMED_SETTINGS")
-        return matches[0]
 
     def _placed(self, text: str) -> str:
         """The text with the folder of each case named in braces, which is fitted first, and the table of users."""
@@ -194,16 +143,15 @@ class Recorder:
 
     def fit(self, case: Case, out: str) -> Call:
         """Fit a case into a folder."""
-        method = self.keys(case.method)[0] if case.settings or case.method in RENAMED_METHODS else case.method
         settings = [
             part
             for name, value in case.settings.items()
-            for part in ("--set", f"{self._key(case.method, name)}={self._placed(json.dumps(value))}")
+            for part in ("--set", f"{name}={self._placed(json.dumps(value))}")
         ]
         options = self._placed(case.options).split()
         place = [] if "--out" in options else ["--out", out]
         files = ("log.parquet", "--items", "items.parquet")
-        return self.program("fit", *files, *place, "--method", method, *settings, *options, "--json")
+        return self.program("fit", *files, *place, "--method", case.method, *settings, *options, "--json")
 
     def _fitted(self, name: str) -> Call:
         return self.fit(CASES[name], f"fits/{name}")
@@ -295,14 +243,8 @@ def record(arguments: argparse.Namespace) -> int:
     return int(failed > 0)
 
 
-def renamed(name: str) -> str:
-    """A metric's name in the words of the newer code."""
-    return "/".join(RENAMED_METRICS.get(part, part) for part in name.split("/"))
-
-
 def changed(what: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
     """Which of the values, by their names, are in one alone or differ, and the numbers by how much at most."""
-    a, b = ({renamed(name): value for name, value in side.items()} for side in (a, b))
     for side, names in (("first", a.keys() - b.keys()), ("second", b.keys() - a.keys())):
         if names:
             yield f"{what}: only in the {side}: {few(sorted(names))}"

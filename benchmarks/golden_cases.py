@@ -1,7 +1,4 @@
-"""What `benchmarks.golden` fits, asks and sees refused, and the two logs that it does so on.
-
-Settings have one flat name here; the recorder finds what the code under test calls them.
-"""
+"""What `benchmarks.golden` fits, asks and sees refused, and the two logs that it does so on."""
 
 from __future__ import annotations
 
@@ -28,41 +25,71 @@ class Case:
     asked: str = ""
 
 
-LOOP: Settings = {"max_steps": 40, "evaluate_every": 15, "batch_size": 16, "warmup_steps": 5, "learning_rate": 0.01}
-WIDE: Settings = {"width": 16, "length": 12}
-SHAPE: Settings = {"branching": 4, "width": 8, "attention_hidden": 8, "windows": [8, 4, 2, 1], "mlp": [16, 8]}
-FASTER: Settings = {"max_steps": 60, "batch_size": 32, "learning_rate": 0.005}
-TREE: Settings = LOOP | FASTER | SHAPE | {"beam_width": 20, "bf16": False}
+LOOP: Settings = {
+    "loop.max_steps": 40,
+    "loop.evaluate_every": 15,
+    "loop.batch_size": 16,
+    "optimiser.warmup_steps": 5,
+    "optimiser.learning_rate": 0.01,
+}
+WIDE: Settings = {"model.width": 16, "model.length": 12}
+SHAPE: Settings = {
+    "tree.branching": 4,
+    "model.width": 8,
+    "model.attention_hidden": 8,
+    "model.windows": [8, 4, 2, 1],
+    "model.mlp": [16, 8],
+}
+FASTER: Settings = {"loop.max_steps": 60, "loop.batch_size": 32, "optimiser.learning_rate": 0.005}
+TREE: Settings = LOOP | FASTER | SHAPE | {"tree.beam_width": 20, "optimiser.bf16": False}
 PAPER: Settings = {
-    **{"branching": 2, "norm": "batch", "activation": "prelu", "unit_coordinate": False, "attention_start": None},
-    **{"node_start": "random", "tree": "random", "targets": 1, "horizon": 1, "examples": "positions", "amsgrad": True},
-    **{"schedule": "exponential", "decay_steps": 20, "floor": 1e-6, "similarity_width": 0, "num_negatives": 12},
+    "tree.branching": 2,
+    "model.norm": "batch",
+    "model.activation": "prelu",
+    "model.unit_coordinate": False,
+    "start.attention": None,
+    "start.scores": "random",
+    "tree.start": "random",
+    "examples.num_targets": 1,
+    "examples.horizon": 1,
+    "examples.of": "positions",
+    "optimiser.amsgrad": True,
+    "optimiser.schedule": "exponential",
+    "optimiser.decay_steps": 20,
+    "optimiser.floor": 1e-6,
+    "model.similarity_width": 0,
+    "loss.num_negatives": 12,
 }
-RL: Settings = {"labels": "rectified", "targets": 1, "horizon": 1}
-PLAIN: Settings = {"node_start": "random", "repeat_weight": 0, "similarity_width": 0}
+RL: Settings = {"loss.labels": "rectified", "examples.num_targets": 1, "examples.horizon": 1}
+PLAIN: Settings = {"start.scores": "random", "choose.seen_weight": 0, "model.similarity_width": 0}
 OTHER: Settings = {
-    "dropout": 0.1,
-    "recompute": True,
-    "level_reduction": "sum",
-    "weight_decay": 0.01,
-    "depth_alpha": 0.5,
+    "model.dropout": 0.1,
+    "model.recompute": True,
+    "loss.level_reduction": "sum",
+    "optimiser.weight_decay": 0.01,
+    "loss.depth_alpha": 0.5,
 }
-ENCODER: Settings = LOOP | WIDE | {"num_heads": 2}
+ENCODER: Settings = LOOP | WIDE | {"model.num_heads": 2}
 ENCODERS: dict[str, Settings] = {
     "sasrec": ENCODER,
-    "gru4rec": LOOP | WIDE | {"hidden": 16},
-    "caser": LOOP | WIDE | {"num_vertical": 2, "num_horizontal": 4},
+    "gru4rec": LOOP | WIDE | {"model.hidden": 16},
+    "caser": LOOP | WIDE | {"model.num_vertical": 2, "model.num_horizontal": 4},
     "fmlp": LOOP | WIDE,
 }
-S_DPO: Settings = {"preference": "s-dpo", "negatives": "top", "tied": False, "horizon": 3}
-SAMPLED: Settings = {"sampled_negatives": 20, "embedding_optimizer": "lazy-adam"}
-TOWERS: Settings = LOOP | WIDE | {"batch_size": 64, "hidden": 16, "item_start": "random"}
-MF: Settings = TOWERS | {"user_tower": "mf"}
-PAIRS: Settings = LOOP | {"width": 8, "length": 12, "attention": [8], "mlp": [16, 8]}
-RANKED: Settings = PAIRS | {"num_candidates": 30, "max_examples": 500, "num_negatives": 10}
-COLUMNS: Settings = {"item_columns": ["category"], "user_columns": ["group", "age"]}
-ALONE: Settings = {"item_start": "random", "learning_rate": 0.03, "retriever_weight": 0, "repeat_weight": 0}
-CONTEXT: Settings = {"context_columns": ["device"], "horizon": 1, "num_targets": 1}
+S_DPO: Settings = {"loss.preference": "s-dpo", "loss.negatives": "top", "model.tied": False, "examples.horizon": 3}
+SAMPLED: Settings = {"loss.sampled_negatives": 20, "optimiser.embeddings": "lazy-adam"}
+TOWERS: Settings = LOOP | WIDE | {"loop.batch_size": 64, "model.hidden": 16, "start.items": "random"}
+MF: Settings = TOWERS | {"model.user_tower": "mf"}
+PAIRS: Settings = LOOP | {"model.width": 8, "model.length": 12, "model.attention": [8], "model.mlp": [16, 8]}
+RANKED: Settings = PAIRS | {"model.num_candidates": 30, "examples.max_examples": 500, "loss.num_negatives": 10}
+COLUMNS: Settings = {"model.item_columns": ["category"], "model.user_columns": ["group", "age"]}
+ALONE: Settings = {
+    "start.items": "random",
+    "optimiser.learning_rate": 0.03,
+    "choose.retriever_weight": 0,
+    "choose.seen_weight": 0,
+}
+CONTEXT: Settings = {"model.context_columns": ["device"], "examples.horizon": 1, "examples.num_targets": 1}
 OUT1, BEHIND = "--split leave-one-out", "--retriever {dtr}"
 
 CASES: dict[str, Case] = {
@@ -77,67 +104,81 @@ CASES: dict[str, Case] = {
     "lpo4rec": Case("lpo4rec", ENCODER, "--from {sasrec}"),
     **{method: Case(method, LOOP, "--from {sasrec}") for method in ("melt", "cities")},
     "dtr-plain": Case("dtr", TREE | PLAIN | OTHER),
-    "dtr-walks": Case("dtr", TREE | RL | {"negatives": "tree", "num_negatives": 8, "estimator": "{sasrec}"}),
-    "dtr-normalised": Case("dtr", TREE | RL | {"normalised_labels": True, "estimator": "transitions"}),
-    "dtr-one-step": Case("dtr", TREE | RL | {"labels": "one-step", "estimator": "{sasrec}"}),
-    "dtr-updates": Case("dtr", TREE | {"tree_updates": 2}),
-    "dtr-binary": Case("dtr", TREE | {"tree_updates": 1, "learner": "binary", "embeddings": "node", "stride": 1}),
-    "dtr-rollback": Case("dtr", TREE | {"tree_updates": 2, "rollback": True, "after_update": "keep"}),
+    "dtr-walks": Case(
+        "dtr", TREE | RL | {"loss.negatives": "tree", "loss.num_negatives": 8, "loss.estimator": "{sasrec}"}
+    ),
+    "dtr-normalised": Case("dtr", TREE | RL | {"loss.normalised": True, "loss.estimator": "transitions"}),
+    "dtr-one-step": Case("dtr", TREE | RL | {"loss.labels": "one-step", "loss.estimator": "{sasrec}"}),
+    "dtr-updates": Case("dtr", TREE | {"tree.updates": 2}),
+    "dtr-binary": Case(
+        "dtr", TREE | {"tree.updates": 1, "tree.learner": "binary", "tree.embeddings": "node", "tree.stride": 1}
+    ),
+    "dtr-rollback": Case("dtr", TREE | {"tree.updates": 2, "tree.rollback": True, "tree.after_update": "keep"}),
     "dtr-paper": Case("dtr", TREE | PAPER),
-    "dtr-paper-updates": Case("dtr", TREE | PAPER | {"tree_updates": 1, "negatives": "tree", "embeddings": "node"}),
-    "dtr-neighbours": Case("dtr", TREE | {"num_neighbours": 8, "tree_updates": 1}),
-    "dtr-pifa": Case("dtr", TREE | {"tree": "pifa", "embedding_optimizer": "lazy-adam", "repeat_start": 1.0}),
-    "dtr-category": Case("dtr", TREE | {"tree": "category"}),
-    "dtr-kmeans": Case("dtr", TREE | {"tree": "kmeans", "vectors": "{sasrec}"}),
-    "dtr-old-tree": Case("dtr", TREE | {"tree": "{dtr-updates}"}),
+    "dtr-paper-updates": Case(
+        "dtr", TREE | PAPER | {"tree.updates": 1, "loss.negatives": "tree", "tree.embeddings": "node"}
+    ),
+    "dtr-neighbours": Case("dtr", TREE | {"model.num_neighbours": 8, "tree.updates": 1}),
+    "dtr-pifa": Case("dtr", TREE | {"tree.start": "pifa", "optimiser.embeddings": "lazy-adam", "start.seen": 1.0}),
+    "dtr-category": Case("dtr", TREE | {"tree.start": "category"}),
+    "dtr-kmeans": Case("dtr", TREE | {"tree.start": "kmeans", "tree.vectors": "{sasrec}"}),
+    "dtr-old-tree": Case("dtr", TREE | {"tree.start": "{dtr-updates}"}),
     "plt-plain": Case("plt", TREE | PLAIN),
     "dtr+ease": Case("dtr+ease", TREE),
     "sasrec+cooccurrence": Case("sasrec+cooccurrence", ENCODER),
     "sasrec-sampled": Case("sasrec", ENCODER | SAMPLED),
-    "sasrec-untied": Case("sasrec", ENCODER | {"tied": False, "item_start": "random", "horizon": 3}),
-    "sasrec-column": Case("sasrec", ENCODER | {"item_column": "vector"}),
+    "sasrec-untied": Case("sasrec", ENCODER | {"model.tied": False, "start.items": "random", "examples.horizon": 3}),
+    "sasrec-column": Case("sasrec", ENCODER | {"model.item_column": "vector"}),
     "sasrec-out1": Case("sasrec", ENCODER, OUT1),
     "lpo4rec-s-dpo": Case("lpo4rec", ENCODER | S_DPO, "--from {sasrec-untied}"),
     "two_tower": Case("two_tower", TOWERS),
-    "two_tower-start": Case("two_tower", TOWERS | {"item_start": "transitions", "item_columns": ["category"]}),
+    "two_tower-start": Case("two_tower", TOWERS | {"start.items": "transitions", "model.item_columns": ["category"]}),
     "two_tower-mf": Case("two_tower", MF, OUT1),
-    **{f"two_tower-{n}": Case("two_tower", MF | {"negatives": n}, OUT1) for n in ("full", "bir", "mns", "g-tower")},
-    "two_tower-ssl-pop": Case("two_tower", TOWERS | {"negatives": "ssl-pop"}),
-    "two_tower-sasrec": Case("two_tower", TOWERS | {"user_tower": "sasrec"}),
-    "two_tower-normalise": Case("two_tower", TOWERS | {"normalise": True, "temperature": 0.1, "mask_known": False}),
+    **{
+        f"two_tower-{n}": Case("two_tower", MF | {"loss.negatives": n}, OUT1) for n in ("full", "bir", "mns", "g-tower")
+    },
+    "two_tower-ssl-pop": Case("two_tower", TOWERS | {"loss.negatives": "ssl-pop"}),
+    "two_tower-sasrec": Case("two_tower", TOWERS | {"model.user_tower": "sasrec"}),
+    "two_tower-normalise": Case(
+        "two_tower", TOWERS | {"model.normalise": True, "model.temperature": 0.1, "loss.mask_known": False}
+    ),
     "ranker": Case("ranker", PAIRS, OUT1),
-    "ranker-graph": Case("ranker", PAIRS | {"graph": True, "loss": "gumbel-ndcg", "surrogate": "mlp"}, OUT1),
-    "ranker-neumf": Case("ranker", PAIRS | {"model": "neumf", "loss": "logistic"}, OUT1),
-    "ranker-columns": Case("ranker", PAIRS | COLUMNS | {"loss": "bpr"}, f"{OUT1} --user-table {{users}}"),
-    "ranker-din": Case("ranker", PAIRS | {"model": "din", "loss": "list-mle", "item_start": "random"}),
-    "ranker-din-guided": Case("ranker", PAIRS | {"model": "din"}),
-    "two-stage": Case("two-stage", RANKED, BEHIND),
-    "two-stage-alone": Case("two-stage", RANKED | ALONE, BEHIND),
-    "two-stage-harmonised": Case("two-stage", RANKED | {"training": "harmonised", "negatives": "candidates"}, BEHIND),
-    "two-stage-context": Case("two-stage", RANKED | CONTEXT, BEHIND, "--context device=phone"),
-    "two-stage-counted": Case("two-stage", {"num_candidates": 30}, f"{BEHIND} --ranker cooccurrence"),
-    "two-stage-fitted": Case("two-stage", {"num_candidates": 30}, f"{BEHIND} --ranker {{ranker-din}}"),
-    "two-stage-third": Case("two-stage", {"num_candidates": 30}, "--retriever {two-stage} --ranker ease"),
+    "ranker-graph": Case(
+        "ranker", PAIRS | {"model.graph": True, "loss.kind": "gumbel-ndcg", "loss.surrogate": "mlp"}, OUT1
+    ),
+    "ranker-neumf": Case("ranker", PAIRS | {"model.kind": "neumf", "loss.kind": "logistic"}, OUT1),
+    "ranker-columns": Case("ranker", PAIRS | COLUMNS | {"loss.kind": "bpr"}, f"{OUT1} --user-table {{users}}"),
+    "ranker-din": Case("ranker", PAIRS | {"model.kind": "din", "loss.kind": "list-mle", "start.items": "random"}),
+    "ranker-din-guided": Case("ranker", PAIRS | {"model.kind": "din"}),
+    "two_stage": Case("two_stage", RANKED, BEHIND),
+    "two_stage-alone": Case("two_stage", RANKED | ALONE, BEHIND),
+    "two_stage-harmonised": Case(
+        "two_stage", RANKED | {"examples.pairs": "harmonised", "loss.negatives": "candidates"}, BEHIND
+    ),
+    "two_stage-context": Case("two_stage", RANKED | CONTEXT, BEHIND, "--context device=phone"),
+    "two_stage-counted": Case("two_stage", {"model.num_candidates": 30}, f"{BEHIND} --ranker cooccurrence"),
+    "two_stage-fitted": Case("two_stage", {"model.num_candidates": 30}, f"{BEHIND} --ranker {{ranker-din}}"),
+    "two_stage-third": Case("two_stage", {"model.num_candidates": 30}, "--retriever {two_stage} --ranker ease"),
 }
 REFUSED_FITS: dict[str, Case] = {
     "unknown method": Case("dtrr"),
     "unknown setting": Case("dtr", {}, "--set widht=3"),
     "setting without =": Case("dtr", {}, "--set width"),
-    "value too small": Case("dtr", {"width": 0}),
-    "value no number": Case("dtr", {"width": "wide"}),
-    "value true": Case("dtr", {"width": True}),
-    "value unknown": Case("dtr", {"negatives": "trees"}),
-    "estimator unused": Case("dtr", {"estimator": "sasrec"}),
-    "start impossible": Case("dtr", {"node_start": "transitions", "norm": "batch"}),
-    "monitor unknown": Case("sasrec", ENCODER | {"monitor": "f@20"}),
-    "column unknown": Case("sasrec", ENCODER | {"item_column": "colour"}),
+    "value too small": Case("dtr", {"model.width": 0}),
+    "value no number": Case("dtr", {"model.width": "wide"}),
+    "value true": Case("dtr", {"model.width": True}),
+    "value unknown": Case("dtr", {"loss.negatives": "trees"}),
+    "estimator unused": Case("dtr", {"loss.estimator": "sasrec"}),
+    "start impossible": Case("dtr", {"start.scores": "transitions", "model.norm": "batch"}),
+    "monitor unknown": Case("sasrec", ENCODER | {"choose.monitor": "f@20"}),
+    "column unknown": Case("sasrec", ENCODER | {"model.item_column": "colour"}),
     "split for mf": Case("two_tower", MF),
     "split unknown": Case("popularity", {}, "--split user"),
     "from missing": Case("melt"),
     "from for dtr": Case("dtr", {}, "--from {sasrec}"),
     "from another method": Case("melt", {}, "--from {dtr}"),
     "from another split": Case("melt", {}, "--from {sasrec-out1}"),
-    "retriever missing": Case("two-stage"),
+    "retriever missing": Case("two_stage"),
     "sum of two trained": Case("dtr+sasrec"),
     "output taken": Case("dtr", {}, "--out {dtr}"),
 }

@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.data.split import Split
-from benchmarks.suite import Row
+from benchmarks.suite import LogEntry, Row
 
 __all__ = ["Job", "Measured"]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a recipe is given: the split, the row, the seed, the cuts, where to work, and the folders by setting."""
+    """What a recipe is given: the log and its split, the row, the seed, the cuts, where to work, folders by setting."""
 
+    log: LogEntry
     split: Split
     row: Row
     seed: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ import beamwood
 from beamwood.data import ColumnNames
 from beamwood.data.split import SPLITS, Split
 from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.tastes import TasteConfig, TasteMarket, make_taste_market
 from beamwood.errors import InputError, nearest
+from beamwood.fitting.choose import drawn
 from benchmarks.suite import LogEntry
 
-__all__ = ["READINGS", "data_folder", "is_there", "split_of"]
+__all__ = ["READINGS", "data_folder", "is_there", "split_of", "taste_market"]
 
 
 def data_folder(root: Path) -> Path:
@@ -33,17 +36,35 @@ def split_of(entry: LogEntry, data: Path) -> Split:
     """The log of an entry, read or drawn, and split; every split has the seed 2026. Errors: the log is not there."""
     if entry.split not in SPLITS:
         raise InputError(f"split='{entry.split}' is unknown{nearest(entry.split, SPLITS)}")
-    return SPLITS[entry.split](_planted(entry.market) if entry.market else _read(entry, data), seed=2026)
+    split = SPLITS[entry.split](_dataset(entry, data), seed=2026)
+    return split if entry.test_users is None else replace(split, test=drawn(split.test, entry.test_users, seed=2026))
 
 
 def is_there(entry: LogEntry, data: Path) -> bool:
     """Can it be read or drawn?"""
-    return entry.market is not None or (data / entry.folder / "interactions.parquet").is_file()
+    return (
+        entry.market is not None or entry.tastes is not None or (data / entry.folder / "interactions.parquet").is_file()
+    )
+
+
+def taste_market(entry: LogEntry) -> TasteMarket:
+    """The market of an entry with `tastes`: item i has the id i. Errors: it has none."""
+    if entry.tastes is None:
+        raise InputError(f"the optimum of '{entry.title}' is not known; give the log `tastes`")
+    return make_taste_market(TasteConfig(**entry.tastes), seed=0)
+
+
+def _dataset(entry: LogEntry, data: Path) -> beamwood.Dataset:
+    if entry.tastes is not None:
+        market = taste_market(entry)
+        log = beamwood.read_log(market.log, columns=ColumnNames(context=("context",)))
+        return beamwood.Dataset.from_log(log, pl.DataFrame({"item_id": np.arange(market.config.num_items)}))
+    return _planted(entry.market) if entry.market else _read(entry, data)
 
 
 def _planted(market: Mapping[str, Any]) -> beamwood.Dataset:
-    drawn = make_market(MarketConfig(**market), seed=0)
-    return beamwood.Dataset.from_log(beamwood.read_log(drawn.log), drawn.item_frame)
+    found = make_market(MarketConfig(**market), seed=0)
+    return beamwood.Dataset.from_log(beamwood.read_log(found.log), found.item_frame)
 
 
 def _read(entry: LogEntry, data: Path) -> beamwood.Dataset:

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import beamwood
+from beamwood.data.taste_optimum import TasteOptimum
 from beamwood.evaluation.cost import measure_cost
 from beamwood.evaluation.metrics import TailRule
-from beamwood.evaluation.protocol import PerQuery
+from beamwood.evaluation.protocol import PerQuery, evaluate_both
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
 from beamwood.evaluation.summary import measure_tail
 from beamwood.methods import load_method
 from beamwood.retrieval.retriever import Retriever
 from benchmarks.job import Job, Measured
+from benchmarks.logs import taste_market
 from benchmarks.measure import in_process
 from benchmarks.serve_table import flattened
 from benchmarks.side_by_side import answers
@@ -81,6 +83,15 @@ def published(job: Job) -> Measured:
     return Measured(figures | told, seconds={"fit": found["training_seconds"]}, queries=len(job.split.test))
 
 
+def optimum(job: Job) -> Measured:
+    """The best that a market of tastes allows, told the context of the next event or not; nothing is fitted."""
+    searcher, began = TasteOptimum(taste_market(job.log), **job.row.settings), time.perf_counter()
+    measured = Measured({}, queries=len(job.split.test))
+    _add(measured, evaluate_both(searcher, job.split.test, ks=job.ks), "")
+    measured.seconds = {"evaluate": time.perf_counter() - began}
+    return measured
+
+
 def fit_only(job: Job) -> Measured:
     """Fit, for others to start from: nothing is judged."""
     _, seconds = fitted(job)
@@ -105,6 +116,7 @@ RECIPES: dict[str, Callable[[Job], Measured]] = {
     "sampled": sampled,
     "fitted": fit_only,
     "published": published,
+    "optimum": optimum,
     "answers": answers,
     "serve": served,
 }

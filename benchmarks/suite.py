@@ -27,16 +27,19 @@ class _Entry(BaseModel):
 class LogEntry(_Entry):
     """How a log is read and split: the folder, `reading` a name of `logs.READINGS`, the split of `beamwood.splits`.
 
-    `market`: settings of a planted market instead, which is drawn with seed 0 and needs no folder.
+    `market` and `tastes`: settings of a planted market instead, drawn with seed 0, which needs no folder; `tastes` are
+    of one whose optimum is known. `test_users`: so many of them test, drawn once (None: all).
     """
 
     folder: str = ""
     market: dict[str, Any] | None = None
+    tastes: dict[str, Any] | None = None
     title: str
     reading: str = "plain"
     split: str = "users"
     items: bool = False
     boundary: str | None = None
+    test_users: int | None = None
 
 
 class Row(_Entry):
@@ -65,7 +68,8 @@ class Row(_Entry):
 class Column(_Entry):
     """A column of a topic's table: a figure of the lines, as "removed/f@20", its heading, and how it is written.
 
-    `interval`: with half of its 95 % interval; `test`: with the p-value of the paired test against the topic's row.
+    `interval`: with half of its 95 % interval; `test`: with the p-value of the paired test against the topic's row;
+    `of`: as a share of that row's figure.
     """
 
     figure: str
@@ -73,6 +77,7 @@ class Column(_Entry):
     digits: int = 4
     interval: bool = False
     test: bool = False
+    of: str | None = None
 
 
 class Topic(_Entry):

@@ -97,7 +97,7 @@ def _by_log(bench: Bench, topic: Topic, key: str, found: Mapping[str, Mapping[st
     rows = []
     for log, evidence in ((log, rows[key]) for log, rows in found.items() if key in rows):
         named = bench.suite.logs[log].title + _as_of(evidence)
-        figures = [_figure(evidence, column, None) for column in columns]
+        figures = [_figure(evidence, column, None, found[log]) for column in columns]
         rows.append([named, f"{evidence.lines[0].queries:,}", str(len(evidence.lines)), *figures, *_cost(evidence)])
     if not rows:
         return ""
@@ -149,7 +149,7 @@ def _table(topic: Topic, rows: Mapping[str, Evidence], shown: Iterable[str]) -> 
         evidence = rows[key]
         cells = [_title(evidence), str(len(evidence.lines))]
         for column in columns:
-            text = _figure(evidence, column, best.get(column.figure))
+            text = _figure(evidence, column, best.get(column.figure), rows)
             if column.test and key in tests.get(column.figure, {}):
                 text += f" (p {p_value(tests[column.figure][key].p)})"
             cells.append(text)
@@ -177,10 +177,13 @@ def _cost(evidence: Evidence) -> list[str]:
     return ["" if seconds is None else f"{seconds:,.0f}", f"{max(line.peak_mib for line in evidence.lines):,}"]
 
 
-def _figure(evidence: Evidence, column: Column, best: float | None) -> str:
+def _figure(evidence: Evidence, column: Column, best: float | None, rows: Mapping[str, Evidence]) -> str:
     value = evidence.figure(column.figure)
     if value is None:
         return ""
+    if column.of is not None:
+        whole = rows[column.of].figure(column.figure) if column.of in rows else None
+        return number(value / whole, column.digits) if whole else ""
     text = number(value, column.digits)
     if best is not None and text == number(best, column.digits):
         text = f"**{text}**"

@@ -1,12 +1,13 @@
-"""`benchmarks.golden` finds what two records differ in, and the keys that settings have in the code under test."""
+"""`benchmarks.golden` finds what two records differ in, and its cases name what there is."""
 
 import json
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+
+from beamwood.methods import load_method
 
 
 @pytest.fixture
@@ -111,29 +112,16 @@ def test_refusals_and_lost_cases_are_compared(run, tmp_path):
     assert run("compare", tmp_path / "a", tmp_path / "b", "--only", "nothing")[0] == 1
 
 
-def test_renamed_metrics_are_the_same(golden, monkeypatch):
-    monkeypatch.setattr(golden, "RENAMED_METRICS", {"new": "seen removed"})
-    assert list(golden.changed("metrics", {"views/new/f@20": 1}, {"views/seen removed/f@20": 1})) == []
-
-
-def test_settings_are_found_by_what_the_code_calls_them(golden, monkeypatch):
-    known = {"loop.max_steps": {}, "tree.width": {}, "model.width": {}, "model.size": {}, "seed": {}}
-    listed = SimpleNamespace(code=0, document=known)
-    recorder = golden.Recorder(lambda *arguments: listed, None)
-    monkeypatch.setattr(golden, "RENAMED_SETTINGS", {"hidden": "model.size", "dtr:width": "tree.width"})
-    names = {"seed": "seed", "max_steps": "loop.max_steps", "hidden": "model.size", "width": "tree.width"}
-    assert {name: recorder._key("dtr", name) for name in names} == names
-    with pytest.raises(SystemExit, match=r"setting width of ease is \['tree.width', 'model.width'\]"):
-        recorder._key("ease", "width")
-    with pytest.raises(SystemExit, match="setting depth of dtr is unknown"):
-        recorder._key("dtr", "depth")
-
-
 def test_cases_name_cases(golden):
     """What stands in braces is another case, or the table of users."""
     for text in (*golden.REFUSED_CALLS.values(), *map(repr, golden.CASES.values())):
         for name in re.findall(r"{([a-z0-9_-]+)}", text):
             assert name in {*golden.CASES, "users"}
+
+
+def test_cases_are_settings_of_their_methods(golden):
+    for case in golden.CASES.values():
+        assert set(case.settings) <= set(load_method(case.method.split("+")[0]).Config.names())
 
 
 @pytest.mark.slow

@@ -1,70 +1,114 @@
-"""Shares of the optimum on a planted market: measured, kept, and 1 for the optimum itself."""
+"""Shares of the optimum on a planted market: run as any topic of the suite, and rendered."""
 
-import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from beamwood.data.taste_optimum import TasteOptimum
-from beamwood.data.tastes import TasteConfig, make_taste_market
+from beamwood.data.taste_optimum import next_probabilities
+from beamwood.errors import InputError
 
 ROOT = Path(__file__).parents[2]
-SMALL = TasteConfig(
-    num_items=240, num_users=300, items_per_taste=10, num_contexts=3, min_events=5, max_events=20, stay=0.9
-)
+SUITE = """
+[logs.tastes]
+tastes = { num_items = 240, num_users = 300, items_per_taste = 10, num_contexts = 3, min_events = 5, max_events = 20 }
+title = "Tastes"
+split = "leave-one-out"
+test_users = 200
+
+[logs.other]
+market = { num_users = 60, num_items = 60, min_events = 8, max_events = 16 }
+title = "No tastes"
+
+[topics.planted]
+title = "Planted"
+logs = ["tastes"]
+keep = ["kept/hit_rate@20"]
+against = "transitions"
+judged = ["kept/hit_rate@20"]
+columns = [
+  { figure = "kept/hit_rate@20", heading = "hit rate@20", interval = true },
+  { figure = "kept/hit_rate@20", heading = "of the optimum", of = "optimum", digits = 3 },
+]
+
+[topics.planted.rows.optimum]
+title = "the optimum"
+recipe = "optimum"
+
+[topics.planted.rows.knowing]
+title = "the optimum, told the context"
+recipe = "optimum"
+settings = { knows_context = true }
+
+[topics.planted.rows.popularity]
+title = "`popularity`"
+method = "popularity"
+
+[topics.planted.rows.transitions]
+title = "`transitions`"
+method = "transitions"
+"""
 
 
-@pytest.fixture
-def planted(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import planted
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A checkout whose suite has been run."""
+    root = tmp_path_factory.mktemp("planted")
+    (root / "benchmarks").mkdir()
+    (root / "benchmarks" / "suite.toml").write_text(SUITE)
+    (root / "README.md").write_text("# Page\n\n<!-- table planted -->\n<!-- end planted -->\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        from benchmarks import __main__
 
-    monkeypatch.setattr(planted, "SIZES", {"small": SMALL})
-    return planted
-
-
-def called(planted, monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["planted", *map(str, arguments)])
-    return planted.main()
-
-
-def test_shares_are_of_the_optimum(planted, monkeypatch, capsys, tmp_path):
-    out = tmp_path / "kept" / "small.json"
-    asked = ("--methods", "popularity,transitions", "--json", "--out", out)
-    assert called(planted, monkeypatch, *asked) == 0
-    document = json.loads(capsys.readouterr().out)
-    found = document["found"]
-    assert list(found) == ["optimum", "optimum, the context known", "popularity", "transitions"]
-    assert found["optimum, the context known"]["hit_rate@20"]["of the optimum"] > 1
-    for name in ("popularity", "transitions"):
-        line = found[name]["ndcg@20"]
-        assert line["of the optimum"] == pytest.approx(line["value"] / found["optimum"]["ndcg@20"]["value"])
-        assert found[name]["ms"] > 0
-    assert found["popularity"]["ndcg@20"]["of the optimum"] < found["transitions"]["ndcg@20"]["of the optimum"] < 1
-    # What is kept is not fitted again.
-    monkeypatch.setattr(planted.beamwood, "fit", None)
-    assert called(planted, monkeypatch, *asked) == 0
-    assert json.loads(capsys.readouterr().out)["found"] == found
-    assert called(planted, monkeypatch, *asked[:2], "--out", out, "--queries", 100) == 2
-    assert "was measured with queries=2000, not 100" in capsys.readouterr().err
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setattr("benchmarks.bench.Bench.in_process", lambda bench, run: bench.make(run) is None)
+        patch.setattr("benchmarks.origin.commit", lambda root: "0123456")
+        for arguments in (["run", "--all"], ["report"]):
+            patch.setattr(sys, "argv", ["benchmarks", arguments[0], "--root", str(root), *arguments[1:]])
+            assert __main__.main() == 0
+    return root
 
 
-def test_the_optimum_has_all_of_itself(planted):
-    market = make_taste_market(SMALL, seed=0)
-    split = planted.split_of_market(market)
-    best = planted.measure(TasteOptimum(market), split, 200, None)
-    again = planted.measure(TasteOptimum(market), split, 200, best)
-    assert again["ndcg@20"]["of the optimum"] == 1
+def evidence(root):
+    from benchmarks.bench import Bench, Place
+    from benchmarks.evidence import gather
+
+    return gather(Bench(Place(root)), "planted", "tastes")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--methods", "drt"], "'drt' is unknown; did you mean 'dtr'"),
-        (["--minutes", "0"], "--minutes must be above 0"),
-    ],
-)
-def test_what_is_wrong_is_said(planted, monkeypatch, capsys, arguments, message):
-    assert called(planted, monkeypatch, *arguments) == 2
-    assert message in capsys.readouterr().err
+def test_no_method_has_more_than_the_optimum_and_the_context_helps(made):
+    hits = {key: row.figure("kept/hit_rate@20") for key, row in evidence(made).items()}
+    assert hits["popularity"] < hits["transitions"] < hits["optimum"] < hits["knowing"]
+    assert {row.lines[0].queries for row in evidence(made).values()} == {200}
+
+
+def test_the_optimum_is_of_the_market_that_was_split(made):
+    """The mean probability of what came next, at the optimum's first place, is what its lists find there."""
+    from benchmarks.bench import Bench, Place
+    from benchmarks.logs import split_of, taste_market
+
+    entry = Bench(Place(made)).suite.logs["tastes"]
+    market, test = taste_market(entry), split_of(entry, made).test
+    likeliest = next_probabilities(market, test.histories).argmax(axis=1)
+    found = np.mean([likeliest[row] in test.labels[row] for row in range(len(test))])
+    assert evidence(made)["optimum"].figure("kept/hit_rate@20") >= found > 0.05
+
+
+def test_shares_are_of_the_optimum(made):
+    rows = evidence(made)
+    page = (made / "README.md").read_text()
+    hits = {key: row.figure("kept/hit_rate@20") for key, row in rows.items()}
+    for key in ("popularity", "transitions"):
+        share = f"{hits[key] / hits['optimum']:.3f}".lstrip("0")
+        assert f"| {share} |" in next(line for line in page.splitlines() if f"`{key}`" in line)
+    assert "Below it: `popularity`" in page
+
+
+def test_a_log_without_a_known_optimum_is_refused(made):
+    from benchmarks.bench import Bench, Place
+    from benchmarks.logs import taste_market
+
+    with pytest.raises(InputError, match="optimum of 'No tastes' is not known"):
+        taste_market(Bench(Place(made)).suite.logs["other"])

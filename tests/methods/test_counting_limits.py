@@ -83,6 +83,27 @@ def test_fewer_users_judge_where_judging_is_dear(split, monkeypatch):
     assert f"64 of {len(split.valid)} validation users judge" in chosen["left_out"]
 
 
+def test_a_part_of_the_users_rules_a_hopeless_setting_out(split, monkeypatch):
+    asked = []
+
+    def spied(searcher, queries, *, ks):
+        asked.append(len(queries))
+        return evaluate_both(searcher, queries, ks=ks)
+
+    monkeypatch.setattr("beamwood.fitting.counting.evaluate_both", spied)
+    monkeypatch.setattr("beamwood.fitting.counting._PART", 60)
+    taken, rest = interactions(split.train.histories, split.train.num_items), len(split.valid) - 60
+    pairs = sparse.csr_matrix(taken.T @ taken)
+
+    def of_least(power):
+        return pairs if power == 1.0 else sparse.csr_matrix((1 / pairs.data, pairs.indices, pairs.indptr), pairs.shape)
+
+    _, chosen = best_of_grid(split, Config(), of_least, 0, power=(1.0, -1.0, 1.0))
+    assert chosen["power"] == 1.0
+    assert rest > 0
+    assert asked == [60, rest, 60, 60, rest]
+
+
 @pytest.mark.parametrize(
     ("users", "left", "expected"), [(100_000, 1e9, 80_000), (100_000, 10.0, 2_114), (500, 10.0, 5_314)]
 )

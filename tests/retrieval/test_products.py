@@ -18,11 +18,10 @@ def test_equals_a_plain_sort(monkeypatch, block_rows, block_items, k):
     rng = np.random.default_rng(k)
     # Small integers make many ties, which go to the lower item.
     queries, vectors = (rng.integers(-2, 3, (n, 4)).astype(np.float32) for n in (5, 50))
-    bias = rng.integers(0, 2, 50).astype(np.float32)
     excluded = ItemLists.from_lists([np.sort(rng.permutation(50)[:n]) for n in (0, 1, 20, 50, 3)])
     allowed = rng.random(50) < 0.7
-    got = best_products(queries, vectors, k, bias_N=bias, excluded=excluded, allowed=allowed)
-    expected = top_k(queries @ vectors.T + bias, k, excluded=excluded, allowed=allowed)
+    got = best_products(queries, vectors, k, excluded=excluded, allowed=allowed)
+    expected = top_k(queries @ vectors.T, k, excluded=excluded, allowed=allowed)
     assert np.array_equal(got.items, expected.items)
     assert np.array_equal(got.scores, expected.scores)
     assert np.array_equal(got.scored, expected.scored)
@@ -33,8 +32,8 @@ def test_scores_of_given_items(columns):
     rng = np.random.default_rng(0)
     queries, vectors = rng.normal(size=(70, 8)).astype(np.float32), rng.normal(size=(50, 8)).astype(np.float32)
     items = rng.integers(-1, 50, (70, columns))
-    got = products(queries, vectors, items, bias_N=np.arange(50, dtype=np.float32))
-    expected = np.einsum("bd,bmd->bm", queries, vectors[np.maximum(items, 0)]) + np.maximum(items, 0)
+    got = products(queries, vectors, items)
+    expected = np.einsum("bd,bmd->bm", queries, vectors[np.maximum(items, 0)])
     assert np.allclose(got[items >= 0], expected[items >= 0], atol=1e-4)
     assert np.isneginf(got[items < 0]).all()
 
@@ -42,8 +41,6 @@ def test_scores_of_given_items(columns):
 def test_wrong_input():
     with pytest.raises(InputError, match="widths must agree"):
         best_products(np.zeros((2, 3)), np.zeros((5, 4)), 2)
-    with pytest.raises(InputError, match="bias has shape"):
-        best_products(np.zeros((2, 3)), np.zeros((5, 3)), 2, bias_N=np.zeros(4))
     with pytest.raises(InputError, match="a score is NaN"):
         best_products(np.full((1, 3), np.nan), np.zeros((5, 3)), 2)
     with pytest.raises(InputError, match=r"outside -1\.\.4"):

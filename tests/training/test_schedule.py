@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beamwood.errors import InputError
-from beamwood.training.schedule import DTR_SCHEDULE, Schedule
+from beamwood.training.schedule import Schedule
 
 
 def test_dtr_by_hand():
-    rate = lambda step: DTR_SCHEDULE.learning_rate(step, 1e-3)  # noqa: E731
+    schedule = Schedule(kind="exponential", warmup_steps=5_000, decay_steps=15_000, floor=1e-6)
+    rate = lambda step: schedule.learning_rate(step, 1e-3)  # noqa: E731
     assert rate(1) == pytest.approx(1e-3 / 5000)
     assert rate(2500) == pytest.approx(5e-4)
     assert rate(5000) == 1e-3

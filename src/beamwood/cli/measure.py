@@ -38,9 +38,7 @@ def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,))
     return cuts
 
 
-def measure_sampled(
-    searcher: Any, split: Split, cuts: Sequence[int], num_negatives: int, *, seed: int = 0
-) -> dict[str, Any]:
+def measure_sampled(searcher: Any, split: Split, cuts: Sequence[int], num_negatives: int) -> dict[str, Any]:
     """The sampled protocol on the test queries: rule, means and bootstrap intervals, for JSON."""
     from beamwood.errors import InputError
     from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_rule
@@ -49,11 +47,11 @@ def measure_sampled(
     kept = [k for k in cuts if k <= num_negatives + 1]
     if not kept:
         raise InputError(f"every cut of --k is above {num_negatives + 1}, the items of a list; choose a smaller --k")
-    lists = Sampled(split.test, split.train.num_items, num_negatives=num_negatives, seed=seed)
+    lists = Sampled(split.test, split.train.num_items, num_negatives=num_negatives)
     values = evaluate_sampled(searcher, lists, ks=kept)
-    intervals = {name: bootstrap_interval(column, np.random.default_rng(seed)) for name, column in values.items()}
+    intervals = {name: bootstrap_interval(column, np.random.default_rng(0)) for name, column in values.items()}
     return {
-        "rule": sampled_rule(num_negatives, seed),
+        "rule": sampled_rule(num_negatives, 0),
         "metrics": {name: float(column.mean()) for name, column in values.items()},
         "interval_95": {name: [interval.low, interval.high] for name, interval in intervals.items()},
     }

@@ -25,6 +25,7 @@ _ONE_STAGE_QUERIES = 200
 _ONE_STAGE_PAIRS = 2_000_000
 # Scores of the whole catalogue held at a time (16 MiB).
 _BLOCK_CELLS = 2**22
+_BATCH = 128
 
 
 class Staged(Protocol):
@@ -91,12 +92,10 @@ def decompose(
     queries: Queries,
     *,
     ks: Sequence[int] = (1, 10, 20),
-    remove_seen: bool = True,
     one_stage_queries: int | None = None,
     seed: int = 0,
-    batch_size: int = 128,
 ) -> StageReport:
-    """Measure both stages on queries.
+    """Measure both stages on queries, seen items removed.
 
     `one_stage_queries` are drawn to be ranked over the whole catalogue too, 0 leaves corollary 4.2 out; by default 200,
     or as many as need two million scores. Errors: a cut outside 1..K, no query with a label.
@@ -114,12 +113,11 @@ def decompose(
     in_sample[chosen] = True
     ranked, retrieved, one_stage = [], [], []
     scored, seconds = np.zeros(2), np.zeros(2)
-    for start in range(0, len(judged), batch_size):
-        rows = np.arange(start, min(start + batch_size, len(judged)))
+    for start in range(0, len(judged), _BATCH):
+        rows = np.arange(start, min(start + _BATCH, len(judged)))
         part = judged.take(rows)
-        excluded = part.seen if remove_seen else None
         k = min(num_candidates, searcher.num_items)
-        found = searcher.search(part.query(searcher.needs), k, SearchOptions(excluded, explain=True))
+        found = searcher.search(part.query(searcher.needs), k, SearchOptions(part.seen, explain=True))
         first, *others = found.parts
         ranked.append(places(found.items, part.labels))
         retrieved.append(places(first.hits.items, part.labels))
@@ -127,7 +125,7 @@ def decompose(
         seconds += [first.seconds, sum(part.seconds for part in others)]
         sampled = part.take(np.flatnonzero(in_sample[rows]))
         if len(sampled):
-            one_stage.append(catalogue_places(searcher, sampled, remove_seen))
+            one_stage.append(catalogue_places(searcher, sampled))
     rank_P, retrieved_P = np.concatenate(ranked), np.concatenate(retrieved)
     whole_P = np.concatenate(one_stage) if one_stage else None
     return StageReport(
@@ -162,16 +160,15 @@ def places(items_BK: NDArray[np.int32], labels: ItemLists) -> NDArray[np.int64]:
     return np.where(same.any(axis=1), same.argmax(axis=1) + 1, 0)
 
 
-def catalogue_places(searcher: Staged, queries: Queries, remove_seen: bool) -> NDArray[np.int64]:
-    """int64[P], the place of each label where the ranker orders every item that is not excluded; 0 for an excluded."""
+def catalogue_places(searcher: Staged, queries: Queries) -> NDArray[np.int64]:
+    """int64[P], the place of each label where the ranker orders every item that was not seen; 0 for a seen one."""
     num_items, parts = searcher.num_items, [np.empty(0, np.int64)]
     block = max(1, _BLOCK_CELLS // num_items)
     for start in range(0, len(queries), block):
         part = queries.take(np.arange(start, min(start + block, len(queries))))
         every = np.broadcast_to(np.arange(num_items, dtype=np.int64), (len(part), num_items))
         scores = searcher.ranker.score(part.query(searcher.needs), every).copy()
-        if remove_seen:
-            scores[part.seen.rows, part.seen.items] = -np.inf
+        scores[part.seen.rows, part.seen.items] = -np.inf
         # A stable order: of equal scores the lower item comes first.
         order, place = np.argsort(-scores, axis=1, kind="stable"), np.empty(scores.shape, np.int64)
         np.put_along_axis(place, order, np.arange(1, num_items + 1)[None, :], axis=1)

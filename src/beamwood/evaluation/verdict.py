@@ -126,11 +126,11 @@ class Verdict:
 
 
 def judge_both(
-    results: Mapping[str, Mapping[str, PerQuery]], metric: str, simplest: str, *, seed: int = 0, on_tail: bool = False
+    results: Mapping[str, Mapping[str, PerQuery]], metric: str, simplest: str, *, on_tail: bool = False
 ) -> dict[str, Verdict]:
     """`judge` of both views; `results` by method, then view; `on_tail`: the labels are those of rare items."""
     values = {view: {name: views[view].values[metric] for name, views in results.items()} for view in VIEWS}
-    return {view: replace(judge(values[view], view, metric, simplest, seed=seed), on_tail=on_tail) for view in VIEWS}
+    return {view: replace(judge(values[view], view, metric, simplest), on_tail=on_tail) for view in VIEWS}
 
 
 def judge(
@@ -166,7 +166,7 @@ def _against(values: Mapping[str, FloatArray], test: Comparison, num_rivals: int
     )
 
 
-def users_to_settle(difference: FloatArray, *, level: float = LEVEL, power: float = POWER) -> int | None:
+def users_to_settle(difference: FloatArray, *, level: float = LEVEL) -> int | None:
     """How many users a paired test needs to find a mean difference as large as that of float[Q] differences.
 
     n = ((z_(1 - level / 2) + z_power) s / |d|)^2, to two significant digits; None for a mean of 0.
@@ -176,7 +176,7 @@ def users_to_settle(difference: FloatArray, *, level: float = LEVEL, power: floa
     if mean == 0.0:
         return None
     spread = float(np.std(difference, ddof=1))
-    reach = float(special.ndtri(1 - level / 2) + special.ndtri(power))
+    reach = float(special.ndtri(1 - level / 2) + special.ndtri(POWER))
     exact = (reach * spread / mean) ** 2
     unit = int(10 ** max(0, math.floor(math.log10(max(exact, 1.0))) - 1))
     return max(2, math.ceil(exact / unit) * unit)

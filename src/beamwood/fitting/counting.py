@@ -72,6 +72,8 @@ class CountingConfig(Settings):
 
 # With a limit, no more of what is left goes to judging, and so many users have a say at least.
 _SHARE, _FEWEST = 0.5, 64
+# The part of the queries that may rule a setting out.
+_PART = 2000
 
 
 def interactions(
@@ -222,7 +224,10 @@ def _judges(searcher: NeighbourSearcher, queries: Queries, budget: Budget, count
 
 
 class _Judge:
-    """The best of the settings that were looked at, of equal ones the first; those without time are skipped."""
+    """The best of the settings that were looked at, of equal ones the first; those without time are skipped.
+
+    What a random part of the queries finds surely below the best so far is not asked of the others.
+    """
 
     def __init__(
         self,
@@ -232,12 +237,15 @@ class _Judge:
         of_matrix: tuple[str, ...],
         making: float,
     ) -> None:
-        self._build, self._queries, self._budget, self._of_matrix = build, queries, budget, of_matrix
+        self._build, self._budget, self._of_matrix = build, budget, of_matrix
+        order = np.random.default_rng(0).permutation(len(queries))
+        self._parts = [queries.take(np.sort(part)) for part in (order[:_PART], order[_PART:]) if len(part)]
         self._making, self._judging = making, 0.0
         self._matrix: tuple[Any, ...] | None = None
         self.value, self.skipped, self.cut = -1.0, 0, 0
         self.best: dict[str, Any] = {}
         self.searcher: NeighbourSearcher
+        self._best_values: list[FloatArray] = []
 
     def look(self, settings: dict[str, Any]) -> None:
         """Judge these, unless it would take longer than what is left; the first always."""
@@ -249,8 +257,23 @@ class _Judge:
         searcher = self._build(settings)
         self._matrix, began = matrix, self._budget.clock()
         self.cut = min(20, searcher.num_items)
-        views = evaluate_both(searcher, self._queries, ks=(self.cut,))
-        value = float(np.mean([view.means()[f"f@{self.cut}"] for view in views.values()]))
+        values: list[FloatArray] = []
+        for queries in self._parts:
+            if values and self.best and _surely_below(values[0] - self._best_values[0]):
+                return
+            values.append(self._values(searcher, queries))
+        value = float(np.concatenate(values).mean())
         self._judging = max(self._judging, self._budget.clock() - began)
         if not self.best or value > self.value:
-            self.value, self.searcher, self.best = value, searcher, settings
+            self.value, self.searcher, self.best, self._best_values = value, searcher, settings, values
+
+    def _values(self, searcher: NeighbourSearcher, queries: Queries) -> FloatArray:
+        """float64[queries]: f@20, the mean of both views."""
+        views = evaluate_both(searcher, queries, ks=(self.cut,)).values()
+        values: FloatArray = np.mean([view.values[f"f@{self.cut}"] for view in views], axis=0)
+        return values
+
+
+def _surely_below(change_Q: FloatArray) -> bool:
+    """Is the mean below 0 by more than three standard errors?"""
+    return len(change_Q) > 1 and float(change_Q.mean()) < -3 * float(change_Q.std(ddof=1)) / len(change_Q) ** 0.5

@@ -30,6 +30,8 @@ __all__ = ["UNITS", "LightHead", "Way", "WayKind", "light_query", "quantised"]
 
 UNITS = 1023
 """The largest entry of a rounded query. Sums of 16,383 columns then stay within 31 bits."""
+# The k that `Way.judged` is chosen for.
+_JUDGED_FOR = 20
 Array = Any
 WayKind = Literal["steer", "cascade", "beam"]
 _INT8 = ("nodes", "history")
@@ -55,14 +57,14 @@ class Way:
         if (self.judged < 1) != (self.kind == "beam"):
             raise InputError(f"judged={self.judged} is for steer and cascade, and 1 or more there; beam has none")
 
-    def wide_enough(self, k: int, good: int | None = None, places: int = 20) -> Way:
-        """The same for k results: what is judged grows with the `good` (None: all of them) beyond so many `places`.
+    def wide_enough(self, k: int, good: int | None = None) -> Way:
+        """The same for k results: what is judged grows with the `good` (None: all of them) beyond 20.
 
         Those behind the good ones are the next of what was judged for these.
         """
-        if k <= min(places, self.beam_width):
+        if k <= min(_JUDGED_FOR, self.beam_width):
             return self
-        times = max(1.0, min(k, k if good is None else good) / places)
+        times = max(1.0, min(k, k if good is None else good) / _JUDGED_FOR)
         judged = 0 if self.kind == "beam" else max(k, int(np.ceil(self.judged * times)))
         return Way(self.kind, max(self.beam_width, k), judged)
 

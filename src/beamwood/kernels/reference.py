@@ -53,13 +53,13 @@ def dense(layer: Layer, x: FloatArray) -> FloatArray:
 
 
 def score_level_plain(
-    weights: DinWeights, shape: Shape, level: int, leaves_BL: IndexArray, nodes_BM: IndexArray, dtype: Any = np.float64
+    weights: DinWeights, shape: Shape, level: int, leaves_BL: IndexArray, nodes_BM: IndexArray
 ) -> FloatArray:
-    """Scores [B, M] by the equations as they stand: every pair's `[a; a * w; w]` is built. Slow; the reference.
+    """Scores [B, M] by the equations as they stand: every pair's `[a; a * w; w]` is built.
 
-    `leaves_BL` of the history, `nodes_BM` of the level; -1 absent.
+    In float64, and slow: the reference. `leaves_BL` of the history, `nodes_BM` of the level; -1 absent.
     """
-    table, offset = weights.nodes.astype(dtype), shape.level_offset(level)
+    table, offset = weights.nodes.astype(np.float64), shape.level_offset(level)
     history_BL = shape.ancestors(leaves_BL, level)
     a = table[offset + np.maximum(history_BL, 0)][:, None, :, :]
     w = table[offset + np.maximum(nodes_BM, 0)][:, :, None, :]
@@ -75,7 +75,7 @@ def score_level_plain(
     x = np.concatenate([*z, w[:, :, 0]], axis=-1)
     for layer in weights.layers:
         x = dense(layer, x)
-    scores = x[..., 0] + added_by_terms(weights, shape, level, leaves_BL, np.maximum(nodes_BM, 0), dtype)
+    scores = x[..., 0] + added_by_terms(weights, shape, level, leaves_BL, np.maximum(nodes_BM, 0), np.float64)
     return np.where(nodes_BM >= 0, scores, -np.inf)
 
 

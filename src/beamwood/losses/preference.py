@@ -54,9 +54,9 @@ def orpo(positive_B: Tensor, negative_BK: Tensor) -> Tensor:
     return -logsigmoid(log_odds(positive_B)[:, None] - log_odds(negative_BK)).mean(dim=1)
 
 
-def tail_weights(is_tail_B: Tensor, *, alpha_tail: float = 1.0, alpha_head: float = 0.0) -> Tensor:
-    """[B], the softmax over the batch of alpha, which is `alpha_tail` for a tail label; it sums to 1.
+def tail_weights(is_tail_B: Tensor, *, alpha_tail: float = 1.0) -> Tensor:
+    """[B], the softmax over the batch of alpha, which is `alpha_tail` for a tail label and 0 for another; it sums to 1.
 
     Source: LPO4Rec, equation 16; with alpha_tail 2 the weights of R2Rec.
     """
-    return torch.softmax(torch.where(is_tail_B, alpha_tail, alpha_head), dim=0)
+    return torch.softmax(torch.where(is_tail_B, alpha_tail, 0.0), dim=0)

@@ -9,6 +9,7 @@ from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.settings import Loop
+from beamwood.fitting.tree.papers import STUDY_RUN
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.papers import PLAIN
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceLoss, SequenceModel
@@ -47,15 +48,7 @@ PAPER = {
     "model.dropout": 0.0,
     "model.tied": False,
     "loss.sampled_negatives": 1000,
-    "optimiser.schedule": "exponential",
-    "optimiser.warmup_steps": 5_000,
-    "optimiser.decay_steps": 15_000,
-    "optimiser.floor": 1e-6,
-    "loop.batch_size": 100,
-    "loop.max_steps": 80_000,
-    "loop.evaluate_every": 4_000,
-    "loop.patience": 1_000,
-    "choose.monitor": "kept/f@20",
+    **STUDY_RUN,
 }
 
 METHOD = Method(

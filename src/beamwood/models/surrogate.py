@@ -16,6 +16,7 @@ __all__ = ["FORMS", "NdcgSurrogate"]
 # Whether a form has the MLP, and the degree of its NFM.
 _PARTS = {"ensemble": (True, 2), "mlp": (True, 0), "nfm1": (False, 1), "nfm2": (False, 2)}
 FORMS = tuple(_PARTS)
+_WIDTH = 20
 
 
 class NdcgSurrogate(nn.Module):
@@ -25,7 +26,7 @@ class NdcgSurrogate(nn.Module):
         nfm1      e = dense(mean_k z_k),        z = dense((p, y)), 2 -> D
         nfm2      e = dense(1/K Z Z^T 1), K -> D
         ensemble  v * e of nfm2
-        then D -> 8 -> 1.
+        then D -> 8 -> 1. D is 20.
 
     nfm2 and the ensemble keep a K-vector, so they depend on the order in which a list is written, whatever the paper
     says; here positives come first, as in its program. All layers are one flat parameter, so that an optimiser's step
@@ -40,7 +41,6 @@ class NdcgSurrogate(nn.Module):
         size: int,
         *,
         form: str = "ensemble",
-        width: int = 20,
         std: float | None = 0.01,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -48,7 +48,7 @@ class NdcgSurrogate(nn.Module):
         if form not in FORMS:
             raise InputError(f"surrogate form '{form}' is unknown{nearest(form, FORMS)}")
         mlp, degree = _PARTS[form]
-        self.shape = SurrogateShape(size, width, mlp, degree)
+        self.shape = SurrogateShape(size, _WIDTH, mlp, degree)
         self.weights = nn.Parameter(
             torch.zeros(sum(out * (within + 1) for out, within in self.shape.layers().values()))
         )

@@ -23,23 +23,22 @@ def best_products(
     vectors_ND: FloatArray,
     k: int,
     *,
-    bias_N: FloatArray | None = None,
     excluded: ItemLists | None = None,
     allowed: BoolArray | None = None,
 ) -> Hits:
-    """The k items of the largest `query . vector + bias` for each row, in the order of `top_k`, all items scored.
+    """The k items of the largest `query . vector` for each row, in the order of `top_k`, all items scored.
 
     Memory beyond the vectors does not depend on N. Errors: shapes that do not fit, a score that is no number.
     """
     num_items = len(vectors_ND)
     check_search(len(queries_BD), num_items, k, excluded=excluded, allowed=allowed)
-    check_vectors(queries_BD, vectors_ND, bias_N)
+    check_vectors(queries_BD, vectors_ND)
     parts = []
     for start in range(0, len(queries_BD), _BLOCK_ROWS):
         rows = np.arange(start, min(start + _BLOCK_ROWS, len(queries_BD)))
         queries, banned = queries_BD[rows], None if excluded is None else excluded.take(rows)
         blocks = [
-            block_hits(queries, vectors_ND, bias_N, slice(first, first + _BLOCK_ITEMS), k, banned, allowed)
+            block_hits(queries, vectors_ND, slice(first, first + _BLOCK_ITEMS), k, banned, allowed)
             for first in range(0, num_items, _BLOCK_ITEMS)
         ]
         if len(blocks) == 1:
@@ -57,7 +56,6 @@ def best_products(
 def block_hits(
     queries_BD: FloatArray,
     vectors_ND: FloatArray,
-    bias_N: FloatArray | None,
     block: slice,
     k: int,
     excluded: ItemLists | None,
@@ -65,8 +63,6 @@ def block_hits(
 ) -> Hits:
     """The k best of one block of the catalogue, item indices of the whole catalogue."""
     scores = queries_BD @ vectors_ND[block].T
-    if bias_N is not None:
-        scores = scores + bias_N[block]
     if not np.isfinite(scores).all():
         raise unsound_score()
     if excluded is not None:
@@ -76,14 +72,12 @@ def block_hits(
     return Hits(np.where(hits.items < 0, hits.items, hits.items + np.int32(block.start)), hits.scores, hits.scored)
 
 
-def products(
-    queries_BD: FloatArray, vectors_ND: FloatArray, items_BM: IndexArray, *, bias_N: FloatArray | None = None
-) -> NDArray[np.float32]:
-    """float32[B, M], `query . vector + bias` of each given item; -inf where the item index is -1."""
+def products(queries_BD: FloatArray, vectors_ND: FloatArray, items_BM: IndexArray) -> NDArray[np.float32]:
+    """float32[B, M], `query . vector` of each given item; -inf where the item index is -1."""
     items_BM = np.asarray(items_BM)
     check_items(items_BM, len(queries_BD), len(vectors_ND))
-    check_vectors(queries_BD, vectors_ND, bias_N)
-    if bias_N is None and is_catalogue(items_BM, len(vectors_ND)):
+    check_vectors(queries_BD, vectors_ND)
+    if is_catalogue(items_BM, len(vectors_ND)):
         return (queries_BD @ vectors_ND.T).astype(np.float32, copy=False)
     result = np.empty(items_BM.shape, np.float32)
     for start in range(0, len(queries_BD), _BLOCK_ROWS):
@@ -93,8 +87,6 @@ def products(
             result[rows] = np.take_along_axis(queries_BD[rows] @ vectors_ND.T, items, axis=1)
         else:
             result[rows] = np.einsum("bd,bmd->bm", queries_BD[rows], vectors_ND[items])
-        if bias_N is not None:
-            result[rows] += bias_N[items]
     result[items_BM < 0] = -np.inf
     return result
 
@@ -106,9 +98,7 @@ def is_catalogue(items_BM: IndexArray, num_items: int) -> bool:
     return bool((items_BM[0] == np.arange(num_items)).all())
 
 
-def check_vectors(queries_BD: FloatArray, vectors_ND: FloatArray, bias_N: FloatArray | None) -> None:
-    """Raise `InputError` where queries, vectors and biases do not fit together."""
+def check_vectors(queries_BD: FloatArray, vectors_ND: FloatArray) -> None:
+    """Raise `InputError` where queries and vectors do not fit together."""
     if queries_BD.ndim != 2 or vectors_ND.ndim != 2 or queries_BD.shape[1] != vectors_ND.shape[1]:
         raise InputError(f"queries have shape {queries_BD.shape}, vectors {vectors_ND.shape}; widths must agree")
-    if bias_N is not None and bias_N.shape != (len(vectors_ND),):
-        raise InputError(f"bias has shape {bias_N.shape}; give one number for each of {len(vectors_ND)} items")

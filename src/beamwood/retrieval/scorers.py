@@ -160,12 +160,12 @@ class ContextEncoder:
         return vectors
 
 
-def restore_scorer(config: dict[str, Any], arrays: Arrays, scores: Mapping[str, PairScore] = SCORERS) -> PairScorer:
+def restore_scorer(config: dict[str, Any], arrays: Arrays) -> PairScorer:
     """The scorer of what `export` gave. Errors: an unknown kind, a configuration or arrays that do not fit."""
     kind = config.get("kind")
-    if not isinstance(kind, str) or kind not in scores:
-        raise ArtefactError(f"scorer kind {kind!r} is unknown{nearest(str(kind), scores)}")
-    return PlainScorer(scores[kind], config, arrays)
+    if not isinstance(kind, str) or kind not in SCORERS:
+        raise ArtefactError(f"scorer kind {kind!r} is unknown{nearest(str(kind), SCORERS)}")
+    return PlainScorer(SCORERS[kind], config, arrays)
 
 
 def _is_one_row(items_BM: NDArray[np.int64]) -> bool:

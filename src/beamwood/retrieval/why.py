@@ -46,16 +46,14 @@ class Why:
     attention: tuple[tuple[int, float], ...]
 
 
-def reasons(
-    searcher: TreeSearcher, history: NDArray[np.int32], items: Sequence[int], *, beam_width: int | None = None
-) -> list[Why]:
+def reasons(searcher: TreeSearcher, history: NDArray[np.int32], items: Sequence[int]) -> list[Why]:
     """One for each item; `history` by item index, oldest first, `attention` counts in its places."""
     weights, shape = searcher.weights, searcher.tree.shape
     recent = history[-weights.history_length :]
     leaves_L = np.full(weights.history_length, -1, np.int64)
     leaves_L[len(leaves_L) - len(recent) :] = searcher.tree.leaf_of_item[recent]
     leaves = searcher.tree.leaf_of_item[np.asarray(items, np.int64)].astype(np.int64)
-    steps = _steps(searcher, leaves_L, leaves, beam_width or searcher.beam_width)
+    steps = _steps(searcher, leaves_L, leaves)
     offset, depth = shape.level_offset(shape.depth), shape.depth
     network = score_nodes(weights, offset, leaves_L, leaves)
     query = TermQuery(shape, depth, leaves_L[None], leaves[None])
@@ -72,9 +70,7 @@ def reasons(
     ]
 
 
-def _steps(
-    searcher: TreeSearcher, leaves_L: NDArray[np.int64], leaves: NDArray[np.int64], beam_width: int
-) -> list[list[Step]]:
+def _steps(searcher: TreeSearcher, leaves_L: NDArray[np.int64], leaves: NDArray[np.int64]) -> list[list[Step]]:
     """By level, a step for each leaf."""
     shape, live, by_path = searcher.tree.shape, searcher.tree.live_counts, searcher.link.along_path
     beam, sums, own_sums = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(len(leaves), np.float32)
@@ -97,7 +93,7 @@ def _steps(
                 for node, score, rank, there in zip(path, own, ranks, reached, strict=True)
             ]
         )
-        best = np.sort(best_first(scores, children, min(beam_width, len(children))))
+        best = np.sort(best_first(scores, children, min(searcher.beam_width, len(children))))
         beam, sums = children[best], scores[best]
     return steps
 

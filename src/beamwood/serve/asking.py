@@ -62,10 +62,10 @@ class Known:
     stale: bool = False
 
 
-def check_asking(body: Asking, limits: Limits, *, required: bool = True) -> None:
+def check_asking(body: Asking, limits: Limits) -> None:
     """Errors: `Problem` unless exactly one of user, history and session is given, or on too long a history."""
     given = (body.user is not None) + (body.history is not None) + (body.session is not None)
-    if given > 1 or (required and given == 0):
+    if given != 1:
         said = "none is given" if given == 0 else f"{given} are given"
         raise Problem("invalid_request", f"give one of user, history and session; {said}", field="user")
     for name, ids in (("history", body.history), ("events", body.events)):

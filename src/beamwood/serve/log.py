@@ -7,23 +7,24 @@ import hashlib
 import sys
 import threading
 import time
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 __all__ = ["RequestLog"]
 
 _MOST_LINES = 100_000
+# Seconds.
+_WRITE_EVERY = 0.2
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 
 class RequestLog:
     """Lines as "json", "text", or "none"; `users`: user ids as they are, else hashed with a key of this process."""
 
-    def __init__(self, kind: str, *, users: bool, secret: bytes, stream: BinaryIO | None = None) -> None:
+    def __init__(self, kind: str, *, users: bool, secret: bytes) -> None:
         self.kind, self.users, self.lost = kind, users, 0
-        self._secret, self._stream = secret, stream
-        self._lines: list[bytes] = []
+        self._secret, self._lines = secret, list[bytes]()
         self._lock = threading.Lock()
 
     def write(self, about: dict[str, Any]) -> None:
@@ -55,16 +56,15 @@ class RequestLog:
         with self._lock:
             lines, self._lines = self._lines, []
             if lines:
-                stream = self._stream or sys.stdout.buffer
                 try:
-                    stream.write(b"".join(lines))
-                    stream.flush()
+                    sys.stdout.buffer.write(b"".join(lines))
+                    sys.stdout.buffer.flush()
                 except (OSError, ValueError):
                     self.lost += len(lines)
 
-    async def keep_writing(self, every: float = 0.2) -> None:
+    async def keep_writing(self) -> None:
         """Write now and then, on another thread."""
         while True:
-            await asyncio.sleep(every)
+            await asyncio.sleep(_WRITE_EVERY)
             if self._lines:
                 await asyncio.to_thread(self.flush)

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -42,18 +42,16 @@ def check_binding(settings: ServeSettings) -> None:
         )
 
 
-def serve(folder: str, settings: ServeSettings, *, prepare: Callable[[Service], None] | None = None) -> int:
+def serve(folder: str, settings: ServeSettings) -> int:
     """Serve a folder until a signal ends it; the exit code: 0, or 2 where it cannot be served.
 
-    `prepare` puts in what the command line opens beside, such as a store. SIGTERM and SIGINT: readiness ends, requests
+    SIGTERM and SIGINT: readiness ends, requests
     are taken for `drain` seconds more and finished within `grace`; a second signal ends at once. SIGHUP reads tokens
     again, and the folder where it changed. Errors: `InputError` on what cannot be served.
     """
     check_binding(settings)
     service = Service(settings)
     try:
-        if prepare is not None:
-            prepare(service)
         bound = _bound(settings)
     except BaseException:
         service.close()

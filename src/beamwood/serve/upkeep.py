@@ -61,12 +61,12 @@ async def _watch_lag(service: Service) -> None:
         service.metrics.lag.observe(max(0.0, loop.time() - due))
 
 
-async def follow(service: Service, folder: Path, *, every: float = _LOOK_EVERY) -> None:
+async def follow(service: Service, folder: Path) -> None:
     """Load what `folder` comes to mean, whenever that changes; a model that was refused is not tried again."""
     assert service.loader is not None
     refused: set[Path] = set()
     while True:
-        await asyncio.sleep(every)
+        await asyncio.sleep(_LOOK_EVERY)
         path = await asyncio.to_thread(service.loader.changed, folder)
         if path is not None and path not in refused:
             with suppress(Problem):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.errors import InputError
 
-__all__ = ["DTR_SCHEDULE", "Schedule"]
+__all__ = ["Schedule"]
 
 
 class Schedule(BaseModel):
@@ -58,7 +58,3 @@ class Schedule(BaseModel):
         if self.decay_steps is not None or self.kind == "exponential" or max_steps is None:
             return self.decay_steps
         return max(1, max_steps - self.warmup_steps)
-
-
-DTR_SCHEDULE = Schedule(kind="exponential", warmup_steps=5_000, decay_steps=15_000, floor=1e-6)
-"""What DTR's authors train with: exp((5000 - t) / 15000) after 5,000 steps of warm-up, no less than 1e-6."""

@@ -26,6 +26,8 @@ ShapeName = Literal["compact", "complete"]
 
 MAX_BRANCHING = 256
 EMPTY = -1
+# Empty leaves an item.
+_SLACK = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +169,10 @@ def spread(num_items: int, capacity: int) -> NDArray[np.int64]:
     return np.arange(num_items, dtype=np.int64) * capacity // num_items
 
 
-def choose_shape(
-    num_items: int, branching: int = 2, shape: Shape | ShapeName = "compact", *, slack: float = 0.05
-) -> Shape:
+def choose_shape(num_items: int, branching: int = 2, shape: Shape | ShapeName = "compact") -> Shape:
     """A shape for `num_items` >= 1 items, of `branching` in 2..256; one that is given as it is stays.
 
-    "compact": the deepest whose empty leaves are at most `slack` of the items, or the one with the fewest; of more than
+    "compact": the deepest whose empty leaves are at most 5 % of the items, or the one with the fewest; of more than
     `branching` items it has at least two levels. "complete": every node has `branching` children, the root too, in as
     few levels as hold the items (the papers: DTR, section 3.2.1).
     """
@@ -184,7 +184,7 @@ def choose_shape(
         raise InputError(f"branching={branching} is outside 2..{MAX_BRANCHING}")
     if shape not in ("compact", "complete"):
         raise InputError(f"shape={shape!r} is unknown{nearest(shape, ('compact', 'complete'))}")
-    return complete_shape(num_items, branching) if shape == "complete" else compact_shape(num_items, branching, slack)
+    return complete_shape(num_items, branching) if shape == "complete" else compact_shape(num_items, branching)
 
 
 def complete_shape(num_items: int, branching: int) -> Shape:
@@ -195,8 +195,8 @@ def complete_shape(num_items: int, branching: int) -> Shape:
     return Shape(branching, branching, depth)
 
 
-def compact_shape(num_items: int, branching: int, slack: float) -> Shape:
-    """The deepest shape of at most so many empty leaves an item, or the one with the fewest."""
+def compact_shape(num_items: int, branching: int) -> Shape:
+    """The deepest shape whose empty leaves are at most `_SLACK` of the items, or the one with the fewest."""
     shapes = []
     depth = 1
     while True:
@@ -206,7 +206,7 @@ def compact_shape(num_items: int, branching: int, slack: float) -> Shape:
             break
         depth += 1
     candidates = shapes[1:] or shapes
-    tight = [shape for shape in candidates if shape.capacity <= num_items * (1 + slack)]
+    tight = [shape for shape in candidates if shape.capacity <= num_items * (1 + _SLACK)]
     if tight:
         return tight[-1]
     return min(candidates, key=lambda shape: (shape.capacity, -shape.depth))

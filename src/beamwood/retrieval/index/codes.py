@@ -6,13 +6,12 @@ Shape legend: N vectors, M codes a vector, K codewords, D width, W columns of a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.types import FloatArray, IndexArray
 
@@ -129,10 +128,3 @@ def residual_codes(
         tables[place, : len(centres)], codes[:, place] = centres, nearest
         left -= centres[nearest]
     return Codes(codes, Sums(tables))
-
-
-def restored_sums(arrays: dict[str, NDArray[Any]], name: str, width: int) -> Sums:
-    """The tables of a saved folder, of vectors of a width. Errors: `ArtefactError` on others."""
-    num_codes, num_words, _ = shape_of(arrays, name, 3)
-    check_floats(arrays, {name: (num_codes, num_words, width)})
-    return Sums(np.ascontiguousarray(arrays[name], np.float32))
