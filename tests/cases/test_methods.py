@@ -94,7 +94,7 @@ def cases():
         yield pytest.param(form, method, marks=() if (form, method) in SHORT else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("form", "method"), cases())
+@pytest.mark.parametrize(("form", "method"), [*cases()])
 def test_a_method_on_an_odd_log(form, method, planted, ask, tmp_path):
     make, words = LOGS[form]
     rows = make(planted)
