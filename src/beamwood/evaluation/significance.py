@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from beamwood.blocks import slices
 from beamwood.errors import InputError, nearest
 from beamwood.types import FloatArray
 
@@ -190,8 +191,7 @@ def _resampled_means(values: NDArray[np.float64], rng: np.random.Generator, num_
     if num_resamples < 1:
         raise InputError(f"num_resamples={num_resamples} is below 1; 2000 is usual")
     means = np.empty(num_resamples)
-    block = max(1, _BLOCK_VALUES // len(values))
-    for start in range(0, num_resamples, block):
-        size = min(block, num_resamples - start)
-        means[start : start + size] = values[rng.integers(0, len(values), (size, len(values)))].mean(axis=1)
+    for part in slices(num_resamples, _BLOCK_VALUES // len(values)):
+        size = part.stop - part.start, len(values)
+        means[part] = values[rng.integers(0, len(values), size)].mean(axis=1)
     return means
