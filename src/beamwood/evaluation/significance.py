@@ -19,10 +19,10 @@ from beamwood.types import FloatArray
 
 __all__ = [
     "TESTS",
-    "Comparison",
+    "PairedComparison",
     "Interval",
     "bootstrap_interval",
-    "compare",
+    "paired_comparisons",
     "holm",
     "paired_bootstrap",
     "paired_t",
@@ -45,7 +45,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PairedComparison:
     """A rival against the baseline on the same queries: mean of baseline - rival, its interval, p-values by test.
 
     `p_values` as each test gives them, `adjusted` after Holm's correction over all rivals of the comparison.
@@ -141,14 +141,14 @@ def holm(p_values: FloatArray) -> NDArray[np.float64]:
     return adjusted
 
 
-def compare(
+def paired_comparisons(
     values: Mapping[str, FloatArray],
     baseline: str,
     rng: np.random.Generator,
     *,
     level: float = 0.95,
     num_resamples: int = 2000,
-) -> list[Comparison]:
+) -> list[PairedComparison]:
     """`baseline` against every other method on the same queries, by all `TESTS`, Holm-adjusted within each test.
 
     `values` float[Q] for each method, in the same order of queries. Errors: an unknown baseline, unequal lengths.
@@ -167,7 +167,7 @@ def compare(
     raw = {name: np.array([test(differences[rival], rng) for rival in rivals]) for name, test in TESTS.items()}
     adjusted = {name: holm(column) for name, column in raw.items()}
     return [
-        Comparison(
+        PairedComparison(
             baseline,
             rival,
             bootstrap_interval(differences[rival], rng, level=level, num_resamples=num_resamples),
