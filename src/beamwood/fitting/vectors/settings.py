@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from beamwood.evaluation.metrics import TailOf
-from beamwood.fitting.plan import Facts, embeddings_of, start_of
+from beamwood.fitting.plan import AHEAD, Facts, embeddings_of, horizon_of, start_of
 from beamwood.fitting.settings import (
     ChooseSeen,
     Dropout,
@@ -81,7 +81,10 @@ class SequenceModel(EncoderModel):
 class SequenceExamples(Group):
     """What a position is trained on."""
 
-    horizon: Horizon = 1
+    horizon: Horizon | None = Field(
+        None,
+        description="how far ahead targets are drawn, 0: no bound; null: 10 where validation asks for as many, else 1",
+    )
 
 
 class SequenceLoss(Group):
@@ -118,6 +121,7 @@ class WindowConfig(SeenSettings):
         optimiser, possible = self.optimiser, self.model.item_column is None
         sampled = self.sampled(facts)
         values: dict[str, Any] = {
+            "examples.horizon": horizon_of(self.examples.horizon, next_alone=facts.mean_labels < AHEAD),
             "loss.sampled_negatives": sampled,
             "start.items": start_of(self.start.items, facts.num_items, possible=possible),
             "optimiser.item_decay": optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay,
