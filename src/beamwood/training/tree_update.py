@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from beamwood.blocks import evenly
 from beamwood.errors import InputError
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.training.budget import Budget
@@ -107,7 +108,7 @@ def update_price(
     judged, total = _Judged(model, tree, histories, likelihood, folds_I), 0.0
     for level, next_level in passes(tree.shape, stride):
         count = num_candidates(tree.shape, level, next_level)
-        sample = np.linspace(0, len(targets_I) - 1, max(1, min(len(targets_I), CALL_NODES // count // 4))).astype(int)
+        sample = evenly(len(targets_I), max(1, CALL_NODES // count // 4))
         parents = tree.shape.ancestors(tree.leaf_of_item[targets_I[sample]].astype(np.int64), level)
         judged(sample[:8], parents[:8], (level, next_level))  # the first call of its kind is slower
         started = time.perf_counter()

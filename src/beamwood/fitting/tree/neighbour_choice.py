@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from beamwood.blocks import evenly
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import VIEWS, evaluate
 from beamwood.fitting.choose import CUT, check_monitor, drawn
@@ -67,7 +68,7 @@ def _best(split: Split, judges: Queries, monitor: str, budget: Budget) -> tuple[
     counted = min(_INTERACTIONS, len(split.train.histories.items))
 
     def judged(kind: NeighbourKind, num: int) -> FloatArray:
-        some = judges.take(np.linspace(0, len(judges) - 1, num).astype(np.int64))
+        some = judges.take(evenly(len(judges), num))
         return _values(split, some, kind, monitor, most=math.ceil(counted * num / len(judges)))
 
     num = _num_judges(lambda num: judged(first, num), len(judges), budget)

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import blocks
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.index_settings import IndexChoice
 from beamwood.retrieval.blend import Blend, Part
@@ -67,10 +68,7 @@ def training_queries(searcher: VectorSearcher, split: Split, seed: int) -> NDArr
     starts = histories.indptr[users]
     stops = starts + rng.integers(1, histories.lengths[users] + 1)
     asked = Query(users.astype(np.int64), histories.slices(starts, stops))
-    parts = [
-        searcher.encode(asked.take(np.arange(start, min(start + _ROWS, len(asked)))))
-        for start in range(0, len(asked), _ROWS)
-    ]
+    parts = [searcher.encode(asked.take(rows)) for rows in blocks(len(asked), _ROWS)]
     return np.concatenate([np.empty((0, searcher.vectors.shape[1]), np.float32), *parts])
 
 
