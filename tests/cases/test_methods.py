@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import polars as pl
 import pytest
@@ -173,3 +174,15 @@ def test_a_model_of_users_is_not_trained_to_be_saved_without_them(write, planted
 def test_popularity_does_not_say_what_is_like_an_item(write, planted, say, tmp_path):
     say("fit", write(planted))
     assert "the same list for everyone" in say("similar", tmp_path / "out", "--item", "3", code=2)
+
+
+def test_what_a_ranker_of_few_items_is_told_to_set_works(ask):
+    """Each user has seen nearly all, so no list can be drawn."""
+    rows = [(user, item, item) for user in (1, 2) for item in range(9)]
+    written(rows).write_parquet("log.parquet")
+    fit = ("fit", "log.parquet", "--method", "ranker", "--split", "leave-one-out", "--set", "loop.max_steps=3")
+    code, said = ask(*fit, "--out", "out")
+    assert (code, "too few for choose.protocol=sampled; set" in said) == (2, True)
+    advised = re.findall(r"choose\.\w+=[\w/@]+", said.partition("; set ")[2])
+    assert len(advised) == 2
+    assert ask(*fit, *(word for each in advised for word in ("--set", each)), "--out", "out")[0] == 0

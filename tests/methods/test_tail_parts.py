@@ -223,5 +223,5 @@ def test_untied_vectors_are_refused(split, tmp_path, name):
     sasrec.fitted(
         split, sasrec.Config(**SMALL, **SIZES["sasrec"], **LOOP, **{"model.tied": False}), progress=False
     ).save(tmp_path / "untied")
-    with pytest.raises(InputError, match="fit it with tied=true"):
+    with pytest.raises(InputError, match=r"model\.tied=false; fit it with true"):
         module.fitted(split, config_of(name, tmp_path / "untied"), progress=False)

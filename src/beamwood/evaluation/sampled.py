@@ -108,8 +108,8 @@ class SampledValidation:
         self.cuts = [k for k in (5, 10, 20) if k <= self.num_negatives + 1]
         if not self.cuts:
             raise InputError(
-                f"a validation user leaves {left} of {num_items} items to draw, too few for validation=sampled; set "
-                "validation=full and monitor=removed/ndcg@20"
+                f"a validation user leaves {left} of {num_items} items to draw, too few for choose.protocol=sampled; "
+                "set choose.protocol=full and choose.monitor=removed/ndcg@20"
             )
         names = [f"sampled/{metric}@{k}" for metric in METRICS for k in self.cuts]
         if monitor not in names:

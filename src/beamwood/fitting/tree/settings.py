@@ -146,7 +146,7 @@ class TreeSettings(Group):
     @model_validator(mode="after")
     def _spare_is_of_a_shape_that_is_chosen(self) -> Self:
         if self.spare is not None and not isinstance(self.shape, str):
-            raise ValueError("spare is for a shape that is chosen; set shape=compact or complete, or leave spare out")
+            raise ValueError("spare is for a shape that is chosen; set tree.shape to compact or complete")
         return self
 
     def shape_of(self, num_items: int) -> Shape:
