@@ -83,7 +83,7 @@ def score(
         raise InputError(f"{folder} keeps no users; give --history")
     listed = list(dict.fromkeys(retriever.items.parse_all(read_ids(items, "--items", retriever.items))))
     histories = None if history is None else [retriever.items.parse_all(parse_history(history))]
-    with of_users():
+    with of_users(retriever.searcher.needs):
         users = None if user is None or retriever.users is None else [retriever.users.parse(user)]
     (scores,) = retriever.score(histories, [listed], users=users)
     # Ties by the item's index, as everywhere.

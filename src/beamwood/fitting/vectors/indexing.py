@@ -77,7 +77,7 @@ def answering(searcher: Searcher, seen_weight: float, split: Split) -> Blend:
 
     They are counted in all of the log, as the retriever knows its histories; no query of a split is without one.
     """
-    if searcher.needs.users and not searcher.needs.or_history:
+    if searcher.needs.users_alone:
         return Blend([Part(searcher)], seen_weight=seen_weight)
     counts = np.bincount(split.dataset.histories.items, minlength=searcher.num_items)
     return Blend([Part(searcher, gate="history")], seen_weight=seen_weight, fallback=PopularitySearcher(counts))
