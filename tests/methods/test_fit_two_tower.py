@@ -20,10 +20,10 @@ from beamwood.fitting.vectors.towers import TwoTowerTask, masked_candidates
 from beamwood.methods import load_method
 from beamwood.methods.two_tower import METHOD, Config
 from beamwood.sampling.in_batch import SAMPLERS
-from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists, Query
 from plans import planned
 from prepared import Prepared
+from resumed import whole_as_in_parts
 
 fit = METHOD.fitted
 SMALL = {
@@ -61,12 +61,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, negatives,
             "loop.max_steps": 6,
         },
     )
-    whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.changed({"loop.max_steps": 3})
-    fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
-    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole = whole_as_in_parts(METHOD, split, config, tmp_path)
     whole.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")
     asked = {"users": [3, 7]} if tower == "mf" else {"histories": [[1, 2, 3], []]}
