@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from beamwood.fitting.plan import AHEAD, Facts, horizon_of
+from beamwood.fitting.plan import Facts
 from beamwood.fitting.settings import Loop, Optimiser, SeenSettings
 from beamwood.fitting.vectors.settings import EncoderModel, FolderStart, SequenceExamples
 from beamwood.models.encoders import sasrec
@@ -42,4 +42,4 @@ class CodeConfig(SeenSettings):
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """How far ahead the targets are."""
-        return {"examples.horizon": horizon_of(self.examples.horizon, next_alone=facts.mean_labels < AHEAD)}
+        return {"examples.horizon": self.examples.planned(facts)}

@@ -86,6 +86,10 @@ class SequenceExamples(Group):
         description="how far ahead targets are drawn, 0: no bound; null: 10 where validation asks for as many, else 1",
     )
 
+    def planned(self, facts: Facts) -> int:
+        """The horizon in numbers."""
+        return horizon_of(self.horizon, next_alone=facts.mean_labels < AHEAD)
+
 
 class SequenceLoss(Group):
     """The softmax over the catalogue."""
@@ -121,7 +125,7 @@ class WindowConfig(SeenSettings):
         optimiser, possible = self.optimiser, self.model.item_column is None
         sampled = self.sampled(facts)
         values: dict[str, Any] = {
-            "examples.horizon": horizon_of(self.examples.horizon, next_alone=facts.mean_labels < AHEAD),
+            "examples.horizon": self.examples.planned(facts),
             "loss.sampled_negatives": sampled,
             "start.items": start_of(self.start.items, facts.num_items, possible=possible),
             "optimiser.item_decay": optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay,
