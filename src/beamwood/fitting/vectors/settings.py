@@ -299,6 +299,7 @@ class TowerConfig(VectorConfig):
 
     model: TowerModel = TowerModel()
     start: ItemStart = ItemStart()
+    examples: SequenceExamples = SequenceExamples()
     loss: TowerLoss = TowerLoss()
     optimiser: TableOptimiser = TableOptimiser(learning_rate=1e-2, weight_decay=1e-5, clip_norm=None)
     loop: Loop = Loop(batch_size=2048, max_epochs=30)
@@ -317,6 +318,7 @@ class TowerConfig(VectorConfig):
         masks = loss.negatives not in ("bir", "xir") if loss.mask_known is None else loss.mask_known
         values: dict[str, Any] = {
             "start.items": start_of(self.start.items, facts.num_items, possible=tower != "mf"),
+            "examples.horizon": 1 if tower == "mf" else self.examples.planned(facts),
             "loss.mask_known": masks,
             "optimiser.embeddings": embeddings_of(self.optimiser.embeddings, *rows),
         }
@@ -326,6 +328,16 @@ class TowerConfig(VectorConfig):
         if loss.negatives == "mns":
             values["loss.num_uniform"] = loss.num_uniform or self.loop.batch_size
         return values
+
+    @model_validator(mode="after")
+    def _only_a_history_has_a_next_item(self) -> Self:
+        horizon = self.examples.horizon
+        if self.model.user_tower == "mf" and horizon not in (None, 1):
+            raise ValueError(
+                f"examples.horizon={horizon} is for towers that read histories, and model.user_tower=mf reads none; "
+                "leave one out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_batch_has_a_negative(self) -> Self:
