@@ -15,7 +15,6 @@ from beamwood.data.split import by_boundary, by_time
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
-from beamwood.fitting.plan import Facts
 from beamwood.fitting.vectors.item_start import transition_vectors
 from beamwood.fitting.vectors.towers import TwoTowerTask, masked_candidates
 from beamwood.methods import load_method
@@ -200,9 +199,6 @@ def test_a_history_ends_at_most_as_far_before_its_item(dataset, horizon, most):
 def test_ids_have_no_horizon(dataset):
     with pytest.raises(InputError, match=r"examples\.horizon=4 is for towers that read histories"):
         METHOD.configured({"model.user_tower": "mf", "examples.horizon": 4})
-    facts = Facts(num_users=100, num_items=80, mean_labels=30.0)
-    for tower, wanted in (("mf", 1), ("mean", 10)):
-        assert Config(**SMALL, **{"model.user_tower": tower}).plan(facts).examples.horizon == wanted
 
 
 def test_item_columns_reach_the_tower(dataset):

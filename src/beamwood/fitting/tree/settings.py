@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from beamwood.data.examples import WindowsOfUsers
+from beamwood.fitting.neighbour_kinds import NeighbourKind
 from beamwood.fitting.plan import Facts, Start
 from beamwood.fitting.settings import (
     AttentionStart,
@@ -26,7 +27,6 @@ from beamwood.fitting.settings import (
     TrainedSettings,
     Width,
 )
-from beamwood.fitting.tree.neighbour_kinds import NeighbourKind
 from beamwood.fitting.tree.plan import takes_neighbours, tree_plan
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
@@ -177,14 +177,8 @@ class TreeStart(AttentionStart):
 class TreeExamples(Group):
     """What a training example is."""
 
-    num_targets: NumTargets | None = Field(
-        None, description="items of the user's future that one history is trained on; null: 1 of the next, else 8"
-    )
-    horizon: Horizon | None = Field(
-        None,
-        description="how far ahead these are, 0: no bound; null: 1 where validation asks for one item and "
-        "model.neighbours=next, else 10",
-    )
+    num_targets: NumTargets = 8
+    horizon: Horizon = 10
     of: Literal["users", "positions"] = Field(
         "users", description="what an epoch goes through: users, each with one position, or all positions (the papers)"
     )
@@ -267,12 +261,15 @@ class TreeConfig(TrainedSettings):
         return tree_plan(self, facts)
 
     def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Who is near an item, where nodes may have neighbours."""
+        """Who is near an item, where nodes may have neighbours; and the next item alone where it is all that counts."""
         if self.model.neighbours is not None or not takes_neighbours(self, split.train.num_items):
             return {}
-        from beamwood.fitting.tree.neighbour_choice import chosen_neighbours
+        from beamwood.fitting.neighbour_choice import chosen_neighbours
 
-        return {"model.neighbours": chosen_neighbours(split, self, options)}
+        kind = chosen_neighbours(split, self.choose, options)
+        next_alone = {name: 1 for name in ("examples.horizon", "examples.num_targets") if name not in self.given}
+        asks_for_one = int(split.valid.labels.lengths.max(initial=0)) == 1
+        return {"model.neighbours": kind} | (next_alone if asks_for_one and kind == "next" else {})
 
     @property
     def added(self) -> dict[str, float | None]:

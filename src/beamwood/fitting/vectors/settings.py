@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from beamwood.evaluation.metrics import TailOf
-from beamwood.fitting.plan import AHEAD, Facts, embeddings_of, horizon_of, start_of
+from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
     ChooseSeen,
     Dropout,
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from beamwood.data.split import Split
+
     UserTower = str
 else:
     UserTower = Literal["mf", "mean", EncoderName]
@@ -81,14 +84,21 @@ class SequenceModel(EncoderModel):
 class SequenceExamples(Group):
     """What a position is trained on."""
 
-    horizon: Horizon | None = Field(
-        None,
-        description="how far ahead targets are drawn, 0: no bound; null: 10 where validation asks for as many, else 1",
-    )
+    horizon: Horizon = 1
 
-    def planned(self, facts: Facts) -> int:
-        """The horizon in numbers."""
-        return horizon_of(self.horizon, next_alone=facts.mean_labels < AHEAD)
+
+class AheadConfig(SeenSettings):
+    """A training whose targets are drawn ahead of a position."""
+
+    examples: SequenceExamples = SequenceExamples()
+
+    def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
+        """How far ahead, unless that is given."""
+        if "examples.horizon" in self.given:
+            return {}
+        from beamwood.fitting.neighbour_choice import chosen_horizon
+
+        return {"examples.horizon": chosen_horizon(split, self.choose, options)}
 
 
 class SequenceLoss(Group):
@@ -107,7 +117,7 @@ class SequenceOptimiser(TableOptimiser):
     item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; null: the same")
 
 
-class WindowConfig(SeenSettings):
+class WindowConfig(AheadConfig):
     """A sequence encoder under a softmax; the defaults are SASRec's, chosen on validation data of `ml1m`.
 
     A step's examples are windows: each position of a causal encoder's is one, else the last alone.
@@ -115,7 +125,6 @@ class WindowConfig(SeenSettings):
 
     model: SequenceModel = SequenceModel()
     start: ItemStart = ItemStart()
-    examples: SequenceExamples = SequenceExamples()
     loss: SequenceLoss = SequenceLoss()
     optimiser: SequenceOptimiser = SequenceOptimiser(learning_rate=3e-3, warmup_steps=100)
     loop: Loop = Loop(batch_size=32, max_steps=3000)
@@ -125,7 +134,6 @@ class WindowConfig(SeenSettings):
         optimiser, possible = self.optimiser, self.model.item_column is None
         sampled = self.sampled(facts)
         values: dict[str, Any] = {
-            "examples.horizon": self.examples.planned(facts),
             "loss.sampled_negatives": sampled,
             "start.items": start_of(self.start.items, facts.num_items, possible=possible),
             "optimiser.item_decay": optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay,
@@ -294,12 +302,11 @@ class TowerLoss(Group):
     )
 
 
-class TowerConfig(VectorConfig):
+class TowerConfig(AheadConfig, VectorConfig):
     """Two towers; an epoch goes through all training interactions."""
 
     model: TowerModel = TowerModel()
     start: ItemStart = ItemStart()
-    examples: SequenceExamples = SequenceExamples()
     loss: TowerLoss = TowerLoss()
     optimiser: TableOptimiser = TableOptimiser(learning_rate=1e-2, weight_decay=1e-5, clip_norm=None)
     loop: Loop = Loop(batch_size=2048, max_epochs=30)
@@ -318,7 +325,6 @@ class TowerConfig(VectorConfig):
         masks = loss.negatives not in ("bir", "xir") if loss.mask_known is None else loss.mask_known
         values: dict[str, Any] = {
             "start.items": start_of(self.start.items, facts.num_items, possible=tower != "mf"),
-            "examples.horizon": 1 if tower == "mf" else self.examples.planned(facts),
             "loss.mask_known": masks,
             "optimiser.embeddings": embeddings_of(self.optimiser.embeddings, *rows),
         }
@@ -329,10 +335,14 @@ class TowerConfig(VectorConfig):
             values["loss.num_uniform"] = loss.num_uniform or self.loop.batch_size
         return values
 
+    def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
+        """How far before an item its history ends, unless that is given or there is none."""
+        return {} if self.model.user_tower == "mf" else super().chosen(split, options)
+
     @model_validator(mode="after")
     def _only_a_history_has_a_next_item(self) -> Self:
         horizon = self.examples.horizon
-        if self.model.user_tower == "mf" and horizon not in (None, 1):
+        if self.model.user_tower == "mf" and horizon != 1:
             raise ValueError(
                 f"examples.horizon={horizon} is for towers that read histories, and model.user_tower=mf reads none; "
                 "leave one out"

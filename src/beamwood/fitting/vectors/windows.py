@@ -15,7 +15,6 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
 from beamwood.fitting.run import SearchedTask
-from beamwood.fitting.vectors.settings import SequenceExamples
 from beamwood.models.encoder import Encoder
 from beamwood.models.sequence import SequenceModel
 from beamwood.training.trainable import Progress
@@ -40,10 +39,9 @@ class WindowTask(SearchedTask[Batch]):
 
     model: SequenceModel
 
-    def __init__(self, train: Dataset, encoder: Encoder, *, length: int, examples: SequenceExamples) -> None:
-        assert examples.horizon is not None, "a plan has one"
+    def __init__(self, train: Dataset, encoder: Encoder, *, length: int, horizon: int) -> None:
         self.train, self.histories, self.encoder = train, train.histories, encoder
-        self.num_items, self._length, self._horizon = train.num_items, length, examples.horizon
+        self.num_items, self._length, self._horizon = train.num_items, length, horizon
         lengths = train.histories.lengths
         if not (lengths >= 2).any():
             raise InputError("no user has two interactions to train on; give a longer log")
