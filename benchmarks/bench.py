@@ -166,7 +166,7 @@ class Bench:
         return job.saved
 
     def _plan(self, run: Run, row: Row, split: Split) -> dict[str, Any]:
-        return plan_of(row, self._names(run), Facts.of(split.train))
+        return plan_of(row, self._names(run), Facts.of(split.train, split.valid))
 
     def _names(self, run: Run, given: Mapping[str, Path] = MappingProxyType({})) -> dict[str, str]:
         """What a run starts from, by setting: the names of runs, and of folders that were given what they are."""
@@ -176,7 +176,7 @@ class Bench:
     def _line(
         self, run: Run, row: Row, split: Split, measured: Measured, before: dict[str, str], has_values: bool
     ) -> Line:
-        facts = Facts.of(split.train)
+        facts = Facts.of(split.train, split.valid)
         plan = plan_of(row, before, facts)
         _mark(self.work(run) / "fitted", plan)
         return Line(

@@ -21,6 +21,7 @@ from beamwood.methods import load_method
 from beamwood.models.terms import Neighbours
 from beamwood.training.budget import Budget
 from beamwood.training.run_folder import RunFolder
+from resumed import assert_same_arrays
 
 SMALL = {
     "model.width": 8,
@@ -90,8 +91,7 @@ def test_baskets_choose_all_that_is_around(baskets):
     assert chosen_neighbours(baskets, config_of(), {"progress": False}) == "around"
     fitted, _ = first_hits(baskets)
     asked, _ = first_hits(baskets, **{KEY: "around"})
-    ours, theirs = fitted.searcher.export()[1], asked.searcher.export()[1]
-    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    assert_same_arrays(fitted, asked)
     assert fitted.metadata["plan"] == asked.metadata["plan"]
 
 

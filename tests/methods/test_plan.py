@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import beamwood
-from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting.plan import LARGEST, Facts, embeddings_of, start_of
@@ -17,6 +17,7 @@ from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Shape
 from cli_cases import beamwood as command
 from plans import planned
+from resumed import assert_same_arrays
 
 EVERY = [(name, preset) for name in METHODS for preset in (None, *load_method(name).presets)]
 SMALL = Facts(num_users=100, num_items=80, mean_history=20.0, has_categories=True)
@@ -200,8 +201,7 @@ def test_the_plan_gives_what_the_settings_gave(split):
     given = SHORT | {"model.width": 8, "model.windows": [4, 2], "model.mlp": [4]}
     first = beamwood.fit(split, "dtr", given, progress=False)
     again = beamwood.fit(split, "dtr", first.metadata["plan"], progress=False)
-    ours, theirs = first.searcher.export()[1], again.searcher.export()[1]
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert_same_arrays(first, again)
 
 
 def test_the_command_line_says_it(tmp_path, capsys):
@@ -210,7 +210,7 @@ def test_the_command_line_says_it(tmp_path, capsys):
     pl.DataFrame({"user_id": rows % 20, "item_id": (rows * rows // 20) % 12, "timestamp": rows}).write_parquet(log)
     assert command("fit", log, "--method", "sasrec", "--set", "loop.max_steps=1", "--out", tmp_path / "out") == 0
     said = capsys.readouterr()
-    meant = 'start.items="transitions", loss.sampled_negatives=null, optimiser.item_decay=0.0'
+    meant = 'start.items="transitions", examples.horizon=1, loss.sampled_negatives=null, optimiser.item_decay=0.0'
     assert f"sasrec, planned: {meant}\n" in said.err
     assert command("fit", log, "--method", "ease", "--out", tmp_path / "ease") == 0
     assert "planned" not in capsys.readouterr().err
@@ -223,3 +223,29 @@ def test_two_towers_look_at_validation_users_each_epoch_of_a_small_log(mean_hist
     assert config.plan(facts).loop.evaluate_every == wanted
     given = load_method("two_tower").configured({"loop.evaluate_every": 70})
     assert given.plan(facts).loop.evaluate_every == 70
+
+
+@pytest.mark.parametrize("name", ["sasrec", "gru4rec", "tiger", "mol"])
+def test_targets_are_as_far_ahead_as_validation_asks(name):
+    market = make_market(MarketConfig(num_users=60, num_items=90, min_events=30, max_events=40), seed=0)
+    dataset = Dataset.from_log(read_log(market.log))
+    config = load_method(name).Config()
+    for split, horizon in ((leave_one_out(dataset), 1), (disjoint_users(dataset), 10)):
+        facts = Facts.of(split.train, split.valid)
+        assert (facts.mean_labels == 1) == (horizon == 1)
+        assert config.plan(facts).examples.horizon == horizon
+        assert config.changed({"examples.horizon": 3}).plan(facts).examples.horizon == 3
+        assert load_method(name).configured({}, "paper").plan(facts).examples.horizon == 1
+    assert config.plan(Facts.of(dataset)).examples.horizon == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "wanted"), [(1, "next", (1, 1)), (1, "after", (10, 8)), (2, "next", (10, 8))]
+)
+def test_a_tree_learns_the_next_item_alone_where_it_is_asked_for_and_tells_most(labels, kind, wanted):
+    config = load_method("dtr").Config(**{"model.neighbours": kind})
+    facts = Facts(num_users=100, num_items=80, mean_history=20.0, mean_labels=labels)
+    own = config.plan(facts).examples
+    assert (own.horizon, own.num_targets) == wanted
+    given = config.changed({"examples.horizon": 4}).plan(facts).examples
+    assert (given.horizon, given.num_targets) == (4, 8)

@@ -181,7 +181,7 @@ class Method:
         self._check_needs(split, config)
         if self.needs.steps:
             given = with_budget(given, self.name)
-        plan = config.changed(config.chosen(split, given)).plan(Facts.of(split.train))
+        plan = config.changed(config.chosen(split, given)).plan(Facts.of(split.train, split.valid))
         if self.needs.trains(config) and given.get("progress", True):
             _say(self.name, config, plan)
         if self.fit is not None:

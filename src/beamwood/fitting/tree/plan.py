@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from beamwood.errors import InputError
-from beamwood.fitting.plan import Facts, embeddings_of, start_of
+from beamwood.fitting.plan import Facts, embeddings_of, horizon_of, start_of
 from beamwood.fitting.tree.neighbour_kinds import is_directed
 from beamwood.training.loop_config import EmbeddingOptimiser
 
@@ -18,6 +18,8 @@ __all__ = ["takes_neighbours", "tree_plan"]
 _ORDERS = ("transitions", "pifa", "category", "random", "kmeans")
 # Neighbours of all items together: 128 MiB, and while they are trained five times that.
 _MOST_NEIGHBOURS = 2**24
+# Items of a user's future that one history is trained on, which share its negatives.
+_TARGETS = 8
 # An update scores at most so many nodes at once for each instance, unless `stride` says otherwise.
 _MOST_CANDIDATES = 128
 
@@ -31,11 +33,15 @@ def tree_plan(config: TreeConfig, facts: Facts) -> dict[str, Any]:
     scores = start_of(config.start.scores, num_items, possible=config.can_start_from_transitions)
     started = scores == "transitions"
     rate = 1.5e-3 if started else 7e-3
+    next_alone = facts.mean_labels == 1 and config.model.neighbours == "next"
+    horizon = horizon_of(config.examples.horizon, next_alone=next_alone)
     values: dict[str, Any] = {
         "model.similarity_width": _similarity_width(config, num_items, started=started),
         "model.num_neighbours": _num_neighbours(config, facts, started=started),
         "tree.start": _tree_start(tree.start, facts),
         "start.scores": scores,
+        "examples.horizon": horizon,
+        "examples.num_targets": config.examples.num_targets or (1 if horizon == 1 else _TARGETS),
         "optimiser.learning_rate": rate if optimiser.learning_rate is None else optimiser.learning_rate,
     }
     # How many nodes a folder's tree has, or one of codes, is not known before it is read.

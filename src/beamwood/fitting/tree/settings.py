@@ -177,8 +177,14 @@ class TreeStart(AttentionStart):
 class TreeExamples(Group):
     """What a training example is."""
 
-    num_targets: NumTargets = 8
-    horizon: Horizon = 10
+    num_targets: NumTargets | None = Field(
+        None, description="items of the user's future that one history is trained on; null: 1 of the next, else 8"
+    )
+    horizon: Horizon | None = Field(
+        None,
+        description="how far ahead these are, 0: no bound; null: 1 where validation asks for one item and "
+        "model.neighbours=next, else 10",
+    )
     of: Literal["users", "positions"] = Field(
         "users", description="what an epoch goes through: users, each with one position, or all positions (the papers)"
     )

@@ -278,7 +278,9 @@ class TreeTask(SearchedTask[Batch]):
         if self.next_item_only:
             positions = first[:, None]
         else:
-            draws = torch.rand(len(rows), self.config.examples.num_targets, generator=rng).double().numpy()
+            num_targets = self.config.examples.num_targets
+            assert num_targets is not None, "a plan has one"
+            draws = torch.rand(len(rows), num_targets, generator=rng).double().numpy()
             positions = first[:, None] + np.floor(draws * (end - first)[:, None]).astype(np.int64)
         targets, tree, parts = self._items[positions], self.tree, self.parts
         z_HBT = None

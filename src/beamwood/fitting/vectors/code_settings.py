@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from beamwood.fitting.plan import Facts
 from beamwood.fitting.settings import Loop, Optimiser, SeenSettings
 from beamwood.fitting.vectors.settings import EncoderModel, FolderStart, SequenceExamples
 from beamwood.models.encoders import sasrec
@@ -38,3 +39,7 @@ class CodeConfig(SeenSettings):
     examples: SequenceExamples = SequenceExamples()
     optimiser: Optimiser = Optimiser(learning_rate=3e-3, warmup_steps=100)
     loop: Loop = Loop(batch_size=32, max_steps=3000)
+
+    def resolved(self, facts: Facts) -> dict[str, Any]:
+        """How far ahead the targets are."""
+        return {"examples.horizon": self.examples.planned(facts)}

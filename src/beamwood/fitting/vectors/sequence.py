@@ -42,7 +42,7 @@ class SequenceTask(WindowTask):
     """Windows under the softmax over the catalogue, or over samples of it."""
 
     def __init__(self, train: Dataset, config: WindowConfig, *, encoder: Encoder) -> None:
-        super().__init__(train, encoder, length=config.model.length, horizon=config.examples.horizon)
+        super().__init__(train, encoder, length=config.model.length, examples=config.examples)
         self.config = config
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from beamwood.evaluation.metrics import TailOf
-from beamwood.fitting.plan import Facts, embeddings_of, start_of
+from beamwood.fitting.plan import AHEAD, Facts, embeddings_of, horizon_of, start_of
 from beamwood.fitting.settings import (
     ChooseSeen,
     Dropout,
@@ -81,7 +81,14 @@ class SequenceModel(EncoderModel):
 class SequenceExamples(Group):
     """What a position is trained on."""
 
-    horizon: Horizon = 1
+    horizon: Horizon | None = Field(
+        None,
+        description="how far ahead targets are drawn, 0: no bound; null: 10 where validation asks for as many, else 1",
+    )
+
+    def planned(self, facts: Facts) -> int:
+        """The horizon in numbers."""
+        return horizon_of(self.horizon, next_alone=facts.mean_labels < AHEAD)
 
 
 class SequenceLoss(Group):
@@ -118,6 +125,7 @@ class WindowConfig(SeenSettings):
         optimiser, possible = self.optimiser, self.model.item_column is None
         sampled = self.sampled(facts)
         values: dict[str, Any] = {
+            "examples.horizon": self.examples.planned(facts),
             "loss.sampled_negatives": sampled,
             "start.items": start_of(self.start.items, facts.num_items, possible=possible),
             "optimiser.item_decay": optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay,
@@ -291,6 +299,7 @@ class TowerConfig(VectorConfig):
 
     model: TowerModel = TowerModel()
     start: ItemStart = ItemStart()
+    examples: SequenceExamples = SequenceExamples()
     loss: TowerLoss = TowerLoss()
     optimiser: TableOptimiser = TableOptimiser(learning_rate=1e-2, weight_decay=1e-5, clip_norm=None)
     loop: Loop = Loop(batch_size=2048, max_epochs=30)
@@ -309,6 +318,7 @@ class TowerConfig(VectorConfig):
         masks = loss.negatives not in ("bir", "xir") if loss.mask_known is None else loss.mask_known
         values: dict[str, Any] = {
             "start.items": start_of(self.start.items, facts.num_items, possible=tower != "mf"),
+            "examples.horizon": 1 if tower == "mf" else self.examples.planned(facts),
             "loss.mask_known": masks,
             "optimiser.embeddings": embeddings_of(self.optimiser.embeddings, *rows),
         }
@@ -318,6 +328,16 @@ class TowerConfig(VectorConfig):
         if loss.negatives == "mns":
             values["loss.num_uniform"] = loss.num_uniform or self.loop.batch_size
         return values
+
+    @model_validator(mode="after")
+    def _only_a_history_has_a_next_item(self) -> Self:
+        horizon = self.examples.horizon
+        if self.model.user_tower == "mf" and horizon not in (None, 1):
+            raise ValueError(
+                f"examples.horizon={horizon} is for towers that read histories, and model.user_tower=mf reads none; "
+                "leave one out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_batch_has_a_negative(self) -> Self:

@@ -98,7 +98,7 @@ class CodeTask(WindowTask):
 
     def __init__(self, split: Split, config: CodeConfig) -> None:
         self.split, self.config = split, config
-        super().__init__(split.train, sasrec.ENCODER, length=config.model.length, horizon=config.examples.horizon)
+        super().__init__(split.train, sasrec.ENCODER, length=config.model.length, examples=config.examples)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Make the codes, and draw the model; codewords of vectors as wide as the model's start where these are."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
 from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.vectors.settings import SequenceExamples
 from beamwood.models.encoder import Encoder
 from beamwood.models.sequence import SequenceModel
 from beamwood.training.trainable import Progress
@@ -39,9 +40,10 @@ class WindowTask(SearchedTask[Batch]):
 
     model: SequenceModel
 
-    def __init__(self, train: Dataset, encoder: Encoder, *, length: int, horizon: int) -> None:
+    def __init__(self, train: Dataset, encoder: Encoder, *, length: int, examples: SequenceExamples) -> None:
+        assert examples.horizon is not None, "a plan has one"
         self.train, self.histories, self.encoder = train, train.histories, encoder
-        self.num_items, self._length, self._horizon = train.num_items, length, horizon
+        self.num_items, self._length, self._horizon = train.num_items, length, examples.horizon
         lengths = train.histories.lengths
         if not (lengths >= 2).any():
             raise InputError("no user has two interactions to train on; give a longer log")
