@@ -68,9 +68,7 @@ def written(rows):
 
 
 def short(method):
-    if method.partition("+")[0] in COUNTING:
-        return ()
-    return ("--time-limit", "8s") if "+" in method else ("--set", "loop.max_steps=3")
+    return () if method.partition("+")[0] in COUNTING else ("--set", "loop.max_steps=3")
 
 
 @pytest.fixture
@@ -186,3 +184,12 @@ def test_what_a_ranker_of_few_items_is_told_to_set_works(ask):
     advised = re.findall(r"choose\.\w+=[\w/@]+", said.partition("; set ")[2])
     assert len(advised) == 2
     assert ask(*fit, *(word for each in advised for word in ("--set", each)), "--out", "out")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"), [("category", "give a list, as ['category']"), ("3", "give a list, as [3]")]
+)
+def test_a_setting_that_is_a_list_says_how_it_is_written(write, planted, ask, typed, told):
+    fit = ("fit", write(planted), "--method", "two_tower", "--out", "out", "--set", f"model.item_columns={typed}")
+    code, said = ask(*fit)
+    assert (code, told in said) == (2, True)
