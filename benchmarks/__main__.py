@@ -15,6 +15,7 @@ from pathlib import Path
 
 from beamwood.errors import InputError
 from benchmarks.bench import Bench, Place
+from benchmarks.command import exit_code
 from benchmarks.origin import check_committed
 from benchmarks.pages import check, render
 from benchmarks.verify import agreement
@@ -122,16 +123,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Errors that a person can mend are one line and exit 2."""
     arguments = parser().parse_args()
-    try:
-        code: int = arguments.work(Bench(Place(arguments.root, arguments.short)), arguments)
-    except InputError as error:
-        print(f"benchmarks: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return code
+    place = Place(arguments.root, arguments.short)
+    return exit_code("benchmarks", lambda: arguments.work(Bench(place), arguments))
 
 
 if __name__ == "__main__":

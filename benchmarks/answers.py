@@ -23,6 +23,7 @@ from beamwood.errors import InputError, nearest
 from benchmarks.answer_table import answer_table, bar_table, equal_time, said
 from benchmarks.bars import bars
 from benchmarks.bench import Bench, Place
+from benchmarks.command import exit_code
 from benchmarks.lines import Line
 from benchmarks.logs import data_folder, is_there
 from benchmarks.origin import check_committed
@@ -120,14 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Errors that a person can mend are one line and exit 2."""
-    try:
-        return run(parser().parse_args())
-    except InputError as error:
-        print(f"benchmarks.answers: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    return exit_code("benchmarks.answers", lambda: run(parser().parse_args()))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from beamwood.fitting.choose import CUT, drawn
 from beamwood.methods.sums import sum_of
 from beamwood.recipes.portfolio.find import find
 from beamwood.retrieval.retriever import Retriever
+from benchmarks.command import exit_code
 from benchmarks.logs import data_folder, is_there, split_of
 from benchmarks.origin import check_committed, commit, machine, source_digest
 from benchmarks.portfolio_bars import FOUND, bars_of_logs, compared
@@ -228,14 +229,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Errors that a person can mend are one line and exit 2."""
-    try:
-        return run(parser().parse_args())
-    except InputError as error:
-        print(f"benchmarks.portfolio: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    return exit_code("benchmarks.portfolio", lambda: run(parser().parse_args()))
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from beamwood.errors import InputError
 from benchmarks.bars import Bar
 from benchmarks.bench import Bench, Place
+from benchmarks.command import exit_code
 from benchmarks.evidence import Evidence, gather
 from benchmarks.origin import check_committed
 from benchmarks.published import shares
@@ -116,14 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Errors that a person can mend are one line and exit 2."""
-    try:
-        return run(parser().parse_args())
-    except InputError as error:
-        print(f"benchmarks.rivals: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    return exit_code("benchmarks.rivals", lambda: run(parser().parse_args()))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from beamwood.data.log import read_log
 from beamwood.data.split import disjoint_users
 from beamwood.kernels import native
 from beamwood.models.din import DinScorer
-from beamwood.training.tree_update import capped_instances, update_tree
+from beamwood.training.tree_update import TreeLearner, capped_instances
 from beamwood.tree import Tree, random_tree
 from benchmarks.measure import one_thread, report, status_kib
 from benchmarks.train_step import LENGTH, PaperScorer
@@ -54,9 +54,11 @@ def main() -> None:
     def update(scorer: type[DinScorer], rows: NDArray[np.int64]) -> tuple[float, Tree]:
         model = scorer(tree.shape, norm="batch", generator=torch.Generator().manual_seed(0))
         start = time.perf_counter()
-        new = update_tree(
+        learner = TreeLearner(
             model, tree, targets[rows], lambda at: examples.histories(rows[at]).padded(LENGTH), stride=options.stride
         )
+        new = learner.learn()
+        assert new is not None, "there is no limit"
         return time.perf_counter() - start, new
 
     seconds, new = update(DinScorer, kept)

@@ -1,6 +1,15 @@
-"""What settings mean for the data of a test, as `Method.fitted` plans them before it trains."""
+"""Settings of tests, and what they mean for the data of a test, as `Method.fitted` plans them before it trains."""
 
 from beamwood.fitting.plan import Facts
+
+SMALL_TREE = {
+    "model.width": 8,
+    "model.attention_hidden": 8,
+    "model.windows": (8, 4, 2, 1),
+    "model.mlp": (16, 8),
+    "examples.min_history": 2,
+    "optimiser.bf16": False,
+}
 
 
 def planned(config, train):

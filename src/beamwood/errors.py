@@ -76,6 +76,8 @@ def first_problem(error: ValidationError) -> str:
     where, why = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         return f"{where} is missing"
+    if first["type"] in ("tuple_type", "list_type"):
+        why = f"give a list, as [{first['input']!r}]"
     # What is wrong with several fields together names them itself.
     whole = first["type"] == "value_error" and isinstance(first["input"], Mapping)
     return f"{where}={reprlib.repr(first['input'])}: {why}" if where and not whole else why

@@ -324,15 +324,19 @@ class Needs:
         """The names of the columns, each once."""
         return tuple(dict.fromkeys(column.name for column in self.context))
 
+    @property
+    def users_alone(self) -> bool:
+        """Does it know users, and answer nobody by a history alone?"""
+        return self.users and not self.or_history
+
     @classmethod
     def joined(cls, parts: Iterable[Needs]) -> Self:
         """The needs of all parts together."""
         needs = list(parts)
         columns = {column.key: column for each in needs for column in each.context}
         num_users = max((each.num_users for each in needs), default=0)
-        known = [each for each in needs if each.users]
-        or_history = bool(known) and all(each.or_history for each in known)
-        return cls(bool(known), num_users, tuple(columns.values()), or_history)
+        users, alone = any(each.users for each in needs), any(each.users_alone for each in needs)
+        return cls(users, num_users, tuple(columns.values()), users and not alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,9 +384,6 @@ class Searcher(Estimator, Protocol):
     """
 
     kind: ClassVar[str]
-
-    @property
-    def num_items(self) -> int: ...
 
     @property
     def needs(self) -> Needs:

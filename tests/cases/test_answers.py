@@ -1,5 +1,6 @@
 """What cannot be answered says why, in words of the command that was typed; advice is tried before it is given."""
 
+import json
 import re
 
 import polars as pl
@@ -92,6 +93,20 @@ def test_an_empty_answer_says_why(folder, say):
     assert "why" not in say("recommend", folder, "--user", "1", "--json")
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_lists_in_a_file_that_are_short_or_empty_are_counted(folder, say, tmp_path, ending):
+    out = tmp_path / f"recs.{ending}"
+    said = say("recommend", folder, "--all-users", "-k", "30", "--out", out, "--category", "x", "--json")
+    counts = {"rows": 41, "answered": 41, "short": 40, "empty": 1}
+    assert json.loads(said.partition("}")[0] + "}") == {"out": str(out)} | counts
+    said = say("recommend", folder, "--all-users", "-k", "5", "--out", out, "--overwrite")
+    assert "lists for 41 users, 41 of them answered now" in said
+    assert "0 of the lists are shorter than 5, and 1 are empty, as no more items may be shown there" in said
+    (tmp_path / "users.txt").write_text("777")
+    say("recommend", folder, "--users", tmp_path / "users.txt", "--out", out, "--overwrite", "-k", "5")
+    assert "are empty" not in say("recommend", folder, "--all-users", "--out", out, "--overwrite", "--include-seen")
+
+
 def test_reasons_are_those_of_each_row(folder):
     retriever = beamwood.load(folder)
     found = retriever.recommend(users=[1, 777], k=3)
@@ -104,6 +119,13 @@ def test_reasons_are_those_of_each_row(folder):
     banned = retriever.recommend([[0]], k=3, exclude=list(range(30)))
     assert banned.empty == {0: "all 30 items of the catalogue are excluded"}
     assert retriever.recommend([[0]], k=3).empty == {}
+
+
+def test_categories_that_are_all_empty_are_none(write, planted, say, tmp_path):
+    items = write([(item, "") for item in range(30)], "items.csv", "item_id,category")
+    say("fit", write(planted), "--items", items)
+    said = say("recommend", tmp_path / "out", "--user", "1", "--category", "x", code=2)
+    assert "category 'x' is unknown; no item has one, as each cell of the column is empty" in said
 
 
 # Unknown ids

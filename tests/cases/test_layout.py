@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import shlex
 
 import polars as pl
 import pytest
@@ -269,3 +270,43 @@ def test_a_column_that_is_misspelt_names_the_nearest(frame):
     for given, meant in (("usr_id", "user_id"), ("USER_ID", "user_id"), ("UserId", "user_id")):
         with pytest.raises(InputError, match=f"no column '{given}' for the user.*did you mean --user-column '{meant}'"):
             read_log(frame, columns=ColumnNames(user=given))
+
+
+# The log's own split
+
+
+def own_split(planted, last, word=str):
+    """Each row with a word of its split: of each user the last rows, or all of the last users."""
+    later = [place % 8 == 7 if last == "rows" else user >= 36 for place, (user, *_) in enumerate(planted)]
+    return [(*row, word("test" if each else "train")) for row, each in zip(planted, later, strict=True)]
+
+
+WITH_SPLIT = f"{HEADER},split"
+
+
+def test_a_log_that_has_a_split_of_its_own_says_how_to_keep_to_it(write, planted, say):
+    path = write(own_split(planted, "rows", str.upper), header=WITH_SPLIT)
+    said = say("describe", path)
+    assert "'split' seems to be the log's own split (TRAIN 280, TEST 40), and all rows count alike; --split" in said
+    advised = "--split boundary --boundary-column 'split'"
+    assert f"{advised} keeps to it" in said
+    kept = say("fit", path, *shlex.split(advised))
+    assert "its history rows train" in kept
+    assert "own split" not in kept
+
+
+def test_a_split_by_users_is_to_be_left_out(write, planted, say):
+    said = say("fit", write(own_split(planted, "users"), header=WITH_SPLIT))
+    assert "no user has rows of both, so leave out of the log what should not be trained on" in said
+
+
+def test_a_split_in_three_is_not_taken_as_it_is(write, planted, say):
+    rows = [(*row[:-1], "valid" if place % 8 == 6 else row[-1]) for place, row in enumerate(own_split(planted, "rows"))]
+    said = say("fit", write(rows, header=WITH_SPLIT))
+    assert "(train 240, test 40, valid 40), and all rows count alike; --split boundary keeps to one that says" in said
+
+
+@pytest.mark.parametrize("words", [("train", "bus"), ("north", "south"), ("1", "0"), ("test", "false")])
+def test_other_columns_of_that_name_are_no_split(write, planted, say, words):
+    rows = [(*row, words[place % 2]) for place, row in enumerate(planted)]
+    assert "own split" not in say("fit", write(rows, header=WITH_SPLIT))

@@ -56,6 +56,33 @@ def test_words_for_no_number_in_json_name_their_line(plain, tmp_path, word, show
         read_log(path)
 
 
+TWICE = ['{"user": 7, "item": 3, "ts": 5, "item": 4}', '{"user": {"id": 7, "id": 8}, "item": 3}']
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "json"])
+@pytest.mark.parametrize(("twice", "name"), [(TWICE[0], "item"), (TWICE[1], "id")])
+def test_a_name_that_comes_twice_in_a_row_of_json_is_refused(plain, tmp_path, ending, twice, name):
+    """A reader of JSON takes the last one without a word."""
+    nested = name == "id"
+    rows = [{"user": {"id": user} if nested else user, "item": item, "ts": time} for user, item, time in plain]
+    lines = [json.dumps(row) for row in rows]
+    lines[36] = twice
+    text = ("[" + ", ".join(lines) + "]" if ending == "json" else "\n".join(lines)).encode()
+    path = tmp_path / f"log.{ending}"
+    path.write_bytes(gzip.compress(text) if ending.endswith("gz") else text)
+    with pytest.raises(InputError, match=f"log.{ending}: row 37 has '{name}' twice; keep one of the two$"):
+        read_log(path)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json"])
+def test_names_that_lie_apart_come_once(plain, tmp_path, ending):
+    """One within another, one within a text, and ids that are names."""
+    rows = [{"user": "item", "item": item, "of": {"item": 3, "note": '{"item": 1, "item": 2}'}} for _, item, _ in plain]
+    path = tmp_path / f"log.{ending}"
+    path.write_text(json.dumps(rows) if ending == "json" else "\n".join(map(json.dumps, rows)))
+    assert read_log(path).frame["item"].to_list() == [item for _, item, _ in plain]
+
+
 def test_a_list_of_no_rows_has_none(tmp_path):
     (tmp_path / "log.json").write_text("[]")
     with pytest.raises(InputError, match=r"log.json has no columns, and so no rows; give a log"):

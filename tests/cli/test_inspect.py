@@ -29,7 +29,7 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
     assert beamwood("fit", log, "--method", "dtr", "--out", out, *settings, "--set", "tree.branching=4") == 0
     capsys.readouterr()
     page = tmp_path / "page.html"
-    assert beamwood("inspect", out, "--widths", "5,60", "--html", page, "--json") == 0
+    assert beamwood("inspect", out, "--widths", "20,60", "--html", page, "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["queries"] == "12 validation users"
     levels = document["diagnostics"]["levels"]
@@ -50,6 +50,9 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
     assert "stored histories" in json.loads(captured.out)["queries"]
     assert "may have seen" in captured.err
     assert beamwood("inspect", out, "--widths", "5,x") == 2
+    capsys.readouterr()
+    assert beamwood("inspect", out, "--widths", "30,5") == 2
+    assert "--widths 5 is below 20, the items of a list here; give 20 or more" in capsys.readouterr().err
     assert beamwood("inspect", out, "--users", "0", "--html", page) == 2
     assert beamwood("inspect", out, "--log", market / "items.parquet") == 2
 
@@ -60,7 +63,7 @@ def test_inspect_calibrates_what_a_method_trained(market, capsys, tmp_path, meth
     settings = [part for setting in [*TINY, "tree.branching=16"] for part in ("--set", setting)]
     assert beamwood("fit", market / "log.parquet", "--method", method, "--out", out, *settings) == 0
     capsys.readouterr()
-    assert beamwood("inspect", out, "--users", "5", "--widths", "5", "--html", tmp_path / "page.html") == 0
+    assert beamwood("inspect", out, "--users", "5", "--widths", "20", "--html", tmp_path / "page.html") == 0
     shown = capsys.readouterr().out
     assert words in shown
     assert "│ - " in shown

@@ -194,7 +194,8 @@ def test_tensorboard_takes_up_a_resumed_run(market, tmp_path, capsys):
         *(f"--set={s}" for s in [*TINY, "loop.log_every=1"]),
     )
     assert beamwood(*asked) == 0
-    assert beamwood(*asked, "--resume", "--overwrite", "--set=loop.max_steps=9") == 0
+    longer = [part.replace("loop.max_steps=6", "loop.max_steps=9") for part in map(str, asked)]
+    assert beamwood(*longer, "--resume", "--overwrite") == 0
     assert len(events(board)["loss"]) == 9
     (tmp_path / "file").write_text("mine")
     assert beamwood("fit", log, "--method", "dtr", "--out", tmp_path / "other", "--tensorboard", tmp_path / "file") == 2

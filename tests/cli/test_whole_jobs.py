@@ -24,7 +24,8 @@ def test_all_users_in_a_file(fitted, tmp_path, suffix, threads, monkeypatch, cap
     monkeypatch.setattr(jobs, "_ROWS", 7)
     out = tmp_path / f"recs{suffix}"
     assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", out, "--threads", threads, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"out": str(out), "rows": 120, "answered": 120}
+    counts = {"rows": 120, "answered": 120, "short": 0, "empty": 0}
+    assert json.loads(capsys.readouterr().out) == {"out": str(out)} | counts
     found = read(out)
     retriever = package.load(fitted)
     users = retriever.users.ids.to_list()

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -11,8 +10,8 @@ import beamwood as package
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.methods import load_method
-from beamwood.training.run_folder import RunFolder
 from cli_cases import beamwood
+from resumed import whole_as_in_parts
 
 FILES = sorted((Path(__file__).parent.parent / "one_file").glob("*.py"))
 SHORT = {
@@ -115,13 +114,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(path, log, tmp_path):
         pytest.skip("it does not train by steps")
     split = leave_one_out(Dataset.from_log(read_log(log)))
     config = method.Config(**short(method))
-    whole = method.fitted(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.changed({"loop.max_steps": 3})
-    method.fitted(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-    parts = method.fitted(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
-    for one, other in zip(*(each.searcher.export()[1].items() for each in (whole, parts)), strict=True):
-        assert one[0] == other[0]
-        assert np.array_equal(one[1], other[1]), one[0]
+    whole_as_in_parts(method, split, config, tmp_path)
 
 
 def test_the_page_on_adding_a_method_shows_the_files():

@@ -98,7 +98,7 @@ def test_validation_of_one_who_has_had_nearly_everything():
     measure = SampledValidation(almost, NUM_ITEMS, num_users=3, seed=0, monitor="sampled/ndcg@5")
     assert "sampled/ndcg@5" in measure(Table())
     every = replace(QUERIES, seen=ItemLists.from_lists([np.arange(NUM_ITEMS)] * len(QUERIES)))
-    with pytest.raises(InputError, match=r"leaves 0 of .* set validation=full and monitor=removed/ndcg@20"):
+    with pytest.raises(InputError, match=r"leaves 0 of .* set choose.protocol=full and choose.monitor=removed/ndcg@20"):
         SampledValidation(every, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndcg@5")
     with pytest.raises(InputError, match=r"leaves 2 of 7 items to draw"):
         SampledValidation(QUERIES, 7, num_users=3, seed=0, monitor="sampled/ndcg@5")

@@ -9,9 +9,9 @@ from scipy import stats
 from beamwood.errors import InputError
 from beamwood.evaluation.significance import (
     bootstrap_interval,
-    compare,
     holm,
     paired_bootstrap,
+    paired_comparisons,
     paired_t,
     t_interval,
     wilcoxon,
@@ -92,7 +92,7 @@ def test_compare_finds_a_planted_difference():
         "same": truth + 0.1 + rng.normal(0, 0.05, 200),
         "worse": truth + rng.normal(0, 0.05, 200),
     }
-    same, worse = compare(methods, "good", rng)
+    same, worse = paired_comparisons(methods, "good", rng)
     assert (same.rival, worse.rival) == ("same", "worse")
     assert same.difference.low < 0 < same.difference.high
     assert worse.difference.low > 0.08
@@ -118,9 +118,9 @@ def test_wrong_arguments_are_refused():
     with pytest.raises(InputError, match="num_resamples=0"):
         bootstrap_interval(np.ones(3), rng, num_resamples=0)
     with pytest.raises(InputError, match="did you mean 'popularity'"):
-        compare({"popularity": np.ones(3)}, "popularty", rng)
+        paired_comparisons({"popularity": np.ones(3)}, "popularty", rng)
     with pytest.raises(InputError, match="same queries"):
-        compare({"a": np.ones(3), "b": np.ones(4)}, "a", rng)
+        paired_comparisons({"a": np.ones(3), "b": np.ones(4)}, "a", rng)
 
 
 @pytest.mark.parametrize("count", [8, 7, 300])

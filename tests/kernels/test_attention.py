@@ -6,11 +6,19 @@ import torch
 from torch.nn import functional
 
 from beamwood.errors import InputError
-from beamwood.kernels import native
-from beamwood.kernels.attention import attention_weights, attention_weights_reference
+from beamwood.kernels import attention, native
+from beamwood.kernels.attention import AttentionLayers
 
 NAMES = ("a", "w", "present", "weight_in", "bias_in", "slope_in", "weight_out", "bias_out", "slope_out")
 needs_native = pytest.mark.skipif(native() is None, reason="the native core is not built")
+
+
+def attention_weights(a, w, present, *layers):
+    return attention.attention_weights(a, w, present, AttentionLayers(*layers))
+
+
+def attention_weights_reference(a, w, present, *layers):
+    return attention.attention_weights_reference(a, w, present, AttentionLayers(*layers))
 
 
 def plain(a, w, present, weight_in, bias_in, slope_in, weight_out, bias_out, slope_out):

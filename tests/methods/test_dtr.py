@@ -17,21 +17,13 @@ from beamwood.losses.softmax import full_softmax
 from beamwood.methods import load_method
 from beamwood.methods.dtr import METHOD, Config
 from beamwood.models.din import LevelNodes
-from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Shape
-from plans import planned
+from plans import SMALL_TREE, planned
 from prepared import Prepared
+from resumed import whole_as_in_parts
 
 fit = METHOD.fitted
-SMALL = {
-    "model.width": 8,
-    "model.attention_hidden": 8,
-    "model.windows": (8, 4, 2, 1),
-    "model.mlp": (16, 8),
-    "examples.min_history": 2,
-    "optimiser.bf16": False,
-    "model.dropout": 0.0,
-}
+SMALL = SMALL_TREE | {"model.dropout": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -180,12 +172,7 @@ def test_resume_equals_uninterrupted(split, tmp_path):
             "choose.validation_users": 10,
         },
     )
-    whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.changed({"loop.max_steps": 4})
-    fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
-    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole_as_in_parts(METHOD, split, config, tmp_path, steps=4)
 
 
 def test_time_limit_keeps_the_best_so_far(split):

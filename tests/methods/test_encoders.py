@@ -13,9 +13,9 @@ from beamwood.fitting.plan import Facts
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.models.encoders import ENCODERS
-from beamwood.training.run_folder import RunFolder
 from plans import planned
 from prepared import Prepared
+from resumed import whole_as_in_parts
 
 SMALL = {"model.width": 8, "model.length": 6, "loop.batch_size": 16}
 SIZES = {
@@ -49,12 +49,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_loads(split, tmp_path, na
     module = load_method(name)
     steps = {"loop.max_steps": 6, "optimiser.decay_steps": 6, "loop.evaluate_every": 3}
     config = small(name, **steps, **{"choose.validation_users": 20})
-    whole = module.fitted(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.changed({"loop.max_steps": 3})
-    module.fitted(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = module.fitted(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
-    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
-    assert all(np.array_equal(ours[array], theirs[array]) for array in ours)
+    whole = whole_as_in_parts(module, split, config, tmp_path)
     assert whole.metadata["method"] == name
     whole.save(tmp_path / "saved")
     assert beamwood.load(tmp_path / "saved").recommend([[1, 2]], k=5) == whole.recommend([[1, 2]], k=5)

@@ -11,10 +11,10 @@ from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.methods.sasrec import METHOD, Config
 from beamwood.models.encoders import ENCODERS
-from beamwood.training.run_folder import RunFolder
 from beamwood.types import Query
 from plans import planned
 from prepared import Prepared
+from resumed import whole_as_in_parts
 
 fit = METHOD.fitted
 SMALL = {"model.width": 16, "model.length": 15, "model.num_blocks": 1, "model.num_heads": 2, "loop.batch_size": 16}
@@ -77,12 +77,7 @@ def test_resume_equals_uninterrupted_and_loads(split, tmp_path):
             "choose.validation_users": 10,
         },
     )
-    whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.changed({"loop.max_steps": 4})
-    fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
-    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole = whole_as_in_parts(METHOD, split, config, tmp_path, steps=4)
     whole.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")
     query = Query.of(split.test.histories)

@@ -20,10 +20,10 @@ from beamwood.fitting.vectors.towers import TwoTowerTask, masked_candidates
 from beamwood.methods import load_method
 from beamwood.methods.two_tower import METHOD, Config
 from beamwood.sampling.in_batch import SAMPLERS
-from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists, Query
 from plans import planned
 from prepared import Prepared
+from resumed import whole_as_in_parts
 
 fit = METHOD.fitted
 SMALL = {
@@ -61,12 +61,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, negatives,
             "loop.max_steps": 6,
         },
     )
-    whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.changed({"loop.max_steps": 3})
-    fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
-    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole = whole_as_in_parts(METHOD, split, config, tmp_path)
     whole.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")
     asked = {"users": [3, 7]} if tower == "mf" else {"histories": [[1, 2, 3], []]}
@@ -185,6 +180,25 @@ def test_the_full_softmax_masks_what_the_samplers_mask(mask_known):
         kept = [other for other in range(24) if other == item or other not in known]
         expected = torch.logsumexp(logits[row, kept], 0) - logits[row, item]
         assert losses[row].item() == pytest.approx(expected.item(), abs=1e-4)
+
+
+@pytest.mark.parametrize(("horizon", "most"), [(1, 1), (3, 3), (0, 1000)])
+def test_a_history_ends_at_most_as_far_before_its_item(dataset, horizon, most):
+    config = planned(Config(**SMALL | {"model.length": 1, "examples.horizon": horizon}), dataset)
+    task = Prepared(TwoTowerTask(dataset, config), seed=0)
+    rows = np.arange(task.num_examples)
+    batch = task.batch(rows)
+    gaps = set()
+    for at, (item,) in zip(task.positions, batch.histories_BL.tolist(), strict=True):
+        before = dataset.histories.items[task.starts[at] : at].tolist()
+        assert item in before[-most:]
+        gaps.add(before[::-1].index(item))
+    assert len(gaps) > 1 or most == 1
+
+
+def test_ids_have_no_horizon(dataset):
+    with pytest.raises(InputError, match=r"examples\.horizon=4 is for towers that read histories"):
+        METHOD.configured({"model.user_tower": "mf", "examples.horizon": 4})
 
 
 def test_item_columns_reach_the_tower(dataset):

@@ -16,18 +16,10 @@ from beamwood.losses.levels import LEVEL_LOSSES
 from beamwood.methods import dtr, gru4rec, load_method, ranker, sasrec, tdm, two_stage, two_tower
 from beamwood.models.encoders import ENCODERS
 from beamwood.sampling.levels import DistinctNegatives
-from plans import planned
+from plans import SMALL_TREE, planned
 from prepared import Prepared
 
 NUM_ITEMS = 90
-TREE = {
-    "model.width": 8,
-    "model.attention_hidden": 8,
-    "model.windows": (8, 4, 2, 1),
-    "model.mlp": (16, 8),
-    "examples.min_history": 2,
-    "optimiser.bf16": False,
-}
 COLUMN = ("category",)
 CASES = [
     (dtr, {"loss.num_negatives": 10}),
@@ -72,7 +64,7 @@ def task_of(split, method, options):
     if method is ranker:
         config = planned(ranker.Config(**options), split.train)
         return Prepared((GuidedTask if config.loss.kind == "guided" else ListTask)(split.train, config), seed=0)
-    config = method.Config(**TREE, **{"tree.branching": 4, "tree.start": "random"}, **options)
+    config = method.Config(**SMALL_TREE, **{"tree.branching": 4, "tree.start": "random"}, **options)
     config = planned(config, split.train)
 
     def parts(tree):

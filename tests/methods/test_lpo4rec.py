@@ -15,9 +15,9 @@ from beamwood.fitting.plan import Facts
 from beamwood.fitting.vectors.preference import PreferenceTask
 from beamwood.methods import load_method
 from beamwood.methods.lpo4rec import METHOD, Config
-from beamwood.training.run_folder import RunFolder
 from plans import planned
 from prepared import Prepared
+from resumed import whole_as_in_parts
 
 fit = METHOD.fitted
 SMALL = {
@@ -59,12 +59,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(split, fitted, tmp_path, pref
             "loop.evaluate_every": 3,
         },
     )
-    whole = fit(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.changed({"loop.max_steps": 3})
-    fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
-    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole = whole_as_in_parts(METHOD, split, config, tmp_path)
     whole.save(tmp_path / "saved")
     assert beamwood.load(tmp_path / "saved").recommend([[1, 2]], k=5) == whole.recommend([[1, 2]], k=5)
 

@@ -10,17 +10,18 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
+from beamwood.fitting import neighbour_choice
+from beamwood.fitting.neighbour_choice import chosen_horizon, chosen_neighbours
+from beamwood.fitting.neighbour_counts import neighbour_counts
+from beamwood.fitting.neighbour_kinds import KINDS
 from beamwood.fitting.plan import LARGEST, Facts
-from beamwood.fitting.tree import neighbour_choice
-from beamwood.fitting.tree.neighbour_choice import chosen_neighbours
-from beamwood.fitting.tree.neighbour_counts import neighbour_counts
-from beamwood.fitting.tree.neighbour_kinds import KINDS
 from beamwood.fitting.tree.terms import FOLDS, LATEST, terms_of
 from beamwood.fitting.vectors.remembered import remembering
 from beamwood.methods import load_method
 from beamwood.models.terms import Neighbours
 from beamwood.training.budget import Budget
 from beamwood.training.run_folder import RunFolder
+from resumed import assert_same_arrays
 
 SMALL = {
     "model.width": 8,
@@ -87,22 +88,21 @@ def test_a_chain_chooses_what_comes_next_and_finds_it(chain):
 
 
 def test_baskets_choose_all_that_is_around(baskets):
-    assert chosen_neighbours(baskets, config_of(), {"progress": False}) == "around"
+    assert chosen_neighbours(baskets, config_of().choose, {"progress": False}) == "around"
     fitted, _ = first_hits(baskets)
     asked, _ = first_hits(baskets, **{KEY: "around"})
-    ours, theirs = fitted.searcher.export()[1], asked.searcher.export()[1]
-    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    assert_same_arrays(fitted, asked)
     assert fitted.metadata["plan"] == asked.metadata["plan"]
 
 
 def test_it_is_said_in_a_line_and_one_seed_says_one_thing(chain, capsys):
     config, said = config_of(**{"choose.validation_users": 100}), []
     for seed in (3, 3, 4):
-        assert chosen_neighbours(chain, config, {"seed": seed}) == "next"
+        assert chosen_neighbours(chain, config.choose, {"seed": seed}) == "next"
         said.append(capsys.readouterr().err)
     assert said[0] == said[1] != said[2]
     assert said[0].startswith("neighbours: next, by both/ndcg@20 of 100 validation users (around ")
-    assert chosen_neighbours(chain, config, {"progress": False}) == "next"
+    assert chosen_neighbours(chain, config.choose, {"progress": False}) == "next"
     assert capsys.readouterr().err == ""
 
 
@@ -115,7 +115,7 @@ def test_what_is_better_by_chance_is_not_taken(monkeypatch, baskets, noise, want
         return better[kind] + noise * rng.normal(size=len(queries))
 
     monkeypatch.setattr(neighbour_choice, "_values", values)
-    assert chosen_neighbours(baskets, config_of(), {"progress": False}) == wanted
+    assert chosen_neighbours(baskets, config_of().choose, {"progress": False}) == wanted
 
 
 @pytest.mark.parametrize("monitor", ["kept/ndcg@20", "removed/mrr@20"])
@@ -127,7 +127,7 @@ def test_it_is_judged_by_what_the_training_is_judged_by(chain, monkeypatch, caps
         return judge(*args, remove_seen=remove_seen, **options)
 
     monkeypatch.setattr(neighbour_choice, "evaluate", watched)
-    assert chosen_neighbours(chain, config_of(**{"choose.monitor": monitor}), {}) == "next"
+    assert chosen_neighbours(chain, config_of(**{"choose.monitor": monitor}).choose, {}) == "next"
     assert views == [monitor.startswith("removed")] * len(KINDS)
     assert f"by {monitor} of" in capsys.readouterr().err
 
@@ -158,7 +158,14 @@ def test_a_resumed_run_keeps_what_it_has(chain, monkeypatch, tmp_path):
     assert resumed.metadata["plan"]["model"]["neighbours"] == "next"
     assert resumed.metadata["training"]["steps"] == 2
     with pytest.raises(InputError, match=r"with model\.neighbours='next', now it is 'after'"):
-        beamwood.fit(chain, "dtr", SMALL | {KEY: "after"}, run=run, resume=True, progress=False)
+        beamwood.fit(
+            chain,
+            "dtr",
+            SMALL | {KEY: "after", "examples.horizon": 1, "examples.num_targets": 1},
+            run=run,
+            resume=True,
+            progress=False,
+        )
 
 
 def test_a_saved_folder_says_it(chain, tmp_path):
@@ -170,18 +177,18 @@ def test_a_search_for_the_best_chooses_once(chain, monkeypatch):
     times, best = [], neighbour_choice._best
     monkeypatch.setattr(neighbour_choice, "_best", lambda *args: times.append(args) or best(*args))
     with remembering():
-        assert [chosen_neighbours(chain, config_of(), {"progress": False}) for _ in range(3)] == ["next"] * 3
+        assert [chosen_neighbours(chain, config_of().choose, {"progress": False}) for _ in range(3)] == ["next"] * 3
     assert len(times) == 1
 
 
 def test_without_time_it_is_what_is_around(chain, capsys):
     budget = Budget(1.0, clock=iter(np.arange(0.0, 1e3)).__next__)
-    assert chosen_neighbours(chain, config_of(), {"time_limit": budget}) == "around"
+    assert chosen_neighbours(chain, config_of().choose, {"time_limit": budget}) == "around"
     assert budget.left_out == ["neighbours are those around an item: there was no time to choose"]
     assert "no time to choose" in capsys.readouterr().err
     # Each look at the clock is a second, so that all take as long as few; a tenth of the limit is for these.
     budget = Budget(100.0, clock=iter(np.arange(0.0, 1e3)).__next__)
-    assert chosen_neighbours(chain, config_of(), {"time_limit": budget}) == "next"
+    assert chosen_neighbours(chain, config_of().choose, {"time_limit": budget}) == "next"
 
 
 @pytest.mark.parametrize("method", ["dtr", "tdm", "jtm", "otm", "plt", "din"])
@@ -226,3 +233,46 @@ def test_the_kinds_of_counts(kind):
     np.testing.assert_allclose(got, expected, rtol=1e-6)
     some = neighbour_counts(data, kind, most=len(data.histories.items) // 2).toarray()
     assert 0 < np.count_nonzero(some) < np.count_nonzero(expected)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """Eight of forty runs, one after the other, each of five items in any order."""
+    rng = np.random.default_rng(2)
+    starts = rng.integers(40, size=600)
+    return data_of(
+        [5 * ((start + step) % 40) + item for step in range(8) for item in rng.permutation(5)] for start in starts
+    )
+
+
+def test_as_far_ahead_as_validation_asks_where_order_says_it(runs, chain, baskets):
+    split = disjoint_users(runs)
+    quiet = {"progress": False}
+    assert split.valid.labels.lengths.mean() >= 10
+    for name in ("sasrec", "two_tower", "tiger"):
+        config = load_method(name).Config()
+        assert config.chosen(split, quiet) == {"examples.horizon": 10}
+        # One item is asked for, or few; or what is around says as much.
+        assert config.chosen(leave_one_out(runs), quiet) == {"examples.horizon": 1}
+        assert config.chosen(baskets, quiet) == {"examples.horizon": 1}
+        assert config.changed({"examples.horizon": 1}).chosen(split, quiet) == {}
+    assert load_method("two_tower").configured({"model.user_tower": "mf"}).chosen(split, quiet) == {}
+    for name in ("sasrec", "gru4rec", "caser", "fmlp", "youtube_dnn", "tiger", "mol", "lpo4rec"):
+        assert "examples.horizon" in load_method(name).configured({}, "paper").given
+
+
+def test_a_horizon_is_kept_by_a_resumed_run(runs, tmp_path):
+    split, run = disjoint_users(runs), RunFolder(tmp_path)
+    small = {"loop.max_steps": 2, "loop.evaluate_every": 1, "model.width": 8, "model.num_heads": 1}
+    fitted = beamwood.fit(split, "sasrec", small, run=run, progress=False)
+    assert fitted.metadata["plan"]["examples"]["horizon"] == 10
+    choose = load_method("sasrec").Config().choose
+    assert chosen_horizon(leave_one_out(runs), choose, {"run": RunFolder(tmp_path), "resume": True}) == 10
+
+
+def test_a_tree_learns_the_next_item_alone_where_it_is_asked_for_and_tells_most(chain, runs):
+    quiet = {"progress": False}
+    alone = {KEY: "next", "examples.horizon": 1, "examples.num_targets": 1}
+    assert config_of().chosen(chain, quiet) == alone
+    assert config_of(**{"examples.horizon": 4, "examples.num_targets": 2}).chosen(chain, quiet) == {KEY: "next"}
+    assert config_of().chosen(disjoint_users(runs), quiet) == {KEY: "after"}

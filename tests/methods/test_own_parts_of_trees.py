@@ -21,6 +21,7 @@ from beamwood.retrieval.tree import TreeSearcher
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Shape
 from beamwood.types import Query
+from resumed import assert_same_arrays
 
 FILES = Path(__file__).parents[1] / "one_file"
 TERM, LOSS = str(FILES / "trend_term.py"), str(FILES / "focal_loss.py")
@@ -78,8 +79,7 @@ def test_it_is_resumed_bit_for_bit(split, tmp_path, file):
     beamwood.fit(split, file, config | {"loop.max_steps": 6}, run=run, progress=False)
     resumed = beamwood.fit(split, file, config, run=run, resume=True, progress=False)
     assert resumed.metadata["training"]["best_step"] > 0
-    ours, theirs = (each.searcher.export()[1] for each in (whole, resumed))
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert_same_arrays(whole, resumed)
 
 
 def test_a_folder_with_a_term_of_ones_own_is_not_read_without_it(split, tmp_path):

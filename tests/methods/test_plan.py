@@ -17,6 +17,7 @@ from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Shape
 from cli_cases import beamwood as command
 from plans import planned
+from resumed import assert_same_arrays
 
 EVERY = [(name, preset) for name in METHODS for preset in (None, *load_method(name).presets)]
 SMALL = Facts(num_users=100, num_items=80, mean_history=20.0, has_categories=True)
@@ -200,8 +201,7 @@ def test_the_plan_gives_what_the_settings_gave(split):
     given = SHORT | {"model.width": 8, "model.windows": [4, 2], "model.mlp": [4]}
     first = beamwood.fit(split, "dtr", given, progress=False)
     again = beamwood.fit(split, "dtr", first.metadata["plan"], progress=False)
-    ours, theirs = first.searcher.export()[1], again.searcher.export()[1]
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert_same_arrays(first, again)
 
 
 def test_the_command_line_says_it(tmp_path, capsys):

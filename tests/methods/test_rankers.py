@@ -22,10 +22,10 @@ from beamwood.fitting.choose import Validation
 from beamwood.fitting.ranking import two_stage
 from beamwood.fitting.ranking.lists import GuidedTask
 from beamwood.methods import load_method
-from beamwood.training.run_folder import RunFolder
 from beamwood.types import ItemLists, Query, SearchOptions
 from plans import planned
 from prepared import Prepared
+from resumed import whole_as_in_parts
 
 RANKER, STAGES_OF = load_method("ranker"), load_method("two_stage")
 LOSSES = (
@@ -83,10 +83,6 @@ def first(market, dataset):
     return {name: str(market / f"first-{name}") for name in ("leave-one-out", "users")}
 
 
-def arrays(retriever):
-    return retriever.searcher.export()[1]
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("model", ["graphrec", "neumf", "din"])
 def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, model, loss):
@@ -97,11 +93,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, model, los
         **columns,
         **{"model.kind": model, "loss.kind": loss, "loop.max_steps": 6, "loop.evaluate_every": 3, "loop.log_every": 4},
     )
-    whole = RANKER.fitted(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    RANKER.fitted(split, config.changed({"loop.max_steps": 3}), run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = RANKER.fitted(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
-    ours, theirs = arrays(whole), arrays(resumed)
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole = whole_as_in_parts(RANKER, split, config, tmp_path)
     whole.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")
     by_user = model != "din" or bool(columns)
@@ -123,12 +115,7 @@ def test_two_stages_resume_and_answer(dataset, first, tmp_path, training, negati
         "loop.evaluate_every": 3,
     }
     config = STAGES_OF.Config(**options, **{"start.retriever": first["users"]})
-    whole = STAGES_OF.fitted(split, config, run=RunFolder(tmp_path / "whole"), progress=False)
-    half = config.changed({"loop.max_steps": 3})
-    STAGES_OF.fitted(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = STAGES_OF.fitted(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
-    ours, theirs = arrays(whole), arrays(resumed)
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole = whole_as_in_parts(STAGES_OF, split, config, tmp_path)
     whole.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")
     assert loaded.recommend(histories=[[1, 2, 3], []], k=9) == whole.recommend(histories=[[1, 2, 3], []], k=9)

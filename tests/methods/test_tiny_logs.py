@@ -14,7 +14,7 @@ STEPS = {"loop.max_steps": 2, "loop.evaluate_every": 1, "model.width": 8, "model
 # What else has no answer on so few items, and what its error names.
 REFUSED = {
     "lpo4rec": "lower (tail_share or length|num_negatives)",
-    "ranker": "set validation=full and monitor=removed/ndcg@20",
+    "ranker": "set choose.protocol=full and choose.monitor=removed/ndcg@20",
 }
 ALONE = [name for name in METHODS if load_method(name).needs.alone]
 

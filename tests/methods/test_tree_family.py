@@ -24,17 +24,10 @@ from beamwood.training.budget import Budget
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import Needs, Query
-from plans import planned
+from plans import SMALL_TREE, planned
 from prepared import Prepared
+from resumed import assert_same_arrays, whole_as_in_parts
 
-SMALL = {
-    "model.width": 8,
-    "model.attention_hidden": 8,
-    "model.windows": (8, 4, 2, 1),
-    "model.mlp": (16, 8),
-    "examples.min_history": 2,
-    "optimiser.bf16": False,
-}
 SHORT = {
     "loop.max_steps": 6,
     "optimiser.decay_steps": 6,
@@ -86,7 +79,7 @@ def large_split():
 
 
 def configured(method, changes, **more):
-    return load_method(method).Config(**(SMALL | {"tree.branching": 4} | changes | more))
+    return load_method(method).Config(**(SMALL_TREE | {"tree.branching": 4} | changes | more))
 
 
 def f20(retriever, queries):
@@ -112,13 +105,7 @@ def test_a_short_training_is_whole(split, tmp_path, method, changes):
 def test_a_resumed_training_equals_an_uninterrupted_one(split, tmp_path, method, changes):
     """Bit for bit; the moments of tree updates depend on the length of the run, so they have a test of their own."""
     config = configured(method, changes, **SHORT, **{"tree.updates": 0})
-    fit = load_method(method).fitted
-    whole = fit(split, config, progress=False)
-    half = config.changed({"loop.max_steps": 3})
-    fit(split, half, run=RunFolder(tmp_path / "parts"), progress=False)
-    resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
-    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    whole_as_in_parts(load_method(method), split, config, tmp_path)
 
 
 @pytest.mark.parametrize(("name", "learner"), [("tdm", "kmeans"), ("jtm", "binary")])
@@ -206,8 +193,7 @@ def test_a_resumed_run_with_updates_equals_an_uninterrupted_one(split, tmp_path,
     with pytest.raises(Interrupted):
         fit(split, config, run=RunFolder(tmp_path / "parts"), progress=False)
     resumed = fit(split, config, run=RunFolder(tmp_path / "parts"), resume=True, progress=False)
-    ours, theirs = whole.searcher.export()[1], resumed.searcher.export()[1]
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert_same_arrays(whole, resumed)
     logs = [
         [{k: v for k, v in json.loads(line).items() if "second" not in k} for line in path.open()]
         for path in (tmp_path / "whole" / "metrics.jsonl", tmp_path / "parts" / "metrics.jsonl")
@@ -273,7 +259,7 @@ def test_an_update_can_be_taken_back(split):
 )
 def test_wrong_settings_are_refused(split, changes, message):
     with pytest.raises(InputError, match=message):
-        beamwood.fit(split, "dtr", SMALL | changes, progress=False)
+        beamwood.fit(split, "dtr", SMALL_TREE | changes, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +274,7 @@ def test_labels_and_updates_leave_out_ones_own_steps(split, monkeypatch, method,
         return plain(self, leaves_BL, entry, folds_B)
 
     monkeypatch.setattr(DinScorer, "evaluate", evaluate)
-    beamwood.fit(split, method, SMALL | SHORT | {"model.num_neighbours": 8} | changes, progress=False)
+    beamwood.fit(split, method, SMALL_TREE | SHORT | {"model.num_neighbours": 8} | changes, progress=False)
     assert folds
     assert all(folds)
 
@@ -453,5 +439,4 @@ def test_an_estimator_is_kept_and_its_own_training_is_resumed(split, tmp_path, m
 
     monkeypatch.setattr(sequence, "fit_sequence", never)
     again = load_method("dtr").fitted(split, config, run=run, resume=True, progress=False)
-    ours, theirs = whole.searcher.export()[1], again.searcher.export()[1]
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert_same_arrays(whole, again)

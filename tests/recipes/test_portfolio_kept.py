@@ -21,6 +21,7 @@ from beamwood.training.checkpoint import load_checkpoint
 from beamwood.training.run_folder import RunFolder
 from beamwood.training.trainable import Stepper
 from plans import planned
+from resumed import assert_same_arrays
 
 COUNTING = [Member("popularity", "popularity", blends=False), Member("cooccurrence", "cooccurrence")]
 COUNTING += [Member("transitions", "transitions")]
@@ -95,7 +96,7 @@ def test_other_settings_of_a_start_make_another(split):
         for changed in ({}, {"tree.branching": 8}, {"start.seen": 3.0}, {"model.num_neighbours": 0})
     ]
     for one, other in zip(trained, alone, strict=True):
-        assert_alike(one, other)
+        assert_same_arrays(one, other)
 
 
 def test_a_training_that_goes_on_from_a_kept_start_equals_an_uninterrupted_one(split, tmp_path):
@@ -108,7 +109,7 @@ def test_a_training_that_goes_on_from_a_kept_start_equals_an_uninterrupted_one(s
     with remembering():
         trained("parts", 2)
         again, own = trained("parts", 6, resume=True)
-    assert_alike(whole, again)
+    assert_same_arrays(whole, again)
     assert all(torch.equal(tensor, own[name]) for name, tensor in weights.items())
 
 
@@ -167,13 +168,6 @@ class Slow:
     def __call__(self):
         self.now += 1.0
         return self.now
-
-
-def assert_alike(one, other):
-    ours, theirs = one.searcher.export()[1], other.searcher.export()[1]
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
 
 
 # ---- looks

@@ -7,7 +7,7 @@ import torch
 from beamwood.errors import InputError
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.training import tree_update
-from beamwood.training.tree_update import capped_instances, update_tree
+from beamwood.training.tree_update import TreeLearner, capped_instances
 from beamwood.tree import Tree, random_tree
 from beamwood.tree.assign import assign, num_candidates
 
@@ -60,7 +60,7 @@ def test_update_equals_the_equation_in_loops(likelihood, stride, monkeypatch):
     tree, model, items, targets = case()
     monkeypatch.setattr(tree_update, "CALL_NODES", 100)
     model.train()
-    got = update_tree(model, tree, targets, lambda rows: items[rows], stride=stride, likelihood=likelihood)
+    got = TreeLearner(model, tree, targets, lambda rows: items[rows], stride=stride, likelihood=likelihood).learn()
     assert model.training
     expected = assign(
         tree,
@@ -82,7 +82,7 @@ def test_nodes_that_the_old_tree_left_empty_are_candidates(likelihood):
     old = Tree(shape, crowded)
     assert (old.live_counts[1] == 0).any()
     items, targets = np.where(items < num_items, items, -1), targets % num_items
-    got = update_tree(model, old, targets, lambda rows: items[rows], stride=1, likelihood=likelihood)
+    got = TreeLearner(model, old, targets, lambda rows: items[rows], stride=1, likelihood=likelihood).learn()
     score = plain_score(old, model, items, targets, likelihood)
     counts = np.bincount(targets, minlength=num_items)
     assert np.array_equal(got.item_of_leaf, assign(old, score, num_instances=counts, stride=1).item_of_leaf)
@@ -96,10 +96,11 @@ def test_a_cap_leaves_the_order_of_choosing():
     def histories(at):
         return items[rows[at]]
 
-    got = update_tree(model, tree, targets[rows], histories, num_instances=all_counts)
+    learner = TreeLearner(model, tree, targets[rows], histories)
+    got = learner.learn(num_instances=all_counts)
     score = plain_score(tree, model, items[rows], targets[rows], "softmax")
     assert np.array_equal(got.item_of_leaf, assign(tree, score, num_instances=all_counts).item_of_leaf)
-    assert not np.array_equal(got.item_of_leaf, update_tree(model, tree, targets[rows], histories).item_of_leaf)
+    assert not np.array_equal(got.item_of_leaf, learner.learn().item_of_leaf)
 
 
 def test_capped_instances_keep_every_item():
@@ -114,4 +115,4 @@ def test_capped_instances_keep_every_item():
 def test_targets_outside_are_an_error():
     tree, model, items, targets = case()
     with pytest.raises(InputError, match="targets_I"):
-        update_tree(model, tree, targets + 40, lambda rows: items[rows])
+        TreeLearner(model, tree, targets + 40, lambda rows: items[rows])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beamwood.cli.measure import evenly
+from beamwood.blocks import evenly
 from beamwood.cli.stages import first_of, measure_margins
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ import numpy as np
 import typer
 
 from beamwood import load
+from beamwood.blocks import evenly
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json
-from beamwood.cli.measure import evenly, measure_sampled, parse_cuts, print_table
+from beamwood.cli.measure import measure_sampled, parse_cuts, print_table
 from beamwood.cli.output import check_page, write_page
 from beamwood.cli.stages import TwoStages, check_staged, measure_stages
 from beamwood.errors import InputError, nearest

@@ -182,6 +182,7 @@ def fit_named(
     check_counting(first, others)
     config = settings.of(first)
     first.check_installed(config)
+    asked.written.check(first, config)
     source = source_of(first, config)
     _say_what_has_no_use(first, config, asked, user_table=source.user_table)
     data = load_split(_read(source, first, *others), split, {"seed": asked.seed})

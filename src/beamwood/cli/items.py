@@ -10,6 +10,7 @@ import polars as pl
 import typer
 
 from beamwood import load
+from beamwood.blocks import blocks
 from beamwood.cli import options as o
 from beamwood.cli.inputs import note, print_json
 from beamwood.cli.listed import parse_history, read_ids
@@ -82,7 +83,7 @@ def score(
         raise InputError(f"{folder} keeps no users; give --history")
     listed = list(dict.fromkeys(retriever.items.parse_all(read_ids(items, "--items", retriever.items))))
     histories = None if history is None else [retriever.items.parse_all(parse_history(history))]
-    with of_users():
+    with of_users(retriever.searcher.needs):
         users = None if user is None or retriever.users is None else [retriever.users.parse(user)]
     (scores,) = retriever.score(histories, [listed], users=users)
     # Ties by the item's index, as everywhere.
@@ -110,10 +111,9 @@ def export(folder: _Folder, *, vectors: _Vectors, overwrite: _Overwrite = False,
     fields = [("item", ids.type), ("vector", pa.list_(pa.float32(), export.width))]
     schema = pa.schema(fields if export.biases is None else [*fields, ("bias", pa.float32())])
     with writing_to(target) as fresh, pq.ParquetWriter(fresh, schema) as writer:
-        for start in range(0, len(ids), _BLOCK_ROWS):
-            items = np.arange(start, min(start + _BLOCK_ROWS, len(ids)))
+        for items in blocks(len(ids), _BLOCK_ROWS):
             cells = pa.FixedSizeListArray.from_arrays(pa.array(export.of(items).ravel()), export.width)
-            columns = [ids.slice(start, len(items)), cells]
+            columns = [ids.slice(items[0], len(items)), cells]
             columns += [] if export.biases is None else [pa.array(export.biases(items))]
             writer.write_table(pa.table(columns, schema=schema))
     note(f"wrote {target}: {len(ids):,} vectors of width {export.width}, {export.what}")

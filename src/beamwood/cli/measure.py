@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.protocol import PerQuery
 
 __all__ = [
-    "evenly",
     "measure_sampled",
     "parse_cuts",
     "print_table",
@@ -55,11 +53,6 @@ def measure_sampled(searcher: Any, split: Split, cuts: Sequence[int], num_negati
         "metrics": {name: float(column.mean()) for name, column in values.items()},
         "interval_95": {name: [interval.low, interval.high] for name, interval in intervals.items()},
     }
-
-
-def evenly(count: int, most: int) -> NDArray[np.int64]:
-    """At most so many of the rows 0 .. count - 1, evenly spread."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
 def print_table(results: Mapping[str, Mapping[str, PerQuery]], cuts: Sequence[int]) -> None:

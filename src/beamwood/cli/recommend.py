@@ -90,7 +90,7 @@ class AskedOptions:
             every = retriever.users.decode(np.arange(len(retriever.users)))
             return Asked(every, every, True)
         names = [*(self.user or []), *(read_ids(self.users, "--users", retriever.users) if self.users else [])]
-        with of_users():
+        with of_users(retriever.searcher.needs):
             return Asked(names, retriever.users.parse_all(names, on_unknown=on_unknown), True)
 
 
@@ -181,7 +181,7 @@ def _write_all(
 ) -> None:
     """The answers of all rows in one file, a group after the other."""
     from beamwood.artefact import read_manifest
-    from beamwood.retrieval.job import Job, check_file
+    from beamwood.retrieval.job import Job, check_file, count_by_rank
 
     assert writing.out is not None
     if request.context is not None:
@@ -198,10 +198,19 @@ def _write_all(
             note(f"{done:,} of {total:,}, {rate:,.0f} a second, about {duration((total - done) / rate)} left")
 
         answered = job.run(target, resume=writing.resume, say=say)
+    some, full = count_by_rank(target, 1, request.k)
+    empty, short = len(asked.rows) - some, some - full
     if json:
-        print_json({"out": str(target), "rows": len(asked.rows), "answered": answered})
-    else:
-        print(f"wrote {target}: {len(asked.rows):,} rows, {answered:,} of them answered now")
+        counts = {"rows": len(asked.rows), "answered": answered, "short": short, "empty": empty}
+        print_json({"out": str(target)} | counts)
+        return
+    asked_for = "users" if asked.by_users else "histories"
+    print(f"wrote {target}: lists for {len(asked.rows):,} {asked_for}, {answered:,} of them answered now")
+    if short or empty:
+        note(
+            f"{short:,} of the lists are shorter than {request.k}, and {empty:,} are empty, as no more items may be "
+            "shown there"
+        )
 
 
 def allowed_of(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beamwood.cli.measure import evenly
+from beamwood.blocks import evenly
 
 if TYPE_CHECKING:
     from beamwood.data import Split

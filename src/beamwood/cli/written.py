@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beamwood.cli import options as o
+from beamwood.errors import InputError
 
 if TYPE_CHECKING:
+    from beamwood.fitting.settings import Settings
+    from beamwood.methods import Method
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.budget import Budget
 
@@ -26,6 +29,11 @@ class WrittenOptions:
         bool, typer.Option("--without-histories", hidden=True, help="Save no users and nothing of what they took.")
     ] = False
     html: o.Page = None
+
+    def check(self, method: Method, config: Settings) -> None:
+        """Errors: nothing of users is to be saved of a method that is nothing without them."""
+        if self.without_histories and (method.needs.knows_users(config) or method.needs.named_columns(config, "users")):
+            raise InputError(f"{method.name} asks for users here, and --without-histories saves none; leave one out")
 
     def of(self, fitted: Retriever) -> Retriever:
         """What is saved."""

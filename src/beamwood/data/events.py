@@ -13,7 +13,16 @@ from beamwood.data.columns import squashed
 from beamwood.data.source import Source, reading
 from beamwood.errors import InputError, nearest
 
-__all__ = ["EventKinds", "WEIGHT", "event_note", "last_was_negative", "parse_events", "read_events"]
+__all__ = [
+    "EventKinds",
+    "WEIGHT",
+    "counts_of",
+    "event_note",
+    "last_was_negative",
+    "listing",
+    "parse_events",
+    "read_events",
+]
 
 WEIGHT = "event_weight"
 _NAMES = {
@@ -102,7 +111,7 @@ def read_events(table: Source, kinds: EventKinds) -> tuple[Source, pl.Expr, Even
     Errors: no column of kinds; a kind that no row has.
     """
     name = _column(table, kinds)
-    kind, counts = _kind(table, name), _counts(table, name)
+    kind, counts = _kind(table, name), counts_of(table, name)
     counted = dict(kinds.counted or {each: 1.0 for each in counts if each not in kinds.negative})
     for option, each in (*(("--events", k) for k in counted), *(("--negative-events", k) for k in kinds.negative)):
         if each not in counts:
@@ -115,7 +124,7 @@ def read_events(table: Source, kinds: EventKinds) -> tuple[Source, pl.Expr, Even
     if kinds.negative:
         said += "; negative, in no history: " + ", ".join(f"{each} {counts[each]:,}" for each in kinds.negative)
     if left:
-        said += f"; left out: {_listing(left)}"
+        said += f"; left out: {listing(left)}"
     rows = table.keeping(kind.is_in(list(weights))) if left else table
     return rows, weight.alias(WEIGHT), replace(kinds, column=name, counted=counted), said
 
@@ -131,13 +140,13 @@ def event_note(table: Source, taken: Sequence[str]) -> str | None:
             with reading(table.name):
                 kinds = table.frame.select(table.column(name).n_unique()).collect(engine="streaming").item()
             if 1 < kinds <= _MOST_KINDS:
-                counts = _counts(table, name)
+                counts = counts_of(table, name)
                 if squashed(name) in _PERHAPS and not _USUAL & {squashed(kind) for kind in counts}:
                     continue
                 first, *others = [each for each in counts if each.strip() and not set(each) & set(",=")] or [""]
                 such = ",".join([*others[:1], f"{first}=0.3"])
                 return (
-                    f"'{name}' has kinds of events ({_listing(counts)}), which count alike; choose some and weigh them "
+                    f"'{name}' has kinds of events ({listing(counts)}), which count alike; choose some and weigh them "
                     f"with --event-column '{name}' --events {such}, and --negative-events for those that mean no"
                 )
     return None
@@ -175,8 +184,8 @@ def _kind(table: Source, name: str) -> pl.Expr:
     return table.column(name).cast(pl.String).fill_null("")
 
 
-def _counts(table: Source, name: str) -> dict[str, int]:
-    """How many rows each kind has, most frequent first; rows without one are ''."""
+def counts_of(table: Source, name: str) -> dict[str, int]:
+    """How many rows each word of a column has, most frequent first; rows without one are ''."""
     with reading(table.name):
         counted = (
             table.frame.select(_kind(table, name).alias("kind")).group_by("kind").len().collect(engine="streaming")
@@ -185,6 +194,7 @@ def _counts(table: Source, name: str) -> dict[str, int]:
     return dict(zip(ordered["kind"].to_list(), ordered["len"].to_list(), strict=True))
 
 
-def _listing(counts: Mapping[str, int]) -> str:
+def listing(counts: Mapping[str, int]) -> str:
+    """ "view 3,000, buy 20": the most frequent ones, and how many others there are."""
     shown = ", ".join(f"{kind or 'none'} {count:,}" for kind, count in list(counts.items())[:_SHOWN])
     return shown + (f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else "")

@@ -5,13 +5,18 @@ from __future__ import annotations
 import glob
 import gzip
 import io
+import json
 import re
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import polars as pl
+
+from beamwood.data.text_table import lines_of
+from beamwood.errors import InputError
 
 __all__ = ["scan_json", "scan_lines_of_json", "why_no_json"]
 
@@ -19,24 +24,39 @@ _MARK = b"\xef\xbb\xbf"
 # Python's own writer has these words for what no number says, and no reader of JSON knows them.
 _NO_NUMBER = re.compile(r"[:\[,]\s*-?(NaN|Infinity)\b")
 _MOST_LINES = 1_000_000
+_BETWEEN = re.compile(r"[\s,]*")
+# Rows that may say a name twice and are looked at one by one: of a list the first, of lines those that hold one twice.
+_MOST_ROWS = 100_000
 
 
 def scan_lines_of_json(path: Path) -> pl.LazyFrame:
-    """A row a line. The types are those of all lines: an id may be a number for a while and then text."""
+    """A row a line. The types are those of all lines: an id may be a number for a while and then text.
+
+    Errors: a row that has a name twice, of which the last value would be read.
+    """
     with _opened(path) as file:
-        if file.read(len(_MARK)) == _MARK:
-            return pl.scan_ndjson(io.BytesIO(file.read()), infer_schema_length=None)
-    return pl.scan_ndjson(glob.escape(str(path)), infer_schema_length=None)
+        marked = file.read(len(_MARK)) == _MARK
+        source = io.BytesIO(file.read()) if marked else glob.escape(str(path))
+    frame = pl.scan_ndjson(source, infer_schema_length=None)
+    line, names = pl.col("line"), {*_names(pl.Struct(dict(frame.collect_schema())))}
+    quoted = [json.dumps(name, ensure_ascii=False) for name in names]
+    twice = pl.any_horizontal(False, *(line.str.count_matches(name, literal=True) > 1 for name in quoted))
+    rows = lines_of(path, lossy=True).with_row_index("row", 1).filter(twice).head(_MOST_ROWS)
+    _refuse_names_twice(path, rows.collect(engine="streaming").iter_rows())
+    return frame
 
 
 def scan_json(path: Path) -> pl.LazyFrame:
-    """One list of rows, or a row a line."""
+    """One list of rows, or a row a line. Errors: as `scan_lines_of_json`, of the first rows of a list."""
     with _opened(path) as file:
         first = file.read(1024).removeprefix(_MARK).lstrip(b" \t\r\n")[:1]
         if first != b"[":
             return scan_lines_of_json(path)
         file.seek(0)
-        return pl.read_json(file.read().removeprefix(_MARK), infer_schema_length=None).lazy()
+        content = file.read().removeprefix(_MARK)
+    frame = pl.read_json(content, infer_schema_length=None).lazy()
+    _refuse_names_twice(path, enumerate(_of_a_list(content.decode(errors="replace")), start=1))
+    return frame
 
 
 def why_no_json(path: str) -> str | None:
@@ -47,6 +67,48 @@ def why_no_json(path: str) -> str | None:
             if found is not None:
                 return f"line {number} says {found[1]}, which is no JSON; write null, or leave the field out"
     return None
+
+
+def _names(dtype: Any) -> Iterator[str]:
+    """The names of all fields, and of those that lie in them."""
+    if isinstance(dtype, pl.Struct):
+        for each in dtype.fields:
+            yield each.name
+            yield from _names(each.dtype)
+    elif isinstance(dtype, pl.List):
+        yield from _names(dtype.inner)
+
+
+def _of_a_list(text: str) -> Iterator[str]:
+    """The first rows of a list, each as text."""
+    decode, place = json.JSONDecoder(parse_int=str).raw_decode, text.index("[") + 1
+    for _ in range(_MOST_ROWS):
+        place = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]
+        if text[place : place + 1] in ("", "]"):
+            return
+        _, end = decode(text, place)
+        yield text[place:end]
+        place = end
+
+
+def _refuse_names_twice(path: Path, rows: Iterable[tuple[int, str]]) -> None:
+    for row, text in rows:
+        twice = _names_twice(text)
+        if twice:
+            raise InputError(f"{path}: row {row} has {twice[0]!r} twice; keep one of the two")
+
+
+def _names_twice(text: str) -> list[str]:
+    """The names that an object has more than once; none where the text is no JSON, which the reader says."""
+    twice = list[str]()
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        twice.extend(name for place, name in enumerate(names) if name in names[:place])
+
+    with suppress(json.JSONDecodeError, RecursionError):
+        json.loads(text, object_pairs_hook=look, parse_int=str)
+    return twice
 
 
 def _opened(path: Path) -> IO[bytes]:

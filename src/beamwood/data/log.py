@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from beamwood.arguments import naming_arguments
+from beamwood.data.boundary import boundary_expression, boundary_note
 from beamwood.data.columns import ColumnNames, one
 from beamwood.data.decimals import COMMA, with_points
 from beamwood.data.events import WEIGHT, EventKinds, event_note, last_was_negative, read_events
@@ -46,7 +47,6 @@ __all__ = [
 MISSING = ("error", "drop")
 
 CONTEXT = "context."
-_HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false", "0"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +202,8 @@ def check_log(
         notes.append(said_of_kinds)
     else:
         notes += _advice(table, kinds, tuple(chosen.values()))
+    split = None if "boundary" in chosen else boundary_note(table, chosen["user"], (*chosen.values(), *columns.context))
+    notes += [] if split is None else [split]
     used, time_kind, looked_at = _used(table, chosen, columns, time_format)
     used += [] if weight is None else [weight]
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
@@ -262,7 +264,7 @@ def _used(
         time, time_kind = time_expression(table, chosen["time"], time_format)
         used += [] if time is None else [time]
     if "boundary" in chosen:
-        used.append(_boundary_expression(table, chosen["boundary"]))
+        used.append(boundary_expression(table, chosen["boundary"]))
     used += [table.column(name).alias(f"{CONTEXT}{name}") for name in dict.fromkeys(columns.context)]
     return used, time_kind, notes
 
@@ -352,20 +354,6 @@ def _weight_expression(table: Source, name: str) -> tuple[pl.Expr, bool]:
         weight = bare.cast(pl.Float64, strict=False)
     refuse(table, name, ~weight.is_finite().fill_null(False), "weights that are missing or not finite", other)
     return weight, pointed
-
-
-def _boundary_expression(table: Source, name: str) -> pl.Expr:
-    value = table.column(name).cast(pl.String).str.to_lowercase()
-    history = value.is_in(_HISTORY)
-    bad = ~(history | value.is_in(_FUTURE)).fill_null(False)
-    refuse(
-        table,
-        name,
-        bad,
-        "values that say neither history (train, true, 1) nor future (test, false, 0)",
-        "mend them or name another",
-    )
-    return history.alias("history")
 
 
 def count_duplicates(frame: pl.DataFrame) -> int:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import blocks
 from beamwood.data.tastes import TasteMarket
 from beamwood.errors import InputError
 from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
@@ -132,9 +133,7 @@ class TasteOptimum:
         """The k likeliest items of each row, by brute force; see `types.Searcher`."""
         items = np.full((len(query), k), -1, np.int32)
         scores = np.full((len(query), k), -np.inf, np.float32)
-        block = max(1, _VALUES // self.num_items)
-        for start in range(0, len(query), block):
-            rows = np.arange(start, min(start + block, len(query)))
+        for rows in blocks(len(query), _VALUES // self.num_items):
             found = self._probabilities(query.take(rows))
             for place, row in enumerate(rows):
                 values = found[place]

@@ -11,7 +11,7 @@ import polars as pl
 from beamwood.data.layout import Layout, check_names, fields_of, lists_of, separator_of
 from beamwood.errors import InputError
 
-__all__ = ["TEXT_SUFFIXES", "scan_text"]
+__all__ = ["TEXT_SUFFIXES", "lines_of", "scan_text"]
 
 # What separates the columns, by ending; None: found in the first lines. RecBole's .inter has no quotes.
 _OWN = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".inter": "\t", ".txt": None, ".dat": None, ".data": None}
@@ -29,7 +29,7 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
     """
     own = None if suffix is None else _OWN[suffix.removesuffix(".gz").removesuffix(".zst")]
     quote = None if suffix is not None and suffix.startswith(".inter") else '"'
-    lines = [line or "" for line in _lines(path, lossy=True).head(_SAMPLE).collect()["line"].to_list()]
+    lines = [line or "" for line in lines_of(path, lossy=True).head(_SAMPLE).collect()["line"].to_list()]
     if any("\x00" in line for line in lines[:2]):
         raise InputError(
             f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8, as with: "
@@ -92,7 +92,7 @@ def _refuse_title(path: Path, lines: Sequence[str], width: int, layout: Layout) 
         )
 
 
-def _lines(path: Path, *, lossy: bool = False) -> pl.LazyFrame:
+def lines_of(path: Path, *, lossy: bool = False) -> pl.LazyFrame:
     """The lines of a text file as the column `line`, null for blank ones; `lossy`: also where they are no UTF-8."""
     return pl.scan_csv(
         path,
@@ -108,7 +108,7 @@ def _lines(path: Path, *, lossy: bool = False) -> pl.LazyFrame:
 
 def _split(path: Path, separator: str, names: tuple[str, ...], named: bool) -> pl.LazyFrame:
     """Lines split at a separator of several characters; nothing is quoted there."""
-    line, rows = pl.col("line"), _lines(path).filter(pl.col("line").is_not_null())
+    line, rows = pl.col("line"), lines_of(path).filter(pl.col("line").is_not_null())
     rows = rows.slice(1) if named else rows
     other = line.str.count_matches(separator, literal=True) != len(names) - 1
     found = rows.select(other.sum().alias("bad"), line.filter(other).first()).collect(engine="streaming").row(0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beamwood.blocks import evenly
 from beamwood.types import Searcher, SearchOptions
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def measure_cost(searcher: Searcher, split: Split, k: int) -> Cost:
 def cost_of(searcher: Searcher, queries: Queries, k: int, *, seconds: float = _MOST_SECONDS) -> Cost:
     """The cost of the k best for one user, over at most 100 of the queries or so many seconds."""
     _, arrays = searcher.export()
-    rows = np.linspace(0, len(queries) - 1, min(len(queries), _MOST_QUERIES)).astype(np.int64)
+    rows = evenly(len(queries), _MOST_QUERIES)
     taken, gone = list[float](), 0.0
     scored: list[int] = []
     # The first answer of all warms what is made once.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beamwood.blocks import evenly
 from beamwood.types import IndexArray, Searcher, SearchOptions
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def titles(dataset: Dataset) -> pl.Series:
 def users_shown(searcher: Searcher, split: Split, k: int, *, most: int = 5) -> list[Example]:
     """Test users spread evenly over all that have labels, none chosen for how it went, each with its k best items."""
     judged = np.flatnonzero(split.test.labels.lengths > 0)
-    part = split.test.take(judged[np.unique(np.linspace(0, len(judged) - 1, min(most, len(judged))).astype(np.int64))])
+    part = split.test.take(judged[evenly(len(judged), most)])
     hits = searcher.search(part.query(searcher.needs), k, SearchOptions(part.seen))
     names = titles(split.dataset)
     return [

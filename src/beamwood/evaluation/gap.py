@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import blocks
 from beamwood.errors import InputError
 from beamwood.types import BoolArray, Query, Searcher
 
@@ -81,9 +82,7 @@ def made_by(searcher: Searcher) -> str:
 
 def probabilities(searcher: Searcher, query: Query, num_items: int) -> Iterator[NDArray[np.float64]]:
     """float64[B, N], block by block of the query's rows: how probable each item is; all 0 of a row without a score."""
-    height = max(1, _BLOCK_CELLS // num_items)
-    for start in range(0, len(query), height):
-        rows = np.arange(start, min(start + height, len(query)))
+    for rows in blocks(len(query), _BLOCK_CELLS // num_items):
         every = np.broadcast_to(np.arange(num_items), (len(rows), num_items))
         scores = searcher.score(query.take(rows), every).astype(np.float64)
         if searcher.kind in _COUNTING:

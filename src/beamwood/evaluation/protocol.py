@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import slices
 from beamwood.errors import InputError
 from beamwood.evaluation.groups import by_popularity
 from beamwood.evaluation.metrics import (
@@ -206,10 +207,10 @@ def evaluate(
         raise InputError(f"none of the {len(labels)} queries has a label; nothing can be measured")
     running = _Running(cuts, None if tail is None else len(tail.mask), group_N)
     with step("judging users", len(judged)) as judging:
-        for start in range(0, len(judged), batch_size):
-            rows = judged[start : start + batch_size]
-            part = queries.take(rows)
-            query, excluded = part.query(searcher.needs), part.seen if remove_seen else None
+        for part in slices(len(judged), batch_size):
+            rows = judged[part]
+            asked = queries.take(rows)
+            query, excluded = asked.query(searcher.needs), asked.seen if remove_seen else None
             began = time.perf_counter()
             hits = searcher.search(query, cuts[-1], replace(options, excluded=excluded))
             running.seconds += time.perf_counter() - began

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import slices
 from beamwood.data.split import Queries
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError, nearest
@@ -47,9 +48,7 @@ class Sampled:
     def ranks(self, searcher: Searcher) -> NDArray[np.int64]:
         """int64[P], the place of each label among its negatives, 1 the best; an equal score counts against it."""
         ranks = np.empty(len(self.rows_P), np.int64)
-        block = max(1, _BLOCK_CELLS // self.items_PM.shape[1])
-        for start in range(0, len(ranks), block):
-            part = slice(start, start + block)
+        for part in slices(len(ranks), _BLOCK_CELLS // self.items_PM.shape[1]):
             rows, items = self.rows_P[part], self.items_PM[part]
             scores = searcher.score(self.queries.take(rows).query(searcher.needs), items)
             if np.isnan(scores).any():
@@ -109,8 +108,8 @@ class SampledValidation:
         self.cuts = [k for k in (5, 10, 20) if k <= self.num_negatives + 1]
         if not self.cuts:
             raise InputError(
-                f"a validation user leaves {left} of {num_items} items to draw, too few for validation=sampled; set "
-                "validation=full and monitor=removed/ndcg@20"
+                f"a validation user leaves {left} of {num_items} items to draw, too few for choose.protocol=sampled; "
+                "set choose.protocol=full and choose.monitor=removed/ndcg@20"
             )
         names = [f"sampled/{metric}@{k}" for metric in METRICS for k in self.cuts]
         if monitor not in names:

@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from beamwood.blocks import slices
 from beamwood.errors import InputError, nearest
 from beamwood.types import FloatArray
 
 __all__ = [
     "TESTS",
-    "Comparison",
+    "PairedComparison",
     "Interval",
     "bootstrap_interval",
-    "compare",
+    "paired_comparisons",
     "holm",
     "paired_bootstrap",
     "paired_t",
@@ -44,7 +45,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PairedComparison:
     """A rival against the baseline on the same queries: mean of baseline - rival, its interval, p-values by test.
 
     `p_values` as each test gives them, `adjusted` after Holm's correction over all rivals of the comparison.
@@ -140,14 +141,14 @@ def holm(p_values: FloatArray) -> NDArray[np.float64]:
     return adjusted
 
 
-def compare(
+def paired_comparisons(
     values: Mapping[str, FloatArray],
     baseline: str,
     rng: np.random.Generator,
     *,
     level: float = 0.95,
     num_resamples: int = 2000,
-) -> list[Comparison]:
+) -> list[PairedComparison]:
     """`baseline` against every other method on the same queries, by all `TESTS`, Holm-adjusted within each test.
 
     `values` float[Q] for each method, in the same order of queries. Errors: an unknown baseline, unequal lengths.
@@ -166,7 +167,7 @@ def compare(
     raw = {name: np.array([test(differences[rival], rng) for rival in rivals]) for name, test in TESTS.items()}
     adjusted = {name: holm(column) for name, column in raw.items()}
     return [
-        Comparison(
+        PairedComparison(
             baseline,
             rival,
             bootstrap_interval(differences[rival], rng, level=level, num_resamples=num_resamples),
@@ -190,8 +191,7 @@ def _resampled_means(values: NDArray[np.float64], rng: np.random.Generator, num_
     if num_resamples < 1:
         raise InputError(f"num_resamples={num_resamples} is below 1; 2000 is usual")
     means = np.empty(num_resamples)
-    block = max(1, _BLOCK_VALUES // len(values))
-    for start in range(0, num_resamples, block):
-        size = min(block, num_resamples - start)
-        means[start : start + size] = values[rng.integers(0, len(values), (size, len(values)))].mean(axis=1)
+    for part in slices(num_resamples, _BLOCK_VALUES // len(values)):
+        size = part.stop - part.start, len(values)
+        means[part] = values[rng.integers(0, len(values), size)].mean(axis=1)
     return means

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import blocks
 from beamwood.data.split import Queries
 from beamwood.errors import InputError
 from beamwood.types import BoolArray, Estimator, Hits, ItemLists, Needs, Query, SearchOptions
@@ -113,8 +114,7 @@ def decompose(
     in_sample[chosen] = True
     ranked, retrieved, one_stage = [], [], []
     scored, seconds = np.zeros(2), np.zeros(2)
-    for start in range(0, len(judged), _BATCH):
-        rows = np.arange(start, min(start + _BATCH, len(judged)))
+    for rows in blocks(len(judged), _BATCH):
         part = judged.take(rows)
         k = min(num_candidates, searcher.num_items)
         found = searcher.search(part.query(searcher.needs), k, SearchOptions(part.seen, explain=True))
@@ -163,17 +163,16 @@ def places(items_BK: NDArray[np.int32], labels: ItemLists) -> NDArray[np.int64]:
 def catalogue_places(searcher: Staged, queries: Queries) -> NDArray[np.int64]:
     """int64[P], the place of each label where the ranker orders every item that was not seen; 0 for a seen one."""
     num_items, parts = searcher.num_items, [np.empty(0, np.int64)]
-    block = max(1, _BLOCK_CELLS // num_items)
-    for start in range(0, len(queries), block):
-        part = queries.take(np.arange(start, min(start + block, len(queries))))
+    for rows in blocks(len(queries), _BLOCK_CELLS // num_items):
+        part = queries.take(rows)
         every = np.broadcast_to(np.arange(num_items, dtype=np.int64), (len(part), num_items))
         scores = searcher.ranker.score(part.query(searcher.needs), every).copy()
         scores[part.seen.rows, part.seen.items] = -np.inf
         # A stable order: of equal scores the lower item comes first.
         order, place = np.argsort(-scores, axis=1, kind="stable"), np.empty(scores.shape, np.int64)
         np.put_along_axis(place, order, np.arange(1, num_items + 1)[None, :], axis=1)
-        rows, items = part.labels.rows, part.labels.items
-        parts.append(np.where(np.isfinite(scores[rows, items]), place[rows, items], 0))
+        pairs = part.labels.rows, part.labels.items
+        parts.append(np.where(np.isfinite(scores[pairs]), place[pairs], 0))
     return np.concatenate(parts)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import special
 
 from beamwood.evaluation.protocol import VIEWS, PerQuery
-from beamwood.evaluation.significance import Comparison, compare
+from beamwood.evaluation.significance import PairedComparison, paired_comparisons
 from beamwood.types import FloatArray
 
 __all__ = ["Rival", "Verdict", "in_words", "judge", "judge_both", "users_to_settle"]
@@ -57,7 +57,7 @@ class Verdict:
     value: float
     simplest: str
     rivals: tuple[Rival, ...]
-    tests: tuple[Comparison, ...]
+    tests: tuple[PairedComparison, ...]
     on_tail: bool = False
 
     @property
@@ -140,7 +140,7 @@ def judge(
     means = {name: float(np.mean(column)) for name, column in values.items()}
     users = len(next(iter(values.values())))
     winner = max(means, key=lambda name: (means[name], name == simplest))
-    tests = tuple(compare(values, winner, np.random.default_rng(seed)))
+    tests = tuple(paired_comparisons(values, winner, np.random.default_rng(seed)))
     rivals = [_against(values, test, len(tests), level) for test in tests]
     rivals.sort(key=lambda rival: rival.difference)
     found = means[winner] > 0
@@ -149,7 +149,7 @@ def judge(
     )
 
 
-def _against(values: Mapping[str, FloatArray], test: Comparison, num_rivals: int, level: float) -> Rival:
+def _against(values: Mapping[str, FloatArray], test: PairedComparison, num_rivals: int, level: float) -> Rival:
     difference = np.asarray(values[test.baseline], float) - np.asarray(values[test.rival], float)
     p = max(test.adjusted.values())
     return Rival(

@@ -5,13 +5,14 @@ Shape legend: Q queries, K candidates, C those and what was seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import blocks
 from beamwood.data.split import Queries, Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import METRICS, metrics_at, relevance
@@ -53,7 +54,8 @@ def best_seen_weight(find: Callable[[Query, int], Candidates], needs: Needs, que
     whatever view. Source: none of the papers. A tree learns such weights, and adds what it has not learned.
     """
     name, sums = monitor.split("/")[-1].split("@")[0], np.zeros(len(SEEN_WEIGHTS))
-    for part in _blocks(queries.take(np.flatnonzero(queries.labels.lengths > 0))):
+    judged = queries.take(np.flatnonzero(queries.labels.lengths > 0))
+    for part in map(judged.take, blocks(len(judged), _QUERIES_AT_A_TIME)):
         found, labels = find(part.query(needs), CUT), part.labels.distinct()
         scores_QC = found.scores_BC(CUT)
         for place, weight in enumerate(SEEN_WEIGHTS):
@@ -118,7 +120,8 @@ class StageWeights:
             raise InputError(f"none of the {len(queries)} validation queries has a label; nothing can be measured")
         self.first, self.queries, self.monitor = first, judged, monitor
         self.num_candidates = min(num_candidates, first.num_items)
-        self.blocks = [self._brought(part, apart=seen_weight != 0) for part in _blocks(judged)]
+        parts = map(judged.take, blocks(len(judged), _QUERIES_AT_A_TIME))
+        self.blocks = [self._brought(part, apart=seen_weight != 0) for part in parts]
         self.first_weight, self.seen_weight = first_weight, seen_weight
 
     def best(
@@ -226,11 +229,6 @@ class _Means:
             sums = {metric: value + values[metric] for metric, value in sums.items()}
         num = sum(len(block.part) for block in self.blocks)
         return {f"{metric}@{CUT}": value / num for metric, value in sums.items()}
-
-
-def _blocks(queries: Queries) -> Iterator[Queries]:
-    for start in range(0, len(queries), _QUERIES_AT_A_TIME):
-        yield queries.take(np.arange(start, min(start + _QUERIES_AT_A_TIME, len(queries))))
 
 
 def _sums(hits: Hits, labels: ItemLists) -> dict[str, float]:

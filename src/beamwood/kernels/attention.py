@@ -5,7 +5,7 @@ Shape legend: G groups (a user on a level, or one group for a table), L history 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,82 +13,59 @@ from torch import Tensor
 from beamwood.errors import InputError
 from beamwood.kernels.dispatch import native, native_level
 
-__all__ = ["attention_weights", "attention_weights_reference"]
+__all__ = ["AttentionLayers", "attention_weights", "attention_weights_reference"]
 
 
-def attention_weights(
-    a_GLD: Tensor,
-    w_GMD: Tensor,
-    present_GL: Tensor,
-    weight_in: Tensor,
-    bias_in: Tensor,
-    slope_in: Tensor,
-    weight_out: Tensor,
-    bias_out: Tensor,
-    slope_out: Tensor,
-) -> Tensor:
+class AttentionLayers(NamedTuple):
+    """The two layers of the attention: `weight_in` [A, 3 D], `bias_in`, `slope_in` [A]; `weight_out` [1, A],
+    `bias_out`, `slope_out` [1]."""
+
+    weight_in: Tensor
+    bias_in: Tensor
+    slope_in: Tensor
+    weight_out: Tensor
+    bias_out: Tensor
+    slope_out: Tensor
+
+
+def attention_weights(a_GLD: Tensor, w_GMD: Tensor, present_GL: Tensor, layers: AttentionLayers) -> Tensor:
     """Weights [G, M, L] of each node for each history entry, 0 where `present_GL` is false.
 
-    `act(weight_out . act(weight_in [a; a * w; w] + bias_in) + bias_out)`, `weight_in` [A, 3 D], `weight_out` [1, A],
-    `bias_out` [1], `slope_in` [A], `slope_out` [1].
+    `act(weight_out . act(weight_in [a; a * w; w] + bias_in) + bias_out)`.
 
     In float32 on the CPU it takes the native kernel, which keeps nothing of size G M L A and computes the hidden layer
     again in backward. Its results do not depend on the number of threads.
     Anything else takes the torch form. Raises `InputError` on shapes that do not fit. Source: DTR, equation 2.
     """
-    inputs = (a_GLD, w_GMD, present_GL, weight_in, bias_in, slope_in, weight_out, bias_out, slope_out)
-    check_shapes(*inputs)
-    if native() is not None and all(x.device.type == "cpu" for x in inputs):
-        floats = (*inputs[:2], *inputs[3:])
-        if present_GL.dtype == torch.bool and all(x.dtype == torch.float32 for x in floats):
-            weights: Tensor = _NativeAttention.apply(*inputs)  # type: ignore[no-untyped-call]
-            return weights
-    return attention_weights_reference(*inputs)
+    check_shapes(a_GLD, w_GMD, present_GL, layers)
+    inputs, floats = (a_GLD, w_GMD, present_GL, *layers), (a_GLD, w_GMD, *layers)
+    is_plain = present_GL.dtype == torch.bool and all(x.dtype == torch.float32 for x in floats)
+    if native() is not None and is_plain and all(x.device.type == "cpu" for x in inputs):
+        weights: Tensor = _NativeAttention.apply(*inputs)  # type: ignore[no-untyped-call]
+        return weights
+    return attention_weights_reference(a_GLD, w_GMD, present_GL, layers)
 
 
-def check_shapes(
-    a_GLD: Tensor,
-    w_GMD: Tensor,
-    present_GL: Tensor,
-    weight_in: Tensor,
-    bias_in: Tensor,
-    slope_in: Tensor,
-    weight_out: Tensor,
-    bias_out: Tensor,
-    slope_out: Tensor,
-) -> None:
+def check_shapes(a_GLD: Tensor, w_GMD: Tensor, present_GL: Tensor, layers: AttentionLayers) -> None:
     """Raise `InputError` naming the first tensor whose shape does not fit the others."""
-    if a_GLD.ndim != 3 or weight_in.ndim != 2:
-        raise InputError(f"a has shape {tuple(a_GLD.shape)}, weight_in {tuple(weight_in.shape)}; expected 3 and 2 axes")
-    groups, length, width = a_GLD.shape
-    hidden = len(weight_in)
+    a_shape, in_shape = tuple(a_GLD.shape), tuple(layers.weight_in.shape)
+    if a_GLD.ndim != 3 or len(in_shape) != 2:
+        raise InputError(f"a has shape {a_shape}, weight_in {in_shape}; expected 3 and 2 axes")
+    (groups, length, width), hidden = a_shape, in_shape[0]
+    shapes = [(hidden, 3 * width), (hidden,), (hidden,), (1, hidden), (1,), (1,)]
     expected = {
         "w": (w_GMD, (groups, w_GMD.shape[1] if w_GMD.ndim == 3 else -1, width)),
         "present": (present_GL, (groups, length)),
-        "weight_in": (weight_in, (hidden, 3 * width)),
-        "bias_in": (bias_in, (hidden,)),
-        "slope_in": (slope_in, (hidden,)),
-        "weight_out": (weight_out, (1, hidden)),
-        "bias_out": (bias_out, (1,)),
-        "slope_out": (slope_out, (1,)),
+        **dict(zip(layers._fields, zip(layers, shapes, strict=True), strict=True)),
     }
     for name, (tensor, shape) in expected.items():
         if tuple(tensor.shape) != shape:
-            raise InputError(f"{name} has shape {tuple(tensor.shape)}; expected {shape} beside a {tuple(a_GLD.shape)}")
+            raise InputError(f"{name} has shape {tuple(tensor.shape)}; expected {shape} beside a {a_shape}")
 
 
-def attention_weights_reference(
-    a_GLD: Tensor,
-    w_GMD: Tensor,
-    present_GL: Tensor,
-    weight_in: Tensor,
-    bias_in: Tensor,
-    slope_in: Tensor,
-    weight_out: Tensor,
-    bias_out: Tensor,
-    slope_out: Tensor,
-) -> Tensor:
+def attention_weights_reference(a_GLD: Tensor, w_GMD: Tensor, present_GL: Tensor, layers: AttentionLayers) -> Tensor:
     """The torch twin of `attention_weights`: one GEMM a group over the folded matrices, any device and type."""
+    weight_in, bias_in, slope_in, weight_out, bias_out, slope_out = layers
     w_a, w_p, w_w = weight_in.chunk(3, dim=1)
     folded_GLAD = w_p * a_GLD[:, :, None, :] + w_w
     num_groups, length, hidden, width = folded_GLAD.shape

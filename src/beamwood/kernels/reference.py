@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import slices
 from beamwood.errors import unsound_score
 from beamwood.kernels.din import DinWeights, Layer
 from beamwood.kernels.terms import TermQuery
@@ -225,8 +226,10 @@ def exact_search(
             banned = excluded[1][excluded[0][row] : excluded[0][row + 1]]
             candidates = np.setdiff1d(everywhere, banned, assume_unique=True)
         # Blocks of this many leaves bound the memory, a few hundred MiB at the widest scorers.
-        blocks = [candidates[start : start + 8192] for start in range(0, len(candidates), 8192)]
-        parts = [score_level(weights, shape, shape.depth, history_L, block) for block in blocks]
+        parts = [
+            score_level(weights, shape, shape.depth, history_L, candidates[part])
+            for part in slices(len(candidates), 8192)
+        ]
         values = np.concatenate([np.empty(0, np.float32), *parts])
         best = best_first(values, candidates, k)
         leaves[row, : len(best)], scores[row, : len(best)] = candidates[best], values[best]

@@ -5,12 +5,13 @@ Shape legend: B rows, T targets a row, M negatives a row, N classes, D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from beamwood.blocks import cell_blocks, slices
 
 __all__ = ["BLOCK_CELLS", "catalogue_softmax", "full_softmax", "sampled_softmax", "weighted_softmax"]
 
@@ -99,8 +100,7 @@ class _WeightedSoftmax(torch.autograd.Function):
     ) -> Tensor:
         share_BC, share_B, losses = torch.empty_like(negative_BC), torch.empty_like(positive_B), []
         log_weight_BC = log_weight_BC.to(negative_BC.dtype).expand(negative_BC.shape)
-        for start in range(0, len(positive_B), BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
+        for rows in slices(len(positive_B), BLOCK_ROWS):
             positive, weights = positive_B[rows], log_weight_BC[rows]
             a = share_BC[rows]
             if counts:
@@ -161,7 +161,7 @@ class _CatalogueSoftmax(torch.autograd.Function):
         ctx: Any, queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor, masked_2E: Tensor | None
     ) -> Tensor:
         total_B = queries_BD.new_full((len(queries_BD),), -torch.inf)
-        for rows, items in _blocks(len(queries_BD), len(vectors_ND)):
+        for rows, items in cell_blocks(len(queries_BD), len(vectors_ND), BLOCK_CELLS):
             logits = _logits(queries_BD, vectors_ND, masked_2E, rows, items)
             top = logits.amax(dim=1)
             part = logits.sub_(top[:, None]).exp_().sum(dim=1).log_().add_(top)
@@ -175,7 +175,7 @@ class _CatalogueSoftmax(torch.autograd.Function):
         queries_BD, vectors_ND, targets_B, masked_2E, total_B = ctx.saved_tensors
         of_queries, of_vectors = torch.zeros_like(queries_BD), torch.zeros_like(vectors_ND)
         scaled_BD = gradient_B[:, None] * queries_BD
-        for rows, items in _blocks(len(queries_BD), len(vectors_ND)):
+        for rows, items in cell_blocks(len(queries_BD), len(vectors_ND), BLOCK_CELLS):
             share = _logits(queries_BD, vectors_ND, masked_2E, rows, items).sub_(total_B[rows, None]).exp_()
             of_queries[rows].addmm_(share, vectors_ND[items])
             of_vectors[items].addmm_(share.T, scaled_BD[rows])
@@ -194,12 +194,3 @@ def _logits(queries_BD: Tensor, vectors_ND: Tensor, masked_2E: Tensor | None, ro
     inside = (item >= items.start) & (item < items.stop)
     logits[row[inside] - rows.start, item[inside] - items.start] = torch.finfo(logits.dtype).min
     return logits
-
-
-def _blocks(num_rows: int, num_items: int) -> Iterator[tuple[slice, slice]]:
-    """Parts of a B x N matrix of at most `BLOCK_CELLS` cells each."""
-    width = max(1, min(num_items, BLOCK_CELLS))
-    height = max(1, BLOCK_CELLS // width)
-    for row in range(0, num_rows, height):
-        for item in range(0, num_items, width):
-            yield slice(row, row + height), slice(item, item + width)

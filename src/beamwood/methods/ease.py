@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy import sparse
 
+from beamwood.blocks import slices
 from beamwood.data.split import Split
 from beamwood.fitting.counting import CountingConfig, CountLast, Grid, best_of_grid, interactions
 from beamwood.kernels.din import MAX_HISTORY
@@ -113,8 +114,7 @@ def _inverse(rows: sparse.csr_matrix, regularisation: float) -> NDArray[np.float
     """(A A' + regularisation I)^-1 of A [n, m], its lower triangle; above it are zeros."""
     inverse: NDArray[np.float64] = np.empty((rows.shape[0], rows.shape[0]), order="F")
     columns = sparse.csr_matrix(rows.T)
-    for start in range(0, len(inverse), _BLOCK_ROWS):
-        part = slice(start, start + _BLOCK_ROWS)
+    for part in slices(len(inverse), _BLOCK_ROWS):
         inverse[part] = (rows[part] @ columns).toarray()
     inverse[np.diag_indices_from(inverse)] += regularisation
     # In place, lower triangles: the sum is positive definite, as the product has no negative eigenvalue.

@@ -37,6 +37,7 @@ PAPER = {
     "model.dropout": 0.1,
     "model.num_codes": 3,
     "model.num_words": 256,
+    "examples.horizon": 1,
     "optimiser.learning_rate": 1e-2,
     "optimiser.schedule": "constant",
     "optimiser.warmup_steps": 0,

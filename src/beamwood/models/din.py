@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from beamwood.errors import InputError
 from beamwood.kernels.activation import prelu
-from beamwood.kernels.attention import attention_weights
+from beamwood.kernels.attention import AttentionLayers, attention_weights
 from beamwood.kernels.din import DinWeights, Layer
 from beamwood.kernels.terms import Term, TermQuery, by_name
 from beamwood.models.term_module import TermModule
@@ -234,10 +234,7 @@ class DinScorer(nn.Module):
 
     def pair_weights(self, a_GLD: Tensor, w_GMD: Tensor, present_GL: Tensor) -> Tensor:
         """Attention weights [G, M, L], 0 where the history entry is absent."""
-        return attention_weights(
-            a_GLD,
-            w_GMD,
-            present_GL,
+        layers = AttentionLayers(
             self.attention_in.weight,
             self.attention_in.bias,
             self.attention_in_act.weight,
@@ -245,6 +242,7 @@ class DinScorer(nn.Module):
             self.attention_out.bias,
             self.attention_out_act.weight,
         )
+        return attention_weights(a_GLD, w_GMD, present_GL, layers)
 
     def table_weights(self, offset: int, size: int, history_BL: Tensor, nodes_BM: Tensor | None) -> Tensor:
         """Attention weights [B, M, L] from the table of all pairs of a level's nodes."""

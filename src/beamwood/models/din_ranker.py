@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from beamwood.data.features import FeatureColumn, FeatureTable
-from beamwood.kernels.attention import attention_weights
+from beamwood.kernels.attention import AttentionLayers, attention_weights
 from beamwood.models.features import FeatureEncoder, exported
 from beamwood.models.pairs import Asked, IdTable
 from beamwood.models.scorers import din
@@ -103,8 +103,8 @@ class DinRanker(nn.Module):
         if len(self.sizes.attention) == 1:
             weight, bias, slope = (p[f"attention.0.{part}"] for part in ("weight", "bias", "slope"))
             out, out_bias = p["attention_out.weight"], p["attention_out.bias"]
-            linear = out.new_ones(1)
-            return attention_weights(a_BLD, w_BMD, present_BL, weight, bias, slope, out, out_bias, linear)
+            layers = AttentionLayers(weight, bias, slope, out, out_bias, slope_out=out.new_ones(1))
+            return attention_weights(a_BLD, w_BMD, present_BL, layers)
         # On a processor a block at a time that its cache holds, in which a step is three times as fast.
         size, cells = len(a_BLD), a_BLD.shape[1] * w_BMD.shape[1] * self.sizes.attention[0]
         block = max(1, _BLOCK_CELLS // max(1, cells)) if a_BLD.device.type == "cpu" else max(1, size)

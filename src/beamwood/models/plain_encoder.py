@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import slices
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.models.encoder import Encoder
@@ -69,12 +70,12 @@ class PlainEncoder:
         whole = self.encoder.whole_window
         if whole and items_BL.shape[1] < self.length:
             items_BL = np.pad(items_BL, ((0, 0), (self.length - items_BL.shape[1], 0)), constant_values=-1)
-        for start in range(0, len(items_BL), _BLOCK_ROWS):
-            rows = items_BL[start : start + _BLOCK_ROWS]
+        for part in slices(len(items_BL), _BLOCK_ROWS):
+            rows = items_BL[part]
             # Columns that are padding in all rows change nothing.
             used = self.length if whole else int((rows >= 0).any(axis=0).sum())
             if used:
-                result[start : start + _BLOCK_ROWS] = self._encode(rows[:, rows.shape[1] - used :])
+                result[part] = self._encode(rows[:, rows.shape[1] - used :])
         result[(items_BL < 0).all(axis=1)] = 0
         return result
 

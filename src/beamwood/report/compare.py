@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beamwood.report.page import render
+from beamwood.report.page import VIEWS, render
 
 __all__ = ["comparison_charts", "comparison_page"]
 
 Document = Mapping[str, Any]
-ORDER = ("removed", "kept")
+# Charts of groups of users or labels: the part of a document, and its title.
+GROUPED = {"history": "items in the history", "popularity": "interactions of the label in training"}
 """What is answered, without seen items, stands first."""
 SHARES = {"better": "better for", "equal": "equal for", "worse": "worse for"}
 
 
 def comparison_page(document: Document) -> str:
     """The page of what `recipes.compare.Comparison.document` gives."""
-    return render("compare", document, comparison_charts(document), views=ORDER, headline=headline(document))
+    return render("compare", document, comparison_charts(document), headline=headline(document))
 
 
 def headline(document: Document) -> str:
@@ -33,17 +34,17 @@ def headline(document: Document) -> str:
 def comparison_charts(document: Document) -> dict[str, Any]:
     """The charts by name."""
     made: dict[str, Any] = {}
-    for view in ORDER:
+    for view in VIEWS:
         verdict = document["verdict"][view]
         made[f"quality-{view}"] = quality(document, view)
         if verdict["winner"] is not None:
             made[f"differences-{view}"] = differences(verdict)
             made[f"users-{view}"] = wins(verdict)
-        for part, title in (
-            ("history", "items in the history"),
-            ("popularity", "interactions of the label in training"),
-        ):
-            made[f"{part}-{view}"] = by_group(document["for_whom"][view][part], title, spoken_of(document, view))
+        for part, title in GROUPED.items():
+            asked = document["for_whom"][view][part]
+            made[f"{part}-{view}"] = by_group(
+                asked, title, {name: asked["methods"][name] for name in spoken_of(document, view)}
+            )
     if document["costs"]:
         made |= bought(document, "milliseconds", "milliseconds a user") | bought(document, "megabytes", "megabytes")
     return made
@@ -98,18 +99,18 @@ def wins(verdict: Document) -> dict[str, Any]:
     return shares(rows, list(SHARES.values()))
 
 
-def by_group(part: Document, title: str, names: Sequence[str]) -> dict[str, Any]:
-    """A figure over groups of users or labels, for the methods of these names."""
+def by_group(part: Document, title: str, lines_of: Mapping[str, Sequence[Document | None]]) -> dict[str, Any]:
+    """A figure over groups of users or labels; `lines_of`: by name the mean of each group, None of an empty one."""
     from beamwood.report.charts import lines
 
     labels = [group_name(group) for group in part["groups"]]
     rows = [
-        {"name": name, "group": label} | cell
-        for name in names
-        for label, cell in zip(labels, part["methods"][name], strict=True)
+        {"name": name, "group": label, **cell}
+        for name, cells in lines_of.items()
+        for label, cell in zip(labels, cells, strict=True)
         if cell is not None
     ]
-    return lines(rows, title, part["metric"], groups=labels, names=names)
+    return lines(rows, title, part["metric"], groups=labels, names=list(lines_of))
 
 
 def group_name(group: Document) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beamwood.report.compare import ORDER, comparison_charts, headline
+from beamwood.report.compare import comparison_charts, headline
 from beamwood.report.fit import curve_names, training_charts, updates
-from beamwood.report.page import render
+from beamwood.report.page import VIEWS, render
 
 __all__ = ["TITLE", "demo_page"]
 
@@ -21,7 +21,6 @@ def demo_page(document: Mapping[str, Any]) -> str:
         "demo",
         document,
         charts,
-        views=ORDER,
         headline=headline(document),
         title=TITLE,
         curves=curve_names(charts),
@@ -33,7 +32,7 @@ def demo_page(document: Mapping[str, Any]) -> str:
 def possible(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """By view what the winner reaches and what is best possible."""
     rows = []
-    for view in ORDER:
+    for view in VIEWS:
         verdict = document["verdict"][view]
         best = max((views[view]["metrics"][verdict["metric"]] for views in document["beyond"].values()), default=None)
         rows.append({"view": view, "metric": verdict["metric"], "value": verdict["value"], "best": best})

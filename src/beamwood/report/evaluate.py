@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beamwood.report.compare import ORDER, group_name
-from beamwood.report.page import render
+from beamwood.report.compare import GROUPED, by_group
+from beamwood.report.page import VIEWS, render
 
 __all__ = ["evaluation_page"]
 
 Document = Mapping[str, Any]
-TITLES = {"removed": "seen items removed", "kept": "seen items kept"}
 
 
 def evaluation_page(document: Document) -> str:
@@ -19,7 +18,7 @@ def evaluation_page(document: Document) -> str:
     metrics = document["views"]["removed"]["metrics"]
     cut = document["views"]["removed"]["protocol"]["ks"][0]
     shown = [f"{name}@{cut}" for name in ("f", "recall", "ndcg", "hit_rate", "coverage") if f"{name}@{cut}" in metrics]
-    return render("evaluate", document, evaluation_charts(document), views=ORDER, titles=TITLES, shown=shown, cut=cut)
+    return render("evaluate", document, evaluation_charts(document), shown=shown, cut=cut)
 
 
 def evaluation_charts(document: Document) -> dict[str, Any]:
@@ -27,8 +26,10 @@ def evaluation_charts(document: Document) -> dict[str, Any]:
     from beamwood.report.charts import bars, calibration, histogram
 
     made = {"metrics": metrics(document)}
-    for part, title in (("history", "items in the history"), ("popularity", "interactions of the label in training")):
-        made[part] = by_group(document["for_whom"], part, title)
+    for part, title in GROUPED.items():
+        views = {view: document["for_whom"][view][part] for view in VIEWS}
+        cells = {VIEWS[view]: next(iter(each["methods"].values())) for view, each in views.items()}
+        made[part] = by_group(views["removed"], title, cells)
     if document["calibration"]:
         rows = [
             {"predicted": each["predicted"], "observed": each["observed"], "count": each["pairs"]}
@@ -50,24 +51,9 @@ def metrics(document: Document) -> dict[str, Any]:
     from beamwood.report.charts import beside
 
     rows = [
-        {"name": name, "part": TITLES[view], "mean": document["views"][view]["metrics"][name]}
+        {"name": name, "part": words, "mean": document["views"][view]["metrics"][name]}
         | {"low": bounds[0], "high": bounds[1]}
-        for view in ORDER
+        for view, words in VIEWS.items()
         for name, bounds in document["views"][view]["interval_95"].items()
     ]
-    return beside(rows, [TITLES[view] for view in ORDER])
-
-
-def by_group(whom: Document, part: str, title: str) -> dict[str, Any]:
-    """A figure over groups of users or labels, a line a view."""
-    from beamwood.report.charts import lines
-
-    groups = [group_name(group) for group in whom["removed"][part]["groups"]]
-    rows = [
-        {"name": TITLES[view], "group": group} | cell
-        for view in ORDER
-        for cells in whom[view][part]["methods"].values()
-        for group, cell in zip(groups, cells, strict=True)
-        if cell is not None
-    ]
-    return lines(rows, title, whom["removed"][part]["metric"], groups=groups, names=[TITLES[view] for view in ORDER])
+    return beside(rows, list(VIEWS.values()))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beamwood.report.page import render
+from beamwood.report.page import VIEWS, render
 
 __all__ = ["curve_names", "fit_page", "training_charts", "updates"]
 
 Line = Mapping[str, Any]
-VIEWS = {"removed": "seen items removed", "kept": "seen items kept", "both": "the mean of both"}
+CHOOSING = VIEWS | {"both": "the mean of both"}
 SHOWN = ("f@", "ndcg@", "auc")
 
 
@@ -48,13 +48,14 @@ def training_charts(curve: Sequence[Line]) -> dict[str, Any]:
         made[name] = curves(rows, "step", name, marks=marks)
     for number, (metric, names) in enumerate(validation(curve).items(), start=1):
         rows = [
-            {"x": line["step"], "y": line[name], "name": VIEWS.get(view, view)}
+            {"x": line["step"], "y": line[name], "name": CHOOSING.get(view, view)}
             for view, name in names.items()
             for line in curve
             if name in line
         ]
         known = dict.fromkeys(row["name"] for row in rows)
-        shown = [name for name in VIEWS.values() if name in known] + [n for n in known if n not in VIEWS.values()]
+        shown = [name for name in CHOOSING.values() if name in known]
+        shown += [name for name in known if name not in shown]
         made[f"valid-{number}"] = curves(rows, "step", metric, marks=marks, names=shown if len(shown) > 1 else ())
     return made
 

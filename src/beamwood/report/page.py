@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from beamwood import __version__
 from beamwood.errors import NotInstalledError
+from beamwood.evaluation import protocol
 from beamwood.extras import install, is_installed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-__all__ = ["MARK", "check_installed", "render"]
+__all__ = ["MARK", "VIEWS", "check_installed", "render"]
 
 MARK = '<meta name="generator" content="beamwood">'
 """What says of a file that it is a page of ours, which another may replace."""
+VIEWS = {view: protocol.VIEWS[view] for view in ("removed", "kept")}
+"""The views as pages show them, in words."""
 
 
 def check_installed() -> None:
@@ -73,6 +76,7 @@ def _environment() -> Environment:
         "plain": plain,
         "broken": broken,
     }
+    environment.globals |= {"titles": VIEWS, "views": tuple(VIEWS)}
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "default": str, "separators": (",", ":")}
     return environment
 

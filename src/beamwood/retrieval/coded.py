@@ -6,13 +6,14 @@ prefix.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from beamwood.blocks import blocks
 from beamwood.errors import ArtefactError, unsound_score
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.models import code_decoder
@@ -76,7 +77,7 @@ class CodeSearcher(EncodedSearcher):
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         states_BD, parts, beam = self.encode(query), [], max(self.beam_width, k)
         alive = self._alive(options.allowed)
-        for rows in self._blocks(len(query), min(beam, self.num_items)):
+        for rows in blocks(len(query), self._rows_at_a_time(min(beam, self.num_items))):
             some = options.take(rows)
             hits = self._walk(states_BD[rows], k, beam, alive, some)
             short = np.flatnonzero(hits.items[:, -1] < 0)
@@ -140,7 +141,7 @@ class CodeSearcher(EncodedSearcher):
         items_BM = np.asarray(items_BM)
         check_items(items_BM, len(query), self.num_items)
         states_BD, scores = self.encode(query), np.empty(items_BM.shape, np.float32)
-        for rows in self._blocks(len(query), items_BM.shape[1]):
+        for rows in blocks(len(query), self._rows_at_a_time(items_BM.shape[1])):
             scores[rows] = self._along(states_BD[rows], self._leaves[np.maximum(items_BM[rows], 0)])
         scores[items_BM < 0] = -np.inf
         return scores
@@ -164,11 +165,8 @@ class CodeSearcher(EncodedSearcher):
             pair_BM = where.reshape(leaves_BM.shape)
         return totals_BM
 
-    def _blocks(self, num_rows: int, held: int) -> Iterator[NDArray[np.int64]]:
-        """Rows to go through at a time."""
-        size = max(1, _BLOCK_CELLS // max(1, held * max(map(len, self.words))))
-        for start in range(0, num_rows, size):
-            yield np.arange(start, min(start + size, num_rows))
+    def _rows_at_a_time(self, held: int) -> int:
+        return _BLOCK_CELLS // max(1, held * max(map(len, self.words)))
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         config, arrays = self.export_encoder()

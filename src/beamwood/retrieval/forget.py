@@ -19,7 +19,7 @@ __all__ = ["without_erased", "without_users"]
 def without_users(retriever: Retriever) -> Retriever:
     """The same model, asked by history alone. Errors: a model that is asked by user."""
     if retriever.searcher.needs.users:
-        raise InputError("this method knows users by id, not by their histories; fit another one without histories")
+        raise InputError("this model holds something of each user of its training; fit another one without histories")
     return replace(retriever, users=None, histories=None, rejected=None)
 
 

@@ -95,13 +95,15 @@ class LabelColumn:
         """The number of each label. Errors: a label that no item has."""
         found = self.labels.find(wanted)
         if found is None or (len(found) and found.min() < 0):
-            few = len(self.labels) <= _MANY
-            known = f"; {len(self.labels):,} are known, such as {self.labels.ids(np.zeros(1, int))[0]!r}"
             plain = [isinstance(each, str) and each in self for each in wanted]
             wrong = wanted[plain.index(False)]
-            raise InputError(
-                f"{name} {wrong!r} is unknown{nearest(str(wrong), self.names, quoted=True) if few else known}"
-            )
+            if not len(self.labels):
+                known = "; no item has one, as each cell of the column is empty"
+            elif len(self.labels) <= _MANY:
+                known = nearest(str(wrong), self.names, quoted=True)
+            else:
+                known = f"; {len(self.labels):,} are known, such as {self.labels.ids(np.zeros(1, int))[0]!r}"
+            raise InputError(f"{name} {wrong!r} is unknown{known}")
         return found
 
     def __contains__(self, label: str) -> bool:

@@ -5,6 +5,7 @@ Beside the output a folder `<name>.parts` holds what is finished, until all grou
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -30,7 +31,7 @@ from beamwood.errors import InputError, nearest, unsound_score
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["FORMATS", "GROUP_ROWS", "Job", "check_file"]
+__all__ = ["FORMATS", "GROUP_ROWS", "Job", "check_file", "count_by_rank"]
 
 GROUP_ROWS = 10_000
 """Users of a group, which is a row group of Parquet."""
@@ -42,6 +43,11 @@ FORMATS = (".parquet", ".csv", ".jsonl")
 """By the ending of the file; a line, or a row, is one recommendation: query, rank, item, score."""
 
 _ABOUT = "job.json"
+_SCANS: dict[str, Callable[[str], pl.LazyFrame]] = {
+    ".parquet": pl.scan_parquet,
+    ".csv": pl.scan_csv,
+    ".jsonl": pl.scan_ndjson,
+}
 _COLUMNS = ("query", "rank", "item", "score")
 
 # Done, of all, a second.
@@ -205,6 +211,15 @@ class Job:
         if not self.labels or not isinstance(self.labels[0], int):
             return pl.String
         return pl.UInt64 if max(self.labels) >= _PAST_INT64 else pl.Int64
+
+
+def count_by_rank(target: Path, *ranks: int) -> list[int]:
+    """Of an output, how many rows of the job have a recommendation of each rank."""
+    if target.stat().st_size == 0:
+        return [0] * len(ranks)
+    counts = [(pl.col("rank") == rank).sum().alias(str(place)) for place, rank in enumerate(ranks)]
+    written = _SCANS[target.suffix](glob.escape(str(target)))
+    return list(written.select(counts).collect(engine="streaming").row(0))
 
 
 def _folder(target: Path) -> Path:

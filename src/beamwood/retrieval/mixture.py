@@ -6,7 +6,7 @@ P = Q X pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from beamwood.blocks import slices
 from beamwood.errors import InputError, UnknownSearcherError, nearest, unsound_score
 from beamwood.models import mol
 from beamwood.models.parameters import check_declared
@@ -107,12 +108,12 @@ class MixtureSearcher(EncodedSearcher):
         asked, found = self._asked(query), []
         wanted = self.num_items if self.num_candidates is None else max(self.num_candidates, k)
         if wanted >= self.num_items:
-            for rows in self._blocks(len(query), self.num_items):
+            for rows in slices(len(query), self._rows_at_a_time(self.num_items)):
                 scores_BN = _sound(self._of_all(*_rows(asked, rows)))
                 some = options.take(np.arange(rows.start, rows.stop))
                 found.append(top_k(scores_BN, k, excluded=some.excluded, allowed=options.allowed))
             return join_hits(found, k)
-        for rows in self._blocks(len(query), wanted * self.sizes.pairs):
+        for rows in slices(len(query), self._rows_at_a_time(wanted * self.sizes.pairs)):
             some = options.take(np.arange(rows.start, rows.stop))
             found.append(self._among_best(*_rows(asked, rows), k, wanted, some))
         return join_hits(found, k)
@@ -137,7 +138,7 @@ class MixtureSearcher(EncodedSearcher):
         check_items(items_BM, len(query), self.num_items)
         asked, all_of_them = self._asked(query), is_catalogue(items_BM, self.num_items)
         scores = np.empty(items_BM.shape, np.float32)
-        for rows in self._blocks(len(query), items_BM.shape[1]):
+        for rows in slices(len(query), self._rows_at_a_time(items_BM.shape[1])):
             parts_BQC, gate_BP = _rows(asked, rows)
             if all_of_them:
                 scores[rows] = self._of_all(parts_BQC, gate_BP)
@@ -159,12 +160,9 @@ class MixtureSearcher(EncodedSearcher):
         scores: Array = mol.mixed(self.weights, products_BMP, gate_BP, self._gate_NP[items_BM], self.temperature)[0]
         return scores
 
-    def _blocks(self, num_rows: int, num_items: int) -> Iterator[slice]:
-        """Rows to score at a time."""
+    def _rows_at_a_time(self, num_items: int) -> int:
         held = max(self.sizes.gate_hidden, self.sizes.pairs, self.sizes.item_components * self.sizes.component_width)
-        size = max(1, _BLOCK_CELLS // max(1, num_items * held))
-        for start in range(0, num_rows, size):
-            yield slice(start, min(start + size, num_rows))
+        return _BLOCK_CELLS // max(1, num_items * held)
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
         config, arrays = self.export_encoder()

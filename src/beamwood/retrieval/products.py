@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import blocks, slices
 from beamwood.errors import InputError, unsound_score
 from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates, top_k
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
@@ -34,22 +35,20 @@ def best_products(
     check_search(len(queries_BD), num_items, k, excluded=excluded, allowed=allowed)
     check_vectors(queries_BD, vectors_ND)
     parts = []
-    for start in range(0, len(queries_BD), _BLOCK_ROWS):
-        rows = np.arange(start, min(start + _BLOCK_ROWS, len(queries_BD)))
+    for rows in blocks(len(queries_BD), _BLOCK_ROWS):
         queries, banned = queries_BD[rows], None if excluded is None else excluded.take(rows)
-        blocks = [
-            block_hits(queries, vectors_ND, slice(first, first + _BLOCK_ITEMS), k, banned, allowed)
-            for first in range(0, num_items, _BLOCK_ITEMS)
+        found = [
+            block_hits(queries, vectors_ND, items, k, banned, allowed) for items in slices(num_items, _BLOCK_ITEMS)
         ]
-        if len(blocks) == 1:
-            parts.append(blocks[0])
+        if len(found) == 1:
+            parts.append(found[0])
             continue
         merged = sort_candidates(
-            np.concatenate([hits.items for hits in blocks], axis=1),
-            np.concatenate([hits.scores for hits in blocks], axis=1),
+            np.concatenate([hits.items for hits in found], axis=1),
+            np.concatenate([hits.scores for hits in found], axis=1),
             k,
         )
-        parts.append(Hits(merged.items, merged.scores, sum(hits.scored for hits in blocks)))  # type: ignore[arg-type]
+        parts.append(Hits(merged.items, merged.scores, sum(hits.scored for hits in found)))  # type: ignore[arg-type]
     return join_hits(parts, k)
 
 
@@ -80,8 +79,7 @@ def products(queries_BD: FloatArray, vectors_ND: FloatArray, items_BM: IndexArra
     if is_catalogue(items_BM, len(vectors_ND)):
         return (queries_BD @ vectors_ND.T).astype(np.float32, copy=False)
     result = np.empty(items_BM.shape, np.float32)
-    for start in range(0, len(queries_BD), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
+    for rows in slices(len(queries_BD), _BLOCK_ROWS):
         items = np.maximum(items_BM[rows], 0)
         if 4 * items_BM.shape[1] >= len(vectors_ND):
             result[rows] = np.take_along_axis(queries_BD[rows] @ vectors_ND.T, items, axis=1)

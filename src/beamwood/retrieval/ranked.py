@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import blocks, slices
 from beamwood.retrieval.scorers import ContextEncoder, PairScorer, check_pairs, context_of, restore_scorer
 from beamwood.retrieval.top_k import check_histories, check_search, join_hits, top_k
 from beamwood.types import Hits, IndexArray, Needs, Query, SearchOptions
@@ -45,7 +46,7 @@ class RankingSearcher:
         check_histories(query.histories, self.num_items)
         items_N = np.arange(self.num_items) if options.allowed is None else np.flatnonzero(options.allowed)
         parts = []
-        for rows in self._blocks(len(query), self.num_items):
+        for rows in blocks(len(query), self._rows_at_a_time(self.num_items)):
             scores = np.full((len(rows), self.num_items), -np.inf, np.float32)
             scores[:, items_N] = _score(
                 self.scorer, self._context, query.take(rows), np.broadcast_to(items_N, (len(rows), len(items_N)))
@@ -58,17 +59,16 @@ class RankingSearcher:
         check_histories(query.histories, self.num_items)
         pairs = np.asarray(items_BM, np.int64)
         check_pairs(self.scorer, query, pairs)
-        blocks = self._blocks(len(query), pairs.shape[1])
-        if len(blocks) <= 1:
+        size = self._rows_at_a_time(pairs.shape[1])
+        if len(query) <= size:
             return _score(self.scorer, self._context, query, pairs)
         # Slices: a row of items for all stays one row.
-        parts = [(query.take(rows), pairs[rows[0] : rows[-1] + 1]) for rows in blocks]
+        parts = [(query.take(np.arange(rows.start, rows.stop)), pairs[rows]) for rows in slices(len(query), size)]
         return np.concatenate([_score(self.scorer, self._context, part, items) for part, items in parts])
 
-    def _blocks(self, num_rows: int, num_items: int) -> list[NDArray[np.int64]]:
-        """Rows to score at a time: a ranker may hold a vector for each pair."""
-        size = max(1, _BLOCK_CELLS // max(1, num_items * self.scorer.width))
-        return [np.arange(start, min(start + size, num_rows)) for start in range(0, num_rows, size)]
+    def _rows_at_a_time(self, num_items: int) -> int:
+        """A ranker may hold a vector for each pair."""
+        return max(1, _BLOCK_CELLS // max(1, num_items * self.scorer.width))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return self.scorer.export()

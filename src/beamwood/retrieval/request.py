@@ -40,7 +40,8 @@ class Request:
     {"default": 3, "news": 1}. `diversity` in 0..1: how much likeness to what stands above counts against an item.
     `promote`: places for the best of a filter, as {"where": {"sale": True}, "share": 0.2, "name": "sale"}. Of a tree,
     `effort` in 0..1: 0 is its cheapest way to search, 1 its full beam, in place of the way that the fit has chosen;
-    or `beam_width`, 1 or more: a full beam of that width. What does not fit the retriever, `Retriever.answer` refuses.
+    or `beam_width`, 1 or more: a full beam of that width, or of k where that is more.
+    What does not fit the retriever, `Retriever.answer` refuses.
     """
 
     histories: ItemLists | Sequence[Ids] | None = None

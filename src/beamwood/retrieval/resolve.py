@@ -44,18 +44,18 @@ class Names:
 
         Errors: whatever of the request does not fit the retriever.
         """
-        if needs.users and not needs.or_history and request.users is None:
+        if needs.users_alone and request.users is None:
             raise InputError(
                 "this retriever knows users, not histories alone (by a vector or columns of each); give users, with "
                 "on_unknown='ignore' also unknown ones"
             )
         if request.histories is None:
-            users = self._rows(request.users, request.on_unknown)
+            users = self._rows(request.users, request.on_unknown, needs)
             histories = self._kept(users)
         else:
             histories = self.known(request.histories, on_unknown=request.on_unknown)
             given = self.users is not None and request.users is not None
-            users = self._rows(request.users, request.on_unknown) if given else _nobody(len(histories))
+            users = self._rows(request.users, request.on_unknown, needs) if given else _nobody(len(histories))
         k = self.checked_k(request.k)
         filtered = self.filters.prepared(request.allowed, request.where, on_unknown=request.on_unknown)
         frame = None if request.context is None else _context_frame(request.context, needs, len(histories))
@@ -72,9 +72,14 @@ class Names:
         return query, k, SearchOptions(excluded, allowed, request.beam_width, effort=request.effort, prepared=filtered)
 
     def known(
-        self, histories: ItemLists | Sequence[Ids] | None, users: Ids | None = None, *, on_unknown: str = "error"
+        self,
+        histories: ItemLists | Sequence[Ids] | None,
+        users: Ids | None = None,
+        *,
+        on_unknown: str = "error",
+        needs: Needs = Needs(),
     ) -> ItemLists:
-        """The histories by item index, of given lists of ids or of known users."""
+        """The histories by item index, of given lists of ids or of known users; `needs`: of whom answers by them."""
         if isinstance(histories, ItemLists):
             return histories
         if histories is not None:
@@ -89,16 +94,14 @@ class Names:
                 rows = np.repeat(np.arange(len(given)), lengths)[flat >= 0]
                 flat, lengths = flat[flat >= 0], np.bincount(rows, minlength=len(given))
             return ItemLists.unchecked(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), flat)
-        return self._kept(self._rows(users, on_unknown))
+        return self._kept(self._rows(users, on_unknown, needs))
 
-    def _rows(self, users: Ids | None, on_unknown: str) -> NDArray[np.int64]:
+    def _rows(self, users: Ids | None, on_unknown: str, needs: Needs) -> NDArray[np.int64]:
         """int64[B], the row of each user, -1 of an unknown one."""
         if self.users is None:
             raise _keeps_no_users()
-        try:
+        with of_users(needs):
             return self.users.encode(listed("users", users), on_unknown=on_unknown).astype(np.int64)
-        except UnknownIdError as error:
-            raise _of_a_user(error) from None
 
     def _kept(self, rows: NDArray[np.int64]) -> ItemLists:
         """The histories of these rows; nothing of -1."""
@@ -150,16 +153,13 @@ def _keeps_no_users() -> InputError:
 
 
 @contextmanager
-def of_users() -> Iterator[None]:
-    """Within it an unknown id is a user's, and the error says how new users are asked for."""
+def of_users(needs: Needs) -> Iterator[None]:
+    """Within it an unknown id is a user's, and the error says how new users are asked for, if they can be."""
     try:
         yield
     except UnknownIdError as error:
-        raise _of_a_user(error) from None
-
-
-def _of_a_user(error: UnknownIdError) -> UnknownIdError:
-    return UnknownIdError(f"users: {error}, or give the histories of new users")
+        new = "" if needs.users_alone else ", or give the histories of new users"
+        raise UnknownIdError(f"users: {error}{new}") from None
 
 
 def rows_of_ids(name: str, rows: Any) -> list[list[Any]]:

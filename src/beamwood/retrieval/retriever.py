@@ -185,9 +185,9 @@ class Retriever:
         if (histories is None) == (users is None):
             raise InputError("give either histories or users")
         needs = self.searcher.needs
-        if needs.users and not needs.or_history and users is None:
+        if needs.users_alone and users is None:
             raise InputError("this retriever knows users, not histories alone; ask with users")
-        known = self.names.known(histories, users)
+        known = self.names.known(histories, users, needs=needs)
         if len(known) == 0:
             raise InputError("score needs at least one history, and a row of items for it")
         rows = rows_of_ids("items", items)

@@ -5,7 +5,7 @@ Shape legend: B rows, L history length, M items a row, D width, U users.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from beamwood.blocks import cell_blocks
 from beamwood.data.features import FeatureColumn
 from beamwood.errors import ArtefactError, InputError, nearest
 from beamwood.kernels.arrays import check_floats, shape_of
@@ -125,7 +126,7 @@ class PlainScorer:
             return every
         history_BL = histories.padded(self.history_length) if score.reads_history else None
         scores = np.empty(items_BM.shape, np.float32)
-        for rows, columns in _blocks(items_BM.shape, self._held):
+        for rows, columns in cell_blocks(len(items_BM), items_BM.shape[1], _BLOCK_CELLS // max(1, self._held)):
             items = {name: arrays[name][items_BM[rows, columns]] for name in self._tables["items"]}
             some = Rows({name: vectors[rows] for name, vectors in users.items()}, items)
             if history_BL is not None:
@@ -171,16 +172,6 @@ def restore_scorer(config: dict[str, Any], arrays: Arrays) -> PairScorer:
 def _is_one_row(items_BM: NDArray[np.int64]) -> bool:
     """Are the same items asked for all rows, by a view of one row?"""
     return len(items_BM) > 0 and items_BM.strides[0] == 0
-
-
-def _blocks(shape: tuple[int, ...], held: int) -> Iterator[tuple[slice, slice]]:
-    """Rows and columns of [B, M] pairs, few enough at a time that `held` numbers for each stay in bounds."""
-    pairs = max(1, _BLOCK_CELLS // max(1, held))
-    width = max(1, min(pairs, shape[1]))
-    height = max(1, pairs // width)
-    for row in range(0, shape[0], height):
-        for column in range(0, shape[1], width):
-            yield slice(row, row + height), slice(column, column + width)
 
 
 def check_pairs(scorer: PairScorer, query: Query, items_BM: NDArray[np.int64]) -> None:

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest
+from beamwood.retrieval.extended import Extended
 from beamwood.retrieval.item_vectors import directions, item_vectors, part_with
 from beamwood.retrieval.new_items import mixtures_of, num_known
+from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import top_k
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
@@ -25,16 +27,24 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
 
     "model": what is recommended to whom has these as history. "vectors": by the cosine with the mean of the items'
     directions. "tree": by the depth of the lowest common ancestor with any of them, then by how near the leaves lie.
-    Errors: a method without vectors or tree, an unknown `by`.
+    Errors: a method without vectors or tree, or of which no history says anything; an unknown `by`.
     """
     if by not in get_args(By):
         raise InputError(f"by={by!r} is unknown{nearest(str(by), get_args(By))}")
     asked = ItemLists.from_lists([items])
     excluded = asked.distinct() if options.excluded is None else asked.union(options.excluded)
     if by == "model":
+        _check_reads(searcher)
         return searcher.search(Query.of(asked), k, SearchOptions(excluded, options.allowed, prepared=options.prepared))
     scores_N = _by_vectors(searcher, items) if by == "vectors" else _by_tree(searcher, items)
     return top_k(scores_N[None], k, excluded=excluded, allowed=options.allowed)
+
+
+def _check_reads(searcher: Searcher) -> None:
+    if searcher.needs.users_alone:
+        raise InputError("this model knows users, not histories, and so not what is like an item; ask by 'vectors'")
+    if isinstance(searcher.fitted if isinstance(searcher, Extended) else searcher, PopularitySearcher):
+        raise InputError("this model has the same list for everyone, and so nothing that is like an item; fit another")
 
 
 def _by_vectors(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.float32]:

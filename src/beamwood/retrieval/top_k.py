@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import blocks
 from beamwood.errors import InputError
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
@@ -84,10 +85,8 @@ def top_k(
     """
     num_rows, num_items = scores_BN.shape
     check_search(num_rows, num_items, k, excluded=excluded, allowed=allowed)
-    block = max(1, _BLOCK_CELLS // max(1, num_items))
     parts = []
-    for start in range(0, num_rows, block):
-        rows = np.arange(start, min(start + block, num_rows))
+    for rows in blocks(num_rows, _BLOCK_CELLS // max(1, num_items)):
         # + 0.0 turns -0.0 into 0.0: they are equal, so their order must be the index's.
         block_BN = scores_BN[rows].astype(np.float32) + np.float32(0.0)
         mask_scores(block_BN, excluded=None if excluded is None else excluded.take(rows), allowed=allowed)

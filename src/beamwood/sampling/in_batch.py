@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from beamwood.errors import ArtefactError, InputError, nearest
+from beamwood.errors import InputError, nearest
 from beamwood.losses.softmax import weighted_softmax
 from beamwood.sampling.resample import Draw, DrawnPart, drawn_softmax, resample_counts
 
@@ -149,18 +149,18 @@ class GTower:
 
     num_items: int
     num_hashes: int = 3
-    buckets: int = 0
     rate: float = 0.01
     correction: Correction = "sampled"
     gap: Tensor = field(init=False)
     last: Tensor = field(init=False)
     multipliers: Tensor = field(init=False)
-    step: int = 0
+    buckets: int = field(init=False)
+    step: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
             raise InputError(f"rate={self.rate} is outside (0, 1]")
-        self.buckets = self.buckets or max(16, 4 * self.num_items)
+        self.buckets = max(16, 4 * self.num_items)
         self.gap = torch.full((self.num_hashes, self.buckets), -1.0)
         self.last = torch.zeros((self.num_hashes, self.buckets))
         # Odd multipliers of a multiplicative hash; the first is 1, so that few items do not collide there.
@@ -261,8 +261,7 @@ class Xir:
     `loss = share * softmax(cache draws) + (1 - share) * softmax(batch draws)`; the cache (item ids, first uniform) is
     encoded anew at each step, with gradient. The next cache is drawn among the items drawn in this step, in proportion
     to how often they were: in this step (`cache_counts="step"`), or in all so far ("all", `occurrences` int64[N]). With
-    "all" a small cache feeds on itself until it holds a handful of items (docs/lab/LOG.md). A state
-    without the counts is an `ArtefactError`.
+    "all" a small cache feeds on itself until it holds a handful of items (docs/lab/LOG.md).
     """
 
     masks_repeats: ClassVar[bool] = True
@@ -314,8 +313,6 @@ class Xir:
         return {"cache": self.cache, "occurrences": self.occurrences}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        if "occurrences" not in state:
-            raise ArtefactError("the checkpoint does not count XIR's draws, as it is of an older version; train anew")
         self.cache, self.occurrences = state["cache"], state["occurrences"].clone()
 
 

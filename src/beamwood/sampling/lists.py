@@ -42,7 +42,9 @@ class ListSampler:
         lengths = self.untouched.lengths
         self.users = np.flatnonzero((lengths > 0) & (lengths < num_items))
         if len(self.users) == 0:
-            raise InputError("no user has an item and lacks another; there is no list to rank")
+            raise InputError(
+                "no user of training has some items and lacks others, so no list is to rank; give a longer log"
+            )
 
         self._lists = max(len(self.users), -(-len(histories.items) // num_positives))
 

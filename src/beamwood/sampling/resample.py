@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from beamwood.blocks import slices
 from beamwood.errors import InputError, nearest
 from beamwood.kernels.dispatch import native, native_level
 from beamwood.losses.softmax import weighted_softmax
@@ -100,8 +101,7 @@ def _counts(
 ) -> Tensor:
     """The twin of the native draws, in blocks of rows; without `starts` the draws are independent."""
     counts_BC = torch.empty(score_BC.shape, dtype=torch.float32)
-    for first in range(0, len(score_BC), BLOCK_ROWS):
-        rows = slice(first, first + BLOCK_ROWS)
+    for rows in slices(len(score_BC), BLOCK_ROWS):
         w = score_BC[rows].float() - (0 if less_C is None else less_C)
         none = torch.isneginf(w) if masked_BC is None else masked_BC[rows] | torch.isneginf(w)
         # What is no candidate is set to 0 after exp, not to -inf before it, which is several times slower.

@@ -56,7 +56,7 @@ def norms_of(weights: DinWeights) -> Norms:
     Errors: a scorer to whose score terms are added, which no theorem speaks of.
     """
     if weights.terms:
-        raise InputError("the bounds are of the network alone; fit with node_start=random, which adds nothing to it")
+        raise InputError("the bounds are of the network alone; fit with start.scores=random, which adds nothing to it")
     largest = float(np.linalg.norm(weights.nodes, axis=1).max())
     attention = [weights.attention_in, weights.attention_out]
     every = [*attention, *weights.layers]

@@ -113,17 +113,20 @@ def diagnose(
 ) -> TreeReport:
     """Diagnose a tree on queries: `histories` and the items that came after, `labels`, one row each, none empty.
 
-    Source: DTR, equation 26 (a heap up to a factor), theorem 3, proposition 5 and corollary 1 (from sampling to
-    softmax); two-stage bounds, proposition 4.3 (lost targets).
+    `widths`: of beams that bring lists of k, so none is below k. Source: DTR, equation 26 (a heap up to a factor),
+    theorem 3, proposition 5 and corollary 1 (from sampling to softmax); two-stage bounds, proposition 4.3 (lost
+    targets).
     """
     if len(histories) != len(labels) or len(labels) == 0 or labels.lengths.min() == 0:
         raise InputError(f"{len(histories)} histories and {len(labels)} rows of labels; give as many, with labels each")
     k, labels = min(k, searcher.num_items), labels.distinct()
+    if min(widths, default=k) < k:
+        raise InputError(f"widths={min(widths)} is below {k}, the items of a list here; give {k} or more")
     rng = np.random.default_rng(seed)
     query = Query.of(histories)
     exact = searcher.exact(query, k)
     beams = []
-    for width in sorted({max(k, width) for width in widths}):
+    for width in sorted(set(widths)):
         hits = searcher.beam(query, k, SearchOptions(beam_width=width))
         beams.append(compared(width, hits.items, hits.scores, hits.scored, exact.items, exact.scores, labels))
     whole = compared(searcher.num_items, exact.items, exact.scores, exact.scored, exact.items, exact.scores, labels)

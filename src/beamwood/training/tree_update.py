@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from beamwood.blocks import evenly, slices
 from beamwood.errors import InputError
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.training.budget import Budget
@@ -22,7 +23,7 @@ from beamwood.tree import Tree
 from beamwood.tree.assign import assign, num_candidates, passes
 from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["capped_instances", "update_price", "update_tree"]
+__all__ = ["TreeLearner", "capped_instances"]
 
 # Nodes scored at once: rows of a call times candidates.
 CALL_NODES = 32768
@@ -40,104 +41,86 @@ def capped_instances(targets_I: IndexArray, max_instances: int, rng: np.random.G
     return kept
 
 
-def update_tree(
-    model: DinScorer,
-    tree: Tree,
-    targets_I: IndexArray,
-    histories: Callable[[NDArray[np.int64]], NDArray[np.int32]],
-    *,
-    stride: int = 7,
-    likelihood: Literal["softmax", "binary"] = "softmax",
-    num_instances: IndexArray | None = None,
-    folds_I: IndexArray | None = None,
-    budget: Budget | None = None,
-) -> Tree | None:
-    """A new tree in which each item stands where the model, fixed, wants its instances to go.
+class TreeLearner:
+    """Learns a tree in which each item stands where the model, fixed, wants its instances to go.
 
     `targets_I` item of each instance; `histories(rows)` gives the item indices [B, L] of instances, -1 padding on the
     left. "softmax": `Score(y, n) = sum over instances of y of log softmax over the c candidates` (DTR, equation 30);
-    "binary": the sum of log sigmoid along the path from the parent to n (JTM, equation 7). Histories stand in the old
-    tree throughout; candidates are the nodes with room in the new one, also where the old one had no item. Which item
-    yields to which: see `tree.assign`; by `num_instances` of each item where those given are a part of them, as with a
-    cap, which makes all frequent items alike. `folds_I`: of each instance the fold of users whose steps its scores
-    leave out, as those that are trained do. None where `budget` runs out on the way.
+    "binary": the sum of log sigmoid along the path from the parent to n (JTM, equation 7). Histories stand in `tree`
+    throughout; candidates are the nodes with room in the new one, also where the old one had no item. `folds_I`: of
+    each instance the fold of users whose steps its scores leave out, as those that are trained do. Errors: an item
+    outside the tree.
     """
-    if targets_I.ndim != 1 or (len(targets_I) and not 0 <= targets_I.min() <= targets_I.max() < tree.num_items):
-        raise InputError(f"targets_I has shape {targets_I.shape}; expected items in 0..{tree.num_items - 1}")
-    judged = _Judged(model, tree, histories, likelihood, folds_I)
-    by_item = np.argsort(targets_I, kind="stable")
-    starts = np.searchsorted(targets_I[by_item], np.arange(tree.num_items + 1))
-
-    def score(items: NDArray[np.int32], parents: NDArray[np.int64], level: int, next_level: int) -> NDArray[np.float64]:
-        count = num_candidates(tree.shape, level, next_level)
-        lengths = starts[items + 1] - starts[items]
-        row_of = np.repeat(np.arange(len(items)), lengths)
-        first = np.cumsum(lengths) - lengths
-        instances = by_item[np.arange(len(row_of)) - first[row_of] + starts[items][row_of]]
-        total = np.zeros((len(items), count))
-        step = max(1, CALL_NODES // count)
-        for start in range(0, len(instances), step):
-            if budget is not None and budget.left <= 0:
-                raise _OutOfTime
-            rows = row_of[start : start + step]
-            values = judged(instances[start : start + step], parents[rows], (level, next_level))
-            # Instances come grouped by item, so an item's sum is over a run of rows.
-            heads = np.flatnonzero(np.diff(rows, prepend=-1))
-            total[rows[heads]] += np.add.reduceat(values, heads, axis=0)
-        return total
-
-    counts = np.diff(starts) if num_instances is None else num_instances
-    try:
-        return assign(tree, score, num_instances=counts, stride=stride)
-    except _OutOfTime:
-        return None
-
-
-def update_price(
-    model: DinScorer,
-    tree: Tree,
-    targets_I: IndexArray,
-    histories: Callable[[NDArray[np.int64]], NDArray[np.int32]],
-    *,
-    stride: int = 7,
-    likelihood: Literal["softmax", "binary"] = "softmax",
-    folds_I: IndexArray | None = None,
-) -> float:
-    """The seconds that `update_tree` takes of these: the scores to make, times what a few on each level take."""
-    judged, total = _Judged(model, tree, histories, likelihood, folds_I), 0.0
-    for level, next_level in passes(tree.shape, stride):
-        count = num_candidates(tree.shape, level, next_level)
-        sample = np.linspace(0, len(targets_I) - 1, max(1, min(len(targets_I), CALL_NODES // count // 4))).astype(int)
-        parents = tree.shape.ancestors(tree.leaf_of_item[targets_I[sample]].astype(np.int64), level)
-        judged(sample[:8], parents[:8], (level, next_level))  # the first call of its kind is slower
-        started = time.perf_counter()
-        judged(sample, parents, (level, next_level))
-        total += (time.perf_counter() - started) * len(targets_I) / len(sample)
-    return total
-
-
-class _OutOfTime(Exception):
-    """An update was not done in time."""
-
-
-class _Judged:
-    """The log-likelihoods of instances for candidates, whichever leaves of the old tree are empty."""
 
     def __init__(
         self,
         model: DinScorer,
         tree: Tree,
+        targets_I: IndexArray,
         histories: Callable[[NDArray[np.int64]], NDArray[np.int32]],
-        likelihood: Literal["softmax", "binary"],
-        folds_I: IndexArray | None,
+        *,
+        stride: int = 7,
+        likelihood: Literal["softmax", "binary"] = "softmax",
+        folds_I: IndexArray | None = None,
     ) -> None:
-        self.model, self.tree, self.histories = model, tree, histories
-        self.likelihood, self.folds_I = likelihood, folds_I
+        if targets_I.ndim != 1 or (len(targets_I) and not 0 <= targets_I.min() <= targets_I.max() < tree.num_items):
+            raise InputError(f"targets_I has shape {targets_I.shape}; expected items in 0..{tree.num_items - 1}")
+        self.model, self.tree, self.targets_I, self.histories = model, tree, targets_I, histories
+        self.stride, self.likelihood, self.folds_I = stride, likelihood, folds_I
         # Of `assign` each node takes what it has leaves here.
         self.even = Tree.of_order(np.arange(tree.num_items), tree.shape)
         self.device = model.nodes.weight.device
 
-    def __call__(self, instances_B: NDArray[np.int64], parents_B: IndexArray, levels: tuple[int, int]) -> FloatArray:
+    def learn(self, *, num_instances: IndexArray | None = None, budget: Budget | None = None) -> Tree | None:
+        """The new tree, None where `budget` runs out on the way.
+
+        Which item yields to which: see `tree.assign`; by `num_instances` of each item where those given are a part of
+        them, as with a cap, which makes all frequent items alike.
+        """
+        tree, by_item = self.tree, np.argsort(self.targets_I, kind="stable")
+        starts = np.searchsorted(self.targets_I[by_item], np.arange(tree.num_items + 1))
+
+        def score(
+            items: NDArray[np.int32], parents: NDArray[np.int64], level: int, next_level: int
+        ) -> NDArray[np.float64]:
+            count = num_candidates(tree.shape, level, next_level)
+            lengths = starts[items + 1] - starts[items]
+            row_of = np.repeat(np.arange(len(items)), lengths)
+            first = np.cumsum(lengths) - lengths
+            instances = by_item[np.arange(len(row_of)) - first[row_of] + starts[items][row_of]]
+            total = np.zeros((len(items), count))
+            for part in slices(len(instances), CALL_NODES // count):
+                if budget is not None and budget.left <= 0:
+                    raise _OutOfTime
+                rows = row_of[part]
+                values = self._likelihoods(instances[part], parents[rows], (level, next_level))
+                # Instances come grouped by item, so an item's sum is over a run of rows.
+                heads = np.flatnonzero(np.diff(rows, prepend=-1))
+                total[rows[heads]] += np.add.reduceat(values, heads, axis=0)
+            return total
+
+        counts = np.diff(starts) if num_instances is None else num_instances
+        try:
+            return assign(tree, score, num_instances=counts, stride=self.stride)
+        except _OutOfTime:
+            return None
+
+    def price(self) -> float:
+        """The seconds that `learn` takes: the scores to make, times what a few on each level take."""
+        tree, targets_I, total = self.tree, self.targets_I, 0.0
+        for levels in passes(tree.shape, self.stride):
+            count = num_candidates(tree.shape, *levels)
+            sample = evenly(len(targets_I), max(1, CALL_NODES // count // 4))
+            parents = tree.shape.ancestors(tree.leaf_of_item[targets_I[sample]].astype(np.int64), levels[0])
+            self._likelihoods(sample[:8], parents[:8], levels)  # the first call of its kind is slower
+            started = time.perf_counter()
+            self._likelihoods(sample, parents, levels)
+            total += (time.perf_counter() - started) * len(targets_I) / len(sample)
+        return total
+
+    def _likelihoods(
+        self, instances_B: NDArray[np.int64], parents_B: IndexArray, levels: tuple[int, int]
+    ) -> FloatArray:
         """float64[B, c]."""
         leaves = self.tree.leaves_of(self.histories(instances_B)).astype(np.int64)
         return likelihoods(
@@ -149,6 +132,10 @@ class _Judged:
             self.likelihood,
             None if self.folds_I is None else torch.from_numpy(self.folds_I[instances_B]).to(self.device),
         )
+
+
+class _OutOfTime(Exception):
+    """A tree was not learned in time."""
 
 
 def likelihoods(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from beamwood.data.dataset import Dataset
-from beamwood.fitting.tree.neighbour_counts import neighbour_counts
+from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.terms import terms_of
 from beamwood.fitting.vectors.item_start import directions, transition_vectors

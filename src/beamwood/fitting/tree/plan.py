@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from beamwood.errors import InputError
+from beamwood.fitting.neighbour_kinds import is_directed
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
-from beamwood.fitting.tree.neighbour_kinds import is_directed
 from beamwood.training.loop_config import EmbeddingOptimiser
 
 if TYPE_CHECKING:

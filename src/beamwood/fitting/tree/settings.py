@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from beamwood.data.examples import WindowsOfUsers
+from beamwood.fitting.neighbour_kinds import NeighbourKind
 from beamwood.fitting.plan import Facts, Start
 from beamwood.fitting.settings import (
     AttentionStart,
@@ -26,7 +27,6 @@ from beamwood.fitting.settings import (
     TrainedSettings,
     Width,
 )
-from beamwood.fitting.tree.neighbour_kinds import NeighbourKind
 from beamwood.fitting.tree.plan import takes_neighbours, tree_plan
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
@@ -146,7 +146,7 @@ class TreeSettings(Group):
     @model_validator(mode="after")
     def _spare_is_of_a_shape_that_is_chosen(self) -> Self:
         if self.spare is not None and not isinstance(self.shape, str):
-            raise ValueError("spare is for a shape that is chosen; set shape=compact or complete, or leave spare out")
+            raise ValueError("spare is for a shape that is chosen; set tree.shape to compact or complete")
         return self
 
     def shape_of(self, num_items: int) -> Shape:
@@ -261,12 +261,15 @@ class TreeConfig(TrainedSettings):
         return tree_plan(self, facts)
 
     def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Who is near an item, where nodes may have neighbours."""
+        """Who is near an item, where nodes may have neighbours; and the next item alone where it is all that counts."""
         if self.model.neighbours is not None or not takes_neighbours(self, split.train.num_items):
             return {}
-        from beamwood.fitting.tree.neighbour_choice import chosen_neighbours
+        from beamwood.fitting.neighbour_choice import chosen_neighbours
 
-        return {"model.neighbours": chosen_neighbours(split, self, options)}
+        kind = chosen_neighbours(split, self.choose, options)
+        next_alone = {name: 1 for name in ("examples.horizon", "examples.num_targets") if name not in self.given}
+        asks_for_one = int(split.valid.labels.lengths.max(initial=0)) == 1
+        return {"model.neighbours": kind} | (next_alone if asks_for_one and kind == "next" else {})
 
     @property
     def added(self) -> dict[str, float | None]:

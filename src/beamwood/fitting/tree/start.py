@@ -12,6 +12,7 @@ import polars as pl
 from scipy import sparse
 
 from beamwood.artefact import check_output
+from beamwood.blocks import slices
 from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.split import Split
@@ -150,8 +151,7 @@ def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generato
         shape = (len(rows), num_items)
         return sparse.csr_matrix((weights, histories.items, histories.indptr), shape), examples.targets(rows)
 
-    blocks = (block(rows[start : start + _BLOCK]) for start in range(0, len(rows), _BLOCK))
-    return pifa_vectors(blocks, num_items, num_items, rng)
+    return pifa_vectors((block(rows[part]) for part in slices(len(rows), _BLOCK)), num_items, num_items, rng)
 
 
 def check_estimator(name: str, methods: Mapping[str, Fit]) -> None:

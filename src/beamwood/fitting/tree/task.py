@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from beamwood.blocks import evenly
 from beamwood.data.examples import WINDOWS_OF_USERS, Examples
 from beamwood.data.split import Split
 from beamwood.errors import InputError
@@ -324,7 +325,7 @@ class TreeTask(SearchedTask[Batch]):
         # It takes a second to load, for few losses.
         from scipy.optimize import minimize_scalar
 
-        rows = np.linspace(0, self.num_examples - 1, min(_BLOCK, self.num_examples)).astype(np.int64)
+        rows = evenly(self.num_examples, _BLOCK)
         self.model.eval()
         with torch.no_grad():
             levels = self._scored(self.draw(self.batch(rows, rng, Progress()), rng))

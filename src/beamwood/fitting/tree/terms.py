@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from beamwood.fitting.tree.neighbour_kinds import is_directed
+from beamwood.fitting.neighbour_kinds import is_directed
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.kernels.terms import Term
 from beamwood.models.terms import Neighbours, Seen, Similarity

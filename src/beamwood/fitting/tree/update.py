@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from beamwood.errors import InputError
 from beamwood.training.budget import Budget
-from beamwood.training.tree_update import capped_instances, update_price, update_tree
+from beamwood.training.tree_update import TreeLearner, capped_instances
 from beamwood.tree import Shape, Tree, kmeans_tree
 from beamwood.types import FloatArray
 
@@ -46,7 +46,7 @@ class TreeUpdate:
         tree, rng = self.task.tree, np.random.default_rng(self.seed)
         if self.settings.learner == "kmeans":
             return kmeans_price(self.task.model.leaf_vectors(), tree.shape)
-        return update_price(self.task.model.scorer, tree, **self._instances(rng))
+        return self._learner(rng).price()
 
     def propose(self, number: int, budget: Budget) -> Tree | None:
         """The tree that the model, as it is now, wants; None where time runs out."""
@@ -54,16 +54,11 @@ class TreeUpdate:
         if self.settings.learner == "kmeans":
             return kmeans_tree(self.task.model.leaf_vectors(), rng, shape=tree.shape)
         targets = self.task.examples.targets(np.arange(len(self.task.examples)))
-        return update_tree(
-            self.task.model.scorer,
-            tree,
-            num_instances=np.bincount(targets, minlength=tree.num_items),
-            budget=budget,
-            **self._instances(rng),
-        )
+        num_instances = np.bincount(targets, minlength=tree.num_items)
+        return self._learner(rng).learn(num_instances=num_instances, budget=budget)
 
-    def _instances(self, rng: np.random.Generator) -> dict[str, Any]:
-        """What `update_tree` takes of the training examples: at most `tree.max_instances` of each item."""
+    def _learner(self, rng: np.random.Generator) -> TreeLearner:
+        """That of the training examples: at most `tree.max_instances` of each item."""
         task, settings = self.task, self.settings
         assert settings.stride is not None, "a plan has it"
         examples, length = task.examples, sum(task.config.model.windows)
@@ -73,13 +68,15 @@ class TreeUpdate:
         def histories(instances: NDArray[np.int64]) -> NDArray[np.int32]:
             return examples.histories(rows[instances]).padded(length)
 
-        return {
-            "targets_I": targets[rows],
-            "histories": histories,
-            "stride": settings.stride,
-            "likelihood": "binary" if settings.learner == "binary" else "softmax",
-            "folds_I": task.folds_of(rows) if task.leaves_out else None,
-        }
+        return TreeLearner(
+            task.model.scorer,
+            task.tree,
+            targets[rows],
+            histories,
+            stride=settings.stride,
+            likelihood="binary" if settings.learner == "binary" else "softmax",
+            folds_I=task.folds_of(rows) if task.leaves_out else None,
+        )
 
     @torch.no_grad()
     def apply(self, proposal: Tree, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from beamwood.blocks import evenly, slices
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions
@@ -108,7 +109,7 @@ class CitiesTask(SearchedTask[Batch]):
         """The searcher that was fitted before, and the price of all rare items' vectors by that of a few."""
         tail = self.tail
         return replaced_vectors(self.before, tail[:0], self.model.vectors[:0].numpy()), price_of(
-            lambda num: self.inferred(tail[np.linspace(0, len(tail) - 1, num).astype(np.int64)]), len(tail), clock
+            lambda num: self.inferred(tail[evenly(len(tail), num)]), len(tail), clock
         )
 
     @torch.no_grad()
@@ -117,8 +118,8 @@ class CitiesTask(SearchedTask[Batch]):
         training, generator = self.model.training, torch.Generator().manual_seed(0)
         self.model.eval()
         parts = [np.empty((0, self.model.vectors.shape[1]), np.float32)]
-        for start in range(0, len(items), 256):
-            some = items[start : start + 256]
+        for part in slices(len(items), 256):
+            some = items[part]
             batch = self.shown(some, np.full(len(some), self.config.examples.max_contexts), generator)
             parts.append(self.model(batch.rows, batch.contexts_PW, len(some)).numpy())
         self.model.train(training)

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from beamwood.fitting.settings import Loop, Optimiser, SeenSettings
-from beamwood.fitting.vectors.settings import EncoderModel, FolderStart, SequenceExamples
+from beamwood.fitting.settings import Loop, Optimiser
+from beamwood.fitting.vectors.settings import AheadConfig, EncoderModel, FolderStart
 from beamwood.models.encoders import sasrec
 
 __all__ = ["CodeConfig"]
@@ -30,11 +30,10 @@ class CodeStart(FolderStart):
     item_column: str | None = Field(None, description="list column of the item table with vectors, as of a text")
 
 
-class CodeConfig(SeenSettings):
+class CodeConfig(AheadConfig):
     """Items as codes; vectors are those of a folder, of a column, or of what follows what."""
 
     model: CodeModel = CodeModel()
     start: CodeStart = CodeStart()
-    examples: SequenceExamples = SequenceExamples()
     optimiser: Optimiser = Optimiser(learning_rate=3e-3, warmup_steps=100)
     loop: Loop = Loop(batch_size=32, max_steps=3000)

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import blocks
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.index_settings import IndexChoice
 from beamwood.retrieval.blend import Blend, Part
@@ -67,10 +68,7 @@ def training_queries(searcher: VectorSearcher, split: Split, seed: int) -> NDArr
     starts = histories.indptr[users]
     stops = starts + rng.integers(1, histories.lengths[users] + 1)
     asked = Query(users.astype(np.int64), histories.slices(starts, stops))
-    parts = [
-        searcher.encode(asked.take(np.arange(start, min(start + _ROWS, len(asked)))))
-        for start in range(0, len(asked), _ROWS)
-    ]
+    parts = [searcher.encode(asked.take(rows)) for rows in blocks(len(asked), _ROWS)]
     return np.concatenate([np.empty((0, searcher.vectors.shape[1]), np.float32), *parts])
 
 
@@ -79,7 +77,7 @@ def answering(searcher: Searcher, seen_weight: float, split: Split) -> Blend:
 
     They are counted in all of the log, as the retriever knows its histories; no query of a split is without one.
     """
-    if searcher.needs.users and not searcher.needs.or_history:
+    if searcher.needs.users_alone:
         return Blend([Part(searcher)], seen_weight=seen_weight)
     counts = np.bincount(split.dataset.histories.items, minlength=searcher.num_items)
     return Blend([Part(searcher, gate="history")], seen_weight=seen_weight, fallback=PopularitySearcher(counts))

@@ -77,7 +77,7 @@ def encoded(encoder: PlainEncoder, histories: ItemLists, starts: IndexArray, sto
 def check_tied(before: EncodedHistory) -> None:
     """Errors: an encoder that reads other vectors of items than it is searched by."""
     if "outputs.weight" in before.encoder.arrays:
-        raise InputError("the fitted model has tied=false; fit it with tied=true, so that an item has one vector")
+        raise InputError("the fitted model has model.tied=false; fit it with true, so that an item has one vector")
 
 
 def replaced_vectors(

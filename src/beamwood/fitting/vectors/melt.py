@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from beamwood.blocks import evenly
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions
@@ -90,7 +91,7 @@ class MeltTask(SearchedTask[Batch]):
         positions = self.contexts.positions
 
         def encode(num: int) -> None:
-            some = positions[np.linspace(0, len(positions) - 1, num).astype(np.int64)]
+            some = positions[evenly(len(positions), num)]
             encoded(self.before.encoder, histories, histories.indptr[histories.rows[some]], some)
 
         every = int(np.minimum(counts, most).sum())

@@ -8,6 +8,7 @@ from typing import Any
 __all__ = ["PLAIN", "SASREC"]
 
 PLAIN: Mapping[str, Any] = {
+    "examples.horizon": 1,
     "start.items": "random",
     "loss.sampled_negatives": None,
     "optimiser.learning_rate": 1e-3,

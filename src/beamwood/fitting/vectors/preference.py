@@ -12,6 +12,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
+from beamwood.blocks import slices
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailRule
@@ -123,9 +124,8 @@ class PreferenceTask(ContinuedTask):
         ceiling = 1.0 if config.pi == "prob" else None
         few = config.negatives == "uniform" or (config.negatives == "gumbel" and ceiling is not None)
         cells = candidates(config.num_negatives) * vectors.shape[1] if few else len(vectors)
-        height, chosen = max(1, BLOCK_CELLS // cells), []
-        for start in range(0, len(queries_XD), height):
-            part = slice(start, start + height)
+        chosen = []
+        for part in slices(len(queries_XD), BLOCK_CELLS // cells):
             pi = self.pi_of(queries_XD[part], total_X[part, None])
             draw = (~self.tail_N, banned[part], config.num_negatives, rng, config.negatives, ceiling)
             chosen.append(head_negatives(pi, *draw))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from beamwood.data.split import Split
+
     UserTower = str
 else:
     UserTower = Literal["mf", "mean", EncoderName]
@@ -84,6 +87,20 @@ class SequenceExamples(Group):
     horizon: Horizon = 1
 
 
+class AheadConfig(SeenSettings):
+    """A training whose targets are drawn ahead of a position."""
+
+    examples: SequenceExamples = SequenceExamples()
+
+    def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
+        """How far ahead, unless that is given."""
+        if "examples.horizon" in self.given:
+            return {}
+        from beamwood.fitting.neighbour_choice import chosen_horizon
+
+        return {"examples.horizon": chosen_horizon(split, self.choose, options)}
+
+
 class SequenceLoss(Group):
     """The softmax over the catalogue."""
 
@@ -100,7 +117,7 @@ class SequenceOptimiser(TableOptimiser):
     item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; null: the same")
 
 
-class WindowConfig(SeenSettings):
+class WindowConfig(AheadConfig):
     """A sequence encoder under a softmax; the defaults are SASRec's, chosen on validation data of `ml1m`.
 
     A step's examples are windows: each position of a causal encoder's is one, else the last alone.
@@ -108,7 +125,6 @@ class WindowConfig(SeenSettings):
 
     model: SequenceModel = SequenceModel()
     start: ItemStart = ItemStart()
-    examples: SequenceExamples = SequenceExamples()
     loss: SequenceLoss = SequenceLoss()
     optimiser: SequenceOptimiser = SequenceOptimiser(learning_rate=3e-3, warmup_steps=100)
     loop: Loop = Loop(batch_size=32, max_steps=3000)
@@ -286,7 +302,7 @@ class TowerLoss(Group):
     )
 
 
-class TowerConfig(VectorConfig):
+class TowerConfig(AheadConfig, VectorConfig):
     """Two towers; an epoch goes through all training interactions."""
 
     model: TowerModel = TowerModel()
@@ -318,6 +334,20 @@ class TowerConfig(VectorConfig):
         if loss.negatives == "mns":
             values["loss.num_uniform"] = loss.num_uniform or self.loop.batch_size
         return values
+
+    def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
+        """How far before an item its history ends, unless that is given or there is none."""
+        return {} if self.model.user_tower == "mf" else super().chosen(split, options)
+
+    @model_validator(mode="after")
+    def _only_a_history_has_a_next_item(self) -> Self:
+        horizon = self.examples.horizon
+        if self.model.user_tower == "mf" and horizon != 1:
+            raise ValueError(
+                f"examples.horizon={horizon} is for towers that read histories, and model.user_tower=mf reads none; "
+                "leave one out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_batch_has_a_negative(self) -> Self:

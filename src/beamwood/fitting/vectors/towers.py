@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from beamwood.data.dataset import Dataset
@@ -54,7 +55,10 @@ class Batch:
 
 
 class TwoTowerTask(SearchedTask[Batch]):
-    """Every training interaction is an example: its user, its item, and the user's items before it."""
+    """Every training interaction is an example: its user, its item, and the user's items before it.
+
+    With a horizon above 1 the history ends at one of as many places before the item, each as likely; with 0 at any.
+    """
 
     model: TwoTower
 
@@ -114,20 +118,31 @@ class TwoTowerTask(SearchedTask[Batch]):
             self.sampler.load_state(state)
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
-        """The given interactions; with a history tower, the user's latest items before each."""
+        """The given interactions; with a history tower, the user's latest items where its history ends."""
         at = self.positions[rows]
         users = self.users[at]
         if self.config.model.user_tower == "mf":
             histories = np.empty((len(rows), 0), np.int64)
         else:
-            first = np.maximum(self.starts[at], at - self.config.model.length)
-            histories = self.histories.slices(first, at).padded(self.config.model.length).astype(np.int64)
+            ends = at - self._ahead(at, rng)
+            first = np.maximum(self.starts[at], ends - self.config.model.length)
+            histories = self.histories.slices(first, ends).padded(self.config.model.length).astype(np.int64)
         return Batch(
             torch.from_numpy(users),
             torch.from_numpy(self.histories.items[at].astype(np.int64)),
             torch.from_numpy(histories),
             self.known.take(users),
         )
+
+    def _ahead(self, at: NDArray[np.int64], rng: torch.Generator) -> NDArray[np.int64]:
+        """How many items stand between the history and the item at each place; one item of history is left."""
+        horizon = self.config.examples.horizon
+        if horizon == 1:
+            return np.zeros_like(at)
+        most = at - self.starts[at]
+        most = np.minimum(most, horizon) if horizon else most
+        between: NDArray[np.int64] = (torch.rand(len(at), generator=rng).double().numpy() * most).astype(np.int64)
+        return between
 
     def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
         """[B], the softmax of each interaction against its negatives."""

@@ -71,7 +71,8 @@ def find(
         with parts.held(resume=resume, overwrite=overwrite):
             options: dict[str, Any] = {"members": members, "trains": trains, "better": better, "say": say}
             search = Search(split, wanted, parts, budget=budget, processor=time.process_time, **options)
-            say(f"the whole search takes {limit / 60:.3g} minutes at most; a time limit of your own changes that")
+            most = f"{limit / 60:.3g} minutes" if limit >= 60 else f"{limit:.3g} seconds"
+            say(f"the whole search takes {most} at most; a time limit of your own changes that")
             say(search.outline.words())
             if not trains:
                 say(f"only what counts is looked at; what trains needs: {install('train')}")

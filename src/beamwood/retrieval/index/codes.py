@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import slices
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.types import FloatArray, IndexArray
@@ -105,7 +106,7 @@ class Codes:
     def decoded(self, rows: IndexArray | None = None) -> NDArray[np.float32]:
         """float32[B, D], the vectors of some rows, or of all."""
         codes = self.codes if rows is None else self.codes[rows]
-        parts = [self.decoder.decode(codes[start : start + _ROWS]) for start in range(0, len(codes), _ROWS)]
+        parts = [self.decoder.decode(codes[rows]) for rows in slices(len(codes), _ROWS)]
         return np.concatenate(parts) if parts else np.empty((0, self.decoder.shape[2]), np.float32)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from beamwood.blocks import slices
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.index.buckets import best_of, opened
 from beamwood.retrieval.index.codes import Blocks, Codes
@@ -209,8 +210,7 @@ def _assign(
     u_NMW: FloatArray, x_NMW: FloatArray, extra_N: FloatArray, tables: FloatArray, codes: NDArray[np.uint8]
 ) -> None:
     """Give each block in turn the codeword of the smallest loss, the others as they are; in place."""
-    for start in range(0, len(codes), _ROWS):
-        rows = slice(start, start + _ROWS)
+    for rows in slices(len(codes), _ROWS):
         u, x, extra, own = u_NMW[rows], x_NMW[rows], extra_N[rows], codes[rows]
         along_NM = _along(u, x, tables, own)
         total_N = along_NM.sum(axis=1)

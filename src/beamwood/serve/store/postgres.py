@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -10,13 +9,16 @@ import psycopg
 
 from beamwood.errors import InputError
 from beamwood.serve.store.protocol import StoreUnavailable
-from beamwood.serve.store.sql import Cursor, SqlStore
+from beamwood.serve.store.readers import Readers
+from beamwood.serve.store.sql import TABLES, Cursor, SqlStore
 
 __all__ = ["PostgresStore"]
 
 _Result = TypeVar("_Result")
 # "beamwood" as a number: one writer at a time, so that numbers grow in the order of commits.
 _LOCK = "select pg_advisory_xact_lock(7092161519)"
+# Seconds that an answer of the server may take.
+_SECONDS = 2
 _SCHEMA = """
 create table if not exists beamwood_events (
   seq bigserial primary key, owner text not null, time double precision not null, item text not null,
@@ -25,14 +27,6 @@ create table if not exists beamwood_events (
 create unique index if not exists beamwood_events_identity on beamwood_events (identity);
 create index if not exists beamwood_events_owner on beamwood_events (owner collate "C", time, seq);
 create table if not exists beamwood_erased (owner text primary key, time double precision not null);
-create table if not exists beamwood_documents (name text primary key, value text not null);
-create table if not exists beamwood_answers (
-  request_id text primary key, owner text, time double precision not null, category text not null, body text not null,
-  hit integer not null default 0);
-create index if not exists beamwood_answers_owner on beamwood_answers (owner);
-create index if not exists beamwood_answers_time on beamwood_answers (time);
-create table if not exists beamwood_tallies (
-  category text, name text, count bigint not null, primary key (category, name));
 """
 
 
@@ -46,10 +40,9 @@ class PostgresStore(SqlStore):
     kind, durable = "postgres", True
     last_seq = "select last_value from pg_sequences where sequencename = 'beamwood_events_seq_seq'"
 
-    def __init__(self, url: str, *, seconds: float = 2.0) -> None:
-        self._url, self._seconds = url, seconds
-        self._local, self._readers, self._guard = _Local(), list[psycopg.Connection](), threading.Lock()
-        self._open = True
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._readers, self._open = Readers(lambda: self._connected(autocommit=True)), True
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
@@ -57,19 +50,18 @@ class PostgresStore(SqlStore):
             raise InputError(f"the address of PostgreSQL cannot be read ({error}); {hint}") from error
         try:
             self._connection = self._connected()
-            self._transaction(lambda cursor: cursor.execute(_SCHEMA))
+            self._transaction(lambda cursor: cursor.execute(_SCHEMA + TABLES))
         except psycopg.Error as error:
             raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
         super().__init__("postgres")
 
     def _connected(self, *, autocommit: bool = False) -> psycopg.Connection:
-        wait = int(self._seconds * 1000)
         return psycopg.connect(
             self._url,
             autocommit=autocommit,
-            connect_timeout=max(2, round(self._seconds)),
-            tcp_user_timeout=2 * wait,
-            options=f"-c statement_timeout={wait if autocommit else 5 * wait}",
+            connect_timeout=_SECONDS,
+            tcp_user_timeout=2000 * _SECONDS,
+            options=f"-c statement_timeout={(1000 if autocommit else 5000) * _SECONDS}",
         )
 
     def _read(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -77,32 +69,16 @@ class PostgresStore(SqlStore):
             raise StoreUnavailable("the store is closed")
         for attempt in (1, 2):
             try:
-                return self._reader().execute(_in_words(statement), arguments).fetchall()
+                return self._readers.own().execute(_in_words(statement), arguments).fetchall()
             except psycopg.Error as error:
                 # A connection that broke while nobody used it says nothing of the server.
                 lost = isinstance(error, psycopg.OperationalError) and not isinstance(
                     error, psycopg.errors.QueryCanceled
                 )
-                self._drop_reader()
+                self._readers.drop()
                 if not lost or attempt == 2:
                     raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
         raise AssertionError
-
-    def _reader(self) -> psycopg.Connection:
-        own = self._local.connection
-        if own is None:
-            own = self._local.connection = self._connected(autocommit=True)
-            with self._guard:
-                self._readers.append(own)
-        return own
-
-    def _drop_reader(self) -> None:
-        own = self._local.connection
-        if own is not None:
-            self._local.connection = None
-            with self._guard:
-                self._readers.remove(own)
-            own.close()
 
     def _transaction(self, work: Callable[[Cursor], _Result]) -> _Result:
         try:
@@ -137,15 +113,8 @@ class PostgresStore(SqlStore):
             return
         self._writer.close()
         self._open = False
-        with self._guard:
-            for connection in (self._connection, *self._readers):
-                connection.close()
-
-
-class _Local(threading.local):
-    """The connection of each thread that reads."""
-
-    connection: psycopg.Connection | None = None
+        self._connection.close()
+        self._readers.close()
 
 
 class _Translated:

@@ -38,6 +38,8 @@ _PREFIX = "beamwood:"
 _OWNERS, _LAST, _ERASED = f"{_PREFIX}owners", f"{_PREFIX}last", f"{_PREFIX}erased"
 _DOCUMENTS, _TALLIES = f"{_PREFIX}documents", f"{_PREFIX}tallies"
 _SEQ_DIGITS, _IDENTITY = 16, 16
+# Seconds that an answer of the server may take.
+_SECONDS = 2.0
 # Above every number and every count; a script's numbers are exact up to here.
 _ANY = 2**53
 
@@ -51,10 +53,10 @@ class RedisStore:
 
     kind = "redis"
 
-    def __init__(self, url: str, *, seconds: float = 2.0) -> None:
+    def __init__(self, url: str) -> None:
         try:
             self._client = redis.Redis.from_url(
-                url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 1)
+                url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS, retry=Retry(NoBackoff(), 1)
             )
         except (ValueError, TypeError) as error:
             raise InputError(f"{url} is no address of Redis ({error}); write redis://HOST:PORT/DATABASE") from error

@@ -14,7 +14,7 @@ from beamwood.serve.store.event import Event, Id, Owner, Session, owner_text, re
 from beamwood.serve.store.group import Batch, GroupWriter, checked_keys
 from beamwood.serve.store.protocol import Answered, Appended, KeyReused, Record, Retention, Stored
 
-__all__ = ["Cursor", "SqlStore"]
+__all__ = ["TABLES", "Cursor", "SqlStore"]
 
 _Result = TypeVar("_Result")
 _ALL = 2**31 - 1
@@ -40,6 +40,19 @@ _TALLY = """
 insert into beamwood_tallies values (?, ?, ?)
 on conflict (category, name) do update set count = beamwood_tallies.count + ?
 """
+
+
+TABLES = """
+create table if not exists beamwood_documents (name text primary key, value text not null);
+create table if not exists beamwood_answers (
+  request_id text primary key, owner text, time double precision not null, category text not null, body text not null,
+  hit integer not null default 0);
+create index if not exists beamwood_answers_owner on beamwood_answers (owner);
+create index if not exists beamwood_answers_time on beamwood_answers (time);
+create table if not exists beamwood_tallies (
+  category text, name text, count bigint not null, primary key (category, name));
+"""
+"""Those that are written alike in both."""
 
 
 class Cursor(Protocol):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from beamwood.errors import InputError
 from beamwood.serve.store.protocol import Retention, StoreUnavailable
-from beamwood.serve.store.sql import Cursor, SqlStore
+from beamwood.serve.store.readers import Readers
+from beamwood.serve.store.sql import TABLES, Cursor, SqlStore
 from beamwood.system import hold_file
 
 __all__ = ["SqliteStore"]
@@ -24,14 +24,6 @@ create table if not exists beamwood_events (
 create unique index if not exists beamwood_events_identity on beamwood_events (identity);
 create index if not exists beamwood_events_owner on beamwood_events (owner, time, seq);
 create table if not exists beamwood_erased (owner text primary key, time real not null);
-create table if not exists beamwood_documents (name text primary key, value text not null);
-create table if not exists beamwood_answers (
-  request_id text primary key, owner text, time double precision not null, category text not null, body text not null,
-  hit integer not null default 0);
-create index if not exists beamwood_answers_owner on beamwood_answers (owner);
-create index if not exists beamwood_answers_time on beamwood_answers (time);
-create table if not exists beamwood_tallies (
-  category text, name text, count bigint not null, primary key (category, name));
 """
 _MOST_PARAMETERS = 500
 
@@ -52,8 +44,7 @@ class SqliteStore(SqlStore):
             raise InputError(f"{path} does not exist; give the file of a server's store")
         if not self._path.parent.is_dir():
             raise InputError(f"the folder of {path} does not exist; make it, or name another file")
-        self._local, self._readers, self._guard = _Local(), list[sqlite3.Connection](), threading.Lock()
-        self._open = True
+        self._readers, self._open = Readers(lambda: self._connected("ro")), True
         if not read_only:
             self._lock_file = _locked(self._path)
         try:
@@ -75,23 +66,15 @@ class SqliteStore(SqlStore):
     def _prepare(self) -> None:
         self._connection.execute("pragma auto_vacuum = incremental")
         self._connection.execute("pragma journal_mode = wal")
-        self._connection.executescript(_SCHEMA)
+        self._connection.executescript(_SCHEMA + TABLES)
 
     def _read(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        try:
-            return self._reader().execute(statement, arguments).fetchall()
-        except sqlite3.Error as error:
-            raise StoreUnavailable(f"{self._path.name} cannot be read: {error}") from error
-
-    def _reader(self) -> sqlite3.Connection:
         if not self._open:
             raise StoreUnavailable("the store is closed")
-        own = self._local.connection
-        if own is None:
-            own = self._local.connection = self._connected("ro")
-            with self._guard:
-                self._readers.append(own)
-        return own
+        try:
+            return self._readers.own().execute(statement, arguments).fetchall()
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path.name} cannot be read: {error}") from error
 
     def _transaction(self, work: Callable[[Cursor], _Result]) -> _Result:
         cursor = self._connection.cursor()
@@ -128,21 +111,14 @@ class SqliteStore(SqlStore):
             return
         self._writer.close()
         self._open = False
-        with self._guard:
-            for connection in (self._connection, *self._readers):
-                connection.close()
+        self._connection.close()
+        self._readers.close()
         self._unlock()
 
     def _unlock(self) -> None:
         if self._lock_file >= 0:
             os.close(self._lock_file)
             self._lock_file = -1
-
-
-class _Local(threading.local):
-    """The connection of each thread that reads."""
-
-    connection: sqlite3.Connection | None = None
 
 
 def _locked(path: Path) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scipy import sparse
 
 from beamwood.data.dataset import Dataset
-from beamwood.fitting.tree.neighbour_kinds import KINDS, NeighbourKind
+from beamwood.fitting.neighbour_kinds import KINDS, NeighbourKind
 from beamwood.fitting.vectors.item_start import surroundings
 from beamwood.training.budget import Budget
 from beamwood.types import BoolArray

@@ -1,4 +1,7 @@
-"""Who is near an item: the kind of counts that finds best, on its own, what validation users took."""
+"""Who is near an item: the kind of counts that finds best, on its own, what validation users took.
+
+It says who the neighbours of a tree's nodes are, and how far ahead other models are trained to look.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from beamwood.blocks import evenly
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import VIEWS, evaluate
 from beamwood.fitting.choose import CUT, check_monitor, drawn
-from beamwood.fitting.tree.neighbour_counts import neighbour_counts
-from beamwood.fitting.tree.neighbour_kinds import KINDS, NeighbourKind
+from beamwood.fitting.neighbour_counts import neighbour_counts
+from beamwood.fitting.neighbour_kinds import KINDS, NeighbourKind
 from beamwood.fitting.vectors.remembered import remembered
 from beamwood.kernels.lists import strongest
 from beamwood.retrieval.neighbours import NeighbourSearcher
@@ -22,9 +26,9 @@ from beamwood.training.budget import Budget, price_of
 from beamwood.types import FloatArray
 
 if TYPE_CHECKING:
-    from beamwood.fitting.tree.settings import TreeConfig
+    from beamwood.fitting.settings import ChooseWeights
 
-__all__ = ["chosen_neighbours"]
+__all__ = ["chosen_horizon", "chosen_neighbours"]
 
 # Of so many interactions counts are made, by evenly spread users, and so many neighbours of each item are listed.
 _INTERACTIONS, _LISTED = 1_000_000, 128
@@ -34,28 +38,54 @@ _DECAY = 0.9
 _SURE = 2.0
 # With a limit, no more of what is left goes to the choice, and so many users have a say at least.
 _SHARE, _FEWEST = 0.1, 64
+# How far ahead targets are where that many items are asked for.
+_AHEAD = 10
 
 
-def chosen_neighbours(split: Split, config: TreeConfig, options: Mapping[str, Any]) -> NeighbourKind | None:
+def chosen_neighbours(split: Split, choose: ChooseWeights, options: Mapping[str, Any]) -> NeighbourKind | None:
     """The kind whose counts alone rank best by `choose.monitor`, of validation users drawn by the seed.
 
     Counts are those of training histories, and the score of an item is the mean of the shares that it has of what is
     near the history's items. `options` are those of `TrainOptions`: a resumed run keeps what it has; where a time limit
     leaves no room to choose, it is the first of `KINDS`. Errors: a monitor that is not measured.
     """
-    run, seed, budget = options.get("run"), options.get("seed", 0), Budget.of(options.get("time_limit"))
-    if options.get("resume", False) and run is not None and (kept := run.kept()):
+    if (kept := _kept(options)) is not None:
         stored: NeighbourKind | None = kept.get("model.neighbours")
         return stored
-    monitor, users = config.choose.monitor, config.choose.validation_users
+    return _chosen(split, choose, options)
+
+
+def chosen_horizon(split: Split, choose: ChooseWeights, options: Mapping[str, Any]) -> int:
+    """How far ahead the targets of a training are drawn: 10 items, or the next alone.
+
+    A model learns what it is asked for: ten where validation users are asked for as many in the mean, and where what
+    comes within ten steps of an item says more, by `chosen_neighbours`, than what is around it or next.
+    """
+    if (kept := _kept(options)) is not None:
+        return int(kept["examples.horizon"])
+    lengths = split.valid.labels.lengths
+    if len(lengths) == 0 or lengths.mean() < _AHEAD:
+        return 1
+    return _AHEAD if _chosen(split, choose, options) == "after" else 1
+
+
+def _kept(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The settings of the run that is resumed; None where none is."""
+    run = options.get("run")
+    return (run.kept() or None) if options.get("resume", False) and run is not None else None
+
+
+def _chosen(split: Split, choose: ChooseWeights, options: Mapping[str, Any]) -> NeighbourKind:
+    seed, budget = options.get("seed", 0), Budget.of(options.get("time_limit"))
+    monitor, users = choose.monitor, choose.validation_users
     check_monitor(monitor)
     judges = drawn(split.valid.take(np.flatnonzero(split.valid.labels.lengths > 0)), users, seed=seed)
 
-    def choose() -> tuple[NeighbourKind, str]:
+    def best() -> tuple[NeighbourKind, str]:
         with step("choosing which neighbours count"):
             return _best(split, judges, monitor, budget)
 
-    kind, line = remembered(split.train, f"neighbours {monitor} {users} {seed}", choose, budget)
+    kind, line = remembered(split.train, f"neighbours {monitor} {users} {seed}", best, budget)
     if options.get("progress", True):
         tell(line)
     return kind
@@ -67,7 +97,7 @@ def _best(split: Split, judges: Queries, monitor: str, budget: Budget) -> tuple[
     counted = min(_INTERACTIONS, len(split.train.histories.items))
 
     def judged(kind: NeighbourKind, num: int) -> FloatArray:
-        some = judges.take(np.linspace(0, len(judges) - 1, num).astype(np.int64))
+        some = judges.take(evenly(len(judges), num))
         return _values(split, some, kind, monitor, most=math.ceil(counted * num / len(judges)))
 
     num = _num_judges(lambda num: judged(first, num), len(judges), budget)

@@ -1,0 +1,32 @@
+"""Many rows a few at a time, so that memory stays bounded, and a few of many, evenly spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["blocks", "cell_blocks", "evenly", "slices"]
+
+
+def slices(num_rows: int, size: int) -> Iterator[slice]:
+    """Slices of all rows in order, each of `size` rows, of one where that is less, and the last of what is left."""
+    size = max(1, size)
+    return (slice(start, min(start + size, num_rows)) for start in range(0, num_rows, size))
+
+
+def blocks(num_rows: int, size: int) -> Iterator[NDArray[np.int64]]:
+    """The row numbers of `slices`."""
+    return (np.arange(part.start, part.stop) for part in slices(num_rows, size))
+
+
+def cell_blocks(num_rows: int, num_columns: int, num_cells: int) -> Iterator[tuple[slice, slice]]:
+    """Rows and columns of the parts of a matrix, each of at most `num_cells` cells: whole rows where they fit."""
+    width = max(1, min(num_columns, num_cells))
+    return ((rows, columns) for rows in slices(num_rows, num_cells // width) for columns in slices(num_columns, width))
+
+
+def evenly(num_rows: int, most: int) -> NDArray[np.int64]:
+    """int64[min(num_rows, most)], ascending row numbers from the first to the last, evenly spread."""
+    return np.linspace(0, num_rows - 1, min(num_rows, most)).astype(np.int64)

@@ -1,0 +1,52 @@
+"""A connection for each thread that reads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+__all__ = ["Readers"]
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class _OfThread(threading.local):
+    connection: Any = None
+
+
+_Connection = TypeVar("_Connection", bound=Closable)
+
+
+class Readers(Generic[_Connection]):
+    """The connections of all threads that read, each made by `connect` when its thread first asks."""
+
+    def __init__(self, connect: Callable[[], _Connection]) -> None:
+        self._connect, self._all = connect, list[_Connection]()
+        self._local, self._guard = _OfThread(), threading.Lock()
+
+    def own(self) -> _Connection:
+        """That of this thread."""
+        own: _Connection | None = self._local.connection
+        if own is None:
+            own = self._local.connection = self._connect()
+            with self._guard:
+                self._all.append(own)
+        return own
+
+    def drop(self) -> None:
+        """Close that of this thread, where it has one; the next is made anew."""
+        own: _Connection | None = self._local.connection
+        if own is not None:
+            self._local.connection = None
+            with self._guard:
+                self._all.remove(own)
+            own.close()
+
+    def close(self) -> None:
+        """Close all."""
+        with self._guard:
+            for connection in self._all:
+                connection.close()

@@ -1,0 +1,36 @@
+"""Rows a few at a time, and a few of many."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beamwood.blocks import blocks, cell_blocks, evenly, slices
+
+
+@given(st.integers(0, 50), st.integers(0, 60))
+def test_every_row_once_in_order(num_rows, size):
+    parts = list(blocks(num_rows, size))
+    assert [row for part in parts for row in part] == list(range(num_rows))
+    assert all(len(part) == max(1, size) for part in parts[:-1])
+    assert [list(range(part.start, part.stop)) for part in slices(num_rows, size)] == [part.tolist() for part in parts]
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 40))
+def test_every_cell_once_and_few_at_a_time(num_rows, num_columns, num_cells):
+    taken = np.zeros((num_rows, num_columns), int)
+    for part in cell_blocks(num_rows, num_columns, num_cells):
+        taken[part] += 1
+        assert taken[part].size <= max(1, num_cells)
+    assert (taken == 1).all()
+
+
+@pytest.mark.parametrize(("num_rows", "most"), [(1, 1), (5, 9), (10, 4), (1000, 999), (7, 1)])
+def test_evenly_spread_rows_are_distinct_and_reach_the_ends(num_rows, most):
+    rows = evenly(num_rows, most)
+    assert len(rows) == min(num_rows, most)
+    assert rows[0] == 0
+    assert len(rows) == 1 or rows[-1] == num_rows - 1
+    gaps = np.diff(rows)
+    assert len(rows) == 1 or 1 <= gaps.min() <= gaps.max() <= gaps.min() + 1
+    assert len(evenly(0, most)) == 0
