@@ -58,8 +58,8 @@ def chosen_neighbours(split: Split, choose: ChooseWeights, options: Mapping[str,
 def chosen_horizon(split: Split, choose: ChooseWeights, options: Mapping[str, Any]) -> int:
     """How far ahead the targets of a training are drawn: 10 items, or the next alone.
 
-    A model learns what it is asked for: ten where validation users are asked for as many in the mean, and where what
-    comes within ten steps of an item says more, by `chosen_neighbours`, than what is around it or next.
+    A model learns what it is asked for. It is ten where validation users are asked for as many in the mean, and where
+    `chosen_neighbours` finds most in what comes within ten steps of an item.
     """
     if (kept := _kept(options)) is not None:
         return int(kept["examples.horizon"])
