@@ -6,8 +6,8 @@ import os
 import resource
 import subprocess
 import sys
-import time
 import textwrap
+import time
 
 import numpy as np
 import pytest
