@@ -62,7 +62,7 @@ def chosen_horizon(split: Split, choose: ChooseWeights, options: Mapping[str, An
     `chosen_neighbours` finds most in what comes within ten steps of an item.
     """
     if (kept := _kept(options)) is not None:
-        return int(kept["examples.horizon"])
+        return int(kept.get("examples.horizon", 1))
     lengths = split.valid.labels.lengths
     if len(lengths) == 0 or lengths.mean() < _AHEAD:
         return 1
