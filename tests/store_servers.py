@@ -17,7 +17,7 @@ import pytest
 
 Running = Iterator[tuple[str, subprocess.Popen[bytes]]]
 
-__all__ = ["free_port", "postgres_server", "redis_server", "stop", "wait_for_port"]
+__all__ = ["free_port", "postgres_server", "redis_server", "stop", "wait_for_port", "wait_until_unused"]
 
 
 def free_port() -> int:
@@ -48,6 +48,21 @@ def stop(process: subprocess.Popen[bytes], how: int = signal.SIGTERM) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(60)
+
+
+def wait_until_unused(folder: Path, seconds: float = 60.0) -> None:
+    """Until no process works in the folder. Errors: too long."""
+    end = time.monotonic() + seconds
+    while any(_works_in(process, folder) for process in Path("/proc").glob("[0-9]*")):
+        assert time.monotonic() < end, f"a process still works in {folder}"
+        time.sleep(0.02)
+
+
+def _works_in(process: Path, folder: Path) -> bool:
+    try:
+        return (process / "cwd").readlink() == folder
+    except OSError:
+        return False
 
 
 @contextmanager

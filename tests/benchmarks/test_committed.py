@@ -29,7 +29,7 @@ def test_every_row_is_of_a_recipe_and_settings_that_there_are(bench):
     for run in bench.suite:
         row = bench.suite.row(run)
         assert row.recipe in RECIPES, run.name
-        assert (row.method is None) == (row.recipe in ("answers", "serve")), run.name
+        assert (row.method is None) == (row.recipe in ("answers", "serve", "optimum")), run.name
         if row.method is not None:
             started = dict.fromkeys(row.start, "a folder")
             load_method(row.method).configured(row.settings | started, row.preset)

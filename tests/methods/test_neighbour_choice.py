@@ -248,11 +248,10 @@ def runs():
 def test_as_far_ahead_as_validation_asks_where_order_says_it(runs, chain, baskets):
     split = disjoint_users(runs)
     quiet = {"progress": False}
-    assert split.valid.labels.lengths.mean() >= 10
     for name in ("sasrec", "two_tower", "tiger"):
         config = load_method(name).Config()
         assert config.chosen(split, quiet) == {"examples.horizon": 10}
-        # One item is asked for, or few; or what is around says as much.
+        # One item is asked for; or what is around says as much.
         assert config.chosen(leave_one_out(runs), quiet) == {"examples.horizon": 1}
         assert config.chosen(baskets, quiet) == {"examples.horizon": 1}
         assert config.changed({"examples.horizon": 1}).chosen(split, quiet) == {}

@@ -38,7 +38,7 @@ _DECAY = 0.9
 _SURE = 2.0
 # With a limit, no more of what is left goes to the choice, and so many users have a say at least.
 _SHARE, _FEWEST = 0.1, 64
-# How far ahead targets are where that many items are asked for.
+# How far ahead targets are where what comes later says more than what comes next.
 _AHEAD = 10
 
 
@@ -58,13 +58,13 @@ def chosen_neighbours(split: Split, choose: ChooseWeights, options: Mapping[str,
 def chosen_horizon(split: Split, choose: ChooseWeights, options: Mapping[str, Any]) -> int:
     """How far ahead the targets of a training are drawn: 10 items, or the next alone.
 
-    A model learns what it is asked for: ten where validation users are asked for as many in the mean, and where what
-    comes within ten steps of an item says more, by `chosen_neighbours`, than what is around it or next.
+    A model learns what it is asked for. It is ten where validation users are asked for more than one item, and where
+    `chosen_neighbours` finds most in what comes within ten steps of an item.
     """
     if (kept := _kept(options)) is not None:
-        return int(kept["examples.horizon"])
+        return int(kept.get("examples.horizon", 1))
     lengths = split.valid.labels.lengths
-    if len(lengths) == 0 or lengths.mean() < _AHEAD:
+    if lengths.max(initial=0) <= 1:
         return 1
     return _AHEAD if _chosen(split, choose, options) == "after" else 1
 

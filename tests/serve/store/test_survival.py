@@ -19,7 +19,7 @@ from beamwood.serve.store.event import Event
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import HistoryStore, StoreUnavailable
 from bounded import ended, line_of
-from store_servers import free_port, postgres_server, redis_server, stop
+from store_servers import free_port, postgres_server, redis_server, stop, wait_until_unused
 
 NOW = 1.7e9
 # Sends events from a number on, a few at a time, and says which were acknowledged.
@@ -123,7 +123,8 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(kind: str, kills: i
                     store.history(1)
                 with pytest.raises(StoreUnavailable):
                     store.append([Event(1, 1, NOW)]).result(30)
-            # Another process of PostgreSQL may still be ending.
+            # Two servers on the same files would ruin them: of one that was killed, each process has to end first.
+            wait_until_unused(folder / "data")
             (folder / "data" / "postmaster.pid").unlink(missing_ok=True)
         with server(folder, port=port):
             assert store is not None

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamwood.losses.margin import beam_margin, beam_softmax, multiclass_margin, top_k_hinge
+from beamwood.theory.margin_losses import beam_margin, beam_softmax, multiclass_margin, top_k_hinge
 
 
 def case(rows=40, rivals=6, seed=0):
