@@ -12,7 +12,7 @@ from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.tree import task as tree_task
 from beamwood.fitting.tree.dtr import make_parts
-from beamwood.fitting.tree.task import Batch, TreeTask
+from beamwood.fitting.tree.task import TreeBatch, TreeTask
 from beamwood.losses.softmax import full_softmax
 from beamwood.methods import load_method
 from beamwood.methods.dtr import METHOD, Config
@@ -193,4 +193,4 @@ def test_wrong_configuration(split):
 
 
 def test_batches_are_plain(split):
-    assert isinstance(make_task(split).batch(np.arange(2)), Batch)
+    assert isinstance(make_task(split).batch(np.arange(2)), TreeBatch)

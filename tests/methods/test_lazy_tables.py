@@ -9,7 +9,7 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.fitting.ranking.lists import GuidedTask, ListTask
 from beamwood.fitting.ranking.two_stage import RetrievedTask
 from beamwood.fitting.tree.dtr import make_parts
-from beamwood.fitting.tree.task import Parts, TreeTask
+from beamwood.fitting.tree.task import TreeObjective, TreeTask
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.towers import TwoTowerTask
 from beamwood.losses.levels import LEVEL_LOSSES
@@ -70,7 +70,9 @@ def task_of(split, method, options):
     def parts(tree):
         if method is dtr:
             return make_parts(config, tree, None)
-        return Parts(DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"])
+        return TreeObjective(
+            DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"]
+        )
 
     return Prepared(TreeTask(split, config, parts), seed=0)
 

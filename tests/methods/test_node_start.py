@@ -16,7 +16,7 @@ from beamwood.fitting import plan
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.tree.dtr import make_parts
 from beamwood.fitting.tree.start import start_tree
-from beamwood.fitting.tree.task import Parts, TreeTask
+from beamwood.fitting.tree.task import TreeObjective, TreeTask
 from beamwood.fitting.vectors import item_start
 from beamwood.kernels.terms import TermQuery
 from beamwood.losses.levels import LEVEL_LOSSES
@@ -24,7 +24,7 @@ from beamwood.methods import load_method
 from beamwood.methods.dtr import Config
 from beamwood.models.din import LevelNodes
 from beamwood.models.terms.neighbours import every
-from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, Histories
+from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, LeafHistories
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import random_tree
 from beamwood.types import Query
@@ -169,7 +169,7 @@ def test_walks_leave_out_what_the_scores_they_correct_leave_out(split):
     config = planned(Config(**SMALL, **{"loss.negatives": "tree"}), split.train)
     task = started(split, "transitions", parts=make_parts(config, random_tree(80, np.random.default_rng(0)), None))
     scorer, tree, batch = task.model.scorer, task.tree, task.batch(np.arange(12))
-    histories, generator = Histories(batch.leaves_BL, batch.folds_B), torch.Generator().manual_seed(1)
+    histories, generator = LeafHistories(batch.leaves_BL, batch.folds_B), torch.Generator().manual_seed(1)
     draws = task.parts.sampler(scorer, tree, histories, batch.targets_BT, generator)
     log_q = {}
     for folds_B in (batch.folds_B, None):
@@ -264,8 +264,8 @@ def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
 @pytest.mark.parametrize(
     "parts",
     [
-        Parts(DistinctNegatives([6, 6, 6]), loss=LEVEL_LOSSES["binary"]),
-        Parts(BeamCandidates(4), loss=LEVEL_LOSSES["binary"], labels="pseudo"),
+        TreeObjective(DistinctNegatives([6, 6, 6]), loss=LEVEL_LOSSES["binary"]),
+        TreeObjective(BeamCandidates(4), loss=LEVEL_LOSSES["binary"], labels="pseudo"),
     ],
     ids=["tdm", "otm"],
 )

@@ -11,7 +11,7 @@ import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
-from beamwood.fitting.settings import Loop
+from beamwood.fitting.settings import LoopSettings
 from beamwood.fitting.tree.dtr import make_parts
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import TreeTask
@@ -109,7 +109,7 @@ def test_what_is_given_wins():
     for given in (
         {"loop.max_steps": 7, "tree.branching": 4},
         {"loop": {"max_steps": 7}, "tree": {"branching": 4}},
-        {"loop": Loop(max_steps=7), "tree.branching": 4},
+        {"loop": LoopSettings(max_steps=7), "tree.branching": 4},
         tdm.Config(**{"loop.max_steps": 7, "tree.branching": 4}),
     ):
         config = tdm.configured(given, "paper")

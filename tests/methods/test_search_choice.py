@@ -10,7 +10,7 @@ from beamwood.data.split import Queries
 from beamwood.fitting.tree.search_choice import KEPT, KEPT_LEVEL, candidates, choose_ways
 from beamwood.kernels.light import Way
 from beamwood.training.budget import Budget
-from beamwood.types import Hits, ItemLists, Needs
+from beamwood.types import Hits, ItemLists, QueryNeeds
 
 WANTED, OTHER = 7, 8
 USERS, FULL = 1000, 500
@@ -28,7 +28,7 @@ class Planted:
     beam_width: int = 60
     steered: bool = True
     searches: int = 0
-    needs: Needs = field(default_factory=Needs)
+    needs: QueryNeeds = field(default_factory=QueryNeeds)
 
     @property
     def weights(self):

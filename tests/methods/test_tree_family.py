@@ -23,7 +23,7 @@ from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.training.budget import Budget
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder
-from beamwood.types import Needs, Query
+from beamwood.types import Query, QueryNeeds
 from plans import SMALL_TREE, planned
 from prepared import Prepared
 from resumed import assert_same_arrays, whole_as_in_parts
@@ -281,7 +281,7 @@ def test_labels_and_updates_leave_out_ones_own_steps(split, monkeypatch, method,
 
 def test_an_estimator_must_look_at_histories(split):
     class KnowsUsers(PopularitySearcher):
-        needs = Needs(users=True)
+        needs = QueryNeeds(users=True)
 
     estimator = KnowsUsers(np.ones(split.train.num_items))
     with pytest.raises(InputError, match="the estimator knows users, not histories alone; give another"):

@@ -17,7 +17,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.features import encode_context
 from beamwood.errors import InputError
 from beamwood.notebook import facts
-from beamwood.types import IndexArray, ItemLists, Needs, Query
+from beamwood.types import IndexArray, ItemLists, Query, QueryNeeds
 
 __all__ = ["SPLITS", "Queries", "Split", "by_boundary", "by_time", "disjoint_users", "leave_one_out"]
 
@@ -39,7 +39,7 @@ class Queries:
     def __len__(self) -> int:
         return len(self.users)
 
-    def query(self, needs: Needs) -> Query:
+    def query(self, needs: QueryNeeds) -> Query:
         """What a searcher with these needs is asked, its columns of the context encoded."""
         return Query(self.users, self.histories, encode_context(needs.context, self.context, len(self)))
 

@@ -12,7 +12,7 @@ from beamwood.training.budget import Budget, price_of
 from beamwood.training.pace import Prices
 from beamwood.training.trainable import Trainable
 
-__all__ = ["Judge", "Later"]
+__all__ = ["Later", "TimedValidation"]
 
 Later = Callable[[Any, Budget], float]
 """The seconds that what comes after a training takes, by a sample of its searcher and what is left."""
@@ -25,7 +25,7 @@ _ALIKE = 2
 _BYTES_A_SECOND, _STATES = 1e8, 4
 
 
-class Judge:
+class TimedValidation:
     """The measure of a task's searcher, by all queries or as many as there is time for."""
 
     def __init__(

@@ -9,9 +9,9 @@ from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import Choice, Measure, Validation, check_monitor
 from beamwood.fitting.fitted import folder_digests
-from beamwood.fitting.judge import Judge, Later
+from beamwood.fitting.judge import Later, TimedValidation
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.settings import TrainedSettings
+from beamwood.fitting.settings import TrainedConfig
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.loop import run_loop
@@ -39,7 +39,7 @@ class SearchedTask(Trainable[Batch]):
 def train(
     task: SearchedTask[Any],
     split: Split,
-    config: TrainedSettings,
+    config: TrainedConfig,
     *,
     method: str,
     measure: Measure | None = None,
@@ -63,7 +63,7 @@ def train(
     if measure is None:
         check_monitor(choose.monitor)
         measure = Validation(split.valid, choose.validation_users, seed=seed)
-    judge = Judge(task.searcher, measure, choice, later)
+    judge = TimedValidation(task.searcher, measure, choice, later)
     result = run_loop(
         task,
         config.loop_config(evaluate_start=evaluate_start),
@@ -96,7 +96,7 @@ def train(
 def fit_task(
     task: SearchedTask[Any],
     split: Split,
-    config: TrainedSettings,
+    config: TrainedConfig,
     *,
     method: str,
     measure: Measure | None = None,

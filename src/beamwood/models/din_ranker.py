@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from beamwood.data.features import FeatureColumn, FeatureTable
 from beamwood.kernels.attention import AttentionLayers, attention_weights
 from beamwood.models.features import FeatureEncoder, exported
-from beamwood.models.pairs import Asked, IdTable
+from beamwood.models.pairs import IdTable, QueryTensors
 from beamwood.models.scorers import din
 from beamwood.models.weights import declare
 
@@ -78,7 +78,7 @@ class DinRanker(nn.Module):
             now = self.weights(a_PD[:, None], w_PD[:, None], torch.ones(len(some), 1, dtype=torch.bool)).mean()
             self._declared["attention_out.bias"].add_(self.attention_start - now)
 
-    def forward(self, asked: Asked, items_BM: Tensor) -> Tensor:
+    def forward(self, asked: QueryTensors, items_BM: Tensor) -> Tensor:
         """Scores [B, M]."""
         w_BMD = self.items(items_BM)
         a_BLD = self.items(asked.histories_BL)
@@ -86,7 +86,7 @@ class DinRanker(nn.Module):
         scores: Tensor = din.judged(self._declared, z_BMD, w_BMD, self.about(asked), self.sizes)
         return scores
 
-    def about(self, asked: Asked) -> Tensor | None:
+    def about(self, asked: QueryTensors) -> Tensor | None:
         """[B, D] of the user's and the context's columns, None where there are none."""
         total = None if self.users is None else self.users(asked.users_B)
         if self.context is not None:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from beamwood.data.features import FeatureColumn, FeatureTable
 from beamwood.models.features import FeatureEncoder, exported
-from beamwood.models.pairs import Asked, IdTable
+from beamwood.models.pairs import IdTable, QueryTensors
 from beamwood.models.parameters import Sizes
 from beamwood.models.scorer import Rows
 from beamwood.models.scorers import graphrec
@@ -59,7 +59,7 @@ class GraphRec(nn.Module):
             order = np.argsort(columns, kind="stable")
             self.item_graph = NeighbourSum(columns[order], rows[order], num_items, num_users, width, generator)
 
-    def forward(self, asked: Asked, items_BM: Tensor) -> Tensor:
+    def forward(self, asked: QueryTensors, items_BM: Tensor) -> Tensor:
         """Scores [B, M]."""
         a_BD = self.user_vectors(asked.users_B)
         if self.context is not None:

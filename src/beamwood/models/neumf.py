@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from beamwood.data.features import FeatureColumn, FeatureTable
 from beamwood.models.features import FeatureEncoder, exported
-from beamwood.models.pairs import Asked, IdTable
+from beamwood.models.pairs import IdTable, QueryTensors
 from beamwood.models.scorer import Rows
 from beamwood.models.scorers import neumf
 from beamwood.models.weights import declare
@@ -51,7 +51,7 @@ class NeuMf(nn.Module):
         self.sizes = neumf.Sizes(factors=factors, layers=tuple(layers[1:]))
         self._declared = declare(self, neumf.SCORE.parameters(width, self.sizes, True), generator)
 
-    def forward(self, asked: Asked, items_BM: Tensor) -> Tensor:
+    def forward(self, asked: QueryTensors, items_BM: Tensor) -> Tensor:
         """Scores [B, M]."""
         users = {"users": self.mlp_users(asked.users_B), "product_users": self.product_users(asked.users_B)}
         if self.context is not None:

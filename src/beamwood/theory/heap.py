@@ -14,7 +14,7 @@ from beamwood.errors import InputError
 from beamwood.tree import Shape, Tree
 from beamwood.types import FloatArray
 
-__all__ = ["beam_over", "bayes_regret", "level_maxima", "level_sums"]
+__all__ = ["bayes_regret", "beam_over", "level_maxima", "level_sums"]
 
 
 def level_sums(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:

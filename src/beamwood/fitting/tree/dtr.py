@@ -13,7 +13,7 @@ from beamwood.fitting.options import Fit, TrainOptions, with_budget
 from beamwood.fitting.tree.fit import fit_tree
 from beamwood.fitting.tree.settings import DtrConfig
 from beamwood.fitting.tree.start import check_estimator, fit_estimator
-from beamwood.fitting.tree.task import Parts
+from beamwood.fitting.tree.task import TreeObjective
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss
 from beamwood.retrieval.retriever import Retriever
@@ -26,7 +26,7 @@ from beamwood.types import Estimator, Searcher
 __all__ = ["fit_dtr", "make_parts"]
 
 
-def make_parts(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> Parts:
+def make_parts(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> TreeObjective:
     """The sampler and the label rule of a configuration."""
     sampler: LevelSampler
     loss, draws = config.loss, config.loss.num_negatives
@@ -35,7 +35,7 @@ def make_parts(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> Pa
         sampler = TreeNegativesByLevel(draws)
     else:
         sampler = UniformByLevel(adaptive_counts(draws, tree.shape.depth, loss.depth_alpha))
-    return Parts(sampler, labels=loss.labels, estimator=estimator, normalised=loss.normalised)
+    return TreeObjective(sampler, labels=loss.labels, estimator=estimator, normalised=loss.normalised)
 
 
 def fit_dtr(
@@ -70,7 +70,7 @@ def fit_dtr(
         name = config.loss.estimator or "sasrec"
         check_estimator(name, methods)
 
-    def parts(tree: Tree) -> Parts:
+    def parts(tree: Tree) -> TreeObjective:
         known = estimator
         if name is not None:
             third: TrainOptions = {

@@ -16,7 +16,7 @@ from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.run import train
 from beamwood.fitting.tree.light_stage import LightStage
 from beamwood.fitting.tree.settings import TreeConfig
-from beamwood.fitting.tree.task import Parts, TreeTask
+from beamwood.fitting.tree.task import TreeObjective, TreeTask
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss
 from beamwood.models.terms.seen import add_weight as add_seen
@@ -30,7 +30,7 @@ __all__ = ["fit_tree"]
 def fit_tree(
     split: Split,
     config: TreeConfig,
-    make_parts: Callable[[Tree], Parts],
+    make_parts: Callable[[Tree], TreeObjective],
     *,
     method: str,
     terms: Sequence[Term] = (),
@@ -45,7 +45,7 @@ def fit_tree(
     check_monitor(config.choose.monitor)
     seed, started = options.get("seed", 0), config.start.scores == "transitions"
 
-    def own_parts(tree: Tree) -> Parts:
+    def own_parts(tree: Tree) -> TreeObjective:
         parts = make_parts(tree)
         return parts if loss is None else replace(parts, loss=loss)
 

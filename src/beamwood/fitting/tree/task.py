@@ -35,18 +35,18 @@ from beamwood.models.din_start import shift_levels
 from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.sampling.levels import Histories, LevelSampler
+from beamwood.sampling.levels import LeafHistories, LevelSampler
 from beamwood.steps import step
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
-from beamwood.training.optimisers import Group, Optimiser
+from beamwood.training.optimisers import Optimiser, ParameterGroup
 from beamwood.training.precision import has_bfloat16
 from beamwood.training.trainable import Progress
 from beamwood.tree import Shape, Tree
 from beamwood.types import Estimator, IndexArray
 
-__all__ = ["Batch", "Labels", "Parts", "TreeTask"]
+__all__ = ["Labels", "TreeBatch", "TreeObjective", "TreeTask"]
 
 Labels = Literal["summed", "rectified", "one-step", "pseudo"]
 _BLOCK = 1024
@@ -55,7 +55,7 @@ _MOST_REMEMBERED = 2**29
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class TreeObjective:
     """What tells one tree retriever from another while the tree is fixed.
 
     `labels`: "summed": every ancestor of a target is positive; "rectified" and "one-step" by the `estimator`; "pseudo"
@@ -70,7 +70,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TreeBatch:
     """`leaves_BL` int64, -1 padding on the left; `targets_BT` int64 leaves; `z_HBT` labels, None: all positive;
     `folds_B` int64, the folds that the histories' users are of; `draws` of the levels, once they are made."""
 
@@ -90,20 +90,20 @@ class ScoredLevel(NamedTuple):
     labels: Tensor
 
 
-class TreeTask(SearchedTask[Batch]):
+class TreeTask(SearchedTask[TreeBatch]):
     """Batches and their loss, level by level; the tree and where its scorer starts are made by `prepare`.
 
     `terms`: added to the score beside those of `config`.
     """
 
     model: TreeModel
-    parts: Parts
+    parts: TreeObjective
 
     def __init__(
         self,
         split: Split,
         config: TreeConfig,
-        make_parts: Callable[[Tree], Parts],
+        make_parts: Callable[[Tree], TreeObjective],
         *,
         terms: Sequence[Term] = (),
     ) -> None:
@@ -255,10 +255,10 @@ class TreeTask(SearchedTask[Batch]):
         embeddings = scorer.nodes.weight
         dense = [parameter for parameter in scorer.parameters() if parameter is not embeddings]
         coupled, decay = optimiser.decay == "coupled", optimiser.weight_decay
-        groups = [Group(dense, decay=decay), Group([embeddings], decay=decay if coupled else 0.0)]
+        groups = [ParameterGroup(dense, decay=decay), ParameterGroup([embeddings], decay=decay if coupled else 0.0)]
         return [Optimiser(groups, decoupled=not coupled, amsgrad=optimiser.amsgrad)]
 
-    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
+    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> TreeBatch:
         """Histories and targets of the given rows: examples, or users, of whose examples one each is drawn.
 
         With `num_targets` > 1 they are drawn uniformly from the user's future.
@@ -268,7 +268,7 @@ class TreeTask(SearchedTask[Batch]):
             rows = self._first[rows] + (draws * self._count[rows]).astype(np.int64)
         return self.batch_of(rows, rng)
 
-    def batch_of(self, rows: np.ndarray, rng: torch.Generator) -> Batch:
+    def batch_of(self, rows: np.ndarray, rng: torch.Generator) -> TreeBatch:
         """Histories and targets of the given examples, with the labels that an estimator gives them."""
         histories = self.examples.histories(rows)
         first = self.examples.stop[rows]
@@ -286,23 +286,23 @@ class TreeTask(SearchedTask[Batch]):
             z_HBT = estimated_labels(
                 parts.estimator, tree, histories, targets, parts.labels, normalised=parts.normalised
             )
-        return Batch(
+        return TreeBatch(
             torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.model.windows))).astype(np.int64)),
             torch.from_numpy(tree.leaves_of(targets).astype(np.int64)),
             z_HBT,
             torch.from_numpy(self.folds_of(rows)) if self.leaves_out else None,
         )
 
-    def draw(self, batch: Batch, rng: torch.Generator) -> Batch:
+    def draw(self, batch: TreeBatch, rng: torch.Generator) -> TreeBatch:
         """What is drawn on each level, by the scorer as it is; and its own labels (OTM)."""
         scorer, tree, z_HBT = self.model.scorer, self.tree, batch.z_HBT
-        histories = Histories(batch.leaves_BL, batch.folds_B)
+        histories = LeafHistories(batch.leaves_BL, batch.folds_B)
         draws = self.parts.sampler(scorer, tree, histories, batch.targets_BT, rng)
         if self.parts.labels == "pseudo":
             z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT, batch.folds_B)
         return replace(batch, z_HBT=z_HBT, draws=draws)
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
+    def loss(self, batch: TreeBatch, rng: torch.Generator) -> Tensor:
         """The parts' loss of every level, mean over histories and targets, then reduced over levels."""
         total = torch.stack([self._level_loss(level) for level in self._scored(batch)])
         return total.mean() if self.config.loss.level_reduction == "mean" else total.sum()
@@ -333,7 +333,7 @@ class TreeTask(SearchedTask[Batch]):
         self.model.train()
         shift_levels(self.model.scorer, heights)
 
-    def _scored(self, batch: Batch) -> list[ScoredLevel]:
+    def _scored(self, batch: TreeBatch) -> list[ScoredLevel]:
         """The scores of what was drawn on each level."""
         shape, draws = self.tree.shape, batch.draws
         targets = [batch.targets_BT // shape.leaves_below(draw.level) for draw in draws]

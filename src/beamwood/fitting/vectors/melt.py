@@ -36,14 +36,14 @@ __all__ = ["MeltTask", "fit_melt"]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BranchBatch:
     """What each branch reads [B, D], what it should say [B, D], and how much that counts [B]."""
 
     users: tuple[Tensor, Tensor, Tensor]
     items: tuple[Tensor, Tensor, Tensor]
 
 
-class MeltTask(SearchedTask[Batch]):
+class MeltTask(SearchedTask[BranchBatch]):
     """Examples are frequent items, each with a random frequent user; both are shown as if they were rare."""
 
     model: nn.ModuleDict
@@ -105,7 +105,7 @@ class MeltTask(SearchedTask[Batch]):
             budget.leave_out(f"{fewer} of {most} contexts of an item are encoded: all take {price * every:.0f} s")
         return fewer
 
-    def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> Batch:
+    def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> BranchBatch:
         """Random users' last items for all they had, and the given items' random contexts for their vectors."""
         count, steps = len(rows), self.config.optimiser.decay_steps
         # The curriculum goes on as the decay does.
@@ -121,7 +121,7 @@ class MeltTask(SearchedTask[Batch]):
         of, places = self.contexts.draw(items, most, rng)
         item_weights = curriculum(self.counts[items], self.rarest, int(self.counts.max()), fraction)
         vectors = self.before.encoder.vectors[items]
-        return Batch(
+        return BranchBatch(
             tuple(map(torch.from_numpy, (short, self.user_vectors[chosen], user_weights))),  # type: ignore[arg-type]
             tuple(map(torch.from_numpy, (self.mean_contexts(of, places, count), vectors, item_weights))),  # type: ignore[arg-type]
         )
@@ -134,7 +134,7 @@ class MeltTask(SearchedTask[Batch]):
         counts = np.bincount(rows, minlength=count).astype(np.float32)
         return np.asarray(sums / counts[:, None], np.float32)
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
+    def loss(self, batch: BranchBatch, rng: torch.Generator) -> Tensor:
         """[B], both branches' weighted squared errors."""
 
         def of(name: str, part: tuple[Tensor, Tensor, Tensor]) -> Tensor:

@@ -20,7 +20,7 @@ from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.sequence_start import ContinuedTask
 from beamwood.fitting.vectors.settings import PreferenceConfig
-from beamwood.fitting.vectors.windows import Batch
+from beamwood.fitting.vectors.windows import WindowBatch
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS
 from beamwood.models.encoders import ENCODERS
@@ -59,7 +59,7 @@ class PreferenceTask(ContinuedTask):
         if self.config.loss.preference in ("dpo", "s-dpo"):
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
+    def loss(self, batch: WindowBatch, rng: torch.Generator) -> Tensor:
         config = self.config.loss
         rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
         targets = batch.targets_BL[rows, columns]
@@ -73,7 +73,7 @@ class PreferenceTask(ContinuedTask):
 
     def preference(
         self,
-        batch: Batch,
+        batch: WindowBatch,
         rows: Tensor,
         columns: Tensor,
         queries_XD: Tensor,
@@ -112,7 +112,13 @@ class PreferenceTask(ContinuedTask):
 
     @torch.no_grad()
     def negatives(
-        self, batch: Batch, rows: Tensor, columns: Tensor, queries_XD: Tensor, total_X: Tensor, rng: torch.Generator
+        self,
+        batch: WindowBatch,
+        rows: Tensor,
+        columns: Tensor,
+        queries_XD: Tensor,
+        total_X: Tensor,
+        rng: torch.Generator,
     ) -> Tensor:
         """int64[X, K] head items, none of them the target or of the history; the catalogue is scored in blocks."""
         config, vectors = self.config.loss, self.model.output_weight

@@ -36,7 +36,7 @@ from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
 
-__all__ = ["QincoIndex", "QincoSettings", "QincoDecoder", "step"]
+__all__ = ["QincoDecoder", "QincoIndex", "QincoSettings", "step"]
 
 # Vectors that train at most, rows a step, passes without gain before the rate falls to a tenth.
 _MOST, _BATCH, _PATIENCE = 20_000, 256, 10
