@@ -31,7 +31,7 @@ from beamwood.evaluation.protocol import VIEWS, evaluate
 from beamwood.fitting.choose import drawn
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.run import train
-from beamwood.fitting.tree.dtr import make_parts
+from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.light import Distillation
 from beamwood.fitting.tree.search_choice import SearchedBy
 from beamwood.fitting.tree.task import ScoredLevel, TreeBatch, TreeTask
@@ -170,7 +170,7 @@ def main() -> None:
         **{"loop.max_steps": options.steps, "loop.evaluate_every": 200, "loop.patience": 3}
     )
     config = config.plan(Facts.of(split.train))
-    task = TaughtTask(split, config, lambda tree: make_parts(config, tree, None))
+    task = TaughtTask(split, config, lambda tree: make_objective(config, tree, None))
     task.steps, task.rows = options.steps, tuple(options.rows)
     began = time.process_time()
     training = train(task, split, config, method="dtr", evaluate_start=True, progress=False)

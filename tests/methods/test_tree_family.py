@@ -154,9 +154,9 @@ def test_learns_the_market(large_split, method, changes):
 def interrupted_task(split, learner, **changes):
     config = configured("dtr", {"tree.learner": learner, "tree.updates": 3, "tree.max_instances": 3} | changes)
     config = planned(config, split.train)
-    from beamwood.fitting.tree.dtr import make_parts
+    from beamwood.fitting.tree.dtr import make_objective
 
-    task = Prepared(TreeTask(split, config, lambda tree: make_parts(config, tree, None)), seed=0)
+    task = Prepared(TreeTask(split, config, lambda tree: make_objective(config, tree, None)), seed=0)
     task.loss(task.batch(np.arange(8))).backward()
     task.optimisers.each[0].step()
     return task

@@ -65,8 +65,8 @@ def assert_close(got, expected):
 def test_the_torch_free_scorer_equals_the_model(name, with_columns):
     model = models(with_columns)[name].eval()
     users, items = np.array([0, 6, -1, 3]), np.random.default_rng(0).integers(0, ITEMS, (4, 9))
-    asked = QueryTensors(torch.from_numpy(users), torch.from_numpy(HISTORIES.padded(LENGTH).astype(np.int64)))
-    expected = model(asked, torch.from_numpy(items)).detach().numpy()
+    query = QueryTensors(torch.from_numpy(users), torch.from_numpy(HISTORIES.padded(LENGTH).astype(np.int64)))
+    expected = model(query, torch.from_numpy(items)).detach().numpy()
     config, arrays = model.export()
     scorer = restore_scorer(config | {"history_length": LENGTH}, arrays)
     assert_close(scorer.score(users, HISTORIES, items), expected)
@@ -107,12 +107,12 @@ def test_memory_of_a_scorer_does_not_grow_with_the_candidates(monkeypatch, name)
 
 def test_graphrec_keeps_both_signs():
     model = models(False)["graphrec"]
-    asked = QueryTensors(torch.tensor([2, 5]), torch.empty((2, 0), dtype=torch.int64))
+    query = QueryTensors(torch.tensor([2, 5]), torch.empty((2, 0), dtype=torch.int64))
     items = torch.tensor([[0, 1, 2], [3, 4, 10]])
-    a = (model.users(asked.users_B) + model.user_bias)[:, None, :]
+    a = (model.users(query.users_B) + model.user_bias)[:, None, :]
     b = model.items(items) + model.item_bias
     both = torch.relu(a) * torch.relu(b) + torch.relu(-a) * torch.relu(-b)
-    torch.testing.assert_close(model(asked, items), both.sum(dim=2))
+    torch.testing.assert_close(model(query, items), both.sum(dim=2))
 
 
 def test_graphrec_scores_the_catalogue_by_products():
@@ -204,10 +204,10 @@ def test_context_adds_to_the_asker():
             ).eval()
         else:
             model = build(USERS, ITEMS, context_columns=columns, generator=generator())
-        asked = QueryTensors(
+        query = QueryTensors(
             torch.from_numpy(users), torch.from_numpy(histories.padded(LENGTH).astype(np.int64)), cells
         )
-        expected = model(asked, torch.from_numpy(items)).detach().numpy()
+        expected = model(query, torch.from_numpy(items)).detach().numpy()
         config, arrays = model.export()
         context = model.context(cells).detach().numpy()
         scorer = restore_scorer(config | {"history_length": LENGTH}, arrays)

@@ -7,7 +7,7 @@ import torch
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.fitting.tree import task
-from beamwood.fitting.tree.dtr import make_parts
+from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.vectors import item_start
 from beamwood.fitting.vectors.item_start import directions, transition_vectors
 from beamwood.fitting.vectors.remembered import remembering
@@ -117,7 +117,7 @@ def test_a_training_that_goes_on_from_a_kept_start_equals_an_uninterrupted_one(s
 def test_what_a_training_learned_is_not_in_what_is_kept_of_its_start(split):
     def started():
         config = planned(load_method("dtr").configured(TREE), split.train)
-        return Stepper(task.TreeTask(split, config, lambda tree: make_parts(config, tree, None))).task.model
+        return Stepper(task.TreeTask(split, config, lambda tree: make_objective(config, tree, None))).task.model
 
     with remembering():
         first = started()

@@ -31,11 +31,11 @@ def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriev
     from beamwood.losses.levels import LEVEL_LOSSES
     from beamwood.sampling.levels import BeamCandidates
 
-    def parts(tree: Tree) -> TreeObjective:
+    def objective(tree: Tree) -> TreeObjective:
         width = max(1, config.loss.num_candidates // tree.shape.branching)
         return TreeObjective(BeamCandidates(width), loss=LEVEL_LOSSES["binary"], labels="pseudo")
 
-    return fit_tree(split, config, parts, method="otm", **options)
+    return fit_tree(split, config, objective, method="otm", **options)
 
 
 # As DTR's section 6 has it, but for the tree, which there is JTM's: name its folder, tree.start=FOLDER.

@@ -36,12 +36,12 @@ def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriev
     from beamwood.losses.levels import LEVEL_LOSSES
     from beamwood.sampling.levels import DistinctNegatives
 
-    def parts(tree: Tree) -> TreeObjective:
+    def objective(tree: Tree) -> TreeObjective:
         return TreeObjective(
             DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"]
         )
 
-    return fit_tree(split, config, parts, method="tdm", **options)
+    return fit_tree(split, config, objective, method="tdm", **options)
 
 
 # As DTR's section 6 has it: 6 negatives on MovieLens and Tmall, 5 on Amazon, 3 on MIND; "4 iterations": 3 updates.

@@ -78,19 +78,19 @@ class DinRanker(nn.Module):
             now = self.weights(a_PD[:, None], w_PD[:, None], torch.ones(len(some), 1, dtype=torch.bool)).mean()
             self._declared["attention_out.bias"].add_(self.attention_start - now)
 
-    def forward(self, asked: QueryTensors, items_BM: Tensor) -> Tensor:
+    def forward(self, query: QueryTensors, items_BM: Tensor) -> Tensor:
         """Scores [B, M]."""
         w_BMD = self.items(items_BM)
-        a_BLD = self.items(asked.histories_BL)
-        z_BMD = torch.bmm(self.weights(a_BLD, w_BMD, asked.histories_BL >= 0), a_BLD)
-        scores: Tensor = din.judged(self._declared, z_BMD, w_BMD, self.about(asked), self.sizes)
+        a_BLD = self.items(query.histories_BL)
+        z_BMD = torch.bmm(self.weights(a_BLD, w_BMD, query.histories_BL >= 0), a_BLD)
+        scores: Tensor = din.judged(self._declared, z_BMD, w_BMD, self.about(query), self.sizes)
         return scores
 
-    def about(self, asked: QueryTensors) -> Tensor | None:
+    def about(self, query: QueryTensors) -> Tensor | None:
         """[B, D] of the user's and the context's columns, None where there are none."""
-        total = None if self.users is None else self.users(asked.users_B)
+        total = None if self.users is None else self.users(query.users_B)
         if self.context is not None:
-            context = self.context(asked.context)
+            context = self.context(query.context)
             total = context if total is None else total + context
         return total
 

@@ -59,11 +59,11 @@ class GraphRec(nn.Module):
             order = np.argsort(columns, kind="stable")
             self.item_graph = NeighbourSum(columns[order], rows[order], num_items, num_users, width, generator)
 
-    def forward(self, asked: QueryTensors, items_BM: Tensor) -> Tensor:
+    def forward(self, query: QueryTensors, items_BM: Tensor) -> Tensor:
         """Scores [B, M]."""
-        a_BD = self.user_vectors(asked.users_B)
+        a_BD = self.user_vectors(query.users_B)
         if self.context is not None:
-            a_BD = a_BD + self.context(asked.context)
+            a_BD = a_BD + self.context(query.context)
         rows = Rows({"users": a_BD}, {"items": self.item_vectors(items_BM)})
         scores: Tensor = graphrec.SCORE.forward({}, rows, self.sizes)
         return scores

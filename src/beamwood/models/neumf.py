@@ -51,11 +51,11 @@ class NeuMf(nn.Module):
         self.sizes = neumf.Sizes(factors=factors, layers=tuple(layers[1:]))
         self._declared = declare(self, neumf.SCORE.parameters(width, self.sizes, True), generator)
 
-    def forward(self, asked: QueryTensors, items_BM: Tensor) -> Tensor:
+    def forward(self, query: QueryTensors, items_BM: Tensor) -> Tensor:
         """Scores [B, M]."""
-        users = {"users": self.mlp_users(asked.users_B), "product_users": self.product_users(asked.users_B)}
+        users = {"users": self.mlp_users(query.users_B), "product_users": self.product_users(query.users_B)}
         if self.context is not None:
-            users["users"] = users["users"] + self.context(asked.context)
+            users["users"] = users["users"] + self.context(query.context)
         items = {"items": self.mlp_items(items_BM), "product_items": self.product_items(items_BM)}
         scores: Tensor = neumf.SCORE.forward(self._declared, Rows(users, items), self.sizes)
         return scores

@@ -30,7 +30,7 @@ class QueryTensors:
 class PairModel(Protocol):
     """Scores items for users; `GuidedStep` and the ranking losses train whatever does this."""
 
-    def __call__(self, asked: QueryTensors, items_BM: Tensor) -> Tensor:
+    def __call__(self, query: QueryTensors, items_BM: Tensor) -> Tensor:
         """Scores [B, M] of int64[B, M] items."""
         ...
 

@@ -19,7 +19,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import SampledValidation
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.ranking.pair_models import AnyPairModel, asked, build_pair_model, pair_scorer
+from beamwood.fitting.ranking.pair_models import AnyPairModel, build_pair_model, pair_scorer, query_tensors
 from beamwood.fitting.ranking.settings import RankerConfig
 from beamwood.fitting.run import SearchedTask, fit_task
 from beamwood.losses import ranking
@@ -50,7 +50,7 @@ _PLAIN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class ListBatch:
     """Who asks, `items_BK` int64 and `labels_BK` float32, the positives first."""
 
-    asked: QueryTensors
+    query: QueryTensors
     items_BK: Tensor
     labels_BK: Tensor
 
@@ -85,11 +85,11 @@ class ListTask(SearchedTask[ListBatch]):
         """A fresh list of each of the given examples."""
         lists: LabelledLists = self.sampler.sample(rows, rng)
         items, labels = torch.from_numpy(lists.items_BK), torch.from_numpy(lists.labels_BK)
-        return ListBatch(asked(lists.query, self.config), items, labels)
+        return ListBatch(query_tensors(lists.query, self.config), items, labels)
 
     def loss(self, batch: ListBatch, rng: torch.Generator) -> Tensor:
         """[B], the loss of each list."""
-        scores, labels = self.ranker(batch.asked, batch.items_BK), batch.labels_BK
+        scores, labels = self.ranker(batch.query, batch.items_BK), batch.labels_BK
         loss = self.config.loss.kind
         if loss == "bpr":
             positives, negatives = torch.split(scores, list(self.counts.values()), dim=1)
@@ -162,7 +162,7 @@ class GuidedTask(ListTask):
             leaky=loss.leaky,
         )
         result, facts = guided(
-            lambda: self.ranker(batch.asked, batch.items_BK), batch.labels_BK, step=number, clip_norm=clip_norm
+            lambda: self.ranker(batch.query, batch.items_BK), batch.labels_BK, step=number, clip_norm=clip_norm
         )
         return replace(result, facts=asdict(facts))
 

@@ -27,7 +27,7 @@ from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.types import Query
 
-__all__ = ["AnyPairModel", "asked", "build_pair_model", "pair_scorer"]
+__all__ = ["AnyPairModel", "build_pair_model", "pair_scorer", "query_tensors"]
 
 AnyPairModel = GraphRec | NeuMf | DinRanker
 
@@ -70,7 +70,7 @@ def build_pair_model(
     return model
 
 
-def asked(query: Query, config: PairConfig, context: Mapping[str, Tensor] | None = None) -> QueryTensors:
+def query_tensors(query: Query, config: PairConfig, context: Mapping[str, Tensor] | None = None) -> QueryTensors:
     """The query as tensors, `context` encoded; models that look at no history get none."""
     length = config.model.length if config.model.kind == "din" else 0
     histories = np.empty((len(query), 0), np.int64) if length == 0 else query.histories.padded(length)

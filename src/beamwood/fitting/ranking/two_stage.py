@@ -27,7 +27,7 @@ from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import CUT, Choice, check_monitor, drawn
 from beamwood.fitting.columns import context_features, tensors
 from beamwood.fitting.options import TrainOptions, with_budget
-from beamwood.fitting.ranking.pair_models import asked, build_pair_model, pair_scorer
+from beamwood.fitting.ranking.pair_models import build_pair_model, pair_scorer, query_tensors
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.ranking.stage_measure import StageMeasure
 from beamwood.fitting.run import SearchedTask, train
@@ -55,7 +55,7 @@ class CandidateBatch:
     """Who asks; `items_BC` int64, T targets and M negatives; `log_weight_BM` added to the negatives' scores;
     `weights_BT` of each pair of a history and a target."""
 
-    asked: QueryTensors
+    query: QueryTensors
     items_BC: Tensor
     log_weight_BM: Tensor
     weights_BT: Tensor
@@ -173,7 +173,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         negatives, log_weight = self.negatives(rows, targets, rng)
         context = None if self.context is None else tensors(self.context.take(self.examples.stop[rows]))
         return CandidateBatch(
-            asked(Query(users, self.examples.histories(rows)), self.config, context),
+            query_tensors(Query(users, self.examples.histories(rows)), self.config, context),
             torch.from_numpy(np.concatenate([targets, negatives], axis=1)),
             torch.from_numpy(log_weight.astype(np.float32)),
             torch.from_numpy(self.weights_ET[rows]),
@@ -209,7 +209,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
 
     def loss(self, batch: CandidateBatch, rng: torch.Generator) -> Tensor:
         """The weighted mean of the softmax losses."""
-        scores = self.model(batch.asked, batch.items_BC)
+        scores = self.model(batch.query, batch.items_BC)
         targets_BT, negatives_BM = torch.split(
             scores, [self.config.examples.num_targets, batch.log_weight_BM.shape[1]], dim=1
         )

@@ -1,4 +1,4 @@
-"""DTR's parts: how the softmax of a level is sampled, and the estimator by which labels are rectified."""
+"""DTR's objective: how the softmax of a level is sampled, and the estimator by which labels are rectified."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from beamwood.training.budget import Budget
 from beamwood.tree import Tree
 from beamwood.types import Estimator, Searcher
 
-__all__ = ["fit_dtr", "make_parts"]
+__all__ = ["fit_dtr", "make_objective"]
 
 
-def make_parts(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> TreeObjective:
+def make_objective(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> TreeObjective:
     """The sampler and the label rule of a configuration."""
     sampler: LevelSampler
     loss, draws = config.loss, config.loss.num_negatives
@@ -70,7 +70,7 @@ def fit_dtr(
         name = config.loss.estimator or "sasrec"
         check_estimator(name, methods)
 
-    def parts(tree: Tree) -> TreeObjective:
+    def objective(tree: Tree) -> TreeObjective:
         known = estimator
         if name is not None:
             third: TrainOptions = {
@@ -82,8 +82,8 @@ def fit_dtr(
             raise InputError(
                 "the estimator knows users, not histories alone; give another, such as loss.estimator=sasrec"
             )
-        return make_parts(config, tree, known)
+        return make_objective(config, tree, known)
 
     # The estimator's own run is inside this one's folder.
     with nullcontext() if run is None or name is None else run.held(resume=options.get("resume", False)):
-        return fit_tree(split, config, parts, method="dtr", terms=terms, loss=loss, **options)
+        return fit_tree(split, config, objective, method="dtr", terms=terms, loss=loss, **options)

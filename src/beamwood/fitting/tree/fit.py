@@ -30,7 +30,7 @@ __all__ = ["fit_tree"]
 def fit_tree(
     split: Split,
     config: TreeConfig,
-    make_parts: Callable[[Tree], TreeObjective],
+    make_objective: Callable[[Tree], TreeObjective],
     *,
     method: str,
     terms: Sequence[Term] = (),
@@ -39,19 +39,19 @@ def fit_tree(
 ) -> Retriever:
     """Train on `split.train`, keeping the weights and the tree that are best on `split.valid`.
 
-    `make_parts` is given the first tree, whose shape stays; `terms` and `loss`: see `TreeOptions`. Errors: `InputError`
-    where the log is too short.
+    `make_objective` is given the first tree, whose shape stays; `terms` and `loss`: see `TreeOptions`. Errors:
+    `InputError` where the log is too short.
     """
     check_monitor(config.choose.monitor)
     seed, started = options.get("seed", 0), config.start.scores == "transitions"
 
-    def own_parts(tree: Tree) -> TreeObjective:
-        parts = make_parts(tree)
-        return parts if loss is None else replace(parts, loss=loss)
+    def own_objective(tree: Tree) -> TreeObjective:
+        objective = make_objective(tree)
+        return objective if loss is None else replace(objective, loss=loss)
 
     options = with_budget(options)
     budget = Budget.of(options["time_limit"])
-    task = TreeTask(split, config, own_parts, terms=terms)
+    task = TreeTask(split, config, own_objective, terms=terms)
     light = LightStage(task, seed)
     choice = choice_of_seen(split, config.choose, seed, lambda tree, query, k: tree.apart(query, k))
     training = train(
@@ -81,7 +81,7 @@ def _add_to_seen(task: TreeTask, choice: Choice | None) -> float:
     seen, added = task.model.scorer.held_terms().get("seen"), task.config.choose.seen_weight or 0.0
     if seen is not None:
         # A path's score is no sum that a number could be added to; it is given to the leaf's own step.
-        if choice is not None and not task.parts.loss.link.along_path:
+        if choice is not None and not task.objective.loss.link.along_path:
             added = choice.of(task.searcher())
         seen.change(lambda held: add_seen(held, added))
     return added

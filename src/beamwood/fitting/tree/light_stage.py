@@ -62,7 +62,7 @@ class LightStage:
         task, width = self.task, self.task.config.model.light_width
         if width == 0:
             return "model.light_width is 0"
-        if task.parts.loss.link.along_path:
+        if task.objective.loss.link.along_path:
             return "the loss scores paths, of which every level is judged"
         if task.tree.shape.depth == 1:
             return "the tree has one level, which is judged whole"

@@ -1,4 +1,4 @@
-"""One training task for the whole family of tree retrievers: sampler, label rule and loss are parts given to it.
+"""One training task for the whole family of tree retrievers: its objective says what differs.
 
 Shape legend: B histories, L history length, T targets a history, M nodes drawn a level, H levels.
 """
@@ -97,17 +97,17 @@ class TreeTask(SearchedTask[TreeBatch]):
     """
 
     model: TreeModel
-    parts: TreeObjective
+    objective: TreeObjective
 
     def __init__(
         self,
         split: Split,
         config: TreeConfig,
-        make_parts: Callable[[Tree], TreeObjective],
+        make_objective: Callable[[Tree], TreeObjective],
         *,
         terms: Sequence[Term] = (),
     ) -> None:
-        self.split, self.config, self.make_parts, self.terms = split, config, make_parts, terms
+        self.split, self.config, self.make_objective, self.terms = split, config, make_objective, terms
         histories = split.train.histories
         self.examples: Examples = WINDOWS_OF_USERS[config.examples.window](
             histories, length=sum(config.model.windows) + 1, min_history=config.examples.min_history
@@ -162,7 +162,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         return seconds_of_judging(self.split, self.config, searcher, clock)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Make the first tree, then the parts (an estimator may be trained for them), and the scorer where it starts.
+        """Make the first tree, the objective (an estimator may be trained for it), and the scorer where it starts.
 
         Errors: `InputError` where what `tree.start` needs is missing.
         """
@@ -175,10 +175,10 @@ class TreeTask(SearchedTask[TreeBatch]):
 
         starts_as = self._starts_as(seed)
         tree = first_tree() if starts_as is None else remembered(train, f"tree {starts_as}", first_tree, budget)
-        self.parts = self.make_parts(tree)
-        if self.parts.labels in ("rectified", "one-step") and self.parts.estimator is None:
+        self.objective = self.make_objective(tree)
+        if self.objective.labels in ("rectified", "one-step") and self.objective.estimator is None:
             raise InputError(
-                f"labels='{self.parts.labels}' needs an estimator; set loss.estimator to a method or a folder"
+                f"labels='{self.objective.labels}' needs an estimator; set loss.estimator to a method or a folder"
             )
         self.folds = np.random.default_rng(seed).integers(0, FOLDS, len(train.histories))
         scorer = drawn_scorer(tree.shape, config, terms_of(config, self.terms), rng)
@@ -188,7 +188,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         if config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given):
             self.update = TreeUpdate(self, seed=seed)
         # Heights are found by draws.
-        if starts_as is None or self.parts.loss.link.alone or held_bytes(scorer) > _MOST_REMEMBERED:
+        if starts_as is None or self.objective.loss.link.alone or held_bytes(scorer) > _MOST_REMEMBERED:
             self._start(rng, budget)
             return
 
@@ -216,7 +216,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         started = self.config.start.scores == "transitions"
         with step("starting the weights of nodes from what was counted"):
             start_scorer(self.model.scorer, self._counts, network=started)
-        if started and self.parts.loss.link.alone:
+        if started and self.objective.loss.link.alone:
             self.start_at_odds(rng)
         self._start_seen(rng.initial_seed(), budget)
 
@@ -280,11 +280,11 @@ class TreeTask(SearchedTask[TreeBatch]):
         else:
             draws = torch.rand(len(rows), self.config.examples.num_targets, generator=rng).double().numpy()
             positions = first[:, None] + np.floor(draws * (end - first)[:, None]).astype(np.int64)
-        targets, tree, parts = self._items[positions], self.tree, self.parts
+        targets, tree, objective = self._items[positions], self.tree, self.objective
         z_HBT = None
-        if parts.estimator is not None and (parts.labels == "rectified" or parts.labels == "one-step"):
+        if objective.estimator is not None and (objective.labels == "rectified" or objective.labels == "one-step"):
             z_HBT = estimated_labels(
-                parts.estimator, tree, histories, targets, parts.labels, normalised=parts.normalised
+                objective.estimator, tree, histories, targets, objective.labels, normalised=objective.normalised
             )
         return TreeBatch(
             torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.model.windows))).astype(np.int64)),
@@ -297,13 +297,13 @@ class TreeTask(SearchedTask[TreeBatch]):
         """What is drawn on each level, by the scorer as it is; and its own labels (OTM)."""
         scorer, tree, z_HBT = self.model.scorer, self.tree, batch.z_HBT
         histories = LeafHistories(batch.leaves_BL, batch.folds_B)
-        draws = self.parts.sampler(scorer, tree, histories, batch.targets_BT, rng)
-        if self.parts.labels == "pseudo":
+        draws = self.objective.sampler(scorer, tree, histories, batch.targets_BT, rng)
+        if self.objective.labels == "pseudo":
             z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT, batch.folds_B)
         return replace(batch, z_HBT=z_HBT, draws=draws)
 
     def loss(self, batch: TreeBatch, rng: torch.Generator) -> Tensor:
-        """The parts' loss of every level, mean over histories and targets, then reduced over levels."""
+        """The loss of every level, mean over histories and targets, then reduced over levels."""
         total = torch.stack([self._level_loss(level) for level in self._scored(batch)])
         return total.mean() if self.config.loss.level_reduction == "mean" else total.sum()
 
@@ -314,7 +314,7 @@ class TreeTask(SearchedTask[TreeBatch]):
             self.tree,
             beam_width=self.config.tree.beam_width,
             threads=torch.get_num_threads() if threads is None else threads,
-            link=self.parts.loss.link,
+            link=self.objective.loss.link,
         )
 
     def start_at_odds(self, rng: torch.Generator) -> None:
@@ -350,7 +350,7 @@ class TreeTask(SearchedTask[TreeBatch]):
     def _level_loss(self, level: ScoredLevel) -> Tensor:
         draw, scores, targets_BT, z_BT = level
         live_n = torch.from_numpy(self.tree.live_counts[draw.level] > 0) if draw.nodes is None else None
-        return self.parts.loss.loss(draw, scores, targets_BT, z_BT, live_n).mean()
+        return self.objective.loss.loss(draw, scores, targets_BT, z_BT, live_n).mean()
 
     def _shifted_loss(self, level: ScoredLevel, shift: float) -> float:
         return float(self._level_loss(level._replace(scores=level.scores + shift)))
