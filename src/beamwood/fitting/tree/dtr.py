@@ -56,34 +56,38 @@ def fit_dtr(
     estimator. Errors: `InputError` where the log is too short to train on, or the estimator is of another split, knows
     other items, or users alone. `terms`, `loss`: see `TreeOptions`.
     """
-    if isinstance(estimator, Retriever):
-        check_alike(estimator, "the estimator", split)
-        estimator = estimator.searcher
-    if estimator is not None and not isinstance(estimator, Estimator):
-        raise InputError(
-            f"estimator={estimator!r} is no retriever and scores no items; a method's name or a folder is a setting: "
-            "config={'loss.labels': 'rectified', 'loss.estimator': ...}"
-        )
     run, options = options.get("run"), with_budget(options)
+    known = None if estimator is None else _given(estimator, split)
     name = None
-    if config.loss.labels != "summed" and estimator is None:
+    if config.loss.labels != "summed" and known is None:
         name = config.loss.estimator or "sasrec"
         check_estimator(name, methods)
 
     def objective(tree: Tree) -> TreeObjective:
-        known = estimator
+        own = known
         if name is not None:
-            third: TrainOptions = {
-                **options,
-                "time_limit": Budget.of(options["time_limit"]).share(1 / 3, f"dtr with its estimator {name}"),
-            }
-            known = fit_estimator(name, split, methods, **third)
-        if isinstance(known, Searcher) and known.needs.users:
+            share = Budget.of(options["time_limit"]).share(1 / 3, f"dtr with its estimator {name}")
+            third: TrainOptions = {**options, "time_limit": share}
+            own = fit_estimator(name, split, methods, **third)
+        if isinstance(own, Searcher) and own.needs.users:
             raise InputError(
                 "the estimator knows users, not histories alone; give another, such as loss.estimator=sasrec"
             )
-        return make_objective(config, tree, known)
+        return make_objective(config, tree, own)
 
     # The estimator's own run is inside this one's folder.
     with nullcontext() if run is None or name is None else run.held(resume=options.get("resume", False)):
         return fit_tree(split, config, objective, method="dtr", terms=terms, loss=loss, **options)
+
+
+def _given(estimator: Estimator | Retriever, split: Split) -> Estimator:
+    """An estimator that was given as an object. Errors: a retriever of another split, what scores no items."""
+    if isinstance(estimator, Retriever):
+        check_alike(estimator, "the estimator", split)
+        return estimator.searcher
+    if not isinstance(estimator, Estimator):
+        raise InputError(
+            f"estimator={estimator!r} is no retriever and scores no items; a method's name or a folder is a setting: "
+            "config={'loss.labels': 'rectified', 'loss.estimator': ...}"
+        )
+    return estimator

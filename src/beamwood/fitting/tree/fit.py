@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -57,9 +57,19 @@ def fit_tree(
     training = train(
         task, split, config, method=method, choice=choice, later=light.price, evaluate_start=started, **options
     )
-    lengths = split.train.histories.lengths
-    training = {"tree_updates": 0} | training
-    training |= {
+    training = {"tree_updates": 0} | training | _facts(task) | {"seen_weight": _add_to_seen(task, choice)}
+    searcher, search = light.of(task.searcher(threads=1), budget)
+    training["light_head"] = light.said
+    if budget.left_out:
+        training["left_out"] = list(budget.left_out)
+    fitted = build_retriever(searcher, split, method=method, config=config, seed=seed, training=training)
+    return fitted if search is None else replace(fitted, metadata=fitted.metadata | {"search": search.facts()})
+
+
+def _facts(task: TreeTask) -> dict[str, Any]:
+    """What an artefact says of a task besides its training: its examples, and where tree and scorer started."""
+    config, lengths = task.config, task.split.train.histories.lengths
+    return {
         "examples": len(task.examples),
         "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.examples.min_history))),
         "tree_start": config.tree.start,
@@ -67,13 +77,6 @@ def fit_tree(
         "seen_start": task.seen_start,
         "bf16": task.bf16,
     }
-    training["seen_weight"] = _add_to_seen(task, choice)
-    searcher, search = light.of(task.searcher(threads=1), budget)
-    training["light_head"] = light.said
-    if budget.left_out:
-        training["left_out"] = list(budget.left_out)
-    fitted = build_retriever(searcher, split, method=method, config=config, seed=seed, training=training)
-    return fitted if search is None else replace(fitted, metadata=fitted.metadata | {"search": search.facts()})
 
 
 def _add_to_seen(task: TreeTask, choice: Choice | None) -> float:
