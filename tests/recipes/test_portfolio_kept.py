@@ -9,7 +9,7 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.fitting.tree import task
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.vectors import item_start
-from beamwood.fitting.vectors.item_start import directions, transition_vectors
+from beamwood.fitting.vectors.item_start import transition_vectors, unit_vectors
 from beamwood.fitting.vectors.remembered import remembering
 from beamwood.methods import load_method
 from beamwood.recipes.portfolio import choice, search
@@ -145,7 +145,7 @@ def test_few_vectors_are_the_first_of_many_that_are_kept(split, monkeypatch):
         few, other = (transition_vectors(split.train, 8, seed=seed) for seed in (0, 1))
     assert calls["leading"] == 3
     assert not np.array_equal(few, other)
-    np.testing.assert_array_equal(few, directions(many[:, :8]))
+    np.testing.assert_array_equal(few, unit_vectors(many[:, :8]))
     # Eigenvalues are found to a hundredth.
     assert np.abs(few @ few.T - alone @ alone.T).mean() < 0.01
 

@@ -21,7 +21,7 @@ from beamwood.types import FloatArray, IndexArray
 
 __all__ = [
     "SearchResult",
-    "banned_of",
+    "banned_row",
     "beam_search",
     "exact_search",
     "score_leaves",
@@ -133,7 +133,7 @@ def sound(scores: Float32) -> Float32:
     return scores
 
 
-def banned_of(excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None, row: int) -> NDArray[np.int32]:
+def banned_row(excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None, row: int) -> NDArray[np.int32]:
     """The leaves that a row must not return, sorted; `excluded` as `beam_search` takes it."""
     return np.empty(0, np.int32) if excluded is None else excluded[1][excluded[0][row] : excluded[0][row + 1]]
 
@@ -161,7 +161,7 @@ def beam_search(
     scores = np.full((len(history_BL), k), -np.inf, np.float32)
     scored = np.zeros(len(history_BL), np.int64)
     for row, history_L in enumerate(history_BL):
-        banned = banned_of(excluded, row)
+        banned = banned_row(excluded, row)
         nodes: IndexArray = np.zeros(1, np.int64)
         sums = np.zeros(1, np.float32)
         for level in range(1, shape.depth + 1):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from beamwood.data.features import FeatureColumn, FeatureTable
 from beamwood.kernels.attention import AttentionLayers, attention_weights
-from beamwood.models.features import FeatureEncoder, exported
+from beamwood.models.features import FeatureEncoder, exported_columns
 from beamwood.models.pairs import IdTable, QueryTensors
 from beamwood.models.scorers import din
 from beamwood.models.weights import declare
@@ -119,7 +119,7 @@ class DinRanker(nn.Module):
             arrays["users"] = self.users.all()
         arrays |= self._declared
         config = {"kind": "din", "sizes": self.sizes.model_dump(mode="json")}
-        columns, weights = exported(self.context)
+        columns, weights = exported_columns(self.context)
         return config | columns, {name: part.detach().numpy() for name, part in arrays.items()} | weights
 
 

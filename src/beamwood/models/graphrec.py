@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from beamwood.data.features import FeatureColumn, FeatureTable
-from beamwood.models.features import FeatureEncoder, exported
+from beamwood.models.features import FeatureEncoder, exported_columns
 from beamwood.models.pairs import IdTable, QueryTensors
 from beamwood.models.parameters import Sizes
 from beamwood.models.scorer import Rows
@@ -83,7 +83,7 @@ class GraphRec(nn.Module):
         """The scorer's configuration and arrays, everything known of an id folded into its vector."""
         users = self.user_vectors(torch.arange(-1, self.users.ids.num_embeddings - 1).roll(-1))
         items = self.item_vectors(torch.arange(self.items.ids.num_embeddings - 1))
-        columns, weights = exported(self.context)
+        columns, weights = exported_columns(self.context)
         return {"kind": "graphrec"} | columns, {"users": users.numpy(), "items": items.numpy()} | weights
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from beamwood.data.features import FeatureColumn, FeatureTable
-from beamwood.models.features import FeatureEncoder, exported
+from beamwood.models.features import FeatureEncoder, exported_columns
 from beamwood.models.pairs import IdTable, QueryTensors
 from beamwood.models.scorer import Rows
 from beamwood.models.scorers import neumf
@@ -69,7 +69,7 @@ class NeuMf(nn.Module):
             "users": self.mlp_users.all(),
             "items": self.mlp_items.all()[:-1],
         } | self._declared
-        columns, weights = exported(self.context)
+        columns, weights = exported_columns(self.context)
         plain = {name: part.detach().numpy() for name, part in arrays.items()}
         config = {"kind": "neumf", "sizes": self.sizes.model_dump(mode="json")}
         return config | columns, plain | weights

@@ -56,7 +56,7 @@ class ListSampler:
         users = self.users[np.asarray(rows_B) % len(self.users)]
         start, length = self.histories.indptr[users], self.histories.lengths[users]
         query = Query(users, ItemLists.empty(len(users)))
-        return drawn(self, query, self.histories.items, start, length, generator)
+        return drawn_lists(self, query, self.histories.items, start, length, generator)
 
 
 class FutureListSampler:
@@ -95,10 +95,10 @@ class FutureListSampler:
         if self.horizon:
             ahead = np.minimum(ahead, self.horizon)
         query = Query(users, self.examples.histories(rows_B))
-        return drawn(self, query, self.histories.items, stop, ahead, generator)
+        return drawn_lists(self, query, self.histories.items, stop, ahead, generator)
 
 
-def drawn(
+def drawn_lists(
     sampler: ListSampler | FutureListSampler,
     query: Query,
     items: NDArray[np.int32],

@@ -49,7 +49,7 @@ def kept_of(
 
 
 def rejected_of(snapshot: Snapshot, body: Recommend, kept: StoredHistory, user: Any) -> NDArray[np.int32]:
-    """The indices of items of which the latest event is negative: the store's and the body's, else the model's own.
+    """int32[M], items by index of which the latest event is negative: the store's and the body's, else the model's own.
 
     `user`: the id, None where the model does not know it. Errors: `Problem` where nobody can have rejected anything.
     """

@@ -65,16 +65,8 @@ def run_loop(
         if record is not None and record.resume:
             log = held.enter_context(record.opened())
             before = counted(log, budget)
-        # Layers as torch makes them are drawn by its own generator.
         budget.refuses = log is None or log.state is None
-        if budget.limited and budget.refuses:
-            with own_generators(seed):
-                budget.ahead = task.least(budget.clock)
-            budget.require(likely=0.0 if budget.ahead else _UNKNOWN * budget.seconds)
-        with own_generators(seed):
-            stepper = Stepper(task, seed=seed, learning_rate=config.learning_rate, budget=budget)
-        budget.ahead = 0.0
-        budget.require()
+        stepper = _prepared(task, config.learning_rate, budget, seed)
         pace = Pace(budget, validator.prices(before.judges) if validator is not None and budget.limited else Prices())
         pace.check_floor()
         if record is not None and log is None:
@@ -87,7 +79,23 @@ def run_loop(
             return loop.run(guard, shown)
 
 
+def _prepared(task: Trainable[Batch], learning_rate: float, budget: Budget, seed: int) -> Stepper[Batch]:
+    """The task made ready. Errors: it is sure not to fit into the budget, which is said as soon as it is known."""
+    # Layers as torch makes them are drawn by its own generator.
+    if budget.limited and budget.refuses:
+        with own_generators(seed):
+            budget.ahead = task.least(budget.clock)
+        budget.require(likely=0.0 if budget.ahead else _UNKNOWN * budget.seconds)
+    with own_generators(seed):
+        stepper = Stepper(task, seed=seed, learning_rate=learning_rate, budget=budget)
+    budget.ahead = 0.0
+    budget.require()
+    return stepper
+
+
 class _Loop:
+    """A run under way: what it counts is `at`, all that a checkpoint keeps besides weights and generators."""
+
     def __init__(
         self,
         stepper: Stepper[Any],

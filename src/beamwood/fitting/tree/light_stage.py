@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from beamwood.data.split import Queries
 from beamwood.fitting.choose import drawn
 from beamwood.fitting.tree.light import Distillation
-from beamwood.fitting.tree.search_choice import SearchChoice, SearchedBy, candidates, choose_ways
+from beamwood.fitting.tree.search_choice import SearchChoice, SearchedBy, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.training.budget import Budget, price_of
@@ -125,7 +125,7 @@ class LightStage:
 
     def _searching(self, sample: TreeSearcher, queries: Queries, budget: Budget) -> float:
         """Of the choice by these queries."""
-        full = SearchedBy(sample, candidates(sample.beam_width, steered=False)[-1])
+        full = SearchedBy(sample, candidate_ways(sample.beam_width, steered=False)[-1])
 
         def search(num: int) -> Any:
             return full.search(queries.take(np.arange(num)).query(sample.needs), 20, SearchOptions())

@@ -78,7 +78,7 @@ def start_tree(
             "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use tree.start=pifa"
         )
     else:
-        vectors_ND = item_vectors(tree.vectors, split)
+        vectors_ND = fitted_item_vectors(tree.vectors, split)
     began = budget.clock()
     return kmeans_tree(vectors_ND, rng, shape=shape, told=lambda done, all: budget.require_rest(done, all, began))
 
@@ -125,7 +125,7 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     return searcher.tree
 
 
-def item_vectors(folder: str, split: Split) -> FloatArray:
+def fitted_item_vectors(folder: str, split: Split) -> FloatArray:
     """[N, D], the item vectors of a fitted retriever."""
     fitted = fitted_alike(folder, split)
     searcher = alone(fitted.searcher)
@@ -138,7 +138,7 @@ def item_vectors(folder: str, split: Split) -> FloatArray:
 
 
 def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> FloatArray:
-    """PIFA vectors: an instance's features are its history items, each once over the history's length.
+    """[N, 64], PIFA vectors: an instance's features are its history items, each once over the history's length.
 
     Of a long log evenly spread instances, ten an item in the mean: neighbouring windows say nearly the same.
     """

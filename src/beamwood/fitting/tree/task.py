@@ -146,7 +146,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         return any(module.term.folds for module in self.model.scorer.held_terms().values())
 
     def folds_of(self, rows: IndexArray) -> NDArray[np.int64]:
-        """The folds of the users of the given examples."""
+        """int64[len(rows)], the folds of the users of the given examples."""
         folds: NDArray[np.int64] = self.folds[self.examples.users[rows]]
         return folds
 
@@ -303,7 +303,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         return replace(batch, z_HBT=z_HBT, draws=draws)
 
     def loss(self, batch: TreeBatch, rng: torch.Generator) -> Tensor:
-        """The loss of every level, mean over histories and targets, then reduced over levels."""
+        """Scalar: the loss of every level, mean over histories and targets, then reduced over levels."""
         total = torch.stack([self._level_loss(level) for level in self._scored(batch)])
         return total.mean() if self.config.loss.level_reduction == "mean" else total.sum()
 

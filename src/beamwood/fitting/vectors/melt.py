@@ -22,7 +22,7 @@ from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
-from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, encoded, replaced_vectors
+from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, encoded_histories, replaced_vectors
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
 from beamwood.fitting.vectors.settings import MeltConfig
 from beamwood.retrieval.index import Index
@@ -75,9 +75,11 @@ class MeltTask(SearchedTask[BranchBatch]):
         encoder, histories = self.before.encoder, self.histories
         self.contexts = self.contexts.thinned(self._most_contexts(budget), rng)
         positions = self.contexts.positions
-        self.context_vectors = encoded(encoder, histories, histories.indptr[histories.rows[positions]], positions)
+        self.context_vectors = encoded_histories(
+            encoder, histories, histories.indptr[histories.rows[positions]], positions
+        )
         ends = histories.indptr[self.users + 1]
-        self.user_vectors = encoded(encoder, histories, histories.indptr[self.users], ends)
+        self.user_vectors = encoded_histories(encoder, histories, histories.indptr[self.users], ends)
         width = encoder.vectors.shape[1]
         self.model = nn.ModuleDict({"user": nn.Linear(width, width), "item": nn.Linear(width, width)})
         for parameter in self.model.parameters():
@@ -92,7 +94,7 @@ class MeltTask(SearchedTask[BranchBatch]):
 
         def encode(num: int) -> None:
             some = positions[evenly(len(positions), num)]
-            encoded(self.before.encoder, histories, histories.indptr[histories.rows[some]], some)
+            encoded_histories(self.before.encoder, histories, histories.indptr[histories.rows[some]], some)
 
         every = int(np.minimum(counts, most).sum())
         price = price_of(encode, every, budget.clock) / max(every, 1)
@@ -113,7 +115,7 @@ class MeltTask(SearchedTask[BranchBatch]):
         chosen = torch.randint(len(self.users), (count,), generator=rng).numpy()
         shown = torch.randint(1, max(self.shortest, 1) + 1, (count,), generator=rng).numpy()
         ends = self.histories.indptr[self.users[chosen] + 1]
-        short = encoded(self.before.encoder, self.histories, ends - shown, ends)
+        short = encoded_histories(self.before.encoder, self.histories, ends - shown, ends)
         lengths = self.histories.lengths
         user_weights = curriculum(lengths[self.users[chosen]], self.shortest, int(lengths.max()), fraction)
         items = self.head[rows]
@@ -159,7 +161,7 @@ class MeltTask(SearchedTask[BranchBatch]):
 
 
 def curriculum(count_B: NDArray[np.int64], threshold: int, largest: int, fraction: float) -> NDArray[np.float32]:
-    """`|sin(pi/2 fraction + pi/2 (n - t - 1) / (n_max - t - 1))|`: the most frequent first, then the others."""
+    """[B], `|sin(pi/2 fraction + pi/2 (n - t - 1) / (n_max - t - 1))|`: the most frequent first, then the others."""
     place = (count_B - threshold - 1) / max(largest - threshold - 1, 1)
     return np.abs(np.sin(np.pi / 2 * (fraction + place))).astype(np.float32)
 

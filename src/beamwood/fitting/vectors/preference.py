@@ -27,7 +27,7 @@ from beamwood.models.encoders import ENCODERS
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
-from beamwood.sampling.head import Pi, candidates, head_negatives
+from beamwood.sampling.head import Pi, head_negatives, num_draws
 from beamwood.training.budget import Budget
 
 __all__ = ["PreferenceTask", "fit_preference"]
@@ -60,6 +60,7 @@ class PreferenceTask(ContinuedTask):
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
     def loss(self, batch: WindowBatch, rng: torch.Generator) -> Tensor:
+        """The mean cross-entropy with `loss.strength` times the preference's, or their sum weighed for tail items."""
         config = self.config.loss
         rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
         targets = batch.targets_BL[rows, columns]
@@ -104,7 +105,7 @@ class PreferenceTask(ContinuedTask):
         return loss(positive, negative, own, others, beta=config.beta)
 
     def pi(self, logits: Tensor, total: Tensor) -> Tensor:
-        """What LPO compares, from logits and the logarithm of the softmax's denominator."""
+        """What LPO compares, of the shape of `logits`; `total`: the logarithm of the softmax's denominator."""
         pi = self.config.loss.pi
         if pi == "logit":
             return logits
@@ -129,7 +130,7 @@ class PreferenceTask(ContinuedTask):
         # No probability exceeds 1, and then a few proposals are scored in place of the catalogue.
         ceiling = 1.0 if config.pi == "prob" else None
         few = config.negatives == "uniform" or (config.negatives == "gumbel" and ceiling is not None)
-        cells = candidates(config.num_negatives) * vectors.shape[1] if few else len(vectors)
+        cells = num_draws(config.num_negatives) * vectors.shape[1] if few else len(vectors)
         chosen = []
         for part in slices(len(queries_XD), BLOCK_CELLS // cells):
             pi = self.pi_of(queries_XD[part], total_X[part, None])

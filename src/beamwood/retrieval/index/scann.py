@@ -16,7 +16,7 @@ from pydantic import Field
 
 from beamwood.blocks import slices
 from beamwood.kernels.arrays import check_floats, shape_of
-from beamwood.retrieval.index.buckets import best_of, opened
+from beamwood.retrieval.index.buckets import best_of, probed_items
 from beamwood.retrieval.index.codes import Blocks, Codes
 from beamwood.retrieval.index.contract import IndexSettings, Making, NumCodewords, by_row
 from beamwood.retrieval.index.ivf import NumBuckets, NumProbed, bucketed, probed_of, restored_buckets
@@ -90,7 +90,7 @@ class ScannIndex:
     def _row(self, query_D: FloatArray, k: int, options: SearchOptions) -> Hits:
         by_centre_C = self.centres @ query_D
         order_C = np.argsort(-by_centre_C, kind="stable")
-        items, _ = opened(self.buckets, order_C, self.num_probed, k, options)
+        items, _ = probed_items(self.buckets, order_C, self.num_probed, k, options)
         scores = self._by_codes(query_D, by_centre_C, items)
         computed = len(by_centre_C) + len(items)
         if self.num_reordered:
