@@ -14,8 +14,8 @@ from beamwood.data.source import Source, reading
 from beamwood.errors import InputError, nearest
 
 __all__ = [
-    "EventKinds",
     "WEIGHT",
+    "EventKinds",
     "counts_of",
     "event_note",
     "last_was_negative",

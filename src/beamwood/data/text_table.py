@@ -30,35 +30,14 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
     own = None if suffix is None else _OWN[suffix.removesuffix(".gz").removesuffix(".zst")]
     quote = None if suffix is not None and suffix.startswith(".inter") else '"'
     lines = [line or "" for line in lines_of(path, lossy=True).head(_SAMPLE).collect()["line"].to_list()]
-    if any("\x00" in line for line in lines[:2]):
-        raise InputError(
-            f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8, as with: "
-            "iconv -f UTF-16 -t UTF-8 OLD > NEW"
-        )
-    if len(lines) == 1 and "\r" in lines[0].rstrip("\r"):
-        raise InputError(
-            f"{path} is one line with carriage returns in it, as old systems end lines; write it anew, as with: "
-            "tr '\\r' '\\n' < OLD > NEW"
-        )
+    _refuse_other_texts(path, lines)
     notes, said, skipped = [], layout.separator, 0
     told = _TOLD.fullmatch(lines[0].lstrip("\ufeff")) if lines else None
     if told is not None:
         # Spreadsheets have what separates the columns in a line of its own.
         lines, skipped, said = lines[1:], 1, said or told[1]
         notes.append(f"its columns are separated by {told[1]!r}, as its first line says")
-    separator = separator_of(lines, own, quote) if said is None else said
-    lists = lists_of(lines, separator, quote)
-    if lists is not None:
-        mark, least, most = lists
-        raise InputError(
-            f"{path}: its lines have {least} to {most} values between {mark!r}, as if each were a user and the items "
-            "taken; write a line for each user and item, such as 7,112"
-        )
-    if separator is None:
-        raise InputError(
-            f"{path}: what separates its columns is not clear from its first lines; say it with --separator, as "
-            "--separator ';'"
-        )
+    separator = _checked(path, separator_of(lines, own, quote) if said is None else said, lines, quote)
     if said is None and separator != own:
         notes.append(f"its columns are separated by {separator!r}, as its first lines have it (or say --separator)")
     first = (fields_of(lines, separator, quote) or [[]])[0]
@@ -78,6 +57,37 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
         new_columns=None if layout.names is None else list(layout.names),
     )
     return frame, tuple(notes)
+
+
+def _refuse_other_texts(path: Path, lines: Sequence[str]) -> None:
+    """Errors: another encoding than UTF-8, and ends of lines that only old systems have."""
+    if any("\x00" in line for line in lines[:2]):
+        raise InputError(
+            f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8, as with: "
+            "iconv -f UTF-16 -t UTF-8 OLD > NEW"
+        )
+    if len(lines) == 1 and "\r" in lines[0].rstrip("\r"):
+        raise InputError(
+            f"{path} is one line with carriage returns in it, as old systems end lines; write it anew, as with: "
+            "tr '\\r' '\\n' < OLD > NEW"
+        )
+
+
+def _checked(path: Path, separator: str | None, lines: Sequence[str], quote: str | None) -> str:
+    """What separates the columns. Errors: it is not known; lines that are a user's items each."""
+    lists = lists_of(lines, separator, quote)
+    if lists is not None:
+        mark, least, most = lists
+        raise InputError(
+            f"{path}: its lines have {least} to {most} values between {mark!r}, as if each were a user and the items "
+            "taken; write a line for each user and item, such as 7,112"
+        )
+    if separator is None:
+        raise InputError(
+            f"{path}: what separates its columns is not clear from its first lines; say it with --separator, as "
+            "--separator ';'"
+        )
+    return separator
 
 
 def _refuse_title(path: Path, lines: Sequence[str], width: int, layout: Layout) -> None:

@@ -12,12 +12,13 @@ from typing import Any
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.extras import install, is_installed
+from beamwood.extras import install
 from beamwood.fitting.options import MOST_SEED
 from beamwood.methods.arguments import check_split
 from beamwood.recipes.portfolio.members import Member
-from beamwood.recipes.portfolio.parts import Parts
-from beamwood.recipes.portfolio.search import Found, Search, Wanted
+from beamwood.recipes.portfolio.search import PortfolioResult, Search
+from beamwood.recipes.portfolio.search_folder import SearchFolder
+from beamwood.recipes.portfolio.wanted import Reports, Wanted
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 
@@ -44,7 +45,7 @@ def find(
     members: Sequence[Member] | None = None,
     better: Callable[[Retriever], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
-) -> Found:
+) -> PortfolioResult:
     """Search methods and blends of at most three, chosen on `split.valid`; `split.test` is read once, at the end.
 
     `time_limit` in seconds (None: half an hour), or a `Budget` that began earlier, covers all of it. `budget_ms` and
@@ -64,17 +65,23 @@ def find(
         raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
     if folder is None and resume:
         raise InputError("resume=True needs the folder of the search to go on with")
-    trains = is_installed("train")
     wanted = Wanted(float(limit), monitor, seed, budget_ms, budget_mb)
     with tempfile.TemporaryDirectory() as temporary:
-        parts = Parts(Path(temporary if folder is None else folder), _made_of(split, wanted))
-        with parts.held(resume=resume, overwrite=overwrite):
-            options: dict[str, Any] = {"members": members, "trains": trains, "better": better, "say": say}
-            search = Search(split, wanted, parts, budget=budget, processor=time.process_time, **options)
+        search_folder = SearchFolder(Path(temporary if folder is None else folder), _made_of(split, wanted))
+        with search_folder.held(resume=resume, overwrite=overwrite):
+            search = Search(
+                split,
+                wanted,
+                search_folder,
+                members=members,
+                budget=budget,
+                processor=time.process_time,
+                reports=Reports(say, better),
+            )
             most = f"{limit / 60:.3g} minutes" if limit >= 60 else f"{limit:.3g} seconds"
             say(f"the whole search takes {most} at most; a time limit of your own changes that")
             say(search.outline.words())
-            if not trains:
+            if not search.trains:
                 say(f"only what counts is looked at; what trains needs: {install('train')}")
             return search.run()
 

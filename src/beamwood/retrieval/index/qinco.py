@@ -36,7 +36,7 @@ from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
 
-__all__ = ["QincoIndex", "QincoSettings", "QincoDecoder", "step"]
+__all__ = ["QincoDecoder", "QincoIndex", "QincoSettings", "decode_step"]
 
 # Vectors that train at most, rows a step, passes without gain before the rate falls to a tenth.
 _MOST, _BATCH, _PATIENCE = 20_000, 256, 10
@@ -65,7 +65,7 @@ class _Stored(StoredConfig):
     scale: float = Field(gt=0)
 
 
-def step(weights: Mapping[str, Array], place: int, num_layers: int, words: Array, so_far: Array) -> Array:
+def decode_step(weights: Mapping[str, Array], place: int, num_layers: int, words: Array, so_far: Array) -> Array:
     """[.., D], what a code at that place makes of its codewords [.., D] and of what is decoded before it."""
     joined = words @ weights[f"{place}.by_word"].T + so_far @ weights[f"{place}.by_sum"].T
     z = words + joined + weights[f"{place}.bias"]
@@ -92,7 +92,7 @@ class QincoDecoder:
         """See `codes.Decoder`."""
         decoded = np.zeros((len(codes_BM), self.shape[2]), np.float32)
         for place, column in enumerate(codes_BM.T):
-            decoded = step(self.weights, place, self.num_layers, self.weights["words"][place][column], decoded)
+            decoded = decode_step(self.weights, place, self.num_layers, self.weights["words"][place][column], decoded)
         return (decoded * np.float32(self.scale)).astype(np.float32)
 
 
@@ -195,11 +195,11 @@ class _Training:
             with torch.no_grad():
                 tried = self._tried(place, x - plain)
                 before = so_far[:, None].expand(-1, tried.shape[1], -1)
-                candidates = step(self.weights, place, self.settings.num_layers, words[tried], before)
+                candidates = decode_step(self.weights, place, self.settings.num_layers, words[tried], before)
                 best = (candidates - x[:, None]).square().sum(dim=2).argmin(dim=1)
                 codes = tried.gather(1, best[:, None])[:, 0]
                 plain = plain + self.plain[place][codes]
-            so_far = step(self.weights, place, self.settings.num_layers, words[codes], so_far)
+            so_far = decode_step(self.weights, place, self.settings.num_layers, words[codes], so_far)
             yield codes, so_far
 
     def _tried(self, place: int, left: Any) -> Any:
