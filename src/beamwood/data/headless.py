@@ -95,9 +95,11 @@ def without_names(path: Path, rows: Sequence[Sequence[str]], separator: str, *, 
 
 def _split_of(path: Path, columns: Sequence[Sequence[str]], separator: str, guess: list[str], at: int) -> str:
     """The command that writes a row for each item of a column of lists; of those with marks, for what was clicked."""
-    cells = {name: f"${guess.index(name) + 1}" for name in ("user", "time") if name in guess}
-    cells["item"] = "a[i]"
-    told = [(name, cells[name]) for name in ("user", "item", "time") if name in cells]
+    told = [
+        (name, "a[i]" if name == "item" else f"${guess.index(name) + 1}")
+        for name in ("user", "item", "time")
+        if name == "item" or name in guess
+    ]
     head = "\\t".join(name for name, _ in told)
     show = "print " + ' "\\t" '.join(cell for _, cell in told)
     if _are_marked(columns[at]):

@@ -31,12 +31,11 @@ def flat(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 def rows_within(name: str, schema: Mapping[str, Any]) -> str:
     """What to do about a table whose rows hold lists of rows, in words; nothing where none does."""
-    lists = {column: dtype.inner for column, dtype in schema.items() if isinstance(dtype, pl.List)}
+    lists: dict[str, Any] = {column: dtype.inner for column, dtype in schema.items() if isinstance(dtype, pl.List)}
     held = next((column for column, inner in lists.items() if isinstance(inner, pl.Struct)), None)
     if held is None:
         return ""
-    inner, others = lists[held], {*schema} - {held}
-    apart = others.isdisjoint(field.name for field in inner.fields)  # type: ignore[attr-defined]
+    apart = ({*schema} - {held}).isdisjoint(field.name for field in lists[held].fields)
     steps = f".explode({held!r})" + f".unnest({held!r})" * apart
     base = next((ending for ending in _READERS if ending in name.lower()), None)
     says = f"; each of its rows holds several in '{held}': write a row for each"
