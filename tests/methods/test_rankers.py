@@ -370,7 +370,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
         ),
         (
             ["--method", "two_stage", "--set", "choose.retriever_weight=-1"],
-            "choose.retriever_weight=-1: Input should be greater",
+            "choose.retriever_weight=-1: give a number from 0",
         ),
         (
             ["--method", "two_stage", "--retriever", "{first}", "--set", "choose.monitor=removed/f@2"],
@@ -386,7 +386,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
         ),
         (
             ["--method", "two_stage", "--set", "model.num_candidates=2147483648"],
-            "model.num_candidates=2147483648: Input should be less",
+            "model.num_candidates=2147483648: give a whole number from ",
         ),
     ],
 )

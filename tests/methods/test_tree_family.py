@@ -247,10 +247,13 @@ def test_an_update_can_be_taken_back(split):
             "loss.normalised is for loss.labels=rectified: one-step",
         ),
         ({"model.mlp": []}, "model.mlp=.*at least 1 item"),
-        ({"model.mlp": [8, 0]}, "mlp.1=0: Input should be greater than or equal to 1"),
+        (
+            {"model.mlp": [8, 0]},
+            "mlp has 0: give a list of one value or more, each a whole number from 1 and below 16384",
+        ),
         ({"model.windows": []}, "model.windows=.*at least 1 item"),
         # It could be saved, but not loaded.
-        ({"tree.beam_width": 2**31}, "tree.beam_width=2147483648: Input should be less"),
+        ({"tree.beam_width": 2**31}, "tree.beam_width=2147483648: give a whole number from"),
         (
             {"model.windows": [2, 1], "examples.min_history": 4},
             "examples.min_history=4 is above 3, the sum of model.windows",

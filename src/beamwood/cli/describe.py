@@ -23,7 +23,7 @@ from beamwood.steps import step
 __all__ = ["advised", "describe"]
 
 # An option with a value as messages name it, and the columns that a message offers for one option.
-_ADVICE = re.compile(r"(--[a-z][a-z-]*) ('[^']*'|\"[^\"]*\"|[\w.%/:-]+)")
+_ADVICE = re.compile(r"(--[a-z][a-z-]*) ('[^']*'|\"[^\"]*\"|[\w.%/:-]+(?:,[\w.%/:-]+)*)")
 _CHOICE = re.compile(r"has several columns for the \w+: (.+?); choose one with (--[a-z-]+)")
 _MOST_STEPS, _MOST_WAYS = 4, 4
 

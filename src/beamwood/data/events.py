@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import polars as pl
 
-from beamwood.data.columns import squashed
+from beamwood.data.columns import USUAL_EVENTS, squashed
 from beamwood.data.source import Source, reading
 from beamwood.errors import InputError, nearest
 
@@ -34,8 +34,6 @@ _NAMES = {
 }
 # What may be kinds of anything, and of events where one of these is among them.
 _PERHAPS = {"type", "kind"}
-_USUAL = {"addtocart", "buy", "cart", "click", "impression", "like", "order", "pageview", "play", "purchase", "skip"}
-_USUAL |= {"transaction", "view", "watch"}
 # A column of more kinds than these is none of kinds.
 _MOST_KINDS = 30
 _SHOWN = 6
@@ -141,7 +139,7 @@ def event_note(table: Source, taken: Sequence[str]) -> str | None:
                 kinds = table.frame.select(table.column(name).n_unique()).collect(engine="streaming").item()
             if 1 < kinds <= _MOST_KINDS:
                 counts = counts_of(table, name)
-                if squashed(name) in _PERHAPS and not _USUAL & {squashed(kind) for kind in counts}:
+                if squashed(name) in _PERHAPS and not USUAL_EVENTS & {squashed(kind) for kind in counts}:
                     continue
                 first, *others = [each for each in counts if each.strip() and not set(each) & set(",=")] or [""]
                 such = ",".join([*others[:1], f"{first}=0.3"])

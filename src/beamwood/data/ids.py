@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from beamwood.data.columns import known_names, squashed
 from beamwood.data.source import Source, reading
 from beamwood.errors import InputError
 
@@ -17,7 +18,7 @@ _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})(\.0+)?$"
 _POINT_ZERO = r"\.0+$"
 # What is left of a long number that was once a float; "12e4", which may be hexadecimal, is text as any other.
 _EXPONENT = r"^\s*[+-]?(\d+(\.\d+)?[eE]\+\d+|\d+\.\d+[eE]\d+)\s*$"
-_NOTHING = r"(?i)^\s*(nan|null|\(null\)|none|nil|nat|undefined|n/a|#n/a|<na>|\\n)\s*$"
+_NOTHING = r"^\s*((?i:nan|null|\(null\)|none|nil|nat|undefined|n/a|#n/a|<na>|\\n)|NA)\s*$"
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 _TEXTS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
 # From here on a float may stand for several whole numbers.
@@ -172,8 +173,14 @@ def _note_of_nothing(table: Source, name: str, role: str) -> str:
     said = ", ".join(f"{word!r} {count:,}" for word, count in words.head(4).iter_rows())
     return (
         f"'{name}': {len(texts):,} rows have a word for nothing as their {role} ({said}); each word counts as one "
-        f"{role}. If they have none, --missing drop leaves these rows out"
+        f"{role}. If they have none, --missing drop leaves these rows out{_instead(table, name, role)}"
     )
+
+
+def _instead(table: Source, name: str, role: str) -> str:
+    """Another column that may be the role, as an option; nothing where none has a usual name."""
+    other = next((each for each in table.column_names if each != name and squashed(each) in known_names(role)), None)
+    return "" if other is None else f", and --{role}-column '{other}' takes that instead"
 
 
 def count_of(table: Source, number: pl.Expr) -> int:

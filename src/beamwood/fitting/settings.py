@@ -49,6 +49,7 @@ __all__ = [
     "SettingsGroup",
     "TableOptimiserSettings",
     "TrainedConfig",
+    "TruthError",
     "WeightChoiceSettings",
     "Width",
 ]
@@ -72,6 +73,10 @@ NumNegatives = Annotated[
 ]
 
 
+class TruthError(ValueError):
+    """A setting that is true or false and may not be."""
+
+
 class SettingsGroup(BaseModel):
     """Frozen settings of one kind, without unknown keys, of numbers that whatever computes with them can hold."""
 
@@ -82,7 +87,7 @@ class SettingsGroup(BaseModel):
     def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         # Which pydantic would read as 1 and 0.
         if _holds_truth(value) and not _takes_truth(cls.model_fields[str(info.field_name)].annotation):
-            raise ValueError("true or false stands where a number or a word belongs")
+            raise TruthError("true or false stands where a number or a word belongs")
         return value
 
     @field_validator("*")

@@ -142,6 +142,18 @@ class NeighbourSearcher:
             sums_BM[row] = sums[places]
         return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums_BM != 0, sums_BM, self._filler[columns_BM]))
 
+    def shares(self, history: ItemLists, item: int) -> list[tuple[int, float]]:
+        """What each place of one history adds to an item's score, those that add something, the most first.
+
+        Nothing of an item that is in the history and not `counted`.
+        """
+        recent, _, weights = self._recent(history)
+        if self.seen != "counted" and item in recent.items:
+            return []
+        first, near = len(history.items) - len(recent.items), self.similarity[:, [item]].toarray().ravel()
+        added = weights * near[recent.items]
+        return [(first + int(at), float(added[at])) for at in np.argsort(-np.abs(added), kind="stable") if added[at]]
+
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         config = {"decay": self.decay, "length": self.length, "seen": self.seen}
         matrix = {"data": self.similarity.data, "indices": self.similarity.indices, "indptr": self.similarity.indptr}
