@@ -3,6 +3,7 @@
 import datetime
 import gzip
 import json
+import shlex
 import shutil
 
 import polars as pl
@@ -324,3 +325,12 @@ def test_a_table_of_orders_is_to_be_joined(plain, write, names, lacks):
 def test_the_likeliest_column_has_a_usual_name_in_it(plain, write, names, advice):
     width = names.count(",") + 1
     assert advice in refused(write([(*row, 1, 1)[:width] for row in plain], header=names))
+
+
+def test_an_item_with_a_comma_is_asked_for_in_a_list(plain, write, say, tmp_path):
+    path = write([(u, f'"Part {i}, the last"', t) for u, i, t in plain], header="user_id,item_id,timestamp")
+    say("fit", path)
+    out = tmp_path / "out"
+    said = say("recommend", out, "--history", "Part 3, the last", "-k", 2, code=2)
+    assert "'Part 3, the last' is one item, with a comma of its own; write a list of JSON: --history " in said
+    assert "Part " in say("recommend", out, *shlex.split(said.rpartition("JSON: ")[2]), "-k", 2)

@@ -246,12 +246,12 @@ def test_an_update_can_be_taken_back(split):
             {"loss.labels": "one-step", "loss.normalised": True},
             "loss.normalised is for loss.labels=rectified: one-step",
         ),
-        ({"model.mlp": []}, "model.mlp=.*at least 1 item"),
+        ({"model.mlp": []}, "model.mlp=.*one value or more"),
         (
             {"model.mlp": [8, 0]},
             "mlp has 0: give a list of one value or more, each a whole number from 1 and below 16384",
         ),
-        ({"model.windows": []}, "model.windows=.*at least 1 item"),
+        ({"model.windows": []}, "model.windows=.*one value or more"),
         # It could be saved, but not loaded.
         ({"tree.beam_width": 2**31}, "tree.beam_width=2147483648: give a whole number from"),
         (

@@ -195,10 +195,9 @@ def note_of_weights(dataset: Dataset, methods: Sequence[Method]) -> None:
     """A line on the methods that cannot weigh kinds of events, where the data weigh them."""
     alike = [method.name for method in methods if not method.needs.weighs]
     if dataset.weights is not None and alike:
-        note(
-            f"{', '.join(dict.fromkeys(alike))} learn from each event alike; the weights of --events count in methods "
-            "that count"
-        )
+        names = [*dict.fromkeys(alike)]
+        learn = "learns" if len(names) == 1 else "learn"
+        note(f"{', '.join(names)} {learn} from each event alike; the weights of --events count in methods that count")
 
 
 def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import polars as pl
 import typer
 
 from beamwood import load
@@ -23,6 +26,7 @@ from beamwood.retrieval.resolve import of_users
 from beamwood.steps import step
 
 if TYPE_CHECKING:
+    from beamwood.data.vocabulary import Vocabulary
     from beamwood.retrieval.request import Allowed, Request
     from beamwood.retrieval.retriever import Retriever
 
@@ -82,7 +86,7 @@ class AskedOptions:
             raise InputError("give one of --user (or --users FILE), --history (or --histories FILE) and --all-users")
         if given[1]:
             texts = [*(self.history or []), *(read_lines(self.histories, "--histories") if self.histories else [])]
-            parsed = [retriever.items.parse_all(parse_history(text), on_unknown=on_unknown) for text in texts]
+            parsed = [_items_of(text, retriever, on_unknown) for text in texts]
             return QueryRows(texts, parsed, False)
         if retriever.users is None:
             raise InputError("this folder keeps no users; give --history")
@@ -92,6 +96,20 @@ class AskedOptions:
         names = [*(self.user or []), *(read_ids(self.users, "--users", retriever.users) if self.users else [])]
         with of_users(retriever.searcher.needs):
             return QueryRows(names, retriever.users.parse_all(names, on_unknown=on_unknown), True)
+
+
+def _items_of(text: str, retriever: Retriever, on_unknown: str) -> list[Any]:
+    """The items of one history. Errors: an unknown one; a text that is one id, whose commas are its own."""
+    ids = retriever.items
+    parsed = ids.parse_all(parse_history(text), on_unknown=on_unknown)
+    if "," in text and _all_known(ids, [text]) and not _all_known(ids, parsed):
+        written = shlex.quote(json.dumps([text], ensure_ascii=False))
+        raise InputError(f"{text!r} is one item, with a comma of its own; write a list of JSON: --history {written}")
+    return parsed
+
+
+def _all_known(ids: Vocabulary, texts: list[Any]) -> bool:
+    return bool(ids.dtype == pl.String and (ids.encode(texts, on_unknown="ignore") >= 0).all())
 
 
 @dataclass(frozen=True, slots=True)
