@@ -105,10 +105,24 @@ def test_what_the_refusal_advises_reads_every_row(plain, tmp_path, say, name):
         (["", "0", "1", "2"], [["0", "7", "3", "4"]]),
         (["when", "who", "what"], [["2024-01-01", "7", "3"], ["2024-01-02", "7", "3"]]),
         (["a", "b"], [["1", "2"], ["a", "b"]]),
+        (["sku code", "2021", "2022"], [["A1", "15", "18"], ["A2", "9", "7"]]),
+        (["x7", "y 2"], [["1", "2"], ["3", "4"]]),
     ],
 )
 def test_names_are_no_values(first, others):
     assert not seems_headless([first, *others])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [["1", "Toy Story (1995)", "Animation|Comedy"], ["2", "Heat (1995)", "Action"]],
+        [["0", "1"], ["0", "2"]],
+        [["A1", "B7", "978300760"], ["A2", "B9", "978300761"]],
+    ],
+)
+def test_values_are_no_names(rows):
+    assert seems_headless(rows)
 
 
 def test_ids_of_text_that_come_again_are_values(tmp_path):
