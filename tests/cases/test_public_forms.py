@@ -348,3 +348,21 @@ def test_an_item_with_a_comma_is_asked_for_in_a_list(plain, write, say, tmp_path
     said = say("recommend", out, "--history", "Part 3, the last", "-k", 2, code=2)
     assert "'Part 3, the last' is one item, with a comma of its own; write a list of JSON: --history " in said
     assert "Part " in say("recommend", out, *shlex.split(said.rpartition("JSON: ")[2]), "-k", 2)
+
+
+def test_blanks_behind_the_marks_are_said(plain, tmp_path, say):
+    path = written(tmp_path / "log.csv", ["user_id, item_id, timestamp", *(f"{u}, {i}, {t}" for u, i, t in plain)])
+    assert triples(read_log(path)) == [(u, f" {i}", t) for u, i, t in plain]
+    said = say("describe", path)
+    assert "320 item ids are within blanks, the first ' 9' in row 1; each is one item here, as it is written" in said
+    assert "unit seconds" in said
+    mixed = [f"{u}, {i}, {t if n % 2 else t * 1000}" for n, (u, i, t) in enumerate(plain)]
+    assert "mixes units of time" in refused(written(tmp_path / "mixed.csv", ["user_id, item_id, timestamp", *mixed]))
+
+
+def test_a_line_of_names_among_the_rows_is_left_out_by_a_command(plain, tmp_path):
+    lines = ["user_id,item_id", *(f"{u},{i}" for u, i, _ in plain)]
+    path = written(tmp_path / "both.csv", [*lines, *lines])
+    message = refused(path)
+    assert "1 rows are the line of names again, the first row 321; leave them out" in message
+    assert read_log(typed(message, tmp_path)).frame.rows() == [(u, i) for u, i, _ in plain] * 2
