@@ -293,6 +293,8 @@ def test_times_in_several_columns_are_no_day_of_the_month(plain, prefix):
     }
     message = refused(pl.DataFrame(rows | parts))
     assert f"has its times in several columns: {prefix}year, {prefix}month, {prefix}day; write them as one" in message
+    dates = eval(f"pl.DataFrame(rows | parts){message.partition('does by ')[2].partition(', or say')[0]}")
+    assert triples(read_log(dates), 86400 * 10**6) == [(u, i, t // 86400) for u, i, t in plain]
     log = read_log(pl.DataFrame(rows | parts), columns=ColumnNames(time="none"))
     assert log.frame.columns == ["user", "item"]
     whole = pl.DataFrame(rows | parts | {"timestamp": [row[2] for row in plain]})
@@ -323,7 +325,7 @@ def test_another_column_that_may_be_the_item_is_said(plain, write, say):
 def test_a_table_of_orders_is_to_be_joined(plain, write, names, lacks):
     message = refused(write(plain, header=names))
     assert f"has no {lacks} column; it has: {names.replace(',', ', ')}. Its rows are of orders: " in message
-    assert f"join the table that says the {lacks} of each 'order_id'" in message
+    assert f"or join the table that says the {lacks} of each 'order_id', as with: python3 -c " in message
 
 
 @pytest.mark.parametrize(
@@ -366,3 +368,12 @@ def test_a_line_of_names_among_the_rows_is_left_out_by_a_command(plain, tmp_path
     message = refused(path)
     assert "1 rows are the line of names again, the first row 321; leave them out" in message
     assert read_log(typed(message, tmp_path)).frame.rows() == [(u, i) for u, i, _ in plain] * 2
+
+
+def test_a_column_that_says_the_order_is_said(plain, write, say):
+    path = write([(u, i, 320 - n) for n, (u, i, _) in enumerate(plain)], header="user_id,product_id,order_number")
+    said = say("fit", path)
+    assert "'order_number' may say the order of a user's rows, which are taken as they come: --time-column 'ord" in said
+    assert "may say the order" not in say("fit", path, "--time-column", "none")
+    ordered = read_log(path, columns=ColumnNames(time="order_number")).frame
+    assert ordered["time"].to_list() == list(range(320, 0, -1))

@@ -61,10 +61,10 @@ def _refuse_parts(name: str, there: list[str], columns: ColumnNames, chosen: Map
     found = [parts[part] for part in ("year", "month", "day", "hour", "minute", "second") if part in parts]
     if not {"year", "month", "day"} <= {*parts} or chosen.get("time") not in (None, *found):
         return
-    date = " ".join(found[:3])
+    asked = ", ".join(repr(each) for each in found)
     raise InputError(
-        f"{name} has its times in several columns: {', '.join(found)}; write them as one, such as 2024-05-31 of "
-        f"{date}, or say --time-column none if the order of rows counts"
+        f"{name} has its times in several columns: {', '.join(found)}; write them as one, as Polars does by "
+        f".with_columns(time=pl.datetime({asked})), or say --time-column none if the order of rows counts"
     )
 
 
