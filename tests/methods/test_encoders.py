@@ -127,7 +127,7 @@ def test_large_catalogues_are_trained_with_sampled_negatives(name):
     method = load_method(name)
     for preset in (None, "paper"):
         config = method.configured(None, preset)
-        for num_items, wanted in ((15_000, None), (15_001, 1_000)):
+        for num_items, wanted in ((15_000, None), (15_001, 4_000)):
             plan = config.plan(Facts(num_users=100, num_items=num_items, mean_history=10.0))
             assert plan.loss.sampled_negatives == (wanted if preset is None else None)
     given = method.configured({"loss.sampled_negatives": 7})

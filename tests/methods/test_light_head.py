@@ -15,7 +15,7 @@ from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.tree import light_stage
-from beamwood.fitting.tree.light import Distillation
+from beamwood.fitting.tree.light import Distillation, LearningCost, epochs_of
 from beamwood.fitting.tree.light_stage import LightStage
 from beamwood.fitting.tree.search_choice import KEPT, SearchChoice, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import drawn_scorer
@@ -212,7 +212,7 @@ def test_presets_of_papers_have_none():
 @pytest.mark.parametrize(("seconds", "words"), [(5000.0, "no light head"), (150.0, "learns from")])
 def test_without_time_it_is_left_out_or_learns_less_with_a_line(split, monkeypatch, seconds, words):
     """A quarter of the limit is 100 s, by a clock that goes on by a millisecond whenever it is looked at."""
-    monkeypatch.setattr(LightStage, "_seconds", lambda stage, sample, whole, budget: seconds)
+    monkeypatch.setattr(LightStage, "_cost", lambda stage, sample, budget: lambda num: seconds * num / stage.whole)
     fit = load_method("dtr")
     settings = SETTINGS | {"loop.max_steps": 4, "loop.evaluate_every": 4, "choose.validation_users": 40}
     budget = Budget(400.0, clock=count(0.0, 1e-3).__next__)
@@ -225,6 +225,15 @@ def test_without_time_it_is_left_out_or_learns_less_with_a_line(split, monkeypat
         assert 1000 <= training["light_head"] < 1600
     else:
         assert "no time" in training["light_head"]
+
+
+def test_many_histories_are_learned_from_less_often():
+    """A head has seen some 45,000 histories when it is done, however few there are of them, within nine epochs."""
+    assert epochs_of(100) == epochs_of(6_000) == (4, 5)
+    assert epochs_of(18_000) == (1, 2)
+    assert epochs_of(0) == (4, 5)
+    assert LearningCost(looking=2.0, step=1.0).of(100) == pytest.approx(100 * (2 + 0.6 * 4 + 5))
+    assert LearningCost(looking=2.0, step=1.0).of(18_000) == pytest.approx(18_000 * (2 + 0.6 + 2))
 
 
 def test_ways_are_checked():

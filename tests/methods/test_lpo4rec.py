@@ -244,10 +244,10 @@ def test_wrong_starts(split, fitted, tmp_path):
 @pytest.mark.parametrize(
     ("form", "sampled"),
     [
-        ({}, 1_000),
-        ({"loss.pi": "logprob"}, 1_000),
-        ({"loss.preference": "simpo"}, 1_000),
-        ({"loss.preference": "none", "loss.pi": "prob"}, 1_000),
+        ({}, 4_000),
+        ({"loss.pi": "logprob"}, 4_000),
+        ({"loss.preference": "simpo"}, 4_000),
+        ({"loss.preference": "none", "loss.pi": "prob"}, 4_000),
         ({"loss.pi": "prob"}, None),
         ({"loss.preference": "orpo"}, None),
     ],

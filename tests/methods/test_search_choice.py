@@ -14,7 +14,7 @@ from beamwood.types import Hits, ItemLists, QueryNeeds
 
 WANTED, OTHER = 7, 8
 USERS, FULL = 1000, 500
-CHEAPEST = Way("steer", 120, 50)
+CHEAPEST = Way("steer", 120, 80)
 
 
 @dataclass
@@ -140,8 +140,8 @@ def test_a_limit_ends_it_after_as_many_queries_as_there_is_time_for(seconds, jud
 def test_what_is_tried_of_a_beam_of_150():
     tried = candidate_ways(150, steered=True)
     assert [(way.beam_width, way.judged) for way in tried if way.kind == "steer"] == [
-        (300, 50),
-        (300, 100),
+        (300, 80),
+        (300, 120),
         (300, 200),
         (1050, 400),
     ]

@@ -25,7 +25,7 @@ from beamwood.training.loop_config import LAZY_FROM
 from beamwood.training.schedule import Schedule
 from beamwood.tree import Tree
 
-__all__ = ["Distillation"]
+__all__ = ["Distillation", "LearningCost", "epochs_of"]
 
 _BATCH, _RATE = 64, 3e-3
 # Nodes that a search keeps on a level: the scorer's own search, and the head's.
@@ -33,10 +33,36 @@ _BEAM, _STEERED_BEAM = 100, 300
 # Of what a level's beam looks at so many nodes are learned from, half of them the best.
 _MOST = 512
 # What the scorer's beam looks at is learned first; then what the head's own beam does.
-_SHARE_OF_OWN, _EPOCHS, _EPOCHS_OF_BOTH = 0.4, 4, 5
+_SHARE_OF_OWN = 0.4
+# Histories of all steps of either part, one counted as often as it is learned from, and the most epochs. A head has a
+# vector of every node: other histories teach it more than the same ones again, as far as there are enough.
+_STEPS, _EPOCHS = (13_500, 31_500), (4, 5)
 # Of a budget, when the first lesson and its learning are over at the latest, and the second lesson.
 _LOOKING, _FIRST, _BOTH = 0.35, 0.6, 0.75
 _AT_A_TIME = 256
+
+
+def epochs_of(num: int) -> tuple[int, int]:
+    """How often the first part of so many histories is learned from, and then all of them."""
+    counts = (1 - _SHARE_OF_OWN) * num, num
+    first, both = (
+        min(most, max(1, round(steps / max(count, 1))))
+        for steps, count, most in zip(_STEPS, counts, _EPOCHS, strict=True)
+    )
+    return first, both
+
+
+@dataclass(frozen=True)
+class LearningCost:
+    """Seconds of one history: what it takes to look at its nodes, and to learn from them once."""
+
+    looking: float
+    step: float
+
+    def of(self, num: int) -> float:
+        """Seconds of learning from so many histories."""
+        first, both = epochs_of(num)
+        return num * (self.looking + self.step * ((1 - _SHARE_OF_OWN) * first + both))
 
 
 @dataclass(frozen=True)
@@ -105,18 +131,19 @@ class Distillation:
         """The head that these histories teach, or as many of them as the budget lets."""
         self.budget, own = budget or Budget(), int(_SHARE_OF_OWN * len(leaves_BL))
         first = self.lesson(leaves_BL[own:], until=_LOOKING)
-        each = _EPOCHS * -(-len(first.leaves) // _BATCH), _EPOCHS_OF_BOTH * -(-len(leaves_BL) // _BATCH)
+        epochs = epochs_of(len(leaves_BL))
+        each = epochs[0] * -(-len(first.leaves) // _BATCH), epochs[1] * -(-len(leaves_BL) // _BATCH)
         pace, optimizer = Steps(sum(each), self.budget), LazyAdam(self.module.parameters(), lr=_RATE)
-        self._train(first, _EPOCHS, optimizer, pace, until=_FIRST)
+        self._train(first, epochs[0], optimizer, pace, until=_FIRST)
         pace.done = max(pace.done, each[0])
         both = first
         if own:
             both = Lesson.joined([first, self.lesson(leaves_BL[:own], by=self.module.export(), until=_BOTH)])
-        self._train(both, _EPOCHS_OF_BOTH, optimizer, pace, until=1.0)
+        self._train(both, epochs[1], optimizer, pace, until=1.0)
         return self.module.export()
 
-    def seconds(self, leaves_BL: NDArray[np.int32], clock: Clock) -> float:
-        """What a history takes, by these few; the module is as before."""
+    def cost(self, leaves_BL: NDArray[np.int32], clock: Clock) -> LearningCost:
+        """What learning takes, by these few; the module is as before."""
         state = {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
         self.lesson(leaves_BL[:2])
         began = clock()
@@ -128,7 +155,7 @@ class Distillation:
         self._step(lesson, optimizer)
         step = (clock() - began) / len(leaves_BL)
         self.module.load_state_dict(state)
-        return looked + step * ((1 - _SHARE_OF_OWN) * _EPOCHS + _EPOCHS_OF_BOTH)
+        return LearningCost(looked, step)
 
     def lesson(self, leaves_BL: NDArray[np.int32], by: LightHead | None = None, *, until: float = 1.0) -> Lesson:
         """What the scorer's beam looks at, or that of a head, for the first histories at least, and more until that

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +22,7 @@ from beamwood.types import SearchOptions
 __all__ = ["LightStage"]
 
 # Histories that a head learns from, and the fewest that are worth it.
-_HISTORIES, _FEWEST = 6000, 256
+_HISTORIES, _FEWEST = 18_000, 256
 # Of what is left when a training starts no more goes to the head and the choice.
 _SHARE = 0.25
 # Histories that tell what one costs, and all ways of searching together in full beams.
@@ -78,9 +80,9 @@ class LightStage:
             # Not even its price is to be waited for.
             self.num = 0
             return 0.0
-        self.seconds = self._seconds(sample, self.whole, budget)
-        self.num = self._fitting(self.seconds, _SHARE * max(budget.left, 0.0))
-        return self.seconds * self.num / self.whole
+        cost = self._cost(sample, budget)
+        self.num = self._fitting(cost, _SHARE * max(budget.left, 0.0))
+        return cost(self.num)
 
     def of(self, searcher: TreeSearcher, budget: Budget) -> tuple[TreeSearcher, SearchChoice | None]:
         """The searcher with its light head and its chosen way, or as it is where neither can be; a line is left where
@@ -90,8 +92,7 @@ class LightStage:
         whole = self.whole
         num = whole if self.num is None else self.num
         if budget.limited and num:
-            self.seconds = self._seconds(searcher, whole, budget)
-            num = min(num, self._fitting(self.seconds, budget.left))
+            num = min(num, self._fitting(self._cost(searcher, budget), budget.left))
         self.num = num
         if num == 0:
             budget.leave_out(f"no light head: it takes {self.seconds:.0f} s, so searches are full beams")
@@ -112,16 +113,22 @@ class LightStage:
             lit, choice = searcher, choice.of_beams()
         return self._with(lit, ways=choice.ways), choice
 
-    def _fitting(self, seconds: float, room: float) -> int:
-        """How many histories there is room for, of which all take so many seconds; 0 where they are too few."""
-        num = self.whole if seconds <= room else int(self.whole * room / seconds)
+    def _fitting(self, cost: Callable[[int], float], room: float) -> int:
+        """How many histories there is room for; 0 where they are too few."""
+        num = bisect_right(range(1, self.whole + 1), room, key=cost)
         return 0 if num < min(_FEWEST, self.whole) else num
 
-    def _seconds(self, sample: TreeSearcher, whole: int, budget: Budget) -> float:
-        """Of the whole stage: learning from so many histories, and the choice."""
-        few = self._histories(min(_PRICED, whole))
-        learning = self._distillation(sample).seconds(few, budget.clock) * whole
-        return learning + self._searching(sample, self._queries(1.0), budget)
+    def _cost(self, sample: TreeSearcher, budget: Budget) -> Callable[[int], float]:
+        """The seconds of the whole stage by its number of histories: learning from them, and the choice."""
+        whole, few = self.whole, self._histories(min(_PRICED, self.whole))
+        learning = self._distillation(sample).cost(few, budget.clock)
+        searching = self._searching(sample, self._queries(1.0), budget)
+
+        def cost(num: int) -> float:
+            return learning.of(num) + searching * num / whole
+
+        self.seconds = cost(whole)
+        return cost
 
     def _searching(self, sample: TreeSearcher, queries: Queries, budget: Budget) -> float:
         """Of the choice by these queries."""

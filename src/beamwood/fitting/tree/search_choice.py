@@ -85,7 +85,7 @@ def candidate_ways(beam_width: int, *, steered: bool) -> tuple[Way, ...]:
     third, half, most = (max(1, beam_width * part // 6) for part in (2, 3, 4))
     ways = [Way("beam", width) for width in (third, most, beam_width)]
     if steered:
-        steer = [(2, 50), (2, 100), (2, 200), (7, 400)]
+        steer = [(2, 80), (2, 120), (2, 200), (7, 400)]
         # Of a beam of 150: 70 and 100 judged of a level for 50 kept, 140 for 75, 200 for 100.
         cascade = [(third, 7 * beam_width // 15), (third, 2 * third), (half, 14 * beam_width // 15), (most, 2 * most)]
         ways = [

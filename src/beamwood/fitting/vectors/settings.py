@@ -53,7 +53,7 @@ else:
     UserTower = Literal["mf", "mean", EncoderName]
 
 # Up to so many items a step's softmax is over all of them; of more it takes longer than all the rest of the step.
-_WHOLE, _SAMPLED = 15_000, 1_000
+_WHOLE, _SAMPLED = 15_000, 4_000
 # Steps between validations of two towers, however short an epoch is.
 _LEAST_STEPS = 20
 
@@ -107,7 +107,7 @@ class SequenceLossSettings(SettingsGroup):
     sampled_negatives: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         "auto",
         description="uniform negatives of a step, with log q; null: the whole catalogue; auto: that, above 15,000 "
-        "items 1,000 of it",
+        "items 4,000 of it",
     )
 
 
