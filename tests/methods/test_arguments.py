@@ -71,6 +71,7 @@ def test_the_largest_seed_is_taken(split, method):
         (SMALL, {"time_limit": "30m"}, "time_limit='30m'"),
         (SMALL, {"seed": 2**63}, "seed=9223372036854775808 is no whole number in 0..9223372036854775807"),
         (SMALL, {"run": "mine.run"}, r"run='mine\.run' is no run folder; give .*RunFolder\('mine\.run'\)"),
+        (SMALL, {"resume": True}, r"resume needs the folder of the run; give run=RunFolder\(path\)"),
         (SMALL, {"seed": -1}, "seed=-1 is no whole number"),
         (SMALL, {"seed": 1.5}, "seed=1.5 is no whole number"),
     ],

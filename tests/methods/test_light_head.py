@@ -17,7 +17,7 @@ from beamwood.fitting.plan import Facts
 from beamwood.fitting.tree import light_stage
 from beamwood.fitting.tree.light import Distillation, LearningCost, epochs_of
 from beamwood.fitting.tree.light_stage import LightStage
-from beamwood.fitting.tree.search_choice import KEPT, SearchChoice, candidates, choose_ways
+from beamwood.fitting.tree.search_choice import KEPT, SearchChoice, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import drawn_scorer
 from beamwood.fitting.tree.terms import terms_of
 from beamwood.kernels.light import LightHead, Way
@@ -244,8 +244,8 @@ def test_ways_are_checked():
     for ladder, chosen in [((), 0), ((Way("steer", 9, 9),), 0), ((Way("beam", 9),), 1), ((Way("beam", 9),), -1)]:
         with pytest.raises(InputError):
             Ways(ladder, chosen)
-    assert candidates(150, steered=True)[-1] == candidates(150, steered=False)[-1] == Way("beam", 150)
-    assert all(way.kind == "beam" for way in candidates(150, steered=False))
+    assert candidate_ways(150, steered=True)[-1] == candidate_ways(150, steered=False)[-1] == Way("beam", 150)
+    assert all(way.kind == "beam" for way in candidate_ways(150, steered=False))
     assert Way("steer", 300, 100).wide_enough(100) == Way("steer", 300, 500)
     assert Way("steer", 300, 100).wide_enough(10) == Way("steer", 300, 100)
     assert Way("beam", 150).wide_enough(200) == Way("beam", 200)

@@ -23,7 +23,7 @@ from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.training.budget import Budget
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder
-from beamwood.types import Needs, Query
+from beamwood.types import Query, QueryNeeds
 from plans import SMALL_TREE, planned
 from prepared import Prepared
 from resumed import assert_same_arrays, whole_as_in_parts
@@ -154,9 +154,9 @@ def test_learns_the_market(large_split, method, changes):
 def interrupted_task(split, learner, **changes):
     config = configured("dtr", {"tree.learner": learner, "tree.updates": 3, "tree.max_instances": 3} | changes)
     config = planned(config, split.train)
-    from beamwood.fitting.tree.dtr import make_parts
+    from beamwood.fitting.tree.dtr import make_objective
 
-    task = Prepared(TreeTask(split, config, lambda tree: make_parts(config, tree, None)), seed=0)
+    task = Prepared(TreeTask(split, config, lambda tree: make_objective(config, tree, None)), seed=0)
     task.loss(task.batch(np.arange(8))).backward()
     task.optimisers.each[0].step()
     return task
@@ -284,7 +284,7 @@ def test_labels_and_updates_leave_out_ones_own_steps(split, monkeypatch, method,
 
 def test_an_estimator_must_look_at_histories(split):
     class KnowsUsers(PopularitySearcher):
-        needs = Needs(users=True)
+        needs = QueryNeeds(users=True)
 
     estimator = KnowsUsers(np.ones(split.train.num_items))
     with pytest.raises(InputError, match="the estimator knows users, not histories alone; give another"):

@@ -9,7 +9,6 @@ from scipy import stats
 
 from beamwood.sampling.in_batch import Bir, Xir, log_popularity, make_sampler
 from beamwood.sampling.resample import resample_counts
-from beamwood.theory.sampling import resampling_bias_bound
 from in_batch_cases import (
     NUM_ITEMS,
     TARGET,
@@ -21,6 +20,25 @@ from in_batch_cases import (
     row_gradients,
     world,
 )
+
+
+def resampling_bias_bound(scores_N, popularity_N, batch_C, num_draws):
+    """[N]: how far the mean gradient by a user's scores may exceed that of the full softmax, for BIR's weighted form.
+
+        e^s (Z_Bp sum_B e^s p - Z_B^2) / (m Z^3) + 2 max_B |p - p'| Z_Bp Z_B / (m (Z^2 + Z_Bp sum_B e^s p))
+
+    Z and Z_B are the sums of e^s over catalogue and batch, Z_Bp is that of e^s / p over the batch, m the draws. What
+    falls faster than 1 / m is left out. `batch_C`: the items that are drawn from, without the positive; the theorem
+    takes their sum for that of the catalogue's other items. Source: XIR, theorem 3.2, where the gradient of a score by
+    itself is 1.
+    """
+    top = scores_N.max()
+    e_N = np.exp(scores_N.astype(float) - top)
+    e_C, p_C = e_N[batch_C], popularity_N[batch_C]
+    z, z_b, z_bp, weighted = e_N.sum(), e_C.sum(), (e_C / p_C).sum(), (e_C * p_C).sum()
+    of_variance = e_N * (weighted * z_bp - z_b**2) / (num_draws * z**3)
+    of_gap = 2 * (p_C.max() - p_C.min()) * z_bp * z_b / (num_draws * (z**2 + weighted * z_bp))
+    return of_variance + of_gap
 
 
 @pytest.mark.parametrize("draw", ["systematic", "independent"])

@@ -79,7 +79,7 @@ class AskedOptions:
     histories: _Histories = None
     all_users: _AllUsers = False
 
-    def of(self, retriever: Retriever, on_unknown: str) -> Asked:
+    def of(self, retriever: Retriever, on_unknown: str) -> QueryRows:
         """The rows. Errors: none, more than one way, a file without rows, users where none are kept."""
         given = [bool(self.user or self.users), bool(self.history or self.histories), self.all_users]
         if sum(given) != 1:
@@ -87,15 +87,15 @@ class AskedOptions:
         if given[1]:
             texts = [*(self.history or []), *(read_lines(self.histories, "--histories") if self.histories else [])]
             parsed = [_items_of(text, retriever, on_unknown) for text in texts]
-            return Asked(texts, parsed, False)
+            return QueryRows(texts, parsed, False)
         if retriever.users is None:
             raise InputError("this folder keeps no users; give --history")
         if self.all_users:
             every = retriever.users.decode(np.arange(len(retriever.users)))
-            return Asked(every, every, True)
+            return QueryRows(every, every, True)
         names = [*(self.user or []), *(read_ids(self.users, "--users", retriever.users) if self.users else [])]
         with of_users(retriever.searcher.needs):
-            return Asked(names, retriever.users.parse_all(names, on_unknown=on_unknown), True)
+            return QueryRows(names, retriever.users.parse_all(names, on_unknown=on_unknown), True)
 
 
 def _items_of(text: str, retriever: Retriever, on_unknown: str) -> list[Any]:
@@ -113,7 +113,7 @@ def _all_known(ids: Vocabulary, texts: list[Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryRows:
     """What the answer calls its rows, and the rows: user ids, or histories of item ids."""
 
     labels: Sequence[Any]
@@ -195,7 +195,7 @@ def recommend(
 
 
 def _write_all(
-    retriever: Retriever, request: Request, asked: Asked, folder: str, writing: FileOptions, *, json: bool
+    retriever: Retriever, request: Request, asked: QueryRows, folder: str, writing: FileOptions, *, json: bool
 ) -> None:
     """The answers of all rows in one file, a group after the other."""
     from beamwood.artefact import read_manifest

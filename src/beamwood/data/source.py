@@ -50,10 +50,12 @@ class Source:
 
     @property
     def column_names(self) -> list[str]:
+        """In the order of the source."""
         return list(self.schema)
 
     @property
     def schema(self) -> dict[str, pl.DataType]:
+        """The type of each column. Errors: what cannot be read, naming the source."""
         with reading(self.name):
             return dict(self.frame.collect_schema())
 

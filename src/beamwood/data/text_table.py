@@ -42,16 +42,7 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
     own = None if suffix is None else _OWN[suffix.removesuffix(".gz").removesuffix(".zst")]
     quote = None if suffix is not None and suffix.startswith(RECBOLE) else '"'
     lines = [line or "" for line in lines_of(path, lossy=True).head(_SAMPLE).collect()["line"].to_list()]
-    if any("\x00" in line for line in lines[:2]):
-        raise InputError(
-            f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8, as with: "
-            "iconv -f UTF-16 -t UTF-8 OLD > NEW"
-        )
-    if len(lines) == 1 and "\r" in lines[0].rstrip("\r"):
-        raise InputError(
-            f"{path} is one line with carriage returns in it, as old systems end lines; write it anew, as with: "
-            "tr '\\r' '\\n' < OLD > NEW"
-        )
+    _refuse_other_texts(path, lines)
     notes, said, skipped = [], layout.separator, 0
     told = _TOLD.fullmatch(lines[0].lstrip("\ufeff")) if lines else None
     if told is not None:
@@ -91,6 +82,20 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
         new_columns=None if layout.names is None else list(layout.names),
     )
     return unwrapped(frame) if wrapped else frame, tuple(notes)
+
+
+def _refuse_other_texts(path: Path, lines: Sequence[str]) -> None:
+    """Errors: another encoding than UTF-8, and ends of lines that only old systems have."""
+    if any("\x00" in line for line in lines[:2]):
+        raise InputError(
+            f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8, as with: "
+            "iconv -f UTF-16 -t UTF-8 OLD > NEW"
+        )
+    if len(lines) == 1 and "\r" in lines[0].rstrip("\r"):
+        raise InputError(
+            f"{path} is one line with carriage returns in it, as old systems end lines; write it anew, as with: "
+            "tr '\\r' '\\n' < OLD > NEW"
+        )
 
 
 def _refuse_title(path: Path, lines: Sequence[str], width: int, layout: Layout) -> None:

@@ -26,7 +26,7 @@ from beamwood.training.budget import Budget, price_of
 from beamwood.types import FloatArray
 
 if TYPE_CHECKING:
-    from beamwood.fitting.settings import ChooseWeights
+    from beamwood.fitting.settings import WeightChoiceSettings
 
 __all__ = ["chosen_horizon", "chosen_neighbours"]
 
@@ -95,7 +95,7 @@ _TARGETS = _Words(
 )
 
 
-def chosen_neighbours(split: Split, choose: ChooseWeights, options: Mapping[str, Any]) -> NeighbourKind | None:
+def chosen_neighbours(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any]) -> NeighbourKind | None:
     """The kind whose counts alone rank best by `choose.monitor`, of validation users drawn by the seed.
 
     Counts are those of training histories, and the score of an item is the mean of the shares that it has of what is
@@ -108,7 +108,7 @@ def chosen_neighbours(split: Split, choose: ChooseWeights, options: Mapping[str,
     return _chosen(split, choose, options, _NEAR)
 
 
-def chosen_horizon(split: Split, choose: ChooseWeights, options: Mapping[str, Any]) -> int:
+def chosen_horizon(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any]) -> int:
     """How far ahead the targets of a training are drawn: 10 items, or the next alone.
 
     A model learns what it is asked for. It is ten where validation users are asked for more than one item, and where
@@ -128,7 +128,7 @@ def _kept(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return (run.kept() or None) if options.get("resume", False) and run is not None else None
 
 
-def _chosen(split: Split, choose: ChooseWeights, options: Mapping[str, Any], words: _Words) -> NeighbourKind:
+def _chosen(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any], words: _Words) -> NeighbourKind:
     seed, budget = options.get("seed", 0), Budget.of(options.get("time_limit"))
     monitor, users = choose.monitor, choose.validation_users
     check_monitor(monitor)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from beamwood.errors import closest, first_problem
-from beamwood.fitting.settings import Settings, TruthError
+from beamwood.fitting.settings import MethodConfig, TruthError
 
 __all__ = ["allowed", "problem_of"]
 
@@ -39,7 +39,7 @@ def allowed(schema: Mapping[str, Any]) -> str:
     return f"{_KINDS.get(str(kind), 'another value')} {between}".strip()
 
 
-def problem_of(kind: type[Settings], error: ValidationError) -> str:
+def problem_of(kind: type[MethodConfig], error: ValidationError) -> str:
     """The first setting that is wrong, by the name that it is typed by, and what it may be."""
     first = error.errors()[0]
     group, key = ([*map(str, first["loc"]), "", ""])[:2]
@@ -70,7 +70,7 @@ def _choices(schema: Mapping[str, Any]) -> list[str]:
     return [str(word) for form in forms for word in form.get("enum", [form.get("const")]) if word is not None]
 
 
-def _fits(kind: type[Settings], name: str, value: Any) -> bool:
+def _fits(kind: type[MethodConfig], name: str, value: Any) -> bool:
     try:
         kind.model_validate({name: value})
     except ValidationError:

@@ -19,7 +19,7 @@ from beamwood.kernels.dispatch import native
 from beamwood.kernels.rows import sum_of_rows
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["NeighbourSearcher", "SeenPlace"]
 
@@ -45,7 +45,7 @@ class NeighbourSearcher:
     """
 
     kind: ClassVar[str] = "neighbours"
-    needs: ClassVar[Needs] = Needs()
+    needs: ClassVar[QueryNeeds] = QueryNeeds()
 
     def __init__(
         self,

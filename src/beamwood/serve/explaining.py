@@ -15,7 +15,7 @@ from beamwood.retrieval.blend import Blend
 from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.why import Step, Why, reasons
+from beamwood.retrieval.why import PathNode, Why, reasons
 from beamwood.serve.messages import Item
 from beamwood.serve.snapshot import Snapshot
 from beamwood.types import Hits, ItemLists, PartHits, Query, SearchOptions
@@ -96,7 +96,7 @@ def _of_tree(snapshot: Snapshot, tree: TreeSearcher, why: Why, history_ids: Sequ
     }
 
 
-def _of_step(snapshot: Snapshot, tree: TreeSearcher, step: Step) -> dict[str, Any]:
+def _of_step(snapshot: Snapshot, tree: TreeSearcher, step: PathNode) -> dict[str, Any]:
     """A node with how many items stand below it, and the most frequent of their categories."""
     about: dict[str, Any] = {
         "level": step.level,

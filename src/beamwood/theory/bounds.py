@@ -23,8 +23,6 @@ __all__ = [
     "dtr_bound",
     "dtr_complexity",
     "filtering_shift",
-    "linear_capacity",
-    "mlp_capacity",
     "norms_of",
     "ranker_bound",
     "ranker_complexity",
@@ -72,16 +70,6 @@ def norms_of(weights: DinWeights) -> Norms:
     )
 
 
-def linear_capacity(nodes: float, inputs: float) -> float:
-    """`B_lin = B_0 B_x`, of scores <x, w_v>, |w_v| <= B_0 and |x| <= B_x. Source: theorems 4.5 and 4.9."""
-    return nodes * inputs
-
-
-def mlp_capacity(nodes: float, inputs: float, layers: float, num_layers: int, *, lipschitz: float = 1.0) -> float:
-    """`B_mlp = 2 c^(L-1) B_1^L (B_0 + B_x)`, of an MLP over (x; w_v). Source: theorems 4.6 and 4.9."""
-    return 2 * lipschitz ** (num_layers - 1) * layers**num_layers * (nodes + inputs)
-
-
 def attention_capacity(norms: Norms) -> float:
     """`B_ta = c^(L-1) B_1^L (B_w T + B_0)`, `B_w = c^2 B_2^2 (B_a^2 + B_a^2 B_0 + B_0 B_a)`; theorems 4.7 and 4.9."""
     squared, product = norms.history**2, norms.nodes * norms.history
@@ -100,7 +88,8 @@ def retriever_complexity(capacity: float, num_examples: int, num_items: int, bra
     """At least the Rademacher complexity of the margins g_f over m examples, `4 B_model / sqrt(m)` times the term of
     `branching_term`.
 
-    `capacity` is B_model, of one of the three functions above. Source: theorems 4.5-4.7.
+    `capacity` is B_model: that of `attention_capacity`, or of scores <x, w_v> the product of both largest norms.
+    Source: theorems 4.5 and 4.7.
     """
     return 4 * capacity / math.sqrt(num_examples) * branching_term(num_items, branching)
 

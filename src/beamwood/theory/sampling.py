@@ -13,7 +13,7 @@ import numpy as np
 
 from beamwood.errors import InputError
 from beamwood.tree import Shape
-from beamwood.types import FloatArray, IndexArray
+from beamwood.types import FloatArray
 
 __all__ = [
     "kl_divergence",
@@ -21,7 +21,6 @@ __all__ = [
     "path_bias_bound",
     "path_kl_bound",
     "path_log_q",
-    "resampling_bias_bound",
 ]
 
 
@@ -94,26 +93,4 @@ def kl_divergence(log_p_Bn: FloatArray, log_q_Bn: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore"):
         terms = np.where(p > 0, p * (log_p_Bn - log_q_Bn), 0.0)
     result: FloatArray = terms.sum(axis=1)
-    return result
-
-
-def resampling_bias_bound(
-    scores_N: FloatArray, popularity_N: FloatArray, batch_C: IndexArray, num_draws: int
-) -> FloatArray:
-    """[N]: how far the mean gradient by a user's scores may exceed that of the full softmax, for BIR's weighted form.
-
-        e^s (Z_Bp sum_B e^s p - Z_B^2) / (m Z^3) + 2 max_B |p - p'| Z_Bp Z_B / (m (Z^2 + Z_Bp sum_B e^s p))
-
-    Z and Z_B are the sums of e^s over catalogue and batch, Z_Bp is that of e^s / p over the batch, m the draws. What
-    falls faster than 1 / m is left out. `batch_C`: the items that are drawn from, without the positive; the theorem
-    takes their sum for that of the catalogue's other items. Source: XIR, theorem 3.2, where the gradient of a score by
-    itself is 1.
-    """
-    top = scores_N.max()
-    e_N = np.exp(scores_N.astype(float) - top)
-    e_C, p_C = e_N[batch_C], popularity_N[batch_C]
-    z, z_b, z_bp, weighted = e_N.sum(), e_C.sum(), (e_C / p_C).sum(), (e_C * p_C).sum()
-    of_variance = e_N * (weighted * z_bp - z_b**2) / (num_draws * z**3)
-    of_gap = 2 * (p_C.max() - p_C.min()) * z_bp * z_b / (num_draws * (z**2 + weighted * z_bp))
-    result: FloatArray = of_variance + of_gap
     return result

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beamwood.data.split import Queries
 from beamwood.fitting.choose import drawn
 from beamwood.fitting.tree.light import Distillation
-from beamwood.fitting.tree.search_choice import SearchChoice, SearchedBy, candidates, choose_ways
+from beamwood.fitting.tree.search_choice import SearchChoice, SearchedBy, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.training.budget import Budget, price_of
@@ -64,7 +64,7 @@ class LightStage:
         task, width = self.task, self.task.config.model.light_width
         if width == 0:
             return "model.light_width is 0"
-        if task.parts.loss.link.along_path:
+        if task.objective.loss.link.along_path:
             return "the loss scores paths, of which every level is judged"
         if task.tree.shape.depth == 1:
             return "the tree has one level, which is judged whole"
@@ -132,7 +132,7 @@ class LightStage:
 
     def _searching(self, sample: TreeSearcher, queries: Queries, budget: Budget) -> float:
         """Of the choice by these queries."""
-        full = SearchedBy(sample, candidates(sample.beam_width, steered=False)[-1])
+        full = SearchedBy(sample, candidate_ways(sample.beam_width, steered=False)[-1])
 
         def search(num: int) -> Any:
             return full.search(queries.take(np.arange(num)).query(sample.needs), 20, SearchOptions())
