@@ -105,10 +105,24 @@ def test_what_the_refusal_advises_reads_every_row(plain, tmp_path, say, name):
         (["", "0", "1", "2"], [["0", "7", "3", "4"]]),
         (["when", "who", "what"], [["2024-01-01", "7", "3"], ["2024-01-02", "7", "3"]]),
         (["a", "b"], [["1", "2"], ["a", "b"]]),
+        (["sku code", "2021", "2022"], [["A1", "15", "18"], ["A2", "9", "7"]]),
+        (["x7", "y 2"], [["1", "2"], ["3", "4"]]),
     ],
 )
 def test_names_are_no_values(first, others):
     assert not seems_headless([first, *others])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [["1", "Toy Story (1995)", "Animation|Comedy"], ["2", "Heat (1995)", "Action"]],
+        [["0", "1"], ["0", "2"]],
+        [["A1", "B7", "978300760"], ["A2", "B9", "978300761"]],
+    ],
+)
+def test_values_are_no_names(rows):
+    assert seems_headless(rows)
 
 
 def test_ids_of_text_that_come_again_are_values(tmp_path):
@@ -279,6 +293,8 @@ def test_times_in_several_columns_are_no_day_of_the_month(plain, prefix):
     }
     message = refused(pl.DataFrame(rows | parts))
     assert f"has its times in several columns: {prefix}year, {prefix}month, {prefix}day; write them as one" in message
+    dates = eval(f"pl.DataFrame(rows | parts){message.partition('does by ')[2].partition(', or say')[0]}")
+    assert triples(read_log(dates), 86400 * 10**6) == [(u, i, t // 86400) for u, i, t in plain]
     log = read_log(pl.DataFrame(rows | parts), columns=ColumnNames(time="none"))
     assert log.frame.columns == ["user", "item"]
     whole = pl.DataFrame(rows | parts | {"timestamp": [row[2] for row in plain]})
@@ -309,7 +325,7 @@ def test_another_column_that_may_be_the_item_is_said(plain, write, say):
 def test_a_table_of_orders_is_to_be_joined(plain, write, names, lacks):
     message = refused(write(plain, header=names))
     assert f"has no {lacks} column; it has: {names.replace(',', ', ')}. Its rows are of orders: " in message
-    assert f"join the table that says the {lacks} of each 'order_id'" in message
+    assert f"or join the table that says the {lacks} of each 'order_id', as with: python3 -c " in message
 
 
 @pytest.mark.parametrize(
@@ -334,3 +350,30 @@ def test_an_item_with_a_comma_is_asked_for_in_a_list(plain, write, say, tmp_path
     said = say("recommend", out, "--history", "Part 3, the last", "-k", 2, code=2)
     assert "'Part 3, the last' is one item, with a comma of its own; write a list of JSON: --history " in said
     assert "Part " in say("recommend", out, *shlex.split(said.rpartition("JSON: ")[2]), "-k", 2)
+
+
+def test_blanks_behind_the_marks_are_said(plain, tmp_path, say):
+    path = written(tmp_path / "log.csv", ["user_id, item_id, timestamp", *(f"{u}, {i}, {t}" for u, i, t in plain)])
+    assert triples(read_log(path)) == [(u, f" {i}", t) for u, i, t in plain]
+    said = say("describe", path)
+    assert "320 item ids are within blanks, the first ' 9' in row 1; each is one item here, as it is written" in said
+    assert "unit seconds" in said
+    mixed = [f"{u}, {i}, {t if n % 2 else t * 1000}" for n, (u, i, t) in enumerate(plain)]
+    assert "mixes units of time" in refused(written(tmp_path / "mixed.csv", ["user_id, item_id, timestamp", *mixed]))
+
+
+def test_a_line_of_names_among_the_rows_is_left_out_by_a_command(plain, tmp_path):
+    lines = ["user_id,item_id", *(f"{u},{i}" for u, i, _ in plain)]
+    path = written(tmp_path / "both.csv", [*lines, *lines])
+    message = refused(path)
+    assert "1 rows are the line of names again, the first row 321; leave them out" in message
+    assert read_log(typed(message, tmp_path)).frame.rows() == [(u, i) for u, i, _ in plain] * 2
+
+
+def test_a_column_that_says_the_order_is_said(plain, write, say):
+    path = write([(u, i, 320 - n) for n, (u, i, _) in enumerate(plain)], header="user_id,product_id,order_number")
+    said = say("fit", path)
+    assert "'order_number' may say the order of a user's rows, which are taken as they come: --time-column 'ord" in said
+    assert "may say the order" not in say("fit", path, "--time-column", "none")
+    ordered = read_log(path, columns=ColumnNames(time="order_number")).frame
+    assert ordered["time"].to_list() == list(range(320, 0, -1))

@@ -6,7 +6,10 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+import polars as pl
+
 from beamwood.data.columns import ColumnNames, find_column, plain_name
+from beamwood.data.ids import count_of
 from beamwood.data.nested import rows_within
 from beamwood.data.source import Source
 from beamwood.errors import InputError
@@ -18,7 +21,8 @@ _WIDE = 20
 
 
 def chosen_columns(table: Source, columns: ColumnNames, *, weighed: bool) -> dict[str, str]:
-    """The column of each role. Errors: those of `ColumnNames.resolve`; rows in rows; times in several columns."""
+    """The column of each role. Errors: those of `ColumnNames.resolve`; rows in rows; times in several columns; a
+    line of names among the rows."""
     schema = table.schema
     try:
         chosen = columns.resolve(list(schema), table.name, weighed=weighed)
@@ -29,7 +33,24 @@ def chosen_columns(table: Source, columns: ColumnNames, *, weighed: bool) -> dic
             raise InputError(f"{str(error).partition(';')[0]}{within}") from None
         raise
     _refuse_parts(table.name, list(schema), columns, chosen)
+    if table.is_text:
+        _refuse_names_again(table, chosen)
     return chosen
+
+
+def _refuse_names_again(table: Source, chosen: Mapping[str, str]) -> None:
+    """Errors: rows that say the names of the columns, as of files that were put together."""
+    pairs = [(table.column(chosen[role]), chosen[role]) for role in ("user", "item")]
+    again = pl.all_horizontal(column.str.strip_chars() == name.strip() for column, name in pairs)
+    count = count_of(table, again.sum())
+    if not count:
+        return
+    row, _ = table.first(chosen["user"], again)
+    file = shlex.quote(table.name)
+    raise InputError(
+        f"{table.name}: {count:,} rows are the line of names again, the first row {row}; leave them out, as with: "
+        f"awk 'NR == 1 {{names = $0; print}} $0 != names' {file} > log{Path(table.name).suffix}"
+    )
 
 
 def _refuse_parts(name: str, there: list[str], columns: ColumnNames, chosen: Mapping[str, str]) -> None:
@@ -40,10 +61,10 @@ def _refuse_parts(name: str, there: list[str], columns: ColumnNames, chosen: Map
     found = [parts[part] for part in ("year", "month", "day", "hour", "minute", "second") if part in parts]
     if not {"year", "month", "day"} <= {*parts} or chosen.get("time") not in (None, *found):
         return
-    date = " ".join(found[:3])
+    asked = ", ".join(repr(each) for each in found)
     raise InputError(
-        f"{name} has its times in several columns: {', '.join(found)}; write them as one, such as 2024-05-31 of "
-        f"{date}, or say --time-column none if the order of rows counts"
+        f"{name} has its times in several columns: {', '.join(found)}; write them as one, as Polars does by "
+        f".with_columns(time=pl.datetime({asked})), or say --time-column none if the order of rows counts"
     )
 
 

@@ -76,6 +76,8 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 _FEW = 4
+# What counts a user's rows, or what is before them.
+_PLACES = {"ordernumber", "pos", "position", "seq", "sequence", "sequencenumber", "step", "visitnumber"}
 # What groups rows, and is neither a user nor an item.
 _ORDERS = {"basketid", "invoiceid", "invoiceno", "orderid", "transactionid"}
 # Usual words for what a user did with an item.
@@ -149,16 +151,27 @@ class ColumnNames:
         return found
 
     def notes(self, there: Sequence[str], chosen: Mapping[str, str]) -> list[str]:
-        """What to look at where nobody named the item: other columns that could be it as well."""
+        """What to look at: other columns that could be the item as well, or say the order where there are no times.
+
+        Not where the role was named.
+        """
+        notes = list[str]()
+        order = next((name for name in there if squashed(name) in _PLACES and name not in chosen.values()), None)
+        if order is not None and self.time is None and "time" not in chosen:
+            notes.append(
+                f"'{order}' may say the order of a user's rows, which are taken as they come: --time-column '{order}' "
+                "orders by it"
+            )
         if self.item is not None:
-            return []
+            return notes
         known = {squashed(name) for group in ALIASES["item"][:-1] for name in group}
         others = [name for name in there if squashed(name) in known and name not in chosen.values()]
         if not others:
-            return []
+            return notes
         return [
+            *notes,
             f"'{chosen['item']}' is read as the item; '{others[0]}' may be it as well: --item-column '{others[0]}' "
-            "chooses it"
+            "chooses it",
         ]
 
 
@@ -237,17 +250,21 @@ def _likely(role: str, names: Sequence[str]) -> str | None:
     return next((each for alias in ALIASES[role][0] if (each := closest(alias, names, alike)) is not None), None)
 
 
-def _elsewhere(roles: Sequence[str], there: Sequence[str]) -> str:
+def _elsewhere(roles: Sequence[str], there: Sequence[str], source: str) -> str:
     """What to say of a table of orders, whose users or items are in another; nothing of others."""
     order = next((name for name in there if squashed(name) in _ORDERS), None)
     if order is None or len(roles) > 1:
         return ""
-    of_orders = (
-        f"; it has: {', '.join(there)}. Its rows are of orders: join the table that says the {roles[0]} of each "
+    joined = ""
+    if source.lower().endswith(".csv"):
+        code = f'pl.read_csv("{source}").join(pl.read_csv("OTHER.csv"), on="{order}").write_csv("log.csv")'
+        joined = f", as with: python3 -c 'import polars as pl; {code}'"
+    other = f"say --user-column '{order}' if each order is a user of its own"
+    return (
+        f"; it has: {', '.join(there)}. Its rows are of orders: "
+        f"{other if roles[0] == 'user' else 'name the item with --item-column'}, or join the table that says the "
+        f"{roles[0]} of each '{order}'{joined}"
     )
-    if roles[0] == "user":
-        return f"{of_orders}'{order}', or say --user-column '{order}' if each order is to be a user of its own"
-    return f"{of_orders}'{order}', or name another with --item-column"
 
 
 def _without(roles: Sequence[str], free: Sequence[str], there: Sequence[str], source: str) -> str:
@@ -255,7 +272,7 @@ def _without(roles: Sequence[str], free: Sequence[str], there: Sequence[str], so
     lacks = f"{source} has no {' and no '.join(f'{role} column' for role in roles)}"
     if not there:
         return f"{source} has no columns, and so no rows; give a log with at least two users"
-    hint = header_hint(there) or _elsewhere(roles, there)
+    hint = header_hint(there) or _elsewhere(roles, there, source)
     if hint:
         return lacks + hint
     such, free = list[str](), list(free)

@@ -9,13 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from beamwood.data.columns import ALIASES, USUAL_EVENTS, known_names, squashed
-from beamwood.data.header import is_time, seem_values
+from beamwood.data.header import is_time
 
 __all__ = ["column_guess", "seems_headless", "without_names"]
 
 _NAMES = {name for role in ALIASES for name in known_names(role)}
 _NAMES |= {"category", "categories", "genre", "genres", "id", "index", "label", "name", "price", "title", "url"}
 _HASH = r"(?=.*\d)(?=.*[a-fA-F])[0-9a-fA-F-]{16,}"
+_WHOLE = r"\d{1,18}"
 _FRACTION = r"[+-]?\d*[.,]\d*[1-9]\d*"
 _RATING = r"(10|\d)([.,][05]0*)?"
 _LIST = r"[A-Za-z]*\d+(-[01])?( [A-Za-z]*\d+(-[01])?)*"
@@ -26,8 +27,8 @@ _MOST_COLUMNS = 20
 
 
 def seems_headless(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first of a file's rows of cells is one of values: no usual name, but numbers, a date or what the next
-    rows say again."""
+    """Whether the first of a file's rows of cells is one of values: no usual name, but a number as below it, a time, a
+    hash, or what the next rows say again."""
     first, others = rows[0], rows[1:]
     if list(first) in [list(row) for row in others]:
         return False
@@ -37,7 +38,8 @@ def seems_headless(rows: Sequence[Sequence[str]]) -> bool:
     bare = [cell for cell in first if cell]
     if len(first) >= _LIKE_NUMBERED and bare == [str(number) for number in range(len(bare))]:
         return False
-    return seem_values(first) or any(again) or any(re.fullmatch(_HASH, cell.strip()) for cell in first)
+    counts = all(re.fullmatch(_WHOLE, row[0].strip()) for row in rows if row)
+    return counts or any(again) or any(is_time(cell) or re.fullmatch(_HASH, cell.strip()) for cell in first)
 
 
 def column_guess(rows: Sequence[Sequence[str]]) -> list[str]:

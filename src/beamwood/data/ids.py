@@ -29,6 +29,7 @@ _LIST = r"""^\s*[\[(]?\s*['"]?[A-Za-z]{0,4}[-_]?\d+['"]?([\s,;|]+['"]?[A-Za-z]{0
 _THOUSANDS = r"^\s*\d{1,3}([,.'\u{a0}\u{202f}\u{2019} ]\d{3})+\s*$"
 # '42', and ="42", by which a spreadsheet is kept from reading a number.
 _QUOTED = r"""^\s*=?("[^"]+"|'[^']+')\s*$"""
+_AROUND = r"^\s|\s$"
 _BLANKS = r"[\s\u{200b}-\u{200d}\u{feff}]+"
 
 
@@ -112,6 +113,7 @@ def _text_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, 
         "lists": column.str.contains(_LIST),
         "thousands": column.str.contains(_THOUSANDS),
         "quoted": column.str.contains(_QUOTED),
+        "blank": column.str.contains(_AROUND),
     }
     asked = [check.sum().alias(key) for key, check in checks.items()]
     with reading(table.name):
@@ -142,11 +144,12 @@ def _notes_of_marks(table: Source, name: str, role: str, found: dict[str, int]) 
         ("thousands", _THOUSANDS, "numbers with marks for thousands", "If they are numbers, write them without"),
         ("lists", _LIST, "lists", f"If they are several, write a row for each {role}"),
         ("quoted", _QUOTED, "within quotes", "If the quotes are not theirs, write them without"),
+        ("blank", _AROUND, "within blanks", "If the blanks are not theirs, write them without"),
     ):
         if not found[key] or (key == "lists" and of_thousands) or (key == "thousands" and not of_thousands):
             continue
         row, cell = table.first(name, column.str.contains(mark))
-        are = "are" if key == "quoted" else "seem to be"
+        are = "are" if key in ("quoted", "blank") else "seem to be"
         notes.append(
             f"'{name}': {found[key]:,} {role} ids {are} {what}, the first {reprlib.repr(cell)} in row {row}; each is "
             f"one {role} here, as it is written. {fix}"

@@ -51,7 +51,11 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
         notes.append(f"its columns are separated by {told[1]!r}, as its first line says")
     separator = separator_of(lines, own, quote) if said is None else said
     refuse_other_shapes(path, lines, separator, quote)
-    separator = _known(path, separator)
+    if separator is None:
+        raise InputError(
+            f"{path}: what separates its columns is not clear from its first lines; say it with --separator, as "
+            "--separator ';'"
+        )
     if said is None and separator != own:
         notes.append(f"its columns are separated by {separator!r}, as its first lines have it (or say --separator)")
     rows = fields_of(lines, separator, quote) or [[]]
@@ -92,16 +96,6 @@ def _refuse_other_texts(path: Path, lines: Sequence[str]) -> None:
             f"{path} is one line with carriage returns in it, as old systems end lines; write it anew, as with: "
             "tr '\\r' '\\n' < OLD > NEW"
         )
-
-
-def _known(path: Path, separator: str | None) -> str:
-    """What separates the columns. Errors: it is not known."""
-    if separator is None:
-        raise InputError(
-            f"{path}: what separates its columns is not clear from its first lines; say it with --separator, as "
-            "--separator ';'"
-        )
-    return separator
 
 
 def _refuse_title(path: Path, lines: Sequence[str], width: int, layout: Layout) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,7 @@ def find(
     check_split(split)
     budget = time_limit if isinstance(time_limit, Budget) else None
     limit = time_limit.limit if isinstance(time_limit, Budget) else TIME_LIMIT if time_limit is None else time_limit
-    for name, value in (("time_limit", limit), ("budget_ms", budget_ms), ("budget_mb", budget_mb)):
-        if value is not None and not _is_above_0(value):
-            raise InputError(f"{name}={value!r} is no number above 0; leave it out for none")
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MOST_SEED:
-        raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
+    _check({"time_limit": limit, "budget_ms": budget_ms, "budget_mb": budget_mb}, seed)
     if folder is None and resume:
         raise InputError("resume=True needs the folder of the search to go on with")
     wanted = Wanted(float(limit), monitor, seed, budget_ms, budget_mb)
@@ -86,8 +82,14 @@ def find(
             return search.run()
 
 
-def _is_above_0(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+def _check(bounds: Mapping[str, Any], seed: Any) -> None:
+    """Errors: a bound that is given and no number above 0; a seed that no generator takes."""
+    for name, value in bounds.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value < math.inf):
+            raise InputError(f"{name}={value!r} is no number above 0; leave it out for none")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MOST_SEED:
+        raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
 
 
 def _made_of(split: Split, wanted: Wanted) -> dict[str, Any]:

@@ -219,30 +219,35 @@ class _Training:
         optimiser = torch.optim.Adam(self.weights.values(), lr=self.settings.rate or 1e-3)
         best, kept, waited = float("inf"), self._copy(), 0
         for _ in range(self.settings.num_epochs):
-            order, total = self.rng.permutation(len(self.some)), 0.0
-            before = self._copy()
-            for start in range(0, len(order), _BATCH):
-                x = torch.from_numpy(self.some[order[start : start + _BATCH]])
-                errors = [(x - decoded).square().sum(dim=1).mean() for _, decoded in self.steps(x)]
-                loss = torch.stack(errors).sum()
-                optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-                total += float(errors[-1].detach()) * len(x)
-                if self.seconds is not None and time.monotonic() - self.began > self.seconds:
-                    break
-            else:
-                # What was measured are the weights along the pass: those of its start are no worse a guess than any.
-                if total < best:
-                    best, kept, waited = total, before, 0
-                    continue
-                waited += 1
-                if waited % _PATIENCE == 0:
-                    for group in optimiser.param_groups:
-                        group["lr"] /= 10
+            before, total = self._copy(), self._passed(optimiser)
+            if total is None:
+                break
+            # What was measured are the weights along the pass: those of its start are no worse a guess than any.
+            if total < best:
+                best, kept, waited = total, before, 0
                 continue
-            break
+            waited += 1
+            if waited % _PATIENCE == 0:
+                for group in optimiser.param_groups:
+                    group["lr"] /= 10
         self._keep_better(kept)
+
+    def _passed(self, optimiser: Any) -> float | None:
+        """The squared error summed over a pass, None where the time was over before its end."""
+        import torch
+
+        order, total = self.rng.permutation(len(self.some)), 0.0
+        for start in range(0, len(order), _BATCH):
+            x = torch.from_numpy(self.some[order[start : start + _BATCH]])
+            errors = [(x - decoded).square().sum(dim=1).mean() for _, decoded in self.steps(x)]
+            loss = torch.stack(errors).sum()
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            total += float(errors[-1].detach()) * len(x)
+            if self.seconds is not None and time.monotonic() - self.began > self.seconds:
+                return None
+        return total
 
     def _copy(self) -> dict[str, Any]:
         return {name: value.detach().clone() for name, value in self.weights.items()}
