@@ -81,7 +81,7 @@ def gradients(task):
     """Those of the model that a batch's loss moves."""
     batch = task.batch(np.arange(12))
     if isinstance(task.task, GuidedTask):
-        scores = task.ranker(batch.asked, batch.items_BK)
+        scores = task.ranker(batch.query, batch.items_BK)
         scores.square().sum().backward()
     else:
         task.loss(batch).mean().backward()

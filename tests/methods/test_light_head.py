@@ -16,7 +16,7 @@ from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.tree import light_stage
 from beamwood.fitting.tree.light import Distillation, LearningCost, epochs_of
-from beamwood.fitting.tree.light_stage import LightStage
+from beamwood.fitting.tree.light_stage import LightStage, one_of_each
 from beamwood.fitting.tree.search_choice import KEPT, SearchChoice, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import drawn_scorer
 from beamwood.fitting.tree.terms import terms_of
@@ -225,6 +225,17 @@ def test_without_time_it_is_left_out_or_learns_less_with_a_line(split, monkeypat
         assert 1000 <= training["light_head"] < 1600
     else:
         assert "no time" in training["light_head"]
+
+
+def test_each_user_teaches_it_once_before_any_does_twice():
+    users, rng = np.repeat([3, 4, 9], [1, 2, 5]), np.random.default_rng(0)
+    for num, counts in ((0, [0, 0, 0]), (3, [1, 1, 1]), (5, [1, 2, 2]), (8, [1, 2, 5])):
+        rows = one_of_each(users, num, rng)
+        assert [(users[rows] == user).sum() for user in (3, 4, 9)] == counts
+        assert len({*rows.tolist()}) == num
+    drawn = {int(row) for _ in range(100) for row in one_of_each(users, 3, rng)}
+    assert drawn == set(range(8))
+    assert len(one_of_each(users[:0], 0, rng)) == 0
 
 
 def test_many_histories_are_learned_from_less_often():

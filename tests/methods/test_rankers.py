@@ -230,7 +230,7 @@ def test_the_loss_in_loops(dataset, first):
     )
     batch = task.batch(np.arange(12))
     batch.log_weight_BM[3] = -torch.inf  # a row that has no negative
-    scores = task.model(batch.asked, batch.items_BC).detach()
+    scores = task.model(batch.query, batch.items_BC).detach()
     total, weight = 0.0, 0.0
     for row in range(12):
         rivals = [s.item() for s, w in zip(scores[row, 8:], batch.log_weight_BM[row], strict=True) if w == 0]
