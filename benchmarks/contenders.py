@@ -19,7 +19,7 @@ from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.vectors import VectorSearcher
-from beamwood.types import Hits, Needs, Query, Searcher, SearchOptions
+from beamwood.types import Hits, Query, QueryNeeds, Searcher, SearchOptions
 
 __all__ = ["BEHIND", "TREE", "Contender", "contenders", "natives"]
 
@@ -80,7 +80,7 @@ class LightQueries:
     """A query's vector by the light head on the level of leaves, and a 1 for the biases: float32[B, D + 1]."""
 
     kind: ClassVar[str] = "light"
-    needs: ClassVar[Needs] = Needs()
+    needs: ClassVar[QueryNeeds] = QueryNeeds()
 
     def __init__(self, tree: TreeSearcher) -> None:
         assert tree.weights.light is not None

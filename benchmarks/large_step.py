@@ -27,7 +27,7 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
     from beamwood.data import Dataset, disjoint_users, read_log
     from beamwood.fitting.plan import Facts
     from beamwood.fitting.ranking.lists import ListTask
-    from beamwood.fitting.tree.dtr import make_parts
+    from beamwood.fitting.tree.dtr import make_objective
     from beamwood.fitting.tree.task import TreeTask
     from beamwood.fitting.vectors.sequence import SequenceTask
     from beamwood.fitting.vectors.towers import TwoTowerTask
@@ -42,7 +42,7 @@ def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
         config = dtr.Config(**{"model.width": 24, "tree.start": "random", "optimiser.embeddings": optimizer})
         split = disjoint_users(train)
         config = config.plan(Facts.of(split.train))
-        return TreeTask(split, config, lambda tree: make_parts(config, tree, None)), config.loop.batch_size
+        return TreeTask(split, config, lambda tree: make_objective(config, tree, None)), config.loop.batch_size
     if case == "two_tower":
         towers = two_tower.Config(
             **{

@@ -31,10 +31,10 @@ from beamwood.evaluation.protocol import VIEWS, evaluate
 from beamwood.fitting.choose import drawn
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.run import train
-from beamwood.fitting.tree.dtr import make_parts
+from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.light import Distillation
 from beamwood.fitting.tree.search_choice import SearchedBy
-from beamwood.fitting.tree.task import Batch, ScoredLevel, TreeTask
+from beamwood.fitting.tree.task import ScoredLevel, TreeBatch, TreeTask
 from beamwood.kernels.light import LightHead, Way
 from beamwood.kernels.terms import TermQuery
 from beamwood.methods import load_method
@@ -78,7 +78,7 @@ class Inside:
         self.own = LazyAdam(self.head.parameters(), lr=RATE)
         self.schedule = Schedule(kind="cosine", warmup_steps=task.steps // 5)
 
-    def teach(self, batch: Batch, levels: list[ScoredLevel]) -> None:
+    def teach(self, batch: TreeBatch, levels: list[ScoredLevel]) -> None:
         """One step of its own: the KL divergence from the scorer's softmax over the draws of each level."""
         task, first = self.task, slice(self.rows)
         self.taught += 1
@@ -111,7 +111,7 @@ class TaughtTask(TreeTask):
         # The best weights are kept with their heads.
         self.model.add_module("heads", torch.nn.ModuleList(each.head for each in self.inside.values()))
 
-    def _scored(self, batch: Batch) -> list[ScoredLevel]:
+    def _scored(self, batch: TreeBatch) -> list[ScoredLevel]:
         levels = super()._scored(batch)
         if torch.is_grad_enabled():
             for each in self.inside.values():
@@ -170,7 +170,7 @@ def main() -> None:
         **{"loop.max_steps": options.steps, "loop.evaluate_every": 200, "loop.patience": 3}
     )
     config = config.plan(Facts.of(split.train))
-    task = TaughtTask(split, config, lambda tree: make_parts(config, tree, None))
+    task = TaughtTask(split, config, lambda tree: make_objective(config, tree, None))
     task.steps, task.rows = options.steps, tuple(options.rows)
     began = time.process_time()
     training = train(task, split, config, method="dtr", evaluate_start=True, progress=False)

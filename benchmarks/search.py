@@ -96,7 +96,7 @@ class TorchSearch:
         parts = zip(weight_ML.split(WINDOWS, dim=1), a_LD.split(WINDOWS), strict=True)
         return torch.cat([weight @ a for weight, a in parts], dim=1)
 
-    def beam(self, histories: np.ndarray) -> reference.Found:
+    def beam(self, histories: np.ndarray) -> reference.SearchResult:
         """`reference.beam_search` with this class's scores."""
         shape = self.tree.shape
         leaves, scores, scored = [], [], []
@@ -115,7 +115,7 @@ class TorchSearch:
                     scores.append(values[best])
                 nodes = np.sort(nodes[best])
             scored.append(count)
-        return reference.Found(np.stack(leaves).astype(np.int32), np.stack(scores), np.array(scored))
+        return reference.SearchResult(np.stack(leaves).astype(np.int32), np.stack(scores), np.array(scored))
 
 
 def dense(layer: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:

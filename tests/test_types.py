@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beamwood.errors import InputError, nearest
-from beamwood.types import ItemLists, Needs, Query, SearchOptions, among
+from beamwood.types import ItemLists, Query, QueryNeeds, SearchOptions, among
 
 rows_of_items = st.lists(st.lists(st.integers(0, 20), max_size=7), max_size=8)
 
@@ -91,7 +91,7 @@ def test_needs_of_several_parts():
             self.name, self.key = name, key
 
     one, other, again = Column("device", "device#1"), Column("device", "device#2"), Column("device", "device#1")
-    both = Needs.joined([Needs(True, 5, (one,)), Needs(context=(other, again))])
+    both = QueryNeeds.joined([QueryNeeds(True, 5, (one,)), QueryNeeds(context=(other, again))])
     assert (both.users, both.num_users, both.names) == (True, 5, ("device",))
     assert [column.key for column in both.context] == ["device#1", "device#2"]
-    assert Needs.joined([]) == Needs()
+    assert QueryNeeds.joined([]) == QueryNeeds()

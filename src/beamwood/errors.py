@@ -83,10 +83,10 @@ def first_problem(error: ValidationError) -> str:
     return f"{where}={reprlib.repr(first['input'])}: {why}" if where and not whole else why
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like `name`, upper and lower case alike; None where none is."""
+def closest(name: str, known: Iterable[str], alike: float = 0.5) -> str | None:
+    """The known name that is most like `name`, upper and lower case alike; None where none is at least so `alike`."""
     names = {each.casefold(): each for each in sorted(known, reverse=True)}
-    found = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.5)
+    found = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=alike)
     return names[found[0]] if found else None
 
 

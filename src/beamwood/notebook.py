@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["facts", "text", "table"]
+__all__ = ["facts", "table", "text"]
 
 # A page should not grow with the data.
 _MOST_ROWS = 50

@@ -22,10 +22,10 @@ __all__ = [
     "Hits",
     "IndexArray",
     "ItemLists",
-    "Needs",
     "PartHits",
     "Prepared",
     "Query",
+    "QueryNeeds",
     "SearchOptions",
     "Searcher",
     "among",
@@ -307,7 +307,7 @@ class SearchOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class QueryNeeds:
     """What a searcher looks at besides histories.
 
     `users`: it must know who asks, by an index below `num_users` (0: it knows none), or -1 for an unknown user;
@@ -330,7 +330,7 @@ class Needs:
         return self.users and not self.or_history
 
     @classmethod
-    def joined(cls, parts: Iterable[Needs]) -> Self:
+    def joined(cls, parts: Iterable[QueryNeeds]) -> Self:
         """The needs of all parts together."""
         needs = list(parts)
         columns = {column.key: column for each in needs for column in each.context}
@@ -386,7 +386,7 @@ class Searcher(Estimator, Protocol):
     kind: ClassVar[str]
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> QueryNeeds:
         """What it looks at besides histories."""
         ...
 

@@ -187,7 +187,11 @@ def test_what_a_ranker_of_few_items_is_told_to_set_works(ask):
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"), [("category", "give a list, as ['category']"), ("3", "give a list, as [3]")]
+    ("typed", "told"),
+    [
+        ("category", "model.item_columns='category': give a list of values, each a text, as ['category']"),
+        ("3", "model.item_columns=3: give a list of values, each a text"),
+    ],
 )
 def test_a_setting_that_is_a_list_says_how_it_is_written(write, planted, ask, typed, told):
     fit = ("fit", write(planted), "--method", "two_tower", "--out", "out", "--set", f"model.item_columns={typed}")

@@ -197,7 +197,7 @@ def test_zeros_at_the_start_are_said(plain, say, write):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("log.csv.bz2", "is packed in a way"), ("log.zip", "is packed in a way"), ("log.xlsx", "is a spreadsheet")],
+    [("log.csv.bz2", "is packed in a way"), ("log.zip", "is no whole archive"), ("log.xlsx", "is a spreadsheet")],
 )
 def test_what_is_to_be_unpacked_or_saved_first(tmp_path, name, message):
     (tmp_path / name).write_bytes(b"PK\x03\x04")

@@ -230,9 +230,12 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["fit", log, "--method", "dtr", "--set", "model.width=-3", *out], "model.width=-3"),
         (
             ["fit", log, "--method", "dtr", "--set", "optimiser.clip_norm=inf", *out],
-            "optimiser.clip_norm=inf: Input should be a finite number",
+            "optimiser.clip_norm=inf: give a finite number above 0, or null",
         ),
-        (["fit", log, "--method", "cooccurrence", "--set", "model.shrinkage=[nan]", *out], "should be a finite number"),
+        (
+            ["fit", log, "--method", "cooccurrence", "--set", "model.shrinkage=[nan]", *out],
+            "each a finite number from 0",
+        ),
         (["fit", log, "--method", "dtr", "--set", "width", *out], "has no '='"),
         (["fit", log, "--method", "dtr", "--config", tmp_path / "bad.toml", *out], "no readable TOML"),
         (["fit", log, "--split", "user", *out], "did you mean 'users'"),

@@ -14,7 +14,7 @@ import pytest
 
 from beamwood import steps
 from beamwood.cli import shown
-from beamwood.cli.shown import Shown, duration, in_words, show_steps
+from beamwood.cli.shown import StepDisplay, duration, in_words, show_steps
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.recipes.compare import compare
 from beamwood.steps import Step, heard_by, step, tell
@@ -72,7 +72,7 @@ def until(stream, pattern):
 
 def test_a_terminal_has_a_live_line_that_is_gone_at_the_end(quick, capsys):
     stream = Terminal()
-    with heard_by(Shown(stream)):
+    with heard_by(StepDisplay(stream)):
         with step("outer", 4) as outer:
             outer.advance()
             with step("inner"):
@@ -87,7 +87,7 @@ def test_a_terminal_has_a_live_line_that_is_gone_at_the_end(quick, capsys):
 def test_elsewhere_lines_are_plain(quick, terminal, monkeypatch):
     monkeypatch.setenv("TERM", "dumb" if terminal else "xterm-256color")
     stream = Terminal() if terminal else io.StringIO()
-    with heard_by(Shown(stream)), step("reading log.csv"):
+    with heard_by(StepDisplay(stream)), step("reading log.csv"):
         until(stream, r"reading log.csv: 0 s\nreading log.csv: 0 s\n")
     assert "\x1b" not in stream.getvalue()
     assert "\r" not in stream.getvalue()
@@ -95,7 +95,7 @@ def test_elsewhere_lines_are_plain(quick, terminal, monkeypatch):
 
 def test_a_short_step_is_not_shown():
     stream = Terminal()
-    listener = Shown(stream)
+    listener = StepDisplay(stream)
     with heard_by(listener), step("short"):
         time.sleep(0.6)
     listener.close()
@@ -105,7 +105,7 @@ def test_a_short_step_is_not_shown():
 def test_verbose_says_what_outer_steps_took_and_quiet_nothing(quick, capsys):
     verbose, quiet = io.StringIO(), io.StringIO()
     for stream, options in ((verbose, {"verbose": True}), (quiet, {"quiet": True})):
-        listener = Shown(stream, **options)
+        listener = StepDisplay(stream, **options)
         with heard_by(listener), step("outer"), step("inner"):
             tell("a line")
             if not listener.quiet:
@@ -122,7 +122,7 @@ def test_who_leaves_ends_nothing(quick):
     reader, writer = os.pipe()
     os.close(reader)
     stream = os.fdopen(writer, "w")
-    listener = Shown(stream)
+    listener = StepDisplay(stream)
     with heard_by(listener), step("reading"):
         time.sleep(0.2)
     listener.close()

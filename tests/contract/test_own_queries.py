@@ -10,13 +10,13 @@ from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.queries import QUERIES, HistoryMean
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.vectors import VectorSearcher, searcher_with
-from beamwood.types import ItemLists, Needs, Query
+from beamwood.types import ItemLists, Query, QueryNeeds
 
 
 class Newest:
     """The row of the newest item."""
 
-    kind, needs = "newest", Needs()
+    kind, needs = "newest", QueryNeeds()
 
     def __init__(self, items):
         self.items = items

@@ -248,7 +248,7 @@ def test_wrong_files(tmp_path):
     fails(tmp_path / "none.parquet", r"none\.parquet does not exist")
     fails(tmp_path, "is a folder without files of a known ending")
     (tmp_path / "log.sav").write_text("x")
-    fails(tmp_path / "log.sav", r"unknown ending; known: \.parquet")
+    fails(tmp_path / "log.sav", "is of a kind that is not read; write it as Parquet")
     (tmp_path / "empty.csv").write_text("")
     fails(tmp_path / "empty.csv", "cannot be read: it is empty")
     (tmp_path / "header.csv").write_text("user,item\n")

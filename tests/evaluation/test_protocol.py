@@ -12,7 +12,7 @@ from beamwood.errors import InputError
 from beamwood.evaluation import Tail, evaluate, evaluate_both
 from beamwood.evaluation.metrics import METRICS
 from beamwood.retrieval.top_k import top_k
-from beamwood.types import Hits, ItemLists, Needs, Query, SearchOptions
+from beamwood.types import Hits, ItemLists, Query, QueryNeeds, SearchOptions
 
 NUM_ITEMS = 25
 RARE = Tail(np.arange(NUM_ITEMS) >= NUM_ITEMS - 5, "tail = the last five")
@@ -28,7 +28,7 @@ def make_queries(seed, num_queries=17):
 class Sines:
     """Scores that depend on the history, so that a mix-up of rows shows."""
 
-    needs = Needs()
+    needs = QueryNeeds()
 
     def search(self, query, k, options=SearchOptions()):
         scores = np.array([np.sin(np.arange(NUM_ITEMS) * (1 + row.sum())) for row in query.histories])

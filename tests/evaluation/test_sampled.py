@@ -8,7 +8,7 @@ import pytest
 from beamwood.data.split import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, SampledValidation, evaluate_sampled
-from beamwood.types import ItemLists, Needs, Query
+from beamwood.types import ItemLists, Query, QueryNeeds
 
 NUM_ITEMS = 30
 QUERIES = Queries(
@@ -26,7 +26,7 @@ class Table:
     num_items = NUM_ITEMS
 
     def __init__(self, needs_users=True, constant=False):
-        self.needs, self.constant = Needs(users=needs_users), constant
+        self.needs, self.constant = QueryNeeds(users=needs_users), constant
 
     def score(self, query, items):
         assert isinstance(query, Query)

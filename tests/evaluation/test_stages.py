@@ -14,7 +14,7 @@ from beamwood.evaluation.stages import decompose
 from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.top_k import top_k
-from beamwood.types import ItemLists, Needs, Query, SearchOptions
+from beamwood.types import ItemLists, Query, QueryNeeds, SearchOptions
 
 NUM_ITEMS = 20
 
@@ -23,7 +23,7 @@ class Random:
     """A retriever and a ranker's scorer of fixed noise by user."""
 
     kind = "random"
-    needs_users, needs, config = True, Needs(users=True, num_users=50), {}
+    needs_users, needs, config = True, QueryNeeds(users=True, num_users=50), {}
     num_items, num_users, width = NUM_ITEMS, 50, 1
 
     def __init__(self, seed):

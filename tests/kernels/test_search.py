@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from beamwood import kernels
 from beamwood.errors import InputError
 from beamwood.kernels import reference
-from beamwood.kernels.reference import Found
+from beamwood.kernels.reference import SearchResult
 from beamwood.kernels.search import DinSearch
 from din_cases import WINDOWS, random_case, random_histories, random_light
 
@@ -122,7 +122,7 @@ def test_the_top_150_of_a_thousand_users():
         assert np.mean(got.leaves == expected.leaves) > 0.999
         differ = np.flatnonzero((got.leaves != expected.leaves).any(axis=1))
         rows = np.union1d(differ, np.arange(20))
-        part, twin = (Found(f.leaves[rows], f.scores[rows], f.scored[rows]) for f in (got, expected))
+        part, twin = (SearchResult(f.leaves[rows], f.scores[rows], f.scored[rows]) for f in (got, expected))
         assert_same_up_to_ties(tree, weights, histories[rows], part, twin)
 
 

@@ -112,13 +112,17 @@ def test_unknown_option(split):
 @pytest.mark.parametrize(
     ("method", "config", "message"),
     [
-        ("transitions", {"model.decay": []}, "model.decay=.*at least 1 item"),
-        ("transitions", {"model.decay": [0.9, 0]}, "decay.1=0: Input should be greater than 0"),
-        ("transitions", {"model.source_power": [-50]}, "source_power.0=-50: Input should be greater"),
-        ("cooccurrence", {"model.shrinkage": []}, "model.shrinkage=.*at least 1 item"),
-        ("cooccurrence", {"model.shrinkage": [-1]}, "shrinkage.0=-1: Input should be greater"),
-        ("cooccurrence", {"model.power": [1000]}, "power.0=1000: Input should be less"),
-        ("cooccurrence", {"model.length": 2**31}, "model.length=2147483648: Input should be less"),
+        ("transitions", {"model.decay": []}, "model.decay=.*one value or more"),
+        (
+            "transitions",
+            {"model.decay": [0.9, 0]},
+            "decay has 0: give a list of one value or more, each a number above 0 and at most 1",
+        ),
+        ("transitions", {"model.source_power": [-50]}, "source_power has -50: give a list of"),
+        ("cooccurrence", {"model.shrinkage": []}, "model.shrinkage=.*one value or more"),
+        ("cooccurrence", {"model.shrinkage": [-1]}, "shrinkage has -1: give a list of"),
+        ("cooccurrence", {"model.power": [1000]}, "power has 1000: give a list of"),
+        ("cooccurrence", {"model.length": 2**31}, "model.length=2147483648: give a whole number from"),
     ],
 )
 def test_wrong_grids_are_refused(split, method, config, message):

@@ -9,7 +9,7 @@ from scipy import sparse
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.evaluation.protocol import evaluate_both
-from beamwood.fitting.counting import CountingConfig, Grid, best_of_grid, interactions
+from beamwood.fitting.counting import CountingConfig, GridSettings, best_of_grid, interactions
 from beamwood.fitting.stages import put_behind
 from beamwood.methods import load_method
 from beamwood.methods.ease import _affordable
@@ -36,7 +36,7 @@ def split():
 
 
 class Config(CountingConfig):
-    model: Grid = Grid(decay=(0.9,), seen=("counted",))
+    model: GridSettings = GridSettings(decay=(0.9,), seen=("counted",))
 
 
 def grid(split, budget, clock, seconds, values=(1.0, 2.0, 3.0)):

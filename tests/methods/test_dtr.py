@@ -11,8 +11,8 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.tree import task as tree_task
-from beamwood.fitting.tree.dtr import make_parts
-from beamwood.fitting.tree.task import Batch, TreeTask
+from beamwood.fitting.tree.dtr import make_objective
+from beamwood.fitting.tree.task import TreeBatch, TreeTask
 from beamwood.losses.softmax import full_softmax
 from beamwood.methods import load_method
 from beamwood.methods.dtr import METHOD, Config
@@ -34,7 +34,7 @@ def split():
 
 def make_task(split, **changes):
     config = planned(Config(**(SMALL | changes)), split.train)
-    return Prepared(TreeTask(split, config, lambda tree: make_parts(config, tree, None)), seed=0)
+    return Prepared(TreeTask(split, config, lambda tree: make_objective(config, tree, None)), seed=0)
 
 
 def f20(retriever, queries):
@@ -115,7 +115,7 @@ def test_the_last_window_alone_has_the_users_last_item_as_its_target(split):
     """DTR, section 6.1; on the papers' complete tree."""
     one = {"examples.num_targets": 1, "examples.horizon": 1, "examples.window": "last"}
     config = planned(Config(**SMALL, **one, **{"tree.branching": 2, "tree.shape": "complete"}), split.train)
-    task = Prepared(TreeTask(split, config, lambda tree: make_parts(config, tree, None)), seed=0)
+    task = Prepared(TreeTask(split, config, lambda tree: make_objective(config, tree, None)), seed=0)
     tree = task.tree
     assert tree.shape == Shape(2, 2, 7)
     histories, rows = split.train.histories, np.arange(task.num_examples)
@@ -155,7 +155,7 @@ def test_loss_reduction_and_depth_alpha(split):
     with torch.no_grad():
         assert torch.allclose(total.loss(batch), mean.loss(batch) * mean.tree.shape.depth)
     deeper = make_task(split, **{"loss.depth_alpha": 1.0, "tree.branching": 2})
-    counts = list(deeper.parts.sampler.counts)
+    counts = list(deeper.objective.sampler.counts)
     assert counts == sorted(counts)
     assert counts[0] < counts[-1]
 
@@ -193,4 +193,4 @@ def test_wrong_configuration(split):
 
 
 def test_batches_are_plain(split):
-    assert isinstance(make_task(split).batch(np.arange(2)), Batch)
+    assert isinstance(make_task(split).batch(np.arange(2)), TreeBatch)

@@ -8,8 +8,8 @@ from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.fitting.ranking.lists import GuidedTask, ListTask
 from beamwood.fitting.ranking.two_stage import RetrievedTask
-from beamwood.fitting.tree.dtr import make_parts
-from beamwood.fitting.tree.task import Parts, TreeTask
+from beamwood.fitting.tree.dtr import make_objective
+from beamwood.fitting.tree.task import TreeObjective, TreeTask
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.towers import TwoTowerTask
 from beamwood.losses.levels import LEVEL_LOSSES
@@ -67,19 +67,21 @@ def task_of(split, method, options):
     config = method.Config(**SMALL_TREE, **{"tree.branching": 4, "tree.start": "random"}, **options)
     config = planned(config, split.train)
 
-    def parts(tree):
+    def objective(tree):
         if method is dtr:
-            return make_parts(config, tree, None)
-        return Parts(DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"])
+            return make_objective(config, tree, None)
+        return TreeObjective(
+            DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"]
+        )
 
-    return Prepared(TreeTask(split, config, parts), seed=0)
+    return Prepared(TreeTask(split, config, objective), seed=0)
 
 
 def gradients(task):
     """Those of the model that a batch's loss moves."""
     batch = task.batch(np.arange(12))
     if isinstance(task.task, GuidedTask):
-        scores = task.ranker(batch.asked, batch.items_BK)
+        scores = task.ranker(batch.query, batch.items_BK)
         scores.square().sum().backward()
     else:
         task.loss(batch).mean().backward()

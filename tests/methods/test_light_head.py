@@ -16,8 +16,8 @@ from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.tree import light_stage
 from beamwood.fitting.tree.light import Distillation, LearningCost, epochs_of
-from beamwood.fitting.tree.light_stage import LightStage
-from beamwood.fitting.tree.search_choice import KEPT, SearchChoice, candidates, choose_ways
+from beamwood.fitting.tree.light_stage import LightStage, one_of_each
+from beamwood.fitting.tree.search_choice import KEPT, SearchChoice, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import drawn_scorer
 from beamwood.fitting.tree.terms import terms_of
 from beamwood.kernels.light import LightHead, Way
@@ -227,6 +227,17 @@ def test_without_time_it_is_left_out_or_learns_less_with_a_line(split, monkeypat
         assert "no time" in training["light_head"]
 
 
+def test_each_user_teaches_it_once_before_any_does_twice():
+    users, rng = np.repeat([3, 4, 9], [1, 2, 5]), np.random.default_rng(0)
+    for num, counts in ((0, [0, 0, 0]), (3, [1, 1, 1]), (5, [1, 2, 2]), (8, [1, 2, 5])):
+        rows = one_of_each(users, num, rng)
+        assert [(users[rows] == user).sum() for user in (3, 4, 9)] == counts
+        assert len({*rows.tolist()}) == num
+    drawn = {int(row) for _ in range(100) for row in one_of_each(users, 3, rng)}
+    assert drawn == set(range(8))
+    assert len(one_of_each(users[:0], 0, rng)) == 0
+
+
 def test_many_histories_are_learned_from_less_often():
     """A head has seen some 45,000 histories when it is done, however few there are of them, within nine epochs."""
     assert epochs_of(100) == epochs_of(6_000) == (4, 5)
@@ -244,8 +255,8 @@ def test_ways_are_checked():
     for ladder, chosen in [((), 0), ((Way("steer", 9, 9),), 0), ((Way("beam", 9),), 1), ((Way("beam", 9),), -1)]:
         with pytest.raises(InputError):
             Ways(ladder, chosen)
-    assert candidates(150, steered=True)[-1] == candidates(150, steered=False)[-1] == Way("beam", 150)
-    assert all(way.kind == "beam" for way in candidates(150, steered=False))
+    assert candidate_ways(150, steered=True)[-1] == candidate_ways(150, steered=False)[-1] == Way("beam", 150)
+    assert all(way.kind == "beam" for way in candidate_ways(150, steered=False))
     assert Way("steer", 300, 100).wide_enough(100) == Way("steer", 300, 500)
     assert Way("steer", 300, 100).wide_enough(10) == Way("steer", 300, 100)
     assert Way("beam", 150).wide_enough(200) == Way("beam", 200)

@@ -11,7 +11,7 @@ import pytest
 import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import ArtefactError, InputError
-from beamwood.fitting.settings import Settings
+from beamwood.fitting.settings import MethodConfig
 from beamwood.methods import METHODS, Method, Needs, counting, load_method, with_option
 from beamwood.training.run_folder import RunFolder
 from cli_cases import beamwood as command
@@ -23,14 +23,14 @@ COUNTING = '''
 import numpy as np
 from scipy import sparse
 
-from beamwood.fitting.counting import CountingConfig, Grid, best_of_grid, interactions
+from beamwood.fitting.counting import CountingConfig, GridSettings, best_of_grid, interactions
 from beamwood.methods import Method
 
 
 class Config(CountingConfig):
     """Three decays."""
 
-    model: Grid = Grid(decay=(0.9, 0.5, 0.1))
+    model: GridSettings = GridSettings(decay=(0.9, 0.5, 0.1))
 
 
 def build(split, config, seed, budget):
@@ -53,12 +53,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beamwood.fitting.settings import Settings
+from beamwood.fitting.settings import MethodConfig
 from beamwood.methods import Method
 from beamwood.retrieval.popularity import PopularitySearcher
 
 
-class Config(Settings):
+class Config(MethodConfig):
     """Nothing to choose."""
 
 
@@ -77,21 +77,21 @@ METHOD = Method(
 TRAINED = '''
 """A recurrent encoder in a smaller size."""
 
-from beamwood.fitting.settings import Loop
-from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
+from beamwood.fitting.settings import LoopSettings
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModelSettings
 from beamwood.methods import Method, Needs
 from beamwood.models.encoders import gru4rec
 
 
-class Model(gru4rec.Sizes, SequenceModel):
+class ModelSettings(gru4rec.Sizes, SequenceModelSettings):
     """A recurrent encoder."""
 
 
 class Config(SequenceConfig):
     """Small."""
 
-    model: Model = Model(width=4, length=5, hidden=6)
-    loop: Loop = Loop(max_steps=4, evaluate_every=2, batch_size=8)
+    model: ModelSettings = ModelSettings(width=4, length=5, hidden=6)
+    loop: LoopSettings = LoopSettings(max_steps=4, evaluate_every=2, batch_size=8)
 
 
 def fit(split, config, **options):
@@ -193,7 +193,7 @@ def test_a_searcher_of_the_files_own_is_never_run_unasked(folder, split, tmp_pat
     assert (
         beamwood.load(tmp_path / "alone", replace(load_method(other), file=None)).recommend([[1, 2]], k=5) == expected
     )
-    nameless = Method(name="mine", summary="s", Config=Settings, build=method.build)
+    nameless = Method(name="mine", summary="s", Config=MethodConfig, build=method.build)
     beamwood.fit(split, nameless).save(tmp_path / "nameless")
     with pytest.raises(ArtefactError, match=r"'backwards' is unknown.*or load\(path, method=\.\.\.\) its own Method"):
         beamwood.load(tmp_path / "nameless")
@@ -224,7 +224,7 @@ def test_needs_are_checked_before_anything_is_fitted(split, folder):
     def never(split, config, seed):
         raise AssertionError("it was fitted")
 
-    who = Method(name="who", summary="knows users", Config=Settings, build=never, needs=Needs(users=True))
+    who = Method(name="who", summary="knows users", Config=MethodConfig, build=never, needs=Needs(users=True))
     with pytest.raises(InputError, match=r"who knows the users of training only, .* or another method"):
         beamwood.fit(split, who)
     when = replace(who, name="when", needs=Needs(time=True))

@@ -260,6 +260,23 @@ def test_as_far_ahead_as_validation_asks_where_order_says_it(runs, chain, basket
         assert "examples.horizon" in load_method(name).configured({}, "paper").given
 
 
+def test_a_horizon_is_said_in_its_own_words(runs, capsys):
+    """Also where a tree has asked before, who says who is near an item."""
+    split, choose = disjoint_users(runs), load_method("sasrec").Config().choose
+    with remembering():
+        assert chosen_neighbours(split, choose, {}) == "after"
+        assert capsys.readouterr().err.startswith("neighbours: after, by ")
+        assert chosen_horizon(split, choose, {}) == 10
+    said = capsys.readouterr().err
+    assert said.startswith(f"targets: 10 items ahead, by {choose.monitor} of ")
+    assert "validation users (either way 0." in said
+    assert "neighbours" not in said
+    budget = Budget(1.0, clock=iter(np.arange(0.0, 1e3)).__next__)
+    assert chosen_horizon(split, choose, {"time_limit": budget}) == 1
+    assert budget.left_out == ["targets are the next item alone: there was no time to choose"]
+    assert "targets: the next item, as there was no time to choose" in capsys.readouterr().err
+
+
 def test_a_horizon_is_kept_by_a_resumed_run(runs, tmp_path):
     split, run = disjoint_users(runs), RunFolder(tmp_path)
     small = {"loop.max_steps": 2, "loop.evaluate_every": 1, "model.width": 8, "model.num_heads": 1}

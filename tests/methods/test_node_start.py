@@ -14,9 +14,9 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.fitting import plan
 from beamwood.fitting.plan import Facts
-from beamwood.fitting.tree.dtr import make_parts
+from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.start import start_tree
-from beamwood.fitting.tree.task import Parts, TreeTask
+from beamwood.fitting.tree.task import TreeObjective, TreeTask
 from beamwood.fitting.vectors import item_start
 from beamwood.kernels.terms import TermQuery
 from beamwood.losses.levels import LEVEL_LOSSES
@@ -24,7 +24,7 @@ from beamwood.methods import load_method
 from beamwood.methods.dtr import Config
 from beamwood.models.din import LevelNodes
 from beamwood.models.terms.neighbours import every
-from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, Histories
+from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, LeafHistories
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import random_tree
 from beamwood.types import Query
@@ -51,13 +51,13 @@ def split():
     )
 
 
-def started(split, start, seed=0, parts=None):
+def started(split, start, seed=0, objective=None):
     """A task of the start, or of the configuration, that is named."""
     config = start
     if isinstance(start, str):
         config = Config(**SMALL, **{"start.scores": start, "model.num_neighbours": None if start == "random" else 32})
     config = planned(config, split.train)
-    return Prepared(TreeTask(split, config, lambda tree: parts or make_parts(config, tree, None)), seed=seed)
+    return Prepared(TreeTask(split, config, lambda tree: objective or make_objective(config, tree, None)), seed=seed)
 
 
 def lists_of(near):
@@ -167,10 +167,12 @@ def test_who_is_trained_is_not_among_what_is_counted(split):
 def test_walks_leave_out_what_the_scores_they_correct_leave_out(split):
     """log q of a walk is that of the scores with the users' own folds left out, as they are trained on."""
     config = planned(Config(**SMALL, **{"loss.negatives": "tree"}), split.train)
-    task = started(split, "transitions", parts=make_parts(config, random_tree(80, np.random.default_rng(0)), None))
+    task = started(
+        split, "transitions", objective=make_objective(config, random_tree(80, np.random.default_rng(0)), None)
+    )
     scorer, tree, batch = task.model.scorer, task.tree, task.batch(np.arange(12))
-    histories, generator = Histories(batch.leaves_BL, batch.folds_B), torch.Generator().manual_seed(1)
-    draws = task.parts.sampler(scorer, tree, histories, batch.targets_BT, generator)
+    histories, generator = LeafHistories(batch.leaves_BL, batch.folds_B), torch.Generator().manual_seed(1)
+    draws = task.objective.sampler(scorer, tree, histories, batch.targets_BT, generator)
     log_q = {}
     for folds_B in (batch.folds_B, None):
         path_Bn = torch.zeros(12, 1)
@@ -262,17 +264,17 @@ def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
 
 
 @pytest.mark.parametrize(
-    "parts",
+    "objective",
     [
-        Parts(DistinctNegatives([6, 6, 6]), loss=LEVEL_LOSSES["binary"]),
-        Parts(BeamCandidates(4), loss=LEVEL_LOSSES["binary"], labels="pseudo"),
+        TreeObjective(DistinctNegatives([6, 6, 6]), loss=LEVEL_LOSSES["binary"]),
+        TreeObjective(BeamCandidates(4), loss=LEVEL_LOSSES["binary"], labels="pseudo"),
     ],
     ids=["tdm", "otm"],
 )
-def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, monkeypatch, parts):
+def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, monkeypatch, objective):
     with monkeypatch.context() as patched:
         patched.setattr(TreeTask, "start_at_odds", lambda task, rng: None)
-        task = started(split, "transitions", parts=parts)
+        task = started(split, "transitions", objective=objective)
     histories = split.test.histories
     answers = task.searcher().search(Query.of(histories), 10)
 

@@ -11,8 +11,8 @@ import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
-from beamwood.fitting.settings import Loop
-from beamwood.fitting.tree.dtr import make_parts
+from beamwood.fitting.settings import LoopSettings
+from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.methods import METHODS, Method, load_method
@@ -109,7 +109,7 @@ def test_what_is_given_wins():
     for given in (
         {"loop.max_steps": 7, "tree.branching": 4},
         {"loop": {"max_steps": 7}, "tree": {"branching": 4}},
-        {"loop": Loop(max_steps=7), "tree.branching": 4},
+        {"loop": LoopSettings(max_steps=7), "tree.branching": 4},
         tdm.Config(**{"loop.max_steps": 7, "tree.branching": 4}),
     ):
         config = tdm.configured(given, "paper")
@@ -139,8 +139,8 @@ def test_a_coupled_decay_is_of_embeddings_too(split):
     for decay in ("decoupled", "coupled"):
         changes = {"optimiser.decay": decay, "optimiser.weight_decay": 0.5, "loss.estimator": "transitions"}
         config = planned(load_method("dtr").configured(changes, "program"), split.train)
-        parts = partial(make_parts, config, estimator=PopularitySearcher(np.ones(90)))
-        (optimizer,) = Prepared(TreeTask(split, config, parts), seed=0).optimisers.each
+        objective = partial(make_objective, config, estimator=PopularitySearcher(np.ones(90)))
+        (optimizer,) = Prepared(TreeTask(split, config, objective), seed=0).optimisers.each
         found[decay] = [
             (group["decoupled_weight_decay"], group["weight_decay"], len(group["params"]) == 1)
             for group in optimizer.param_groups

@@ -230,7 +230,7 @@ def test_the_loss_in_loops(dataset, first):
     )
     batch = task.batch(np.arange(12))
     batch.log_weight_BM[3] = -torch.inf  # a row that has no negative
-    scores = task.model(batch.asked, batch.items_BC).detach()
+    scores = task.model(batch.query, batch.items_BC).detach()
     total, weight = 0.0, 0.0
     for row in range(12):
         rivals = [s.item() for s, w in zip(scores[row, 8:], batch.log_weight_BM[row], strict=True) if w == 0]
@@ -370,7 +370,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
         ),
         (
             ["--method", "two_stage", "--set", "choose.retriever_weight=-1"],
-            "choose.retriever_weight=-1: Input should be greater",
+            "choose.retriever_weight=-1: give a number from 0",
         ),
         (
             ["--method", "two_stage", "--retriever", "{first}", "--set", "choose.monitor=removed/f@2"],
@@ -386,7 +386,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
         ),
         (
             ["--method", "two_stage", "--set", "model.num_candidates=2147483648"],
-            "model.num_candidates=2147483648: Input should be less",
+            "model.num_candidates=2147483648: give a whole number from ",
         ),
     ],
 )

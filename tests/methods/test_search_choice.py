@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from beamwood.data.split import Queries
-from beamwood.fitting.tree.search_choice import KEPT, KEPT_LEVEL, candidates, choose_ways
+from beamwood.fitting.tree.search_choice import KEPT, KEPT_LEVEL, candidate_ways, choose_ways
 from beamwood.kernels.light import Way
 from beamwood.training.budget import Budget
-from beamwood.types import Hits, ItemLists, Needs
+from beamwood.types import Hits, ItemLists, QueryNeeds
 
 WANTED, OTHER = 7, 8
 USERS, FULL = 1000, 500
@@ -28,7 +28,7 @@ class Planted:
     beam_width: int = 60
     steered: bool = True
     searches: int = 0
-    needs: Needs = field(default_factory=Needs)
+    needs: QueryNeeds = field(default_factory=QueryNeeds)
 
     @property
     def weights(self):
@@ -111,7 +111,7 @@ def test_a_loss_counts_in_the_views_that_the_monitor_names(monitor, view, is_kep
 
 
 def test_where_all_lose_the_full_beam_answers():
-    ways = candidates(60, steered=True)
+    ways = candidate_ways(60, steered=True)
     choice = chosen(Planted(lost=dict.fromkeys(ways[:-1], 5)))
     assert choice.ways.default == ways[-1] == Way("beam", 60)
     assert choice.of_beams().ways.default == Way("beam", 60)
@@ -138,7 +138,7 @@ def test_a_limit_ends_it_after_as_many_queries_as_there_is_time_for(seconds, jud
 
 
 def test_what_is_tried_of_a_beam_of_150():
-    tried = candidates(150, steered=True)
+    tried = candidate_ways(150, steered=True)
     assert [(way.beam_width, way.judged) for way in tried if way.kind == "steer"] == [
         (300, 80),
         (300, 120),
@@ -153,7 +153,7 @@ def test_what_is_tried_of_a_beam_of_150():
     ]
     assert [way.beam_width for way in tried if way.kind == "beam"] == [50, 100, 150]
     for width in (1, 2, 3, 7):
-        for way in candidates(width, steered=True):
+        for way in candidate_ways(width, steered=True):
             assert way.beam_width >= 1
             assert way.kind == "beam" or way.judged >= 1
             assert way.kind != "cascade" or way.judged >= way.beam_width

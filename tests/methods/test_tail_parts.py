@@ -13,7 +13,7 @@ from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting.vectors.cities import CitiesTask
-from beamwood.fitting.vectors.item_contexts import Occurrences, encoded
+from beamwood.fitting.vectors.item_contexts import Occurrences, encoded_histories
 from beamwood.fitting.vectors.melt import MeltTask, curriculum
 from beamwood.methods import load_method
 from beamwood.training.trainable import Progress
@@ -208,7 +208,7 @@ def test_draws_are_of_the_items_and_without_repeats():
 def test_encoded_windows_are_those_histories(split, start):
     searcher = beamwood.load(start).searcher.first
     indptr = split.train.histories.indptr
-    vectors = encoded(searcher.queries.encoder, split.train.histories, indptr[:-1], indptr[1:])
+    vectors = encoded_histories(searcher.queries.encoder, split.train.histories, indptr[:-1], indptr[1:])
     assert np.allclose(vectors, searcher.encode(Query.of(split.train.histories)), atol=1e-5)
 
 

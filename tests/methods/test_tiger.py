@@ -7,7 +7,7 @@ import torch
 
 import beamwood
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
-from beamwood.fitting.vectors.tiger import CodeTask, codes_of, with_places
+from beamwood.fitting.vectors.tiger import CodeTask, item_codes, with_places
 from beamwood.methods import load_method
 from beamwood.models import code_decoder
 from beamwood.retrieval.coded import CodeSearcher
@@ -123,7 +123,7 @@ def test_codes_of_vectors_are_those_that_were_planted():
     far, near = 100 * np.eye(4, 6), np.eye(6)[4:] * 5
     wanted = np.array([(n % 4, n // 4 % 2) for n in range(24)])
     vectors = (far[wanted[:, 0]] + near[wanted[:, 1]]).astype(np.float32)
-    codes, centres = codes_of(vectors, 24, 2, 4, rng)
+    codes, centres = item_codes(vectors, 24, 2, 4, rng)
     assert codes.shape == (24, 3)
     for n in range(24):
         for m in range(24):
@@ -135,7 +135,7 @@ def test_codes_of_vectors_are_those_that_were_planted():
 
 
 def test_random_codes_are_the_control():
-    codes, centres = codes_of(None, 3000, 2, 4, np.random.default_rng(0))
+    codes, centres = item_codes(None, 3000, 2, 4, np.random.default_rng(0))
     assert centres is None
     counts = np.bincount(codes[:, 0] * 4 + codes[:, 1], minlength=16)
     assert abs(((counts - 187.5) ** 2 / 187.5).sum() - 15) < 5 * np.sqrt(30)

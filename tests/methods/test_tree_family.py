@@ -23,7 +23,7 @@ from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.training.budget import Budget
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder
-from beamwood.types import Needs, Query
+from beamwood.types import Query, QueryNeeds
 from plans import SMALL_TREE, planned
 from prepared import Prepared
 from resumed import assert_same_arrays, whole_as_in_parts
@@ -154,9 +154,9 @@ def test_learns_the_market(large_split, method, changes):
 def interrupted_task(split, learner, **changes):
     config = configured("dtr", {"tree.learner": learner, "tree.updates": 3, "tree.max_instances": 3} | changes)
     config = planned(config, split.train)
-    from beamwood.fitting.tree.dtr import make_parts
+    from beamwood.fitting.tree.dtr import make_objective
 
-    task = Prepared(TreeTask(split, config, lambda tree: make_parts(config, tree, None)), seed=0)
+    task = Prepared(TreeTask(split, config, lambda tree: make_objective(config, tree, None)), seed=0)
     task.loss(task.batch(np.arange(8))).backward()
     task.optimisers.each[0].step()
     return task
@@ -246,11 +246,14 @@ def test_an_update_can_be_taken_back(split):
             {"loss.labels": "one-step", "loss.normalised": True},
             "loss.normalised is for loss.labels=rectified: one-step",
         ),
-        ({"model.mlp": []}, "model.mlp=.*at least 1 item"),
-        ({"model.mlp": [8, 0]}, "mlp.1=0: Input should be greater than or equal to 1"),
-        ({"model.windows": []}, "model.windows=.*at least 1 item"),
+        ({"model.mlp": []}, "model.mlp=.*one value or more"),
+        (
+            {"model.mlp": [8, 0]},
+            "mlp has 0: give a list of one value or more, each a whole number from 1 and below 16384",
+        ),
+        ({"model.windows": []}, "model.windows=.*one value or more"),
         # It could be saved, but not loaded.
-        ({"tree.beam_width": 2**31}, "tree.beam_width=2147483648: Input should be less"),
+        ({"tree.beam_width": 2**31}, "tree.beam_width=2147483648: give a whole number from"),
         (
             {"model.windows": [2, 1], "examples.min_history": 4},
             "examples.min_history=4 is above 3, the sum of model.windows",
@@ -281,7 +284,7 @@ def test_labels_and_updates_leave_out_ones_own_steps(split, monkeypatch, method,
 
 def test_an_estimator_must_look_at_histories(split):
     class KnowsUsers(PopularitySearcher):
-        needs = Needs(users=True)
+        needs = QueryNeeds(users=True)
 
     estimator = KnowsUsers(np.ones(split.train.num_items))
     with pytest.raises(InputError, match="the estimator knows users, not histories alone; give another"):

@@ -13,7 +13,7 @@ from beamwood.models.din_ranker import DinRanker
 from beamwood.models.features import FeatureEncoder
 from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
-from beamwood.models.pairs import Asked
+from beamwood.models.pairs import QueryTensors
 from beamwood.retrieval import scorers
 from beamwood.retrieval.scorers import context_of, restore_scorer
 from beamwood.types import ItemLists
@@ -65,8 +65,8 @@ def assert_close(got, expected):
 def test_the_torch_free_scorer_equals_the_model(name, with_columns):
     model = models(with_columns)[name].eval()
     users, items = np.array([0, 6, -1, 3]), np.random.default_rng(0).integers(0, ITEMS, (4, 9))
-    asked = Asked(torch.from_numpy(users), torch.from_numpy(HISTORIES.padded(LENGTH).astype(np.int64)))
-    expected = model(asked, torch.from_numpy(items)).detach().numpy()
+    query = QueryTensors(torch.from_numpy(users), torch.from_numpy(HISTORIES.padded(LENGTH).astype(np.int64)))
+    expected = model(query, torch.from_numpy(items)).detach().numpy()
     config, arrays = model.export()
     scorer = restore_scorer(config | {"history_length": LENGTH}, arrays)
     assert_close(scorer.score(users, HISTORIES, items), expected)
@@ -107,12 +107,12 @@ def test_memory_of_a_scorer_does_not_grow_with_the_candidates(monkeypatch, name)
 
 def test_graphrec_keeps_both_signs():
     model = models(False)["graphrec"]
-    asked = Asked(torch.tensor([2, 5]), torch.empty((2, 0), dtype=torch.int64))
+    query = QueryTensors(torch.tensor([2, 5]), torch.empty((2, 0), dtype=torch.int64))
     items = torch.tensor([[0, 1, 2], [3, 4, 10]])
-    a = (model.users(asked.users_B) + model.user_bias)[:, None, :]
+    a = (model.users(query.users_B) + model.user_bias)[:, None, :]
     b = model.items(items) + model.item_bias
     both = torch.relu(a) * torch.relu(b) + torch.relu(-a) * torch.relu(-b)
-    torch.testing.assert_close(model(asked, items), both.sum(dim=2))
+    torch.testing.assert_close(model(query, items), both.sum(dim=2))
 
 
 def test_graphrec_scores_the_catalogue_by_products():
@@ -139,7 +139,7 @@ def test_graph_features_in_loops():
 
 def test_neumf_by_hand():
     model = models(False)["neumf"]
-    scores = model(Asked(torch.tensor([1]), torch.empty((1, 0), dtype=torch.int64)), torch.tensor([[4]]))
+    scores = model(QueryTensors(torch.tensor([1]), torch.empty((1, 0), dtype=torch.int64)), torch.tensor([[4]]))
     product = model.product_users.ids.weight[1] * model.product_items.ids.weight[4]
     x = torch.cat([model.mlp_users.ids.weight[1], model.mlp_items.ids.weight[4]])
     for layer in model.hidden.children():
@@ -176,8 +176,8 @@ def test_din_attention_equals_the_plain_concatenation(layers, cells, monkeypatch
 def test_din_does_not_look_at_padding():
     model = models(False)["din"].eval()
     items = torch.tensor([[1, 2, 3]])
-    short = Asked(torch.tensor([-1]), torch.tensor([[4, 5]]))
-    padded = Asked(torch.tensor([-1]), torch.tensor([[-1, -1, 4, 5]]))
+    short = QueryTensors(torch.tensor([-1]), torch.tensor([[4, 5]]))
+    padded = QueryTensors(torch.tensor([-1]), torch.tensor([[-1, -1, 4, 5]]))
     torch.testing.assert_close(model(short, items), model(padded, items))
 
 
@@ -204,8 +204,10 @@ def test_context_adds_to_the_asker():
             ).eval()
         else:
             model = build(USERS, ITEMS, context_columns=columns, generator=generator())
-        asked = Asked(torch.from_numpy(users), torch.from_numpy(histories.padded(LENGTH).astype(np.int64)), cells)
-        expected = model(asked, torch.from_numpy(items)).detach().numpy()
+        query = QueryTensors(
+            torch.from_numpy(users), torch.from_numpy(histories.padded(LENGTH).astype(np.int64)), cells
+        )
+        expected = model(query, torch.from_numpy(items)).detach().numpy()
         config, arrays = model.export()
         context = model.context(cells).detach().numpy()
         scorer = restore_scorer(config | {"history_length": LENGTH}, arrays)

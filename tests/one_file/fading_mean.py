@@ -5,7 +5,7 @@ Shape legend: B rows, L history length, D width.
 
 from pydantic import Field
 
-from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModelSettings
 from beamwood.methods import Method, Needs
 from beamwood.models import parameters as declared
 from beamwood.models.encoder import Encoder
@@ -37,7 +37,7 @@ def forward(p, x_BLD, real_BL, sizes, dropout, last):
 ENCODER = Encoder("fading-mean", causal=True, sizes=Sizes, parameters=parameters, forward=forward)
 
 
-class Model(Sizes, SequenceModel):
+class Model(Sizes, SequenceModelSettings):
     """The encoder's sizes, and the items' vectors."""
 
 

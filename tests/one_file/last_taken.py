@@ -2,14 +2,14 @@
 
 from scipy import sparse
 
-from beamwood.fitting.counting import CountingConfig, Grid, best_of_grid, interactions
+from beamwood.fitting.counting import CountingConfig, GridSettings, best_of_grid, interactions
 from beamwood.methods import Method
 
 
 class Config(CountingConfig):
     """Three decays to choose from."""
 
-    model: Grid = Grid(decay=(0.9, 0.5, 0.1))
+    model: GridSettings = GridSettings(decay=(0.9, 0.5, 0.1))
 
 
 def build(split, config, seed, budget):

@@ -6,7 +6,7 @@ from torch.nn.functional import softplus
 
 from beamwood.fitting.counting import interactions
 from beamwood.fitting.run import SearchedTask
-from beamwood.fitting.settings import Loop
+from beamwood.fitting.settings import LoopSettings
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.settings import VectorConfig
 from beamwood.methods import Method, Needs
@@ -17,7 +17,7 @@ from beamwood.retrieval.vectors import VectorSearcher
 class Config(VectorConfig):
     """64 columns and three layers, as in the paper."""
 
-    loop: Loop = Loop(batch_size=2048, max_epochs=200)
+    loop: LoopSettings = LoopSettings(batch_size=2048, max_epochs=200)
 
 
 class Pairs(SearchedTask):

@@ -7,15 +7,16 @@ import torch
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.fitting.tree import task
-from beamwood.fitting.tree.dtr import make_parts
+from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.vectors import item_start
-from beamwood.fitting.vectors.item_start import directions, transition_vectors
+from beamwood.fitting.vectors.item_start import transition_vectors, unit_vectors
 from beamwood.fitting.vectors.remembered import remembering
 from beamwood.methods import load_method
 from beamwood.recipes.portfolio import choice, search
 from beamwood.recipes.portfolio.members import Member
-from beamwood.recipes.portfolio.parts import Parts
-from beamwood.recipes.portfolio.search import Search, Wanted
+from beamwood.recipes.portfolio.search import Search
+from beamwood.recipes.portfolio.search_folder import SearchFolder
+from beamwood.recipes.portfolio.wanted import Wanted
 from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import load_checkpoint
 from beamwood.training.run_folder import RunFolder
@@ -48,8 +49,8 @@ def split():
 
 
 def held(split, folder, members, limit, clock=None):
-    """A search of these members that has not begun, and its parts."""
-    parts = Parts(folder, {})
+    """A search of these members that has not begun, and its folder."""
+    parts = SearchFolder(folder, {})
     wanted, budget = Wanted(limit, "removed/f@20"), Budget(limit, clock=clock or Ticks())
     return parts, lambda: Search(split, wanted, parts, members=members, budget=budget)
 
@@ -79,7 +80,7 @@ def test_the_start_of_a_tree_is_made_once_for_all_looks_and_rates(split, tmp_pat
     parts, begun = held(split, tmp_path / "parts", members, 60)
     with parts.held(resume=False, overwrite=False):
         begun().run()
-    looks = [each.name for each in parts.measured if len(each.parts) == 1 and each.value is not None]
+    looks = [each.name for each in parts.trials if len(each.parts) == 1 and each.value is not None]
     assert len(looks) > len(set(looks)) == 4
     assert made == {"leading": 1}
     assert calls == {"start_tree": 1, "start_scorer": 1, "best_seen_start": 1}
@@ -116,7 +117,7 @@ def test_a_training_that_goes_on_from_a_kept_start_equals_an_uninterrupted_one(s
 def test_what_a_training_learned_is_not_in_what_is_kept_of_its_start(split):
     def started():
         config = planned(load_method("dtr").configured(TREE), split.train)
-        return Stepper(task.TreeTask(split, config, lambda tree: make_parts(config, tree, None))).task.model
+        return Stepper(task.TreeTask(split, config, lambda tree: make_objective(config, tree, None))).task.model
 
     with remembering():
         first = started()
@@ -144,7 +145,7 @@ def test_few_vectors_are_the_first_of_many_that_are_kept(split, monkeypatch):
         few, other = (transition_vectors(split.train, 8, seed=seed) for seed in (0, 1))
     assert calls["leading"] == 3
     assert not np.array_equal(few, other)
-    np.testing.assert_array_equal(few, directions(many[:, :8]))
+    np.testing.assert_array_equal(few, unit_vectors(many[:, :8]))
     # Eigenvalues are found to a hundredth.
     assert np.abs(few @ few.T - alone @ alone.T).mean() < 0.01
 
@@ -189,7 +190,7 @@ def test_what_is_as_before_is_not_judged_again(split, tmp_path, monkeypatch):
     with parts.held(resume=False, overwrite=False):
         one = begun()
         one._look_at_all()
-        again = [each for each in parts.measured if each.name in ("dtr", "gentle")]
+        again = [each for each in parts.trials if each.name in ("dtr", "gentle")]
     of_trees = [found for found in judged if found["method"] == "dtr"]
     assert len(again) > len(of_trees) == 2
     assert len({each.folder for each in again}) == 2
@@ -202,13 +203,13 @@ def test_beside_other_processes_there_are_fewer_looks_and_longer_ones(split, tmp
     small = {"model.width": 4, "model.num_blocks": 1, "loop.max_steps": 10**6, "loop.evaluate_every": 5}
     small |= {"loop.patience": 10**6, "choose.validation_users": 20}
     members = [COUNTING[0], *(Member(f"s{n}", "sasrec", small | {"model.dropout": n / 10}) for n in range(3))]
-    clock, parts = Ticks(0.1), Parts(tmp_path / "parts", {})
+    clock, parts = Ticks(0.1), SearchFolder(tmp_path / "parts", {})
     options = {"budget": Budget(150, clock=clock), "processor": lambda: pace * clock.now}
     with parts.held(resume=False, overwrite=False):
         one = Search(split, Wanted(150, "removed/f@20"), parts, members=members, **options)
         clock.now += 5
         one._look_at_all()
-    trained = [each for each in parts.measured if each.name != "popularity"]
+    trained = [each for each in parts.trials if each.name != "popularity"]
     assert {each.name for each in trained} == looked_at
     if pace < 1:
         assert len(trained) == 1
@@ -233,7 +234,7 @@ def test_what_the_first_part_brings_is_kept_from_blend_to_blend(split, tmp_path,
     parts, begun = held(split, tmp_path / "parts", [*COUNTING, Member("ease", "ease")], 600)
     with parts.held(resume=False, overwrite=False):
         begun().run()
-    pairs = [each.parts for each in parts.measured if len(each.parts) == 2]
+    pairs = [each.parts for each in parts.trials if len(each.parts) == 2]
     first = pairs[0][0]
     behind = [pair for pair in pairs if pair[0] == first]
     assert len(behind) > 1
@@ -250,9 +251,9 @@ def test_dear_blends_are_passed_over_for_cheaper_ones(split, tmp_path, monkeypat
         one = begun()
         one._look_at_all()
         best, second = sorted(
-            (each for each in parts.measured if each.name != "popularity"), key=lambda each: -each.value
+            (each for each in parts.trials if each.name != "popularity"), key=lambda each: -each.value
         )[:2]
         best.judging, second.judging = one.budget.left, 0.0
         one._blend()
-    firsts = {each.parts[0] for each in parts.measured if len(each.parts) > 1}
+    firsts = {each.parts[0] for each in parts.trials if len(each.parts) > 1}
     assert firsts == {second.name}

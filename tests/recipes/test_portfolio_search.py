@@ -20,9 +20,10 @@ from beamwood.recipes.portfolio import choice, search
 from beamwood.recipes.portfolio.find import find
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
-from beamwood.recipes.portfolio.parts import Parts
-from beamwood.recipes.portfolio.search import Search, Wanted
+from beamwood.recipes.portfolio.search import Search
+from beamwood.recipes.portfolio.search_folder import SearchFolder
 from beamwood.recipes.portfolio.table import lines
+from beamwood.recipes.portfolio.wanted import Wanted
 from beamwood.training.budget import Budget
 
 COUNTING = [Member("popularity", "popularity", blends=False), Member("cooccurrence", "cooccurrence")]
@@ -114,11 +115,11 @@ def test_it_is_judged_by_the_validation_users(found, split):
 
 
 def test_blends_are_put_together_again_from_their_parts(split, tmp_path):
-    parts = Parts(tmp_path / "parts", {})
+    parts = SearchFolder(tmp_path / "parts", {})
     with parts.held(resume=False, overwrite=False):
         one = Search(split, Wanted(600, "removed/f@20"), parts, members=COUNTING)
         one.run()
-        blends = [each for each in parts.measured if len(each.parts) > 1]
+        blends = [each for each in parts.trials if len(each.parts) > 1]
         assert max(len(each.parts) for each in blends) <= 3
         for each in blends:
             again = one._put_together(each.parts, each.weights)
@@ -133,7 +134,7 @@ def test_where_time_is_short_fewer_test_users_are_read(split, tmp_path):
     assert len(many.test) > search._FEWEST
     for before, users in ((0.0, len(many.test)), (599.99, search._FEWEST)):
         clock = Ticks()
-        parts = Parts(tmp_path / f"parts-{users}", {})
+        parts = SearchFolder(tmp_path / f"parts-{users}", {})
         with parts.held(resume=False, overwrite=False):
             wanted, budget = Wanted(600, "removed/f@20"), Budget(600, clock=clock)
             one = Search(many, wanted, parts, members=COUNTING[:1], budget=budget)
@@ -159,7 +160,7 @@ def test_blends_are_tried_where_time_is_short_with_fewer_who_choose(split, tmp_p
 
 def test_what_the_search_chooses_by_chooses_the_weights_of_its_members(split, tmp_path):
     members = [COUNTING[0], Member("sasrec", "sasrec", TINY | {"loop.max_steps": 10}), Member("own", "sasrec", OWN)]
-    parts = Parts(tmp_path / "parts", {})
+    parts = SearchFolder(tmp_path / "parts", {})
     with parts.held(resume=False, overwrite=False):
         wanted = Wanted(600, "kept/mrr@20")
         Search(split, wanted, parts, members=members, budget=Budget(600, clock=Ticks())).run()
@@ -176,7 +177,7 @@ def test_trainings_start_from_vectors_that_are_made_once(split, tmp_path, monkey
     short = TINY | {"loop.max_steps": 5}
     members = [COUNTING[0], *(Member(f"s{seed}", "sasrec", short | {"model.dropout": seed / 10}) for seed in range(3))]
     _, parts = searched(split, tmp_path / "parts", members, 600)
-    assert {each.name for each in parts.measured} >= {"s0", "s1", "s2"}
+    assert {each.name for each in parts.trials} >= {"s0", "s1", "s2"}
     assert len(made) == 1
     # Outside of a search each makes its own, of the same bits.
     own = [item_start.transition_vectors(split.train, 4, 0) for _ in range(2)]
@@ -232,11 +233,11 @@ def test_a_start_that_took_longer_than_its_look_is_judged(split, tmp_path, monke
         Member("dtr", "dtr", {"model.light_width": 0, "loop.max_steps": 3}),
         Member("sasrec", "sasrec", TINY | {"loop.max_steps": 3}),
     ]
-    parts = Parts(tmp_path / "parts", {})
+    parts = SearchFolder(tmp_path / "parts", {})
     with parts.held(resume=False, overwrite=False):
         search_ = Search(split, Wanted(600, "removed/f@20"), parts, members=members, budget=Budget(600, clock=clock))
         search_._look_at_all()
-    looks = {each.name: each for each in parts.measured}
+    looks = {each.name: each for each in parts.trials}
     assert looks["dtr"].value is not None
     assert looks["dtr"].seconds > 250 > 600 * 0.8 / 4
     assert not looks["dtr"].needs
@@ -339,7 +340,7 @@ class Ticks:
 
 
 def searched(split, folder, members, limit, *, clock=None, resume=False):
-    parts, budget = Parts(folder, {}), Budget(limit, clock=clock or Ticks())
+    parts, budget = SearchFolder(folder, {}), Budget(limit, clock=clock or Ticks())
     with parts.held(resume=resume, overwrite=False):
         found = Search(split, Wanted(limit, "removed/f@20"), parts, members=members, budget=budget).run()
     return found, parts
@@ -356,7 +357,7 @@ def test_trainings_go_on_round_by_round(split, tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "SHORTEST", 1.0)
     members = [COUNTING[0], *(Member(f"s{seed}", "sasrec", TINY | {"model.dropout": seed / 10}) for seed in range(2))]
     found, parts = searched(split, tmp_path / "parts", members, 40)
-    trained = {name: [each for each in parts.measured if each.name == name] for name in ("s0", "s1")}
+    trained = {name: [each for each in parts.trials if each.name == name] for name in ("s0", "s1")}
     looks = sorted(len(each) for each in trained.values())
     assert looks[0] >= 1
     assert looks[1] >= 2
@@ -376,13 +377,13 @@ def test_ctrl_c_within_a_training_keeps_its_run(split, tmp_path, monkeypatch):
     first, parts = searched(split, tmp_path / "kept", members, 30, clock=Ticks(rings=6.0))
     assert first.interrupted
     assert first.document["chosen"] == "popularity"
-    assert [each.name for each in parts.measured] == ["popularity"]
+    assert [each.name for each in parts.trials] == ["popularity"]
     before = len((tmp_path / "kept" / "sasrec.run" / "metrics.jsonl").read_text().splitlines())
     assert before > 0
     again, parts = searched(split, tmp_path / "kept", members, 30, resume=True)
     assert not again.interrupted
     # The interrupted part of the training counts.
-    looks = [each for each in parts.measured if each.name == "sasrec"]
+    looks = [each for each in parts.trials if each.name == "sasrec"]
     assert looks[0].trained > looks[0].seconds
     assert again.document["seconds"] > 6
 
@@ -407,8 +408,8 @@ def test_what_counts_is_found_without_torch(tmp_path):
         "rows = [(u, (u * 7 + t * t) % 23, t) for u in range(40) for t in range(8)]\n"
         "frame = pl.DataFrame(rows, schema=['user_id', 'item_id', 'timestamp'], orient='row')\n"
         "split = beamwood.splits.disjoint_users(beamwood.Dataset.from_log(beamwood.read_log(frame)))\n"
-        "from beamwood.recipes.portfolio import find\n"
-        "find.is_installed = lambda extra: False\n"
+        "from beamwood.recipes.portfolio import search\n"
+        "search.is_installed = lambda extra: False\n"
         "found = beamwood.fit(split, time_limit=300)\n"
         "assert found.metadata['portfolio']['chosen']\n"
         "assert 'torch' not in sys.modules\n"

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from beamwood.kernels.reference import Found
+from beamwood.kernels.reference import SearchResult
 from beamwood.retrieval.retriever import Retriever
 from retrieval_cases import retriever_of, tree_searcher
 
@@ -55,7 +55,11 @@ class Stub:
             if key not in self.kept:
                 self.kept[key] = getattr(self.search, name)(*args, **kwargs)
             found = self.kept[key]
-            return Found(found.leaves.copy(), found.scores.copy(), found.scored) if isinstance(found, Found) else found
+            return (
+                SearchResult(found.leaves.copy(), found.scores.copy(), found.scored)
+                if isinstance(found, SearchResult)
+                else found
+            )
 
         return called
 

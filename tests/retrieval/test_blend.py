@@ -11,7 +11,7 @@ from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.scorers import restore_scorer
 from beamwood.retrieval.top_k import top_k
-from beamwood.types import ItemLists, Needs, Query, SearchOptions
+from beamwood.types import ItemLists, Query, QueryNeeds, SearchOptions
 
 USERS, ITEMS, CANDIDATES = 12, 60, 10
 
@@ -131,7 +131,7 @@ def test_what_makes_no_blend_is_refused():
 class Table:
     """A searcher of drawn scores by the newest item of a history; the last row is that of an empty one."""
 
-    kind, needs, num_items = "table", Needs(), ITEMS
+    kind, needs, num_items = "table", QueryNeeds(), ITEMS
 
     def __init__(self, seed, *, below_0=False):
         # Eighths, whose sums are exact, so that ties are.

@@ -5,7 +5,7 @@ import pytest
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.index import IvfIndex
-from beamwood.retrieval.index.buckets import Buckets, best_inside, opened
+from beamwood.retrieval.index.buckets import Buckets, best_inside, probed_items
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.products import best_products
 from beamwood.types import ItemLists, SearchOptions
@@ -37,10 +37,10 @@ def test_overlap_with_all_opened_is_exact(buckets):
 
 def test_more_are_opened_until_there_are_enough(buckets):
     order = np.array([3, 0, 2, 1])
-    items, probed = opened(buckets, order, 1, 2, SearchOptions())
+    items, probed = probed_items(buckets, order, 1, 2, SearchOptions())
     assert (items.tolist(), probed.tolist()) == ([1, 3], [3, 0])
     banned = SearchOptions(ItemLists.from_lists([[3]]), np.array([True, True, True, True, False]))
-    items, probed = opened(buckets, order, 1, 2, banned)
+    items, probed = probed_items(buckets, order, 1, 2, banned)
     assert (items.tolist(), probed.tolist()) == ([0, 1, 2], order.tolist())
 
 

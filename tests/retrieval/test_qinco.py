@@ -8,7 +8,7 @@ import pytest
 from beamwood.errors import ArtefactError
 from beamwood.retrieval.index import Making, QincoIndex, settings_of
 from beamwood.retrieval.index.codes import residual_codes
-from beamwood.retrieval.index.qinco import shapes_of, step
+from beamwood.retrieval.index.qinco import decode_step, shapes_of
 from beamwood.testing import IndexContract
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'beamwood[train]')")
@@ -39,15 +39,15 @@ def test_a_step_is_that_of_the_paper():
     rng = np.random.default_rng(1)
     weights = {name: rng.normal(size=shape) for name, shape in shapes_of(2, 4, 3, 2, 5).items()}
     word, before = rng.normal(size=(2, 6, 3))
-    for row, found in enumerate(step(weights, 1, 2, word, before)):
+    for row, found in enumerate(decode_step(weights, 1, 2, word, before)):
         whole = np.concatenate([weights["1.by_word"], weights["1.by_sum"]], axis=1)
         z = word[row] + whole @ np.concatenate([word[row], before[row]]) + weights["1.bias"]
         for layer in range(2):
             z = z + weights[f"1.{layer}.outer"] @ np.maximum(weights[f"1.{layer}.inner"] @ z, 0)
         np.testing.assert_allclose(found, before[row] + z, rtol=1e-9)
     tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
-    theirs = step(tensors, 1, 2, torch.from_numpy(word), torch.from_numpy(before)).numpy()
-    np.testing.assert_allclose(theirs, step(weights, 1, 2, word, before), rtol=1e-9)
+    theirs = decode_step(tensors, 1, 2, torch.from_numpy(word), torch.from_numpy(before)).numpy()
+    np.testing.assert_allclose(theirs, decode_step(weights, 1, 2, word, before), rtol=1e-9)
 
 
 def test_without_a_network_it_is_residual_quantisation():

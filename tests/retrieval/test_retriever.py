@@ -24,7 +24,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.vectors import sequence_searcher as sequence_searcher_of
 from beamwood.tree import random_tree
-from beamwood.types import ItemLists, Needs, Query, SearchOptions
+from beamwood.types import ItemLists, Query, QueryNeeds, SearchOptions
 
 NUM_ITEMS = 60
 
@@ -264,7 +264,7 @@ def test_who_is_new_gets_what_most_had_where_the_model_says_nothing():
 
 def test_who_is_new_gets_what_most_had_from_stages_that_look_at_circumstances_too():
     class WithContext(NeighbourSearcher):
-        needs = Needs(context=fit_columns(pl.DataFrame({"device": ["tv", "phone"]}), ["device"]))
+        needs = QueryNeeds(context=fit_columns(pl.DataFrame({"device": ["tv", "phone"]}), ["device"]))
 
     ids = Vocabulary(pl.Series([f"item {index:02d}" for index in range(NUM_ITEMS)]))
     known = ItemLists(np.array([0, 2, 3, 6]), np.array([7, 9, 7, 7, 9, 4], np.int32))

@@ -7,7 +7,7 @@ import pytest
 
 from beamwood.errors import ArtefactError
 from beamwood.retrieval.index import IvfIndex, Making, RotlexIndex, settings_of
-from beamwood.retrieval.index.rotlex import capped, grouped
+from beamwood.retrieval.index.rotlex import bucket_parents, capped
 from beamwood.retrieval.products import best_products
 from beamwood.testing import IndexContract
 
@@ -62,10 +62,10 @@ def test_strongest_wishes_are_granted_and_room_holds():
 
 
 def test_parents_have_as_many_children():
-    parents = grouped(np.random.default_rng(1).random((25, 5)))
+    parents = bucket_parents(np.random.default_rng(1).random((25, 5)))
     assert np.bincount(parents).tolist() == [5] * 5
     liking = np.kron(np.eye(3), np.ones((3, 1)))
-    assert grouped(liking).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert bucket_parents(liking).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
 def test_it_stops_in_time(case):

@@ -8,7 +8,7 @@ import pytest
 
 from beamwood.errors import ArtefactError
 from beamwood.retrieval.index import ScannIndex, settings_of
-from beamwood.retrieval.index.scann import anisotropic_codes, eta_of, loss_of
+from beamwood.retrieval.index.scann import anisotropic_codes, eta_of
 from beamwood.retrieval.products import best_products
 from beamwood.testing import IndexContract
 
@@ -29,6 +29,14 @@ class TestCodesAlone(IndexContract):
     recall = 0.5
     exact_scores = False
     efforts: ClassVar = [{"num_probed": 2}, {"num_probed": 20}]
+
+
+def loss_of(residuals_ND, decoded_ND, vectors_ND, eta_N):
+    """float64[N], `eta |r_par|^2 + |r_perp|^2` of what the codes leave over, along and across each vector."""
+    left = residuals_ND.astype(np.float64) - decoded_ND
+    squares = np.maximum(np.square(vectors_ND.astype(np.float64)).sum(axis=1), 1e-30)
+    along = np.square((left * vectors_ND).sum(axis=1)) / squares
+    return np.square(left).sum(axis=1) + (eta_N - 1) * along
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_draws_follow_plackett_luce(monkeypatch, way, times, count):
     import beamwood.sampling.head as module
 
     # With few draws many rows find too few different items, and are completed; without any all are, by noise.
-    monkeypatch.setattr(module, "candidates", lambda count: times * count)
+    monkeypatch.setattr(module, "num_draws", lambda count: times * count)
     monkeypatch.setattr(module, "BLOCK_CELLS", 60_000)
     generator = torch.Generator().manual_seed(1)
     pi = torch.tensor([3.0, 0.0, 1.0, -1.0, 0.5, 2.0])

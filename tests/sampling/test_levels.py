@@ -13,7 +13,7 @@ from beamwood.models.din import DinScorer
 from beamwood.sampling.levels import (
     BeamCandidates,
     DistinctNegatives,
-    Histories,
+    LeafHistories,
     Siblings,
     TreeNegativesByLevel,
     UniformByLevel,
@@ -52,7 +52,7 @@ def test_contract(case, name):
     tree, scorer, leaves, targets = case
     sampler = SAMPLERS[name](tree.shape.depth)
     draws, again = (
-        sampler(scorer, tree, Histories(leaves), targets, torch.Generator().manual_seed(4)) for _ in range(2)
+        sampler(scorer, tree, LeafHistories(leaves), targets, torch.Generator().manual_seed(4)) for _ in range(2)
     )
     assert [draw.level for draw in draws] == list(range(1, tree.shape.depth + 1))
     for draw, same in zip(draws, again, strict=True):
@@ -91,7 +91,7 @@ def test_first_of_each():
 
 def test_siblings_are_the_path_s(case):
     tree, scorer, leaves, targets = case
-    draws = Siblings()(scorer, tree, Histories(leaves), targets, torch.Generator())
+    draws = Siblings()(scorer, tree, LeafHistories(leaves), targets, torch.Generator())
     for draw in draws[1:]:
         own = targets // tree.shape.leaves_below(draw.level)
         for row in range(len(targets)):
@@ -106,7 +106,7 @@ def test_siblings_are_the_path_s(case):
 def test_beam_candidates_are_what_a_search_compares(case):
     tree, scorer, leaves, targets = case
     width = 4
-    draws = BeamCandidates(width)(scorer, tree, Histories(leaves), targets, torch.Generator())
+    draws = BeamCandidates(width)(scorer, tree, LeafHistories(leaves), targets, torch.Generator())
     last = draws[-1]
     scores = torch.where(last.real, scorer.evaluate(leaves, entry(last)), -torch.inf)
     best = torch.gather(last.nodes, 1, scores.topk(width, dim=1).indices)
@@ -129,7 +129,7 @@ def test_plt_learns_the_probabilities_of_steps(num_targets):
     generator = torch.Generator().manual_seed(0)
     truth = torch.tensor([0.6, 0.3, 0.02, 0.08])
     targets = torch.multinomial(truth, 20000 * num_targets, replacement=True, generator=generator).view(20000, -1)
-    draws = Siblings()(None, tree, Histories(torch.zeros(20000, 1, dtype=torch.int64)), targets, generator)
+    draws = Siblings()(None, tree, LeafHistories(torch.zeros(20000, 1, dtype=torch.int64)), targets, generator)
     logits = [torch.zeros(2, requires_grad=True), torch.zeros(4, requires_grad=True)]
     optimizer = torch.optim.LBFGS(logits, max_iter=50)
 

@@ -11,7 +11,7 @@ import pytest
 from beamwood.cli.main import main
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.answers import miss_of
-from beamwood.serve.asking import Kept
+from beamwood.serve.asking import StoredHistory
 from beamwood.serve.experiments import Arm, Experiment, arm_of
 from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.settings import Limits
@@ -132,7 +132,7 @@ def test_where_an_item_was_lost(models):
     order = retriever.recommend([history], 60).item_ids[0]
 
     def lost(item, **more):
-        return miss_of(snapshot, Recommend(history=history, k=3, **more), Kept(), order[:3], item, limits)
+        return miss_of(snapshot, Recommend(history=history, k=3, **more), StoredHistory(), order[:3], item, limits)
 
     assert lost("none") == "missed_unknown"
     assert lost(history[0]) == "missed_filter"
@@ -140,9 +140,12 @@ def test_where_an_item_was_lost(models):
     assert lost(order[1], exclude=[order[1]]) == "missed_filter"
     assert lost(order[40], filter=Filter(items=order[:30])) == "missed_filter"
     # As if the search had not come by the first.
-    assert miss_of(snapshot, Recommend(history=history, k=2), Kept(), order[1:3], order[0], limits) == "missed_search"
+    assert (
+        miss_of(snapshot, Recommend(history=history, k=2), StoredHistory(), order[1:3], order[0], limits)
+        == "missed_search"
+    )
     diverse = Recommend(history=history, k=2, diversity=0.5)
-    assert miss_of(snapshot, diverse, Kept(), order[1:3], order[0], limits) == "missed_rules"
+    assert miss_of(snapshot, diverse, StoredHistory(), order[1:3], order[0], limits) == "missed_rules"
 
 
 def test_an_answer_is_explained_later(models, options, capsys):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from beamwood.serve.answering import recommended
-from beamwood.serve.asking import Kept
+from beamwood.serve.asking import StoredHistory
 from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import open_snapshot
@@ -57,7 +57,7 @@ def check(folder, count, seed):
         body = Recommend(
             history=[ids[at] for at in history], exclude=[ids[at] for at in exclude], filter=given, k=k, beam_width=8
         )
-        answer, _ = recommended(snapshot, body, Kept(), Limits(), request_id="")
+        answer, _ = recommended(snapshot, body, StoredHistory(), Limits(), request_id="")
         shown = [ids.index(item.item) for item in answer.items]
         left = allowed.copy()
         left[history] = left[exclude] = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import random
 import shutil
@@ -115,7 +116,7 @@ def _one_is_killed(servers, address, number):
             try:
                 ask(address, "/v1/events", {"events": [body]})
                 ask(address, "/v1/recommend", {"user": each % 20, "k": 5})
-            except OSError as error:
+            except (OSError, http.client.HTTPException) as error:
                 failed.append(repr(error))
 
     lock = threading.Lock()

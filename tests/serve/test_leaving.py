@@ -9,7 +9,7 @@ from pathlib import Path
 import beamwood
 from beamwood.serve.answering import recommended
 from beamwood.serve.app import build_app
-from beamwood.serve.asking import Kept
+from beamwood.serve.asking import StoredHistory
 from beamwood.serve.engine import Priority
 from beamwood.serve.messages import Recommend
 from beamwood.serve.service import Service
@@ -119,7 +119,7 @@ def test_under_pressure_beams_narrow_and_say_so(tmp_path):
     body = Recommend(user=11, k=2)
 
     def answer(pressure, body=body):
-        return recommended(snapshot, body, Kept(), Limits(), request_id="", pressure=pressure)[0]
+        return recommended(snapshot, body, StoredHistory(), Limits(), request_id="", pressure=pressure)[0]
 
     widths = [answer(pressure).beam_width for pressure in (0, 0.01, 0.5, 1)]
     assert widths[0] == 8

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
 from retrieval_cases import retriever_of, tree_searcher
 from served import NUM_ITEMS, item_table, post, saved, serving
@@ -178,6 +180,34 @@ def test_reasons_of_two_stages(tmp_path):
         assert nobody["source"] == "popular"
         assert {item["source"] for item in nobody["items"]} == {"popular"}
         assert ids(nobody) == retriever.items.decode(np.argsort(-popular.counts)[:5])
+
+
+def test_reasons_of_a_method_that_counts(tmp_path):
+    """They are what the history adds, and no list of parts that is empty."""
+    rng = np.random.default_rng(0)
+    near = sparse.random(NUM_ITEMS, NUM_ITEMS, 0.3, format="csr", random_state=1, dtype=np.float32)
+    searcher = NeighbourSearcher(near, rng.random(NUM_ITEMS), decay=0.8, length=4, seen="last")
+    retriever = retriever_of(searcher, text=False)
+    retriever.save(tmp_path / "model")
+    history = retriever.items.decode(np.array([3, 9, 3, 14, 15]))
+    with serving(tmp_path / "model") as client:
+        plain = recommend(client, {"history": history, "k": 5, "explain": "scores"})
+        assert "parts" not in plain["explain"]
+        assert [item["explain"] for item in plain["items"]] == [{}] * 5
+        answer = recommend(client, {"history": history, "k": 5, "explain": "full"})
+        for item in answer["items"]:
+            added = item["explain"]["history"]
+            assert {each["place"] for each in added} <= {1, 2, 3, 4}
+            assert all(each["item"] == history[each["place"]] for each in added)
+            assert sum(each["score"] for each in added) == pytest.approx(item["score"], rel=1e-5)
+            column = near[:, [retriever.items.encode([item["item"]])[0]]].toarray().ravel()
+            assert {each["place"]: each["score"] for each in added} == pytest.approx(
+                {
+                    at: 0.8 ** (4 - at) * column[index]
+                    for at, index in enumerate([3, 9, 3, 14, 15])
+                    if at and column[index]
+                }
+            )
 
 
 def test_pages_never_repeat(client, folder):

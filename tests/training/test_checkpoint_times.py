@@ -10,7 +10,8 @@ from beamwood.training.budget import Budget
 from beamwood.training.checkpoint_times import MOST_LOST, MOST_SPENT, CheckpointTimes
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
-from beamwood.training.run_folder import RunFolder
+from beamwood.training.pace import Validator
+from beamwood.training.run_folder import RunFolder, RunRecord
 from linear_task import LinearTask
 
 
@@ -54,8 +55,8 @@ def saves(tmp_path, monkeypatch, cost, *, steps=400, step=1.0, validation=1e-3, 
     run_loop(
         task,
         config,
-        evaluate=task.evaluate,
-        run=RunFolder(tmp_path / "run", overwrite=True),
+        validator=Validator(task.evaluate),
+        record=RunRecord(RunFolder(tmp_path / "run", overwrite=True)),
         budget=Budget(clock=clock),
         progress=False,
     )

@@ -10,7 +10,7 @@ from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
 from beamwood.tree import random_tree
-from beamwood.types import ItemLists, Needs
+from beamwood.types import ItemLists, QueryNeeds
 
 
 class Fixed:
@@ -100,7 +100,7 @@ def test_pseudo_targets_follow_the_best_child(num_items, branching):
 class OfNewest:
     """The vector of the newest item of a history, which is counted when it is looked up."""
 
-    kind, needs = "newest", Needs()
+    kind, needs = "newest", QueryNeeds()
 
     def __init__(self, queries):
         self.queries, self.shape, self.encoded = queries, queries.shape, 0

@@ -9,8 +9,8 @@ from beamwood.errors import InputError, TimeLimitError
 from beamwood.training.budget import Budget, price_of
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
-from beamwood.training.pace import Prices
-from beamwood.training.run_folder import RunFolder
+from beamwood.training.pace import Prices, Validator
+from beamwood.training.run_folder import RunFolder, RunRecord
 from linear_task import LinearTask
 
 CONFIG = LoopConfig(batch_size=8, max_steps=100, evaluate_every=1000, monitor="valid/fit", schedule="constant")
@@ -82,9 +82,8 @@ class Timed(LinearTask):
 
 def trained(task, limit=None, *, config=CONFIG, prices=Prices(validation=5)):
     budget = Budget(limit, clock=task.clock, name="mine")
-    result = run_loop(
-        task, config, evaluate=task.evaluate, budget=budget, seed=3, progress=False, prices=lambda _: prices
-    )
+    validator = Validator(task.evaluate, lambda _: prices)
+    result = run_loop(task, config, validator=validator, budget=budget, seed=3, progress=False)
     return result, budget
 
 
@@ -204,18 +203,16 @@ def test_what_may_fit_is_not_refused(knows):
 
 def test_a_run_that_goes_on_is_never_refused(tmp_path):
     clock, run = Clock(), RunFolder(tmp_path / "run")
-    task = Timed(clock)
-    options = {"evaluate": task.evaluate, "prices": lambda _: Prices(validation=5), "progress": False, "run": run}
-    run_loop(task, CONFIG.model_copy(update={"max_steps": 3}), **options)
-    for resume in (True, False):
-        late = Timed(clock, knows=1000)
-        options |= {"evaluate": late.evaluate, "budget": Budget(1, clock=clock), "resume": resume}
-        if resume:
-            assert run_loop(late, CONFIG, **options).stopped_because == "time_limit"
-            options["run"] = RunFolder(tmp_path / "other")
-        else:
-            with pytest.raises(TimeLimitError):
-                run_loop(late, CONFIG, **options)
+
+    def validated(task, record, config, budget=None):
+        validator = Validator(task.evaluate, lambda _: Prices(validation=5))
+        return run_loop(task, config, validator=validator, record=record, budget=budget, progress=False)
+
+    validated(Timed(clock), RunRecord(run), CONFIG.model_copy(update={"max_steps": 3}))
+    resumed = validated(Timed(clock, knows=1000), RunRecord(run, resume=True), CONFIG, Budget(1, clock=clock))
+    assert resumed.stopped_because == "time_limit"
+    with pytest.raises(TimeLimitError):
+        validated(Timed(clock, knows=1000), RunRecord(RunFolder(tmp_path / "other")), CONFIG, Budget(1, clock=clock))
 
 
 def test_what_is_gone_tells_what_comes_where_nothing_else_does():

@@ -17,8 +17,9 @@ from beamwood.training.checkpoint import load_checkpoint, save_checkpoint
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
+from beamwood.training.pace import Validator
 from beamwood.training.precision import subnormals_are_flushed
-from beamwood.training.run_folder import RunFolder
+from beamwood.training.run_folder import RunFolder, RunRecord
 from beamwood.training.step import NonFiniteError
 from linear_task import LinearTask, Network
 
@@ -42,8 +43,11 @@ def lines(folder):
 
 def trained(folder=None, *, task=None, config=CONFIG, resume=False, **options):
     task = task or LinearTask()
-    options = {"evaluate": task.evaluate, "seed": 3, "progress": False} | options
-    return task, run_loop(task, config, run=folder, resume=resume, **options)
+    evaluate = options.pop("evaluate", task.evaluate)
+    validator = None if evaluate is None else Validator(evaluate)
+    record = None if folder is None else RunRecord(folder, resume=resume)
+    options = {"seed": 3, "progress": False} | options
+    return task, run_loop(task, config, validator=validator, record=record, **options)
 
 
 def everything(task, result, folder):
@@ -343,7 +347,6 @@ def test_plain_lines_go_to_stderr(capsys):
         ({"monitor": None}, {}, "monitor is not set"),
         ({"max_steps": None, "schedule": "constant"}, {}, "nothing would end this run"),
         ({"max_steps": None, "patience": 3}, {}, "'cosine' needs decay_steps"),
-        ({}, {"resume": True}, "resume needs the folder"),
         ({}, {"evaluate": lambda: {"fit": float("nan")}}, "step 7: the metric fit is nan"),
     ],
 )

@@ -6,8 +6,8 @@ from beamwood.errors import TimeLimitError
 from beamwood.training.budget import Budget
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
-from beamwood.training.pace import Prices
-from beamwood.training.run_folder import RunFolder
+from beamwood.training.pace import Prices, Validator
+from beamwood.training.run_folder import RunFolder, RunRecord
 from linear_task import LinearTask
 
 CONFIG = LoopConfig(batch_size=8, max_steps=100, evaluate_every=5, monitor="valid/fit", schedule="constant")
@@ -55,11 +55,9 @@ def trained(folder, limit, *, judges=None, lucky=0.0, resume=False):
     result = run_loop(
         task,
         CONFIG,
-        evaluate=task.evaluate,
-        prices=prices,
-        run=RunFolder(folder),
+        validator=Validator(task.evaluate, prices),
+        record=RunRecord(RunFolder(folder), resume=resume),
         budget=budget,
-        resume=resume,
         seed=3,
         progress=False,
     )

@@ -12,7 +12,7 @@ from beamwood.cli import options as o
 from beamwood.cli.evaluate import tail_rule, with_tail_label
 from beamwood.cli.expand import expanded
 from beamwood.cli.fit import starting_anew
-from beamwood.cli.inputs import Source, load_data, load_split, note, note_of_weights, parse_duration, print_json
+from beamwood.cli.inputs import DataSource, load_data, load_split, note, note_of_weights, parse_duration, print_json
 from beamwood.cli.measure import parse_cuts, print_table
 from beamwood.cli.output import check_page, write_page
 from beamwood.errors import InputError
@@ -68,7 +68,7 @@ def compare(
         check_reading(reading)
         measured = compare_folders(listed, log, reading.items, split, seed, k=k, tail=on_tail)
     else:
-        measured = fit_and_compare(Source.of(log, reading), methods, split, seed, limit, preset, k=k, tail=on_tail)
+        measured = fit_and_compare(DataSource.of(log, reading), methods, split, seed, limit, preset, k=k, tail=on_tail)
     document = measured.document() if json or html is not None else {}
     if html is not None:
         from beamwood.report.compare import comparison_page
@@ -78,7 +78,7 @@ def compare(
 
 
 def fit_and_compare(
-    source: Source,
+    source: DataSource,
     methods: str,
     split: str,
     seed: int,

@@ -13,7 +13,7 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import Source, note, print_json, reading_options
+from beamwood.cli.inputs import DataSource, note, print_json, reading_options
 from beamwood.cli.native_words import held_back
 from beamwood.cli.output import check_page, write_page
 from beamwood.cli.words import in_words_of
@@ -23,7 +23,7 @@ from beamwood.steps import step
 __all__ = ["advised", "describe"]
 
 # An option with a value as messages name it, and the columns that a message offers for one option.
-_ADVICE = re.compile(r"(--[a-z][a-z-]*) ('[^']*'|\"[^\"]*\"|[\w.%/:-]+)")
+_ADVICE = re.compile(r"(--[a-z][a-z-]*) ('[^']*'|\"[^\"]*\"|[\w.%/:-]+(?:,[\w.%/:-]+)*)")
 _CHOICE = re.compile(r"has several columns for the \w+: (.+?); choose one with (--[a-z-]+)")
 _MOST_STEPS, _MOST_WAYS = 4, 4
 
@@ -72,7 +72,7 @@ def _field(option: str) -> str:
 def _described(log: str, reading: o.ReadOptions) -> dict[str, Any]:
     from beamwood.data import describe_log
 
-    source = Source.of(log, reading)
+    source = DataSource.of(log, reading)
     options = reading_options(source)
     unlisted: Any = source.unlisted
     with step(f"looking at {log}"), held_back():
@@ -99,7 +99,7 @@ def _outlined(log: str, reading: o.ReadOptions) -> dict[str, Any]:
 
     try:
         with held_back():
-            options = reading_options(Source.of(log, reading))
+            options = reading_options(DataSource.of(log, reading))
             return outline(log, **{name: options[name] for name in ("columns", "separator", "header")})
     except InputError:
         return {}

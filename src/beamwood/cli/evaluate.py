@@ -78,7 +78,7 @@ def evaluate(
     searcher = retriever.searcher
     if one_stage_queries is not None:
         check_staged(folder, retriever)
-    measured = Measured(
+    measured = EvaluationReport(
         folder,
         retriever.metadata["method"],
         split,
@@ -100,7 +100,7 @@ def evaluate(
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class EvaluationReport:
     """What was measured of a saved retriever; None for what was not asked for or does not apply."""
 
     folder: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as documents
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -62,4 +62,8 @@ def explain(
     as_it_was = "as it was answered" if again.reproduced else "NOT as it was answered: events or items changed since"
     print(f"{again.answer.model}, {again.answer.history_used} items of history, {as_it_was}")
     for item in again.answer.items:
-        print(f"  {item.rank:>3}  {item.item}  {item.score:.4f}  {documents.dumps(item.explain, default=str)}")
+        print(f"  {item.rank:>3}  {item.item}  {item.score:.4f}  {_reasons(item.explain)}".rstrip())
+
+
+def _reasons(explain: dict[str, Any] | None) -> str:
+    return documents.dumps(explain, default=str) if explain else ""

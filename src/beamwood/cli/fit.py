@@ -17,7 +17,7 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import (
-    Source,
+    DataSource,
     load_data,
     load_split,
     make_config,
@@ -29,13 +29,13 @@ from beamwood.cli.inputs import (
 from beamwood.cli.interrupts import NOTHING, keeping
 from beamwood.cli.output import check_page, write_page
 from beamwood.cli.search import BudgetOptions, FolderSearch
-from beamwood.cli.written import Asked, RunOptions, WrittenOptions, beside, default_output
+from beamwood.cli.written import FitOptions, RunOptions, WrittenOptions, beside, default_output
 from beamwood.errors import InputError, TimeLimitError
 from beamwood.methods import METHODS
 
 if TYPE_CHECKING:
     from beamwood.data import Dataset, Split
-    from beamwood.fitting.settings import Settings
+    from beamwood.fitting.settings import MethodConfig
     from beamwood.methods import Method
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.budget import Budget
@@ -95,7 +95,7 @@ class SettingOptions:
             if value:
                 raise InputError(f"{option} is about one method; name it with --method, or leave {option} out")
 
-    def of(self, method: Method) -> Settings:
+    def of(self, method: Method) -> MethodConfig:
         """The method's settings. Errors: a folder that it does not take, or that is given twice."""
         from beamwood.methods import with_option
 
@@ -138,17 +138,17 @@ def fit(
     _check_apart(out, written.html, settings.folders)
     if written.html is not None:
         check_page(written.html)
-    asked = Asked(out, _budget(time_limit, method), seed, run, written)
+    asked = FitOptions(out, _budget(time_limit, method), seed, run, written)
     if method is None:
         settings.check_unused(user_table, run.tensorboard)
-        source = Source.of(log, reading, None, (), keep_columns)
+        source = DataSource.of(log, reading, None, (), keep_columns)
         search = FolderSearch(asked, budgets, source)
         search.run(lambda: load_split(_read(source), split, {"seed": seed}), as_json=json)
         return
     budgets.check_unused(method)
 
-    def source_of(first: Method, config: Settings) -> Source:
-        return Source.of(log, reading, user_table, _context_columns(first, config), keep_columns)
+    def source_of(first: Method, config: MethodConfig) -> DataSource:
+        return DataSource.of(log, reading, user_table, _context_columns(first, config), keep_columns)
 
     fit_named(method, asked, settings, source_of, split, as_json=json)
 
@@ -165,9 +165,9 @@ def _check_apart(out: str, html: str | None, folders: dict[str, str]) -> None:
 
 def fit_named(
     method: str,
-    asked: Asked,
+    asked: FitOptions,
     settings: SettingOptions,
-    source_of: Callable[[Method, Settings], Source],
+    source_of: Callable[[Method, MethodConfig], DataSource],
     split: str,
     *,
     as_json: bool,
@@ -272,7 +272,7 @@ def show(document: dict[str, Any]) -> None:
     note(f"next: {shlex.join(('beamwood', 'evaluate', document['out']))}")
 
 
-def _say_what_has_no_use(method: Method, config: Settings, asked: Asked, *, user_table: str | None) -> None:
+def _say_what_has_no_use(method: Method, config: MethodConfig, asked: FitOptions, *, user_table: str | None) -> None:
     if not method.needs.steps and asked.run.resume:
         note(f"{method.name} only counts: --resume has no use")
     if not method.needs.steps and asked.run.tensorboard is not None:
@@ -286,7 +286,7 @@ def _say_what_has_no_use(method: Method, config: Settings, asked: Asked, *, user
         )
 
 
-def _read(source: Source, *methods: Method) -> Dataset:
+def _read(source: DataSource, *methods: Method) -> Dataset:
     """The data, what of its description matters most, and lines on kept columns of text and on weights without use."""
     from beamwood.data.description import lines_of_fit
     from beamwood.data.kept_columns import numbers_as_text
@@ -301,7 +301,7 @@ def _read(source: Source, *methods: Method) -> Dataset:
     return dataset
 
 
-def _context_columns(method: Method, config: Settings) -> tuple[str, ...]:
+def _context_columns(method: Method, config: MethodConfig) -> tuple[str, ...]:
     """The columns of the log that a method, or a fitted stage that it builds on, looks at."""
     from beamwood.data.features import name_and_kind
     from beamwood.retrieval.retriever import Retriever
@@ -317,7 +317,7 @@ def _context_columns(method: Method, config: Settings) -> tuple[str, ...]:
 def fit_method(
     method: Method,
     split: Split,
-    config: Settings,
+    config: MethodConfig,
     *,
     out: str,
     seed: int,
@@ -325,7 +325,7 @@ def fit_method(
     limit: float | Budget | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    source: Source | None = None,
+    source: DataSource | None = None,
     tensorboard: str | None = None,
 ) -> Retriever:
     """Train in the run folder beside `out`, and note in the retriever where its data came from."""

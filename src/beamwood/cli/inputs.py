@@ -18,11 +18,11 @@ from beamwood.steps import step, tell
 if TYPE_CHECKING:
     from beamwood.cli.options import ReadOptions
     from beamwood.data import Dataset, Split
-    from beamwood.fitting.settings import Settings
+    from beamwood.fitting.settings import MethodConfig
     from beamwood.methods import Method
 
 __all__ = [
-    "Source",
+    "DataSource",
     "load_data",
     "load_split",
     "make_config",
@@ -35,7 +35,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DataSource:
     """Where the data came from, kept in an artefact so that `evaluate` can read it again."""
 
     log: str
@@ -141,7 +141,7 @@ def searchers_in(method: str, folder: str | Path) -> Mapping[str, type[Any]]:
     return searchers_of(method, folder)
 
 
-def reading_options(source: Source) -> dict[str, Any]:
+def reading_options(source: DataSource) -> dict[str, Any]:
     """The options of `read_log` that a source says, repeated rows apart. Errors: an unknown word."""
     from beamwood.data import ColumnNames
 
@@ -163,7 +163,7 @@ def reading_options(source: Source) -> dict[str, Any]:
     }
 
 
-def load_data(source: Source) -> Dataset:
+def load_data(source: DataSource) -> Dataset:
     """Read the log and the item table, saying on stderr what was read."""
     from beamwood.data import Dataset, read_log
 
@@ -195,10 +195,9 @@ def note_of_weights(dataset: Dataset, methods: Sequence[Method]) -> None:
     """A line on the methods that cannot weigh kinds of events, where the data weigh them."""
     alike = [method.name for method in methods if not method.needs.weighs]
     if dataset.weights is not None and alike:
-        note(
-            f"{', '.join(dict.fromkeys(alike))} learn from each event alike; the weights of --events count in methods "
-            "that count"
-        )
+        names = [*dict.fromkeys(alike)]
+        learn = "learns" if len(names) == 1 else "learn"
+        note(f"{', '.join(names)} {learn} from each event alike; the weights of --events count in methods that count")
 
 
 def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
@@ -229,7 +228,9 @@ def _of_seen_labels(split: Split) -> str | None:
     )
 
 
-def make_config(method: Method, file: str | None, settings: Sequence[str], *, preset: str | None = None) -> Settings:
+def make_config(
+    method: Method, file: str | None, settings: Sequence[str], *, preset: str | None = None
+) -> MethodConfig:
     """A method's settings: of a preset, of a TOML file (its tables are the groups), of `group.key=value` words.
 
     Later ones win.

@@ -102,7 +102,7 @@ def description(folder: str, retriever: Retriever) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DiagnosisData:
     """What a tree is diagnosed on, in words where it comes from, and the data where the log is there."""
 
     histories: ItemLists
@@ -111,7 +111,7 @@ class Asked:
     split: Split | None = None
 
 
-def queries(folder: str, retriever: Retriever, users: int, log: str | None, items: str | None) -> Asked:
+def queries(folder: str, retriever: Retriever, users: int, log: str | None, items: str | None) -> DiagnosisData:
     """Validation users of the log, else halves of stored histories."""
     from beamwood.cli.origin import split_of
 
@@ -121,7 +121,9 @@ def queries(folder: str, retriever: Retriever, users: int, log: str | None, item
         if len(rows) == 0:
             raise InputError(f"the split of {folder} has no validation user to diagnose on; use --users 0")
         valid = split.valid
-        return Asked(valid.histories.take(rows), valid.labels.take(rows), f"{len(rows)} validation users", split)
+        return DiagnosisData(
+            valid.histories.take(rows), valid.labels.take(rows), f"{len(rows)} validation users", split
+        )
     stored = retriever.histories
     usable = np.flatnonzero(stored.lengths >= 2)[-users:] if stored is not None else np.empty(0, int)
     if stored is None or len(usable) == 0:
@@ -130,10 +132,10 @@ def queries(folder: str, retriever: Retriever, users: int, log: str | None, item
     middle = (stored.indptr[usable] + stored.indptr[usable + 1]) // 2
     histories = stored.slices(stored.indptr[usable], middle)
     labels: ItemLists = stored.slices(middle, stored.indptr[usable + 1]).distinct()
-    return Asked(histories, labels, f"{len(usable)} stored histories cut in half, which training may have seen")
+    return DiagnosisData(histories, labels, f"{len(usable)} stored histories cut in half, which training may have seen")
 
 
-def outlined(searcher: TreeSearcher, retriever: Retriever, asked: Asked) -> dict[str, Any]:
+def outlined(searcher: TreeSearcher, retriever: Retriever, asked: DiagnosisData) -> dict[str, Any]:
     """The outline of a tree and its shape, for JSON; titles and counts are the log's, else ids and stored histories."""
     from beamwood.evaluation.examples import titles
     from beamwood.theory.margin import target_margins

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from beamwood.cli.inputs import Source, load_data, load_split
+from beamwood.cli.inputs import DataSource, load_data, load_split
 from beamwood.data import SPLITS
 from beamwood.errors import ArtefactError, InputError, first_problem, nearest
 
@@ -55,7 +55,7 @@ class Origin(BaseModel):
 
     method: str
     data: _Data
-    source: Source
+    source: DataSource
     split: _Split
 
     @property
@@ -75,7 +75,7 @@ def origin_of(folder: str, metadata: dict[str, Any]) -> Origin:
         origin = Origin.model_validate(metadata)
     except ValidationError as error:
         raise _refused(folder, first_problem(error)) from None
-    known = [field.name for field in fields(Source)]
+    known = [field.name for field in fields(DataSource)]
     for key in metadata["source"]:
         if key not in known:
             raise _refused(folder, f"source.{key} is unknown{nearest(key, known)}")
@@ -123,7 +123,7 @@ def _in_words(origin: Origin) -> str:
     return f"--split {origin.split.name} --seed {origin.split.options.seed}"
 
 
-def check_data(folder: str, retriever: Retriever, origin: Origin, dataset: Dataset, source: Source) -> None:
+def check_data(folder: str, retriever: Retriever, origin: Origin, dataset: Dataset, source: DataSource) -> None:
     """Errors: the data are not those that a saved retriever was fitted on."""
     known = dataset.fingerprint() == origin.data.fingerprint
     if not known and not retriever.items.ids.equals(dataset.items.ids):

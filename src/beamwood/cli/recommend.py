@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import polars as pl
 import typer
 
 from beamwood import load
@@ -23,6 +26,7 @@ from beamwood.retrieval.resolve import of_users
 from beamwood.steps import step
 
 if TYPE_CHECKING:
+    from beamwood.data.vocabulary import Vocabulary
     from beamwood.retrieval.request import Allowed, Request
     from beamwood.retrieval.retriever import Retriever
 
@@ -75,27 +79,41 @@ class AskedOptions:
     histories: _Histories = None
     all_users: _AllUsers = False
 
-    def of(self, retriever: Retriever, on_unknown: str) -> Asked:
+    def of(self, retriever: Retriever, on_unknown: str) -> QueryRows:
         """The rows. Errors: none, more than one way, a file without rows, users where none are kept."""
         given = [bool(self.user or self.users), bool(self.history or self.histories), self.all_users]
         if sum(given) != 1:
             raise InputError("give one of --user (or --users FILE), --history (or --histories FILE) and --all-users")
         if given[1]:
             texts = [*(self.history or []), *(read_lines(self.histories, "--histories") if self.histories else [])]
-            parsed = [retriever.items.parse_all(parse_history(text), on_unknown=on_unknown) for text in texts]
-            return Asked(texts, parsed, False)
+            parsed = [_items_of(text, retriever, on_unknown) for text in texts]
+            return QueryRows(texts, parsed, False)
         if retriever.users is None:
             raise InputError("this folder keeps no users; give --history")
         if self.all_users:
             every = retriever.users.decode(np.arange(len(retriever.users)))
-            return Asked(every, every, True)
+            return QueryRows(every, every, True)
         names = [*(self.user or []), *(read_ids(self.users, "--users", retriever.users) if self.users else [])]
         with of_users(retriever.searcher.needs):
-            return Asked(names, retriever.users.parse_all(names, on_unknown=on_unknown), True)
+            return QueryRows(names, retriever.users.parse_all(names, on_unknown=on_unknown), True)
+
+
+def _items_of(text: str, retriever: Retriever, on_unknown: str) -> list[Any]:
+    """The items of one history. Errors: an unknown one; a text that is one id, whose commas are its own."""
+    ids = retriever.items
+    parsed = ids.parse_all(parse_history(text), on_unknown=on_unknown)
+    if "," in text and _all_known(ids, [text]) and not _all_known(ids, parsed):
+        written = shlex.quote(json.dumps([text], ensure_ascii=False))
+        raise InputError(f"{text!r} is one item, with a comma of its own; write a list of JSON: --history {written}")
+    return parsed
+
+
+def _all_known(ids: Vocabulary, texts: list[Any]) -> bool:
+    return bool(ids.dtype == pl.String and (ids.encode(texts, on_unknown="ignore") >= 0).all())
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryRows:
     """What the answer calls its rows, and the rows: user ids, or histories of item ids."""
 
     labels: Sequence[Any]
@@ -177,7 +195,7 @@ def recommend(
 
 
 def _write_all(
-    retriever: Retriever, request: Request, asked: Asked, folder: str, writing: FileOptions, *, json: bool
+    retriever: Retriever, request: Request, asked: QueryRows, folder: str, writing: FileOptions, *, json: bool
 ) -> None:
     """The answers of all rows in one file, a group after the other."""
     from beamwood.artefact import read_manifest

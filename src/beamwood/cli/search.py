@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import Source, note, print_json
+from beamwood.cli.inputs import DataSource, note, print_json
 from beamwood.cli.interrupts import keeping
 from beamwood.cli.output import write_page
-from beamwood.cli.written import Asked, beside
+from beamwood.cli.written import FitOptions, beside
 from beamwood.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class BudgetOptions:
 class FolderSearch:
     """A search whose best so far stands in the output folder, and its parts in one beside."""
 
-    asked: Asked
+    asked: FitOptions
     budgets: BudgetOptions
-    source: Source
+    source: DataSource
 
     def run(self, read: Callable[[], Split], *, as_json: bool) -> None:
         """Search, save, and print the table. Errors: `Interrupted`, the best so far being saved."""

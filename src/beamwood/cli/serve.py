@@ -82,7 +82,7 @@ _Check = Annotated[bool, typer.Option("--check", help="Load, verify, answer once
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class ListenOptions:
     """Where it listens, and who may ask."""
 
     host: _Host = "127.0.0.1"
@@ -95,7 +95,7 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadOptions:
     """How much it does at once."""
 
     threads: _Threads = "auto"
@@ -108,7 +108,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class LifecycleOptions:
     """Which models answer, and how it ends."""
 
     models_dir: _Models = None
@@ -121,7 +121,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class StoreOptions:
     """Where histories are kept, and how much of them."""
 
     store: _Store = None
@@ -133,11 +133,11 @@ class Keeping:
 def serve(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
     *,
-    where: Where,
+    where: ListenOptions,
     items: _Items = None,
-    keeping: Keeping,
-    load: Load,
-    running: Running,
+    keeping: StoreOptions,
+    load: LoadOptions,
+    running: LifecycleOptions,
     method: o.MethodFile = None,
     page: _Page = True,
     check: _Check = False,
@@ -165,7 +165,13 @@ def serve(
 
 
 def _settings(
-    folder: str, where: Where, items: str | None, keeping: Keeping, load: Load, running: Running, page: bool
+    folder: str,
+    where: ListenOptions,
+    items: str | None,
+    keeping: StoreOptions,
+    load: LoadOptions,
+    running: LifecycleOptions,
+    page: bool,
 ) -> ServeSettings:
     """What the options say. Errors: whatever of them cannot be."""
     from beamwood.serve.settings import ServeSettings, limits_of, of_bytes, of_seconds

@@ -16,7 +16,7 @@ from typing import TextIO
 
 from beamwood.steps import Step, heard_by
 
-__all__ = ["Shown", "duration", "show_steps"]
+__all__ = ["StepDisplay", "duration", "show_steps"]
 
 # Seconds: of a step that is shown, between two looks, of the first plain line and between others.
 _LONG, _LOOK, _FIRST_LINE, _BETWEEN = 2.0, 0.25, 5.0, 30.0
@@ -41,7 +41,7 @@ def in_words(step: Step) -> str:
     return f"{step.words}{counted}: {duration(step.seconds)}{left}"
 
 
-class Shown:
+class StepDisplay:
     """Shows the outermost of the steps that go on; see `beamwood.steps.Listener`."""
 
     def __init__(self, stream: TextIO, *, quiet: bool = False, verbose: bool = False) -> None:
@@ -122,7 +122,7 @@ class Shown:
 def show_steps(*, quiet: bool, verbose: bool) -> Iterator[None]:
     """Within it the steps of the package are shown on stderr."""
     with _own_stderr() as stream:
-        shown = Shown(stream, quiet=quiet, verbose=verbose)
+        shown = StepDisplay(stream, quiet=quiet, verbose=verbose)
         try:
             with heard_by(shown):
                 yield

@@ -13,12 +13,12 @@ from beamwood.cli import options as o
 from beamwood.errors import InputError
 
 if TYPE_CHECKING:
-    from beamwood.fitting.settings import Settings
+    from beamwood.fitting.settings import MethodConfig
     from beamwood.methods import Method
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.budget import Budget
 
-__all__ = ["Asked", "RunOptions", "WrittenOptions", "beside", "default_output"]
+__all__ = ["FitOptions", "RunOptions", "WrittenOptions", "beside", "default_output"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class WrittenOptions:
     ] = False
     html: o.Page = None
 
-    def check(self, method: Method, config: Settings) -> None:
+    def check(self, method: Method, config: MethodConfig) -> None:
         """Errors: nothing of users is to be saved of a method that is nothing without them."""
         if self.without_histories and (method.needs.knows_users(config) or method.needs.named_columns(config, "users")):
             raise InputError(f"{method.name} asks for users here, and --without-histories saves none; leave one out")
@@ -52,7 +52,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FitOptions:
     """What was asked of a fit, whatever the method: where it goes, how long it may take, how it is run and written."""
 
     out: str

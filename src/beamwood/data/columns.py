@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from beamwood.data.header import header_hint
 from beamwood.errors import InputError, closest, nearest
 
-__all__ = ["ALIASES", "ColumnNames", "find_column", "known_names", "one", "plain_name", "squashed"]
+__all__ = [
+    "ALIASES",
+    "USUAL_EVENTS",
+    "ColumnNames",
+    "find_column",
+    "known_names",
+    "one",
+    "plain_name",
+    "squashed",
+]
 
 # Preferred names first; a name of a later group counts only where the earlier groups have none.
 ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -43,20 +52,49 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
         (
             *("unix_review_time", "unix_timestamp", "epoch", "timestamp_ms", "timestamp_s", "ts_ms"),
             *("event_timestamp", "event_ts", "event_datetime", "t_dat", "created", "created_on", "click_time"),
-            *("rating_timestamp", "rated_at", "viewed_at", "time_ms", "server_time", "utc_time", "listened_at"),
+            *(
+                "rating_timestamp",
+                "rated_at",
+                "viewed_at",
+                "time_ms",
+                "server_time",
+                "utc_time",
+                "listened_at",
+                "utc_timestamp",
+            ),
         ),
         (
             *("review_time", "review_date", "purchase_date", "purchase_time", "purchased_at", "order_date"),
             *("order_time", "ordered_at", "invoice_date", "transaction_date", "transaction_time", "event_date"),
             *("interaction_time", "occurred_at", "visit_time", "played_at", "updated_at", "modified_at"),
         ),
-        ("date", "day"),
+        ("date", "day", "date_added", "dt"),
     ),
     "weight": (
         ("rating", "weight", "score", "event_weight"),
         ("stars", "overall", "rate", "review_score", "play_count", "playcount", "quantity", "watch_ratio"),
     ),
 }
+_FEW = 4
+# What counts a user's rows, or what is before them.
+_PLACES = {"ordernumber", "pos", "position", "seq", "sequence", "sequencenumber", "step", "visitnumber"}
+# What groups rows, and is neither a user nor an item.
+_ORDERS = {"basketid", "invoiceid", "invoiceno", "orderid", "transactionid"}
+# Usual words for what a user did with an item.
+USUAL_EVENTS = {
+    "addtocart",
+    "buy",
+    "cart",
+    "click",
+    "fav",
+    "impression",
+    "like",
+    "order",
+    "pageview",
+    "play",
+    "purchase",
+}
+USUAL_EVENTS |= {"pv", "skip", "transaction", "view", "watch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +149,30 @@ class ColumnNames:
             if name not in there:
                 raise InputError(f"{source} has no column '{name}' for the context{nearest(name, there)}")
         return found
+
+    def notes(self, there: Sequence[str], chosen: Mapping[str, str]) -> list[str]:
+        """What to look at: other columns that could be the item as well, or say the order where there are no times.
+
+        Not where the role was named.
+        """
+        notes = list[str]()
+        order = next((name for name in there if squashed(name) in _PLACES and name not in chosen.values()), None)
+        if order is not None and self.time is None and "time" not in chosen:
+            notes.append(
+                f"'{order}' may say the order of a user's rows, which are taken as they come: --time-column '{order}' "
+                "orders by it"
+            )
+        if self.item is not None:
+            return notes
+        known = {squashed(name) for group in ALIASES["item"][:-1] for name in group}
+        others = [name for name in there if squashed(name) in known and name not in chosen.values()]
+        if not others:
+            return notes
+        return [
+            *notes,
+            f"'{chosen['item']}' is read as the item; '{others[0]}' may be it as well: --item-column '{others[0]}' "
+            "chooses it",
+        ]
 
 
 def find_column(
@@ -177,17 +239,45 @@ def _likeliest(name: str, there: Sequence[str]) -> str | None:
     return closest(name, there) if same is None else same
 
 
+def _likely(role: str, names: Sequence[str]) -> str | None:
+    """The name that has a usual one of the role in it, or is almost one; None where none is."""
+    aliases = sorted((alias for group in ALIASES[role] for alias in group if len(alias) > 3), key=len, reverse=True)
+    held = next((each for alias in aliases for each in names if f"_{alias}_" in f"_{plain_name(each)}_"), None)
+    if held is not None:
+        return held
+    # Among few columns a weak likeness is more than chance.
+    alike = 0.5 if len(names) <= _FEW else 0.6
+    return next((each for alias in ALIASES[role][0] if (each := closest(alias, names, alike)) is not None), None)
+
+
+def _elsewhere(roles: Sequence[str], there: Sequence[str], source: str) -> str:
+    """What to say of a table of orders, whose users or items are in another; nothing of others."""
+    order = next((name for name in there if squashed(name) in _ORDERS), None)
+    if order is None or len(roles) > 1:
+        return ""
+    joined = ""
+    if source.lower().endswith(".csv"):
+        code = f'pl.read_csv("{source}").join(pl.read_csv("OTHER.csv"), on="{order}").write_csv("log.csv")'
+        joined = f", as with: python3 -c 'import polars as pl; {code}'"
+    other = f"say --user-column '{order}' if each order is a user of its own"
+    return (
+        f"; it has: {', '.join(there)}. Its rows are of orders: "
+        f"{other if roles[0] == 'user' else 'name the item with --item-column'}, or join the table that says the "
+        f"{roles[0]} of each '{order}'{joined}"
+    )
+
+
 def _without(roles: Sequence[str], free: Sequence[str], there: Sequence[str], source: str) -> str:
     """What to say of a source without columns for some roles: what it has, the likeliest of it, the options."""
     lacks = f"{source} has no {' and no '.join(f'{role} column' for role in roles)}"
     if not there:
         return f"{source} has no columns, and so no rows; give a log with at least two users"
-    hint = header_hint(there)
+    hint = header_hint(there) or _elsewhere(roles, there, source)
     if hint:
         return lacks + hint
     such, free = list[str](), list(free)
     for role in roles:
-        like = next((each for alias in ALIASES[role][0] if (each := closest(alias, free)) is not None), None)
+        like = _likely(role, free)
         if like is not None:
             free.remove(like)
             such.append(f"--{role}-column '{like}'")

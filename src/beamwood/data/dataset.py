@@ -103,12 +103,7 @@ class Dataset:
             item_table = replace(item_table, kept=checked_kept(keep_columns, item_table.frame))
         if user_table is not None:
             people = aligned_users(read_table(user_table, None, log, "user"), users, report)
-        codes = {"user": users.encode(frame["user"]), "item": catalogue.encode(frame["item"])}
-        context = [name for name in frame.columns if name.startswith(CONTEXT)]
-        coded = pl.DataFrame(codes).hstack(
-            [frame[n] for n in frame.columns if n in ("time", "history", WEIGHT, *context)]
-        )
-        coded, report["ties"], by = by_user_and_time(coded)
+        coded, report["ties"], by = by_user_and_time(_coded(frame, users, catalogue))
         report["notes"] += [_of_ties(report["ties"], len(coded), by)] if report["ties"] else []
         counts = np.bincount(coded["user"].to_numpy(), minlength=len(users))
         return cls(
@@ -120,7 +115,7 @@ class Dataset:
             weights=coded[WEIGHT].to_numpy() if WEIGHT in coded.columns else None,
             rejected=_rejected(log.rejected, users, catalogue, report),
             kinds=log.kinds,
-            context=coded.select(pl.col(context).name.map(_plain)) if context else None,
+            context=_context_of(coded),
             item_table=item_table,
             user_table=people,
             report=report,
@@ -220,8 +215,17 @@ def _of_ties(ties: int, rows: int, by: str) -> str:
     return f"{ties:,} of {rows:,} rows share their time with another row of their user; among these counts {by}"
 
 
-def _plain(name: str) -> str:
-    return name.removeprefix(CONTEXT)
+def _coded(frame: pl.DataFrame, users: Vocabulary, items: Vocabulary) -> pl.DataFrame:
+    """The log's rows by indices of users and items, with the other columns that a data set keeps of them."""
+    codes = {"user": users.encode(frame["user"]), "item": items.encode(frame["item"])}
+    kept = [each for each in frame.columns if each in ("time", "history", WEIGHT) or each.startswith(CONTEXT)]
+    return pl.DataFrame(codes).hstack([frame[name] for name in kept])
+
+
+def _context_of(coded: pl.DataFrame) -> pl.DataFrame | None:
+    """The columns of the context under their own names, None where there are none."""
+    names = {name: name.removeprefix(CONTEXT) for name in coded.columns if name.startswith(CONTEXT)}
+    return coded.select(list(names)).rename(names) if names else None
 
 
 def _id_bytes(ids: pl.Series) -> bytes:

@@ -9,13 +9,13 @@ from typing import Any, Self
 
 import polars as pl
 
-from beamwood.data.columns import squashed
+from beamwood.data.columns import USUAL_EVENTS, squashed
 from beamwood.data.source import Source, reading
 from beamwood.errors import InputError, nearest
 
 __all__ = [
-    "EventKinds",
     "WEIGHT",
+    "EventKinds",
     "counts_of",
     "event_note",
     "last_was_negative",
@@ -34,8 +34,6 @@ _NAMES = {
 }
 # What may be kinds of anything, and of events where one of these is among them.
 _PERHAPS = {"type", "kind"}
-_USUAL = {"addtocart", "buy", "cart", "click", "impression", "like", "order", "pageview", "play", "purchase", "skip"}
-_USUAL |= {"transaction", "view", "watch"}
 # A column of more kinds than these is none of kinds.
 _MOST_KINDS = 30
 _SHOWN = 6
@@ -132,24 +130,28 @@ def read_events(table: Source, kinds: EventKinds) -> tuple[Source, pl.Expr, Even
 def event_note(table: Source, taken: Sequence[str]) -> str | None:
     """A line on a column that seems to hold kinds of events and is not asked for; None where there is none."""
     for name in table.column_names:
-        if (
-            squashed(name) in _NAMES | _PERHAPS
-            and name not in taken
-            and table.schema[name] in (pl.String, pl.Categorical, pl.Enum)
-        ):
-            with reading(table.name):
-                kinds = table.frame.select(table.column(name).n_unique()).collect(engine="streaming").item()
-            if 1 < kinds <= _MOST_KINDS:
-                counts = counts_of(table, name)
-                if squashed(name) in _PERHAPS and not _USUAL & {squashed(kind) for kind in counts}:
-                    continue
-                first, *others = [each for each in counts if each.strip() and not set(each) & set(",=")] or [""]
-                such = ",".join([*others[:1], f"{first}=0.3"])
-                return (
-                    f"'{name}' has kinds of events ({listing(counts)}), which count alike; choose some and weigh them "
-                    f"with --event-column '{name}' --events {such}, and --negative-events for those that mean no"
-                )
+        counts = None if name in taken else _seeming_kinds(table, name)
+        if counts is not None:
+            first, *others = [each for each in counts if each.strip() and not set(each) & set(",=")] or [""]
+            such = ",".join([*others[:1], f"{first}=0.3"])
+            return (
+                f"'{name}' has kinds of events ({listing(counts)}), which count alike; choose some and weigh them "
+                f"with --event-column '{name}' --events {such}, and --negative-events for those that mean no"
+            )
     return None
+
+
+def _seeming_kinds(table: Source, name: str) -> Mapping[str, int] | None:
+    """How often a column has each kind of event, None where it seems to hold none."""
+    if squashed(name) not in _NAMES | _PERHAPS or table.schema[name] not in (pl.String, pl.Categorical, pl.Enum):
+        return None
+    with reading(table.name):
+        kinds = table.frame.select(table.column(name).n_unique()).collect(engine="streaming").item()
+    if not 1 < kinds <= _MOST_KINDS:
+        return None
+    counts = counts_of(table, name)
+    usual = squashed(name) not in _PERHAPS or bool(USUAL_EVENTS & {squashed(kind) for kind in counts})
+    return counts if usual else None
 
 
 def last_was_negative(rows: pl.DataFrame) -> pl.DataFrame:

@@ -33,7 +33,7 @@ class Examples:
         return self.source.slices(self.start[rows], self.stop[rows])
 
     def targets(self, rows: IndexArray) -> NDArray[np.int32]:
-        """int32, the target item of each given example."""
+        """int32[len(rows)], the target item of each given example."""
         return self.source.items[self.stop[rows]]
 
 

@@ -69,7 +69,7 @@ class NumberIds:
         return len(self.values)
 
     def find(self, ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int32] | None:
-        """int32, the index of each, -1 for an unknown one; None where they are not plainly integers of this type."""
+        """int32[len(ids)], the index of each, -1 for an unknown one; None where they are not plainly such integers."""
         if type(ids) is list and self.near is not None and self._wide is np.int64:
             found = places_of(self._module, self.near, int(self._lowest), ids)
             if found is not None:
@@ -184,7 +184,7 @@ class TextIds:
         return len(self.stops) - 1
 
     def find(self, ids: Sequence[Any]) -> NDArray[np.int32] | None:
-        """int32, the index of each, -1 for an unknown one; None where they are not plainly text."""
+        """int32[len(ids)], the index of each, -1 for an unknown one; None where they are not plainly text."""
         if not all(issubclass(kind, str) for kind in set(map(type, ids))):
             return None
         found = [*map(self._found.get, ids)]

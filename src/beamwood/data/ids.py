@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from beamwood.data.columns import known_names, squashed
 from beamwood.data.source import Source, reading
 from beamwood.errors import InputError
 
@@ -17,7 +18,7 @@ _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})(\.0+)?$"
 _POINT_ZERO = r"\.0+$"
 # What is left of a long number that was once a float; "12e4", which may be hexadecimal, is text as any other.
 _EXPONENT = r"^\s*[+-]?(\d+(\.\d+)?[eE]\+\d+|\d+\.\d+[eE]\d+)\s*$"
-_NOTHING = r"(?i)^\s*(nan|null|\(null\)|none|nil|nat|undefined|n/a|#n/a|<na>|\\n)\s*$"
+_NOTHING = r"^\s*((?i:nan|null|\(null\)|none|nil|nat|undefined|n/a|#n/a|<na>|\\n)|NA)\s*$"
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 _TEXTS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
 # From here on a float may stand for several whole numbers.
@@ -28,6 +29,7 @@ _LIST = r"""^\s*[\[(]?\s*['"]?[A-Za-z]{0,4}[-_]?\d+['"]?([\s,;|]+['"]?[A-Za-z]{0
 _THOUSANDS = r"^\s*\d{1,3}([,.'\u{a0}\u{202f}\u{2019} ]\d{3})+\s*$"
 # '42', and ="42", by which a spreadsheet is kept from reading a number.
 _QUOTED = r"""^\s*=?("[^"]+"|'[^']+')\s*$"""
+_AROUND = r"^\s|\s$"
 _BLANKS = r"[\s\u{200b}-\u{200d}\u{feff}]+"
 
 
@@ -111,6 +113,7 @@ def _text_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, 
         "lists": column.str.contains(_LIST),
         "thousands": column.str.contains(_THOUSANDS),
         "quoted": column.str.contains(_QUOTED),
+        "blank": column.str.contains(_AROUND),
     }
     asked = [check.sum().alias(key) for key, check in checks.items()]
     with reading(table.name):
@@ -141,11 +144,12 @@ def _notes_of_marks(table: Source, name: str, role: str, found: dict[str, int]) 
         ("thousands", _THOUSANDS, "numbers with marks for thousands", "If they are numbers, write them without"),
         ("lists", _LIST, "lists", f"If they are several, write a row for each {role}"),
         ("quoted", _QUOTED, "within quotes", "If the quotes are not theirs, write them without"),
+        ("blank", _AROUND, "within blanks", "If the blanks are not theirs, write them without"),
     ):
         if not found[key] or (key == "lists" and of_thousands) or (key == "thousands" and not of_thousands):
             continue
         row, cell = table.first(name, column.str.contains(mark))
-        are = "are" if key == "quoted" else "seem to be"
+        are = "are" if key in ("quoted", "blank") else "seem to be"
         notes.append(
             f"'{name}': {found[key]:,} {role} ids {are} {what}, the first {reprlib.repr(cell)} in row {row}; each is "
             f"one {role} here, as it is written. {fix}"
@@ -172,8 +176,14 @@ def _note_of_nothing(table: Source, name: str, role: str) -> str:
     said = ", ".join(f"{word!r} {count:,}" for word, count in words.head(4).iter_rows())
     return (
         f"'{name}': {len(texts):,} rows have a word for nothing as their {role} ({said}); each word counts as one "
-        f"{role}. If they have none, --missing drop leaves these rows out"
+        f"{role}. If they have none, --missing drop leaves these rows out{_instead(table, name, role)}"
     )
+
+
+def _instead(table: Source, name: str, role: str) -> str:
+    """Another column that may be the role, as an option; nothing where none has a usual name."""
+    other = next((each for each in table.column_names if each != name and squashed(each) in known_names(role)), None)
+    return "" if other is None else f", and --{role}-column '{other}' takes that instead"
 
 
 def count_of(table: Source, number: pl.Expr) -> int:

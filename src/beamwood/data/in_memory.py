@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from scipy import sparse
 from beamwood.data.offsets import are_offsets, table_with_offsets
 from beamwood.errors import InputError
 
-__all__ = ["frame_of"]
+__all__ = ["frame_of", "scan_matrix"]
 
 # More columns than a log has.
 _WIDE = 20
@@ -62,6 +64,19 @@ def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFram
         if are_offsets(error) and module in _FRAMES:
             return name, table_with_offsets(source).lazy()
         raise _no_table(name, error) from error
+
+
+def scan_matrix(path: Path) -> pl.LazyFrame:
+    """The entries of a sparse matrix [users, items] that scipy saved, as `frame_of` has them. Errors: another file."""
+    try:
+        return _of_matrix(sparse.load_npz(path)).lazy()
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{path} holds no sparse matrix that scipy.sparse.save_npz wrote; in Python, give read_log its arrays as "
+            "a dictionary, such as {'user': .., 'item': ..}"
+        ) from error
 
 
 def _is_bare(source: Any) -> bool:

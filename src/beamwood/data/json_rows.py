@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -23,6 +24,12 @@ __all__ = ["scan_json", "scan_lines_of_json", "why_no_json"]
 _MARK = b"\xef\xbb\xbf"
 # Python's own writer has these words for what no number says, and no reader of JSON knows them.
 _NO_NUMBER = re.compile(r"[:\[,]\s*-?(NaN|Infinity)\b")
+# As Python prints a dictionary.
+_OF_PYTHON = re.compile(r"\s*\{\s*u?'[^']*'\s*:")
+_REWRITE = "import ast, json, sys; [print(json.dumps(ast.literal_eval(line))) for line in sys.stdin]"
+# The first list of objects in an object that goes over several lines.
+_ROWS_WITHIN = re.compile(r'\s*\{.*?"(\w+)"\s*:\s*\[\s*\{', re.DOTALL)
+_HEAD = 65_536
 _MOST_LINES = 1_000_000
 _BETWEEN = re.compile(r"[\s,]*")
 # Rows that may say a name twice and are looked at one by one: of a list the first, of lines those that hold one twice.
@@ -60,13 +67,35 @@ def scan_json(path: Path) -> pl.LazyFrame:
 
 
 def why_no_json(path: str) -> str | None:
-    """The line that has a word for no number, and the fix; None where none of the first lines has."""
+    """What of the first lines is no row of JSON, and the fix; None where nothing is found."""
+    quoted, made = shlex.quote(path), shlex.quote(f"{Path(path).name.split('.')[0]}.rows.jsonl")
+    shown = f"zcat {quoted} | " if path.lower().endswith(".gz") else ""
+    given = "" if shown else f" < {quoted}"
     with suppress(OSError, EOFError), _opened(Path(path)) as file:
+        head = file.read(_HEAD).decode("utf-8-sig", errors="replace")
+        if _OF_PYTHON.match(head):
+            return (
+                "its lines are of Python and not of JSON; write them anew, as with: "
+                f"{shown}python3 -c '{_REWRITE}'{given} > {made}"
+            )
+        rows = _ROWS_WITHIN.match(head)
+        if rows is not None and not _is_row(head.splitlines()[0]):
+            return (
+                f"it is one object, whose rows are in '{rows[1]}'; write a row a line, as with: "
+                f"{shown}jq -c '.{rows[1]}[]'{'' if shown else ' ' + quoted} > {made}"
+            )
+        file.seek(0)
         for number, line in enumerate(islice(file, _MOST_LINES), start=1):
             found = _NO_NUMBER.search(line.decode(errors="replace"))
             if found is not None:
                 return f"line {number} says {found[1]}, which is no JSON; write null, or leave the field out"
     return None
+
+
+def _is_row(line: str) -> bool:
+    with suppress(json.JSONDecodeError, RecursionError):
+        return isinstance(json.loads(line, parse_int=str), dict)
+    return False
 
 
 def _names(dtype: Any) -> Iterator[str]:

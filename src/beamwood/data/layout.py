@@ -14,7 +14,7 @@ from beamwood.data.columns import known_names, squashed
 from beamwood.data.header import seem_values
 from beamwood.errors import InputError
 
-__all__ = ["Layout", "check_names", "fields_of", "lists_of", "separator_of"]
+__all__ = ["CANDIDATES", "OF_TABLES", "Layout", "check_names", "fields_of", "separator_of"]
 
 _WORDS = {
     "tab": "\t",
@@ -26,18 +26,21 @@ _WORDS = {
     "blank": " ",
 }
 # A file's own separator counts before these; a blank only where nothing else fits.
-_CANDIDATES = ("\t", ";", "|", "::", ",")
+CANDIDATES = ("\t", ";", "|", "::", ",")
 _NO_USE = ("-", "_", "")
 _LONGEST = 8
-_FEW_LENGTHS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What was said of a text file: the separator, and the names of columns where it has no line of them."""
+    """What was said of a text file: the separator, and the names of columns where it has no line of them.
+
+    `is_log`: whether it is a log, and no table of items or users.
+    """
 
     separator: str | None = None
     names: tuple[str, ...] | None = None
+    is_log: bool = True
 
     @classmethod
     def of(cls, separator: str | None, header: Sequence[str] | None) -> Self:
@@ -69,6 +72,9 @@ class Layout:
         return self.separator is not None or self.names is not None
 
 
+OF_TABLES = Layout(is_log=False)
+
+
 def fields_of(lines: Sequence[str], separator: str, quote: str | None) -> list[list[str]]:
     """The cells of lines that are not blank; quotes are read where the separator is one character."""
     given = [line for line in lines if line.strip()]
@@ -76,7 +82,8 @@ def fields_of(lines: Sequence[str], separator: str, quote: str | None) -> list[l
         return [line.split(separator) for line in given]
     # A quoted cell goes on in the next line. A carriage return within a line ends none, but csv takes it for an end.
     whole = (f"{line}\n".replace("\r", " ") for line in given)
-    return [row for row in csv.reader(whole, delimiter=separator, quotechar=quote) if row]
+    escape = "\\" if any('\\"' in line for line in given) else None
+    return [row for row in csv.reader(whole, delimiter=separator, quotechar=quote, escapechar=escape) if row]
 
 
 def separator_of(lines: Sequence[str], own: str | None, quote: str | None) -> str | None:
@@ -86,26 +93,13 @@ def separator_of(lines: Sequence[str], own: str | None, quote: str | None) -> st
     """
     first = fields_of(lines[:1], own, quote) if own is not None else []
     best, most = own, len(first[0]) if first else 1
-    for mark in _CANDIDATES:
+    for mark in CANDIDATES:
         count = _even_count(lines, mark, quote)
         if count > most:
             best, most = mark, count
     if most < 2 and _even_count(lines, " ", quote) > 1:
         return " "
     return best
-
-
-def lists_of(lines: Sequence[str], separator: str | None, quote: str | None) -> tuple[str, int, int] | None:
-    """The mark by which each line is a list, as "7 112 35 9" may be a user's items; the shortest and longest length.
-
-    `separator`: the mark, None where it is not known. Lines are no lists where they have at most three lengths.
-    """
-    for mark in (*_CANDIDATES, " ") if separator is None else (separator,):
-        rows = fields_of(lines, mark, quote)
-        lengths = {len(row) for row in rows}
-        if len(lengths) > _FEW_LENGTHS and min(lengths) > 1 and seem_values(rows[0]):
-            return mark, min(lengths), max(lengths)
-    return None
 
 
 def _even_count(lines: Sequence[str], mark: str, quote: str | None) -> int:

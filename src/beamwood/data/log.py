@@ -21,6 +21,7 @@ import polars as pl
 
 from beamwood.arguments import naming_arguments
 from beamwood.data.boundary import boundary_expression, boundary_note
+from beamwood.data.chosen import chosen_columns
 from beamwood.data.columns import ColumnNames, one
 from beamwood.data.decimals import COMMA, with_points
 from beamwood.data.events import WEIGHT, EventKinds, event_note, last_was_negative, read_events
@@ -186,7 +187,7 @@ def check_log(
     """All that `read_log` does before it reads the rows that it keeps, and with its errors; memory stays flat."""
     table, columns = open_source(source, Layout.of(separator, header)), ColumnNames() if columns is None else columns
     _check(columns, missing)
-    chosen = columns.resolve(table.column_names, table.name, weighed=min_weight is not None)
+    chosen = chosen_columns(table, columns, weighed=min_weight is not None)
     kinds = EventKinds.of(columns.event, events, negative_events)
     _refuse_forgotten_times(table, columns, chosen, time_format)
     rows = count_of(table, pl.len())
@@ -207,7 +208,7 @@ def check_log(
     used, time_kind, looked_at = _used(table, chosen, columns, time_format)
     used += [] if weight is None else [weight]
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
-    notes += [*looked_at, *_swallowed(whole, chosen)]
+    notes += [*looked_at, *columns.notes(table.column_names, chosen), *_swallowed(whole, chosen)]
     report = ReadReport(table.name, rows, chosen, 0, time_kind, weight=weight_kind, notes=tuple(notes))
     every = counting = kept.select(used)
     if weight is not None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-__all__ = ["flat"]
+__all__ = ["flat", "rows_within"]
+
+_READERS = {".jsonl": "scan_ndjson", ".ndjson": "scan_ndjson", ".json": "scan_ndjson", ".parquet": "scan_parquet"}
 
 
 def flat(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -23,6 +27,26 @@ def flat(frame: pl.LazyFrame) -> pl.LazyFrame:
         taken.update(paths)
         columns += [field for _, field in fields] if clear else [pl.nth(place)]
     return frame.select(columns) if any(isinstance(dtype, pl.Struct) for dtype in schema.values()) else frame
+
+
+def rows_within(name: str, schema: Mapping[str, Any]) -> str:
+    """What to do about a table whose rows hold lists of rows, in words; nothing where none does."""
+    lists: dict[str, Any] = {column: dtype.inner for column, dtype in schema.items() if isinstance(dtype, pl.List)}
+    held = next((column for column, inner in lists.items() if isinstance(inner, pl.Struct)), None)
+    if held is None:
+        return ""
+    apart = ({*schema} - {held}).isdisjoint(field.name for field in lists[held].fields)
+    steps = f".explode({held!r})" + f".unnest({held!r})" * apart
+    base = next((ending for ending in _READERS if ending in name.lower()), None)
+    says = f"; each of its rows holds several in '{held}': write a row for each"
+    if base is None:
+        return f"{says}, as Polars does by {steps}"
+    all_lines = ", infer_schema_length=None" if base != ".parquet" else ""
+    made = f"{Path(name).name.split('.')[0]}.rows.parquet"
+    code = (
+        f'import polars as pl; pl.{_READERS[base]}("{name}"{all_lines}){steps}.collect().write_parquet("{made}")'
+    ).replace("'", '"')
+    return f"{says}, as with: python3 -c '{code}'"
 
 
 def _fields(column: pl.Expr, path: str, dtype: Any) -> list[tuple[str, pl.Expr]]:

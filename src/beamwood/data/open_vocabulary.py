@@ -58,7 +58,7 @@ class OpenVocabulary(Vocabulary):
         return indices
 
     def opened(self, ids: Sequence[Any] | pl.Series, fitted: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The index of each id, -1 of an unknown one, by the index that it had in the fitted vocabulary."""
+        """int32[len(ids)], the index of each id, -1 of an unknown one; `fitted`: that in the fitted vocabulary."""
         indices = np.where(fitted < self._known, fitted, np.int32(-1))
         for place in np.flatnonzero(indices < 0).tolist() if self._at else ():
             indices[place] = self._index_of(ids[place])

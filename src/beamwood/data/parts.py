@@ -13,13 +13,13 @@ import polars as pl
 
 from beamwood.errors import InputError
 
-__all__ = ["Parts", "parts_of"]
+__all__ = ["TableFiles", "parts_of"]
 
 _SHOWN = 3
 _MOST_FILES = 20_000
 
 
-class Parts:
+class TableFiles:
     """Files of one kind, in the order of their names, that hold rows of one table; `left_out`: others beside them."""
 
     def __init__(self, name: str, files: Sequence[Path], left_out: Sequence[str], root: Path | None) -> None:
@@ -64,7 +64,7 @@ class Parts:
         return frame.with_columns(pl.lit(value).alias(key) for key, mark, value in pairs if mark and key not in there)
 
 
-def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> Parts | None:
+def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | None:
     """The parts of a folder, or of a pattern such as "logs/*.csv" that is no file's name; None of anything else.
 
     Hidden files and those that begin with "_" are none. Errors: no part; parts of several kinds.
@@ -84,7 +84,7 @@ def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> Parts | None:
         told = ", ".join(f"{count} of {suffix}" for suffix, count in kinds.most_common())
         raise InputError(f"{path} holds files of several kinds ({told}); name one file, or a pattern such as '*.csv'")
     files = [file for file in found if suffix_of(file.name) is not None]
-    return Parts(path, files, [file.name for file in found if file not in files], root)
+    return TableFiles(path, files, [file.name for file in found if file not in files], root)
 
 
 def _files_below(path: str) -> list[Path]:

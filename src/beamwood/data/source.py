@@ -13,14 +13,15 @@ from typing import Any
 
 import polars as pl
 
+from beamwood.data.foreign import as_utf8, in_other_words, why_unread
 from beamwood.data.header import header_hint
-from beamwood.data.in_memory import frame_of
+from beamwood.data.in_memory import frame_of, scan_matrix
 from beamwood.data.json_rows import scan_json, scan_lines_of_json, why_no_json
 from beamwood.data.layout import Layout
 from beamwood.data.nested import flat
 from beamwood.data.offsets import file_with_offsets, has_offsets
 from beamwood.data.parts import parts_of
-from beamwood.data.text_table import TEXT_SUFFIXES, scan_text
+from beamwood.data.text_table import RECBOLE, TEXT_SUFFIXES, scan_text
 from beamwood.errors import InputError, nearest_path
 
 __all__ = ["SUFFIXES", "Source", "open_source", "reading"]
@@ -29,12 +30,7 @@ _ARROW_FILE = b"ARROW1"
 _UNSAID = Layout()
 # What a saved folder holds, and no folder of a log's parts.
 _MANIFEST = "manifest.json"
-# What is a log only once it is unpacked, or written in another way.
-_PACKED = (".zip", ".bz2", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".br", ".parquet.gz", ".zst")
-_SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 _REPEATED = re.compile(r"(?:column with name|duplicate(?:d)? column:?) '?([^']+)'? has more than one")
-# What Excel and older systems write in the west of Europe.
-_TO_UTF8 = "save it as UTF-8, as with: iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +50,12 @@ class Source:
 
     @property
     def column_names(self) -> list[str]:
+        """In the order of the source."""
         return list(self.schema)
 
     @property
     def schema(self) -> dict[str, pl.DataType]:
+        """The type of each column. Errors: what cannot be read, naming the source."""
         with reading(self.name):
             return dict(self.frame.collect_schema())
 
@@ -112,7 +110,7 @@ def reading(name: str) -> Iterator[None]:
             raise InputError(f"{name} cannot be read: {no_json}") from error
         written = _suffix_of(name) not in (None, *TEXT_SUFFIXES)
         not_text = "utf-8" in reason.lower() and not written
-        fix = _TO_UTF8 if not_text else "is the file whole and of that format?"
+        fix = as_utf8(name) if not_text else "is the file whole and of that format?"
         raise InputError(f"{name} cannot be read: {reason}; {fix}") from error
 
 
@@ -140,17 +138,13 @@ def _open_file(path: Path, layout: Layout) -> Source:
     if not path.is_file():
         raise InputError(f"{path} is a pipe, a socket or a device, which is not read twice; save it as a file first")
     suffix = _suffix_of(path.name)
-    if suffix is None and layout.separator is None:
-        if path.name.lower().endswith(_PACKED):
-            raise InputError(f"{path} is packed in a way that is not read; unpack it first, or pack it by gzip")
-        if path.name.lower().endswith(_SHEETS):
-            raise InputError(f"{path} is a spreadsheet, which is not read; save it as CSV first")
-        raise InputError(
-            f"{path} has an unknown ending; known: {', '.join(SUFFIXES)}. If it is text, say what separates its "
-            "columns, as --separator ';'; else write it as Parquet"
-        )
     if path.stat().st_size == 0:
         raise InputError(f"{path} cannot be read: it is empty; give a file with a line for each row")
+    unread = why_unread(path) if suffix is None else None
+    if unread is not None:
+        raise InputError(f"{path} {unread}")
+    if suffix is None and layout.separator is None:
+        raise InputError(f"{path} has an unknown ending; {in_other_words(path)}")
     scan = None if suffix is None else _SCANS.get(suffix)
     if layout.is_said and scan is not None:
         raise InputError(f"--separator and --columns are about text files, and {path} is none; leave them out")
@@ -161,7 +155,7 @@ def _open_file(path: Path, layout: Layout) -> Source:
             _refuse_repeated_names(str(path), frame)
         else:
             frame = flat(file_with_offsets(path) if has_offsets(path) else scan(path))
-        if suffix is not None and suffix.startswith(".inter"):
+        if suffix is not None and suffix.startswith(RECBOLE):
             frame = _without_field_types(frame)
     return Source(str(path), frame, scan is None, notes=notes)
 
@@ -200,7 +194,8 @@ _SCANS: dict[str, Callable[[Path], pl.LazyFrame]] = {
     ".arrow": _scan_arrow,
     ".feather": _scan_arrow,
     ".ipc": _scan_arrow,
-    **{f".{name}{packed}": scan_lines_of_json for name in ("jsonl", "ndjson") for packed in ("", ".gz")},
+    **{f".{name}{packed}": scan_lines_of_json for name in ("jsonl", "ndjson") for packed in ("", ".gz", ".zst")},
     **dict.fromkeys((".json", ".json.gz"), scan_json),
+    ".npz": scan_matrix,
 }
 SUFFIXES = (*_SCANS, *TEXT_SUFFIXES)

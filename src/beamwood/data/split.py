@@ -17,7 +17,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.features import encode_context
 from beamwood.errors import InputError
 from beamwood.notebook import facts
-from beamwood.types import IndexArray, ItemLists, Needs, Query
+from beamwood.types import IndexArray, ItemLists, Query, QueryNeeds
 
 __all__ = ["SPLITS", "Queries", "Split", "by_boundary", "by_time", "disjoint_users", "leave_one_out"]
 
@@ -39,7 +39,7 @@ class Queries:
     def __len__(self) -> int:
         return len(self.users)
 
-    def query(self, needs: Needs) -> Query:
+    def query(self, needs: QueryNeeds) -> Query:
         """What a searcher with these needs is asked, its columns of the context encoded."""
         return Query(self.users, self.histories, encode_context(needs.context, self.context, len(self)))
 
@@ -133,23 +133,11 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
     if first == 0 or second in (first, num_users):
         raise _Unsplit(f"{num_users} users are too few for disjoint training, validation and test users, at least 10")
     middle = _middles(dataset)
-
-    def queries(rows: NDArray[np.int64]) -> Queries:
-        histories = dataset.histories
-        start, stop, end = histories.indptr[rows], middle[rows], histories.indptr[rows + 1]
-        kept = (stop > start) & (end > stop)
-        rows, start, stop, end = rows[kept], start[kept], stop[kept], end[kept]
-        return Queries(
-            users=rows,
-            histories=histories.slices(np.maximum(start, stop - history_length), stop),
-            labels=histories.slices(stop, end).distinct(),
-            seen=histories.slices(start, stop),
-            context=_context(dataset, stop),
-        )
-
     train_users = np.zeros(num_users, bool)
     train_users[order[:first]] = True
-    valid, test = queries(np.sort(order[first:second])), queries(np.sort(order[second:]))
+    valid, test = (
+        _halves(dataset, np.sort(users), middle, history_length) for users in (order[first:second], order[second:])
+    )
     if not len(valid) or not len(test):
         raise _Unsplit(
             f"the split leaves {len(valid)} validation and {len(test)} test users with both a history and labels"
@@ -167,6 +155,21 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
     )
     options = {"seed": seed, "history_length": history_length}
     return Split(dataset, _only(dataset, train_users), valid, test, "users", rule, options, report)
+
+
+def _halves(dataset: Dataset, users: NDArray[np.int64], middle: NDArray[np.int64], history_length: int) -> Queries:
+    """Queries of those of the users who have events on both sides of their middle."""
+    histories = dataset.histories
+    start, stop, end = histories.indptr[users], middle[users], histories.indptr[users + 1]
+    kept = (stop > start) & (end > stop)
+    users, start, stop, end = users[kept], start[kept], stop[kept], end[kept]
+    return Queries(
+        users=users,
+        histories=histories.slices(np.maximum(start, stop - history_length), stop),
+        labels=histories.slices(stop, end).distinct(),
+        seen=histories.slices(start, stop),
+        context=_context(dataset, stop),
+    )
 
 
 @naming_arguments
@@ -261,14 +264,7 @@ def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1)
     if not 0 < valid_share < 1:
         raise InputError(f"valid_share={valid_share} is outside (0, 1)")
     histories, inside = dataset.histories, dataset.in_history
-    rows = histories.rows
-    order = np.lexsort((np.random.default_rng(seed).random(len(rows)), rows))
-    order = order[inside[order]]
-    counts = np.bincount(rows[order], minlength=len(histories))
-    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    wanted = np.where(counts >= 2, np.maximum(1, np.round(counts * valid_share)), 0)
-    validates = np.zeros(len(rows), bool)
-    validates[order] = place < wanted[rows[order]]
+    rows, validates = histories.rows, _drawn_share(histories, inside, valid_share, seed)
 
     def part(chosen: NDArray[np.bool_]) -> ItemLists:
         lengths = np.bincount(rows[chosen], minlength=len(histories))
@@ -293,6 +289,19 @@ def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1)
     report = {"train_events": len(train.histories.items), "valid_queries": len(valid), "test_queries": len(test)}
     options = {"seed": seed, "valid_share": valid_share}
     return Split(dataset, train, valid, test, "boundary", rule, options, report)
+
+
+def _drawn_share(histories: ItemLists, inside: NDArray[np.bool_], share: float, seed: int) -> NDArray[np.bool_]:
+    """bool[entries]: of each user's entries `inside` that share, at least one where there are two or more."""
+    rows = histories.rows
+    order = np.lexsort((np.random.default_rng(seed).random(len(rows)), rows))
+    order = order[inside[order]]
+    counts = np.bincount(rows[order], minlength=len(histories))
+    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    wanted = np.where(counts >= 2, np.maximum(1, np.round(counts * share)), 0)
+    chosen = np.zeros(len(rows), bool)
+    chosen[order] = place < wanted[rows[order]]
+    return chosen
 
 
 SPLITS: dict[str, Callable[..., Split]] = {

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.errors import InputError
-from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
+from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["BayesSearcher", "Market", "MarketConfig", "make_market"]
 
@@ -168,7 +168,7 @@ class BayesSearcher:
     """
 
     kind: ClassVar[str] = "bayes"
-    needs: ClassVar[Needs] = Needs()
+    needs: ClassVar[QueryNeeds] = QueryNeeds()
 
     def __init__(self, market: Market) -> None:
         self.market = market

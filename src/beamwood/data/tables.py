@@ -14,6 +14,7 @@ from beamwood.data.columns import find_column, plain_name
 from beamwood.data.ids import read_ids, same_but_for_looks, words_for_nothing
 from beamwood.data.kept_columns import kept_column, kept_name
 from beamwood.data.labels import SEPARATOR, as_lists, inner_type, label_lists
+from beamwood.data.layout import OF_TABLES
 from beamwood.data.log import Log
 from beamwood.data.source import Source, open_source, reading
 from beamwood.data.vocabulary import Vocabulary
@@ -88,7 +89,7 @@ def read_table(source: Any, id_column: str | None, log: Log, role: Literal["item
 
     Where no column is named, the one that is called as the log's counts before other usual names.
     """
-    table, dtype, own = open_source(source), log.frame[role].dtype, plain_name(log.report.columns[role])
+    table, dtype, own = open_source(source, OF_TABLES), log.frame[role].dtype, plain_name(log.report.columns[role])
     present, name = table.column_names, table.name
     alike = [each for each in present if plain_name(each) == own]
     id_column = alike[0] if id_column is None and len(alike) == 1 else id_column

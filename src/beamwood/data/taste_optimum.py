@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from beamwood.blocks import blocks
 from beamwood.data.tastes import TasteMarket
 from beamwood.errors import InputError
-from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
+from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["TasteOptimum", "next_probabilities"]
 
@@ -125,9 +125,9 @@ class TasteOptimum:
         return self.market.config.num_items
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> QueryNeeds:
         """The context, where it is known."""
-        return Needs(context=(_Context(),)) if self.knows_context else Needs()
+        return QueryNeeds(context=(_Context(),)) if self.knows_context else QueryNeeds()
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k likeliest items of each row, by brute force; see `types.Searcher`."""

@@ -8,13 +8,25 @@ from pathlib import Path
 
 import polars as pl
 
-from beamwood.data.layout import Layout, check_names, fields_of, lists_of, separator_of
+from beamwood.data.headless import seems_headless, without_names
+from beamwood.data.layout import Layout, check_names, fields_of, separator_of
+from beamwood.data.quotes import are_signs, unwrapped
+from beamwood.data.text_shapes import refuse_other_shapes
 from beamwood.errors import InputError
 
-__all__ = ["TEXT_SUFFIXES", "lines_of", "scan_text"]
+__all__ = ["RECBOLE", "TEXT_SUFFIXES", "lines_of", "scan_text"]
 
-# What separates the columns, by ending; None: found in the first lines. RecBole's .inter has no quotes.
-_OWN = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".inter": "\t", ".txt": None, ".dat": None, ".data": None}
+# What separates the columns, by ending; None: found in the first lines. RecBole's files have no quotes.
+RECBOLE = (".inter", ".item", ".user")
+_OWN = {
+    ".csv": ",",
+    ".tsv": "\t",
+    ".tab": "\t",
+    **dict.fromkeys(RECBOLE, "\t"),
+    ".txt": None,
+    ".dat": None,
+    ".data": None,
+}
 TEXT_SUFFIXES = tuple(f"{suffix}{packed}" for suffix in _OWN for packed in ("", ".gz", ".zst"))
 _SAMPLE = 100
 _TOLD = re.compile(r'"?sep=([,;|\t])"?\s*', re.IGNORECASE)
@@ -28,18 +40,9 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
     Errors: what separates its columns cannot be found; names that do not fit; lines of other numbers of cells.
     """
     own = None if suffix is None else _OWN[suffix.removesuffix(".gz").removesuffix(".zst")]
-    quote = None if suffix is not None and suffix.startswith(".inter") else '"'
+    quote = None if suffix is not None and suffix.startswith(RECBOLE) else '"'
     lines = [line or "" for line in lines_of(path, lossy=True).head(_SAMPLE).collect()["line"].to_list()]
-    if any("\x00" in line for line in lines[:2]):
-        raise InputError(
-            f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8, as with: "
-            "iconv -f UTF-16 -t UTF-8 OLD > NEW"
-        )
-    if len(lines) == 1 and "\r" in lines[0].rstrip("\r"):
-        raise InputError(
-            f"{path} is one line with carriage returns in it, as old systems end lines; write it anew, as with: "
-            "tr '\\r' '\\n' < OLD > NEW"
-        )
+    _refuse_other_texts(path, lines)
     notes, said, skipped = [], layout.separator, 0
     told = _TOLD.fullmatch(lines[0].lstrip("\ufeff")) if lines else None
     if told is not None:
@@ -47,13 +50,7 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
         lines, skipped, said = lines[1:], 1, said or told[1]
         notes.append(f"its columns are separated by {told[1]!r}, as its first line says")
     separator = separator_of(lines, own, quote) if said is None else said
-    lists = lists_of(lines, separator, quote)
-    if lists is not None:
-        mark, least, most = lists
-        raise InputError(
-            f"{path}: its lines have {least} to {most} values between {mark!r}, as if each were a user and the items "
-            "taken; write a line for each user and item, such as 7,112"
-        )
+    refuse_other_shapes(path, lines, separator, quote)
     if separator is None:
         raise InputError(
             f"{path}: what separates its columns is not clear from its first lines; say it with --separator, as "
@@ -61,10 +58,17 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
         )
     if said is None and separator != own:
         notes.append(f"its columns are separated by {separator!r}, as its first lines have it (or say --separator)")
-    first = (fields_of(lines, separator, quote) or [[]])[0]
+    rows = fields_of(lines, separator, quote) or [[]]
+    first, wrapped = rows[0], False
     _refuse_title(path, lines, len(first), layout)
     if layout.names is not None:
         check_names(str(path), layout.names, first)
+    if quote is not None and len(separator) == 1 and are_signs(lines_of(path, lossy=True), separator, len(first)):
+        wrapped = all(re.fullmatch(r'".*"|[\d.-]*', cell) for cell in lines[0].lstrip("\ufeff").split(separator))
+        quote, rows = None, fields_of(lines, separator, None)
+        notes.append("some quotes go around no cell, so all are read as signs of the text")
+    if layout.names is None and told is None and len(first) > 1 and seems_headless(rows):
+        raise InputError(without_names(path, rows, separator, is_log=layout.is_log))
     if len(separator.encode()) > 1:
         return _split(path, separator, layout.names or tuple(first), layout.names is None), tuple(notes)
     frame = pl.scan_csv(
@@ -77,7 +81,21 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
         has_header=layout.names is None,
         new_columns=None if layout.names is None else list(layout.names),
     )
-    return frame, tuple(notes)
+    return unwrapped(frame) if wrapped else frame, tuple(notes)
+
+
+def _refuse_other_texts(path: Path, lines: Sequence[str]) -> None:
+    """Errors: another encoding than UTF-8, and ends of lines that only old systems have."""
+    if any("\x00" in line for line in lines[:2]):
+        raise InputError(
+            f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8, as with: "
+            "iconv -f UTF-16 -t UTF-8 OLD > NEW"
+        )
+    if len(lines) == 1 and "\r" in lines[0].rstrip("\r"):
+        raise InputError(
+            f"{path} is one line with carriage returns in it, as old systems end lines; write it anew, as with: "
+            "tr '\\r' '\\n' < OLD > NEW"
+        )
 
 
 def _refuse_title(path: Path, lines: Sequence[str], width: int, layout: Layout) -> None:

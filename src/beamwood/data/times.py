@@ -13,7 +13,7 @@ from beamwood.data.source import Source, reading
 from beamwood.data.time_text import UNREAD, by_format, by_shape, looks_like_time, numeric_date
 from beamwood.errors import InputError
 
-__all__ = ["seconds_of", "seems_time", "time_expression"]
+__all__ = ["numbers_of", "seconds_of", "seems_time", "time_expression"]
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _WHOLE = r"^\s*[+-]?\d{1,19}(\.0*)?\s*$"
@@ -234,9 +234,16 @@ def _advice(table: Source, name: str, time_format: str | None) -> str:
     return f"they are dates {order}" + (f": say {known}" if known else "; write them in one")
 
 
+def numbers_of(table: Source, name: str) -> pl.Expr:
+    """The cells of a column as Float64, null where one is no number; blanks around text do not count."""
+    column = table.column(name)
+    text = table.schema[name] in (pl.String, pl.Categorical, pl.Enum)
+    return (column.cast(pl.String).str.strip_chars() if text else column).cast(pl.Float64, strict=False)
+
+
 def _refuse_two_units(table: Source, name: str) -> None:
     """Errors: times of which some count seconds and some milliseconds, or the like."""
-    number = table.column(name).cast(pl.Float64, strict=False)
+    number = numbers_of(table, name)
     within = {unit: (number >= least) & (number < most) for unit, (least, most) in _UNITS.items()}
     neither = (number >= 3e8) & ~pl.any_horizontal(within.values())
     with reading(table.name):

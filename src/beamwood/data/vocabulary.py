@@ -65,7 +65,7 @@ class Vocabulary:
 
     @naming_arguments
     def encode(self, ids: Sequence[Any] | pl.Series, *, on_unknown: str = "error") -> NDArray[np.int32]:
-        """int32, the index of each id. An unknown id is an `InputError`, or -1 with `on_unknown="ignore"`."""
+        """int32[len(ids)], the index of each id. An unknown id is an `InputError`, or -1 with `on_unknown="ignore"`."""
         if on_unknown not in ON_UNKNOWN:
             raise InputError(f"on_unknown='{on_unknown}' is unknown; known: {', '.join(ON_UNKNOWN)}")
         indices = None if isinstance(ids, pl.Series) or self.table is None else self.table.find(ids)

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from beamwood.data.dataset import Dataset
     from beamwood.data.split import Split
 
-__all__ = ["Example", "Shown", "titles", "users_shown"]
+__all__ = ["Example", "ShownItem", "titles", "users_shown"]
 
 _TITLES = ("title", "name", "item_name", "item_title", "movie_title", "product_title")
 _MOST = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownItem:
     """An item by its title, and whether it is one of the labels (of labels: whether it is shown)."""
 
     title: str
@@ -37,8 +37,8 @@ class Example:
     user: str
     length: int
     history: tuple[str, ...]
-    shown: tuple[Shown, ...]
-    labels: tuple[Shown, ...]
+    shown: tuple[ShownItem, ...]
+    labels: tuple[ShownItem, ...]
     num_labels: int
 
     def as_dict(self) -> dict[str, Any]:
@@ -77,10 +77,10 @@ def _example(user: str, history_L: IndexArray, items_K: IndexArray, labels: Inde
         user,
         len(history_L),
         tuple(names[int(item)] for item in history_L[::-1][:_MOST]),
-        tuple(Shown(names[int(item)], bool(np.isin(item, labels))) for item in shown),
+        tuple(ShownItem(names[int(item)], bool(np.isin(item, labels))) for item in shown),
         # What was found first: there may be many labels.
-        tuple(Shown(names[int(item)], hit) for hit in (True, False) for item in labels if np.isin(item, shown) == hit)[
-            : 2 * _MOST
-        ],
+        tuple(
+            ShownItem(names[int(item)], hit) for hit in (True, False) for item in labels if np.isin(item, shown) == hit
+        )[: 2 * _MOST],
         len(labels),
     )

@@ -28,7 +28,7 @@ from beamwood.evaluation.metrics import (
 )
 from beamwood.notebook import table
 from beamwood.steps import step
-from beamwood.types import Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
+from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 if TYPE_CHECKING:
     from beamwood.data.split import Split
@@ -53,7 +53,7 @@ class Searches(Protocol):
     """What is judged: of a `types.Searcher` no more than this."""
 
     @property
-    def needs(self) -> Needs: ...
+    def needs(self) -> QueryNeeds: ...
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits: ...
 
 
@@ -66,7 +66,7 @@ class LabelledQueries(Protocol):
     def labels(self) -> ItemLists: ...
     @property
     def seen(self) -> ItemLists: ...
-    def query(self, needs: Needs) -> Query: ...
+    def query(self, needs: QueryNeeds) -> Query: ...
     def take(self, rows: IndexArray) -> Self: ...
 
 

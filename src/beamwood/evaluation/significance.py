@@ -19,12 +19,12 @@ from beamwood.types import FloatArray
 
 __all__ = [
     "TESTS",
-    "PairedComparison",
     "Interval",
+    "PairedComparison",
     "bootstrap_interval",
-    "paired_comparisons",
     "holm",
     "paired_bootstrap",
+    "paired_comparisons",
     "paired_t",
     "t_interval",
     "wilcoxon",

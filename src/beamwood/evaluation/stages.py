@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from beamwood.blocks import blocks
 from beamwood.data.split import Queries
 from beamwood.errors import InputError
-from beamwood.types import BoolArray, Estimator, Hits, ItemLists, Needs, Query, SearchOptions
+from beamwood.types import BoolArray, Estimator, Hits, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["StageReport", "StagesAtCut", "decompose"]
 
@@ -39,7 +39,7 @@ class Staged(Protocol):
     @property
     def ranker(self) -> Estimator: ...
     @property
-    def needs(self) -> Needs: ...
+    def needs(self) -> QueryNeeds: ...
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits: ...
 
 

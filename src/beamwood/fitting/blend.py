@@ -18,11 +18,11 @@ from beamwood.errors import InputError
 from beamwood.evaluation.metrics import METRICS, metrics_at, relevance
 from beamwood.evaluation.protocol import VIEWS
 from beamwood.fitting.choose import CUT, Choice, drawn, named
-from beamwood.fitting.settings import ChooseSeen
+from beamwood.fitting.settings import SeenChoiceSettings
 from beamwood.retrieval.blend import Part
 from beamwood.retrieval.candidates import Candidates, bring, good_of, with_seen
 from beamwood.retrieval.stored import MOST
-from beamwood.types import Hits, ItemLists, Needs, Query, Searcher, SearchOptions
+from beamwood.types import Hits, ItemLists, Query, QueryNeeds, Searcher, SearchOptions
 
 __all__ = ["SEEN_WEIGHTS", "StageWeights", "Weights", "best_seen_weight", "choice_of_seen"]
 
@@ -47,7 +47,9 @@ class Weights:
         return {"retriever_weight": self.first, "seen_weight": self.seen}
 
 
-def best_seen_weight(find: Callable[[Query, int], Candidates], needs: Needs, queries: Queries, monitor: str) -> float:
+def best_seen_weight(
+    find: Callable[[Query, int], Candidates], needs: QueryNeeds, queries: Queries, monitor: str
+) -> float:
     """Of `SEEN_WEIGHTS` the one with the best metric of `monitor` where what was seen is kept; 0 without labels.
 
     `find(query, k)` brings what was not seen, and what was apart from it. `monitor`: one of `choose.MEASURED`, of
@@ -64,7 +66,7 @@ def best_seen_weight(find: Callable[[Query, int], Candidates], needs: Needs, que
 
 
 def choice_of_seen(
-    split: Split, choose: ChooseSeen, seed: int, find: Callable[[Any, Query, int], Candidates]
+    split: Split, choose: SeenChoiceSettings, seed: int, find: Callable[[Any, Query, int], Candidates]
 ) -> Choice | None:
     """The choice of `best_seen_weight` by validation users for a searcher, by which `find` brings; None where it is
     set."""

@@ -16,7 +16,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.choose import drawn
-from beamwood.fitting.settings import Choose, Group, HistoryLength, Settings
+from beamwood.fitting.settings import ChoiceSettings, HistoryLength, MethodConfig, SettingsGroup
 from beamwood.retrieval.neighbours import NeighbourSearcher, SeenPlace
 from beamwood.steps import step
 from beamwood.training.budget import Budget, price_of
@@ -26,7 +26,7 @@ __all__ = [
     "CountLast",
     "CountingConfig",
     "Decay",
-    "Grid",
+    "GridSettings",
     "Power",
     "best_of_grid",
     "counts_within",
@@ -42,7 +42,7 @@ CountLast = Annotated[int, Field(ge=2, description="of longer histories, the lat
 """Pairs of a history grow with the square of its length: a program that takes everything would count for hours."""
 
 
-class Grid(Group):
+class GridSettings(SettingsGroup):
     """What validation chooses from; give one value each to fix them."""
 
     seen: tuple[SeenPlace, ...] = Field(
@@ -63,11 +63,11 @@ class Grid(Group):
         return (value,) if grid and not isinstance(value, list | tuple) else value
 
 
-class CountingConfig(Settings):
+class CountingConfig(MethodConfig):
     """What every counting method has."""
 
-    model: Grid = Grid()
-    choose: Choose = Choose(validation_users=10_000)
+    model: GridSettings = GridSettings()
+    choose: ChoiceSettings = ChoiceSettings(validation_users=10_000)
 
 
 # With a limit, no more of what is left goes to judging, and so many users have a say at least.

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from beamwood.fitting.choose import Choice, Measure
 from beamwood.training.budget import Budget, price_of
 from beamwood.training.pace import Prices
-from beamwood.training.trainable import Trainable
 
-__all__ = ["Judge", "Later"]
+if TYPE_CHECKING:
+    from beamwood.fitting.run import SearchedTask
+
+__all__ = ["Later", "TimedValidation"]
 
 Later = Callable[[Any, Budget], float]
 """The seconds that what comes after a training takes, by a sample of its searcher and what is left."""
@@ -25,34 +27,30 @@ _ALIKE = 2
 _BYTES_A_SECOND, _STATES = 1e8, 4
 
 
-class Judge:
-    """The measure of a task's searcher, by all queries or as many as there is time for."""
+class TimedValidation:
+    """The measure of a task's searcher, by all queries or as many as there is time for.
+
+    `choice` and `later`: what is chosen and made after the training, for which time is kept.
+    """
 
     def __init__(
-        self, searcher: Callable[[], Any], measure: Measure, choice: Choice | None, later: Later | None = None
+        self, task: SearchedTask[Any], measure: Measure, choice: Choice | None = None, later: Later | None = None
     ) -> None:
-        self.searcher, self.measure, self.choice, self.later = searcher, measure, choice, later
+        self.task, self.measure, self.choice, self.later = task, measure, choice, later
         self.num: int | None = None
 
     def __call__(self) -> dict[str, float]:
-        return self.measure(self.searcher(), self.num)
+        return self.measure(self.task.searcher(), self.num)
 
     @torch.no_grad()
-    def prices(
-        self,
-        task: Trainable[Any],
-        sample: Any,
-        making: float,
-        budget: Budget,
-        *,
-        checkpoints: bool,
-        before: int | None = None,
-    ) -> Prices:
-        """By what a part of the queries takes with `sample`, a searcher of which one takes `making` seconds to make.
+    def prices(self, budget: Budget, *, checkpoints: bool, before: int | None = None) -> Prices:
+        """By what a part of the queries takes with a sample of the task's searcher.
 
-        `before`: how many judged in an earlier part of the training; about as many judge again, so that what was
-        measured holds.
+        `checkpoints`: some are saved. `before`: how many judged in an earlier part of the training; about as many
+        judge again, so that what was measured holds.
         """
+        task = self.task
+        sample, making = task.sample(budget.clock)
         training = task.model.training
         task.model.eval()
         size = len(self.measure)

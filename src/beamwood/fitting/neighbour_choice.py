@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -26,7 +26,7 @@ from beamwood.training.budget import Budget, price_of
 from beamwood.types import FloatArray
 
 if TYPE_CHECKING:
-    from beamwood.fitting.settings import ChooseWeights
+    from beamwood.fitting.settings import WeightChoiceSettings
 
 __all__ = ["chosen_horizon", "chosen_neighbours"]
 
@@ -38,11 +38,64 @@ _DECAY = 0.9
 _SURE = 2.0
 # With a limit, no more of what is left goes to the choice, and so many users have a say at least.
 _SHARE, _FEWEST = 0.1, 64
+# One user's word is none.
+_LEAST = 2
 # How far ahead targets are where what comes later says more than what comes next.
 _AHEAD = 10
 
 
-def chosen_neighbours(split: Split, choose: ChooseWeights, options: Mapping[str, Any]) -> NeighbourKind | None:
+class _Choice(NamedTuple):
+    """The kind, and what each kind is worth to how many of the users that could judge; None where none did."""
+
+    kind: NeighbourKind
+    num: int
+    of: int
+    means: Mapping[NeighbourKind, float] | None = None
+
+
+class _Words(NamedTuple):
+    """What is chosen, in the words of who asked: the `name` of a line, each kind, a step, and what is left out."""
+
+    name: str
+    kinds: Mapping[NeighbourKind, str]
+    chosen: Mapping[NeighbourKind, str]
+    step: str
+    untimed: str
+    judge: str
+
+    def line(self, choice: _Choice, monitor: str) -> str:
+        taken = f"{self.name}: {self.chosen[choice.kind]}"
+        if choice.means is None:
+            why = "no validation users choose" if choice.of < _LEAST else "there was no time to choose"
+            return f"{taken}, as {why}"
+        means = ", ".join(f"{self.kinds[kind]} {mean:.4f}" for kind, mean in choice.means.items())
+        return f"{taken}, by {monitor} of {choice.num:,} validation users ({means})"
+
+    def left_out(self, choice: _Choice) -> str | None:
+        if choice.means is None:
+            return None if choice.of < _LEAST else f"{self.untimed}: there was no time to choose"
+        return f"{choice.num} of {choice.of} validation users say {self.judge}" if choice.num < choice.of else None
+
+
+_NEAR = _Words(
+    "neighbours",
+    {"around": "around", "after": "after", "next": "next"},
+    {"around": "around", "after": "after", "next": "next"},
+    "choosing which neighbours count",
+    "neighbours are those around an item",
+    "who is near an item",
+)
+_TARGETS = _Words(
+    "targets",
+    {"around": "either way", "after": "later", "next": "next"},
+    {"around": "the next item", "after": f"{_AHEAD} items ahead", "next": "the next item"},
+    "choosing how far ahead to learn",
+    "targets are the next item alone",
+    "how far ahead to learn",
+)
+
+
+def chosen_neighbours(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any]) -> NeighbourKind | None:
     """The kind whose counts alone rank best by `choose.monitor`, of validation users drawn by the seed.
 
     Counts are those of training histories, and the score of an item is the mean of the shares that it has of what is
@@ -52,10 +105,10 @@ def chosen_neighbours(split: Split, choose: ChooseWeights, options: Mapping[str,
     if (kept := _kept(options)) is not None:
         stored: NeighbourKind | None = kept.get("model.neighbours")
         return stored
-    return _chosen(split, choose, options)
+    return _chosen(split, choose, options, _NEAR)
 
 
-def chosen_horizon(split: Split, choose: ChooseWeights, options: Mapping[str, Any]) -> int:
+def chosen_horizon(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any]) -> int:
     """How far ahead the targets of a training are drawn: 10 items, or the next alone.
 
     A model learns what it is asked for. It is ten where validation users are asked for more than one item, and where
@@ -66,7 +119,7 @@ def chosen_horizon(split: Split, choose: ChooseWeights, options: Mapping[str, An
     lengths = split.valid.labels.lengths
     if lengths.max(initial=0) <= 1:
         return 1
-    return _AHEAD if _chosen(split, choose, options) == "after" else 1
+    return _AHEAD if _chosen(split, choose, options, _TARGETS) == "after" else 1
 
 
 def _kept(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -75,24 +128,25 @@ def _kept(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return (run.kept() or None) if options.get("resume", False) and run is not None else None
 
 
-def _chosen(split: Split, choose: ChooseWeights, options: Mapping[str, Any]) -> NeighbourKind:
+def _chosen(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any], words: _Words) -> NeighbourKind:
     seed, budget = options.get("seed", 0), Budget.of(options.get("time_limit"))
     monitor, users = choose.monitor, choose.validation_users
     check_monitor(monitor)
     judges = drawn(split.valid.take(np.flatnonzero(split.valid.labels.lengths > 0)), users, seed=seed)
 
-    def best() -> tuple[NeighbourKind, str]:
-        with step("choosing which neighbours count"):
+    def best() -> _Choice:
+        with step(words.step):
             return _best(split, judges, monitor, budget)
 
-    kind, line = remembered(split.train, f"neighbours {monitor} {users} {seed}", best, budget)
+    choice = remembered(split.train, f"neighbours {monitor} {users} {seed}", best)
+    if (lacks := words.left_out(choice)) is not None:
+        budget.leave_out(lacks)
     if options.get("progress", True):
-        tell(line)
-    return kind
+        tell(words.line(choice, monitor))
+    return choice.kind
 
 
-def _best(split: Split, judges: Queries, monitor: str, budget: Budget) -> tuple[NeighbourKind, str]:
-    """The kind, and the line that says it."""
+def _best(split: Split, judges: Queries, monitor: str, budget: Budget) -> _Choice:
     first: NeighbourKind = next(iter(KINDS))
     counted = min(_INTERACTIONS, len(split.train.histories.items))
 
@@ -101,18 +155,12 @@ def _best(split: Split, judges: Queries, monitor: str, budget: Budget) -> tuple[
         return _values(split, some, kind, monitor, most=math.ceil(counted * num / len(judges)))
 
     num = _num_judges(lambda num: judged(first, num), len(judges), budget)
-    if num < min(_FEWEST, len(judges)):
-        budget.leave_out(f"neighbours are those {first} an item: there was no time to choose")
-        return first, f"neighbours: {first}, as there was no time to choose"
-    if len(judges) < 2:
-        return first, f"neighbours: {first}, as no validation users choose"
-    if num < len(judges):
-        budget.leave_out(f"{num} of {len(judges)} validation users say who is near an item")
+    if num < min(_FEWEST, len(judges)) or len(judges) < _LEAST:
+        return _Choice(first, num, len(judges))
     values = {kind: judged(kind, num) for kind in KINDS}
     sure = [first, *(kind for kind in KINDS if _is_surely_above(values[kind], values[first]))]
     best = max(sure, key=lambda kind: float(values[kind].mean()))
-    means = ", ".join(f"{kind} {values[kind].mean():.4f}" for kind in KINDS)
-    return best, f"neighbours: {best}, by {monitor} of {num:,} validation users ({means})"
+    return _Choice(best, num, len(judges), {kind: float(values[kind].mean()) for kind in KINDS})
 
 
 def _num_judges(work: Callable[[int], object], whole: int, budget: Budget) -> int:

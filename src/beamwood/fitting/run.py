@@ -6,16 +6,18 @@ from abc import abstractmethod
 from typing import Any, TypeVar, Unpack
 
 from beamwood.data.split import Split
+from beamwood.errors import InputError
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import Choice, Measure, Validation, check_monitor
 from beamwood.fitting.fitted import folder_digests
-from beamwood.fitting.judge import Judge, Later
+from beamwood.fitting.judge import Later, TimedValidation
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.settings import TrainedSettings
+from beamwood.fitting.settings import TrainedConfig
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.loop import run_loop
-from beamwood.training.run_folder import RunFolder
+from beamwood.training.pace import Validator
+from beamwood.training.run_folder import RunRecord
 from beamwood.training.trainable import Trainable
 
 __all__ = ["SearchedTask", "fit_task", "train"]
@@ -39,43 +41,37 @@ class SearchedTask(Trainable[Batch]):
 def train(
     task: SearchedTask[Any],
     split: Split,
-    config: TrainedSettings,
+    config: TrainedConfig,
     *,
     method: str,
     measure: Measure | None = None,
     choice: Choice | None = None,
     later: Later | None = None,
     evaluate_start: bool = False,
-    seed: int = 0,
-    run: RunFolder | None = None,
-    time_limit: float | Budget | None = None,
-    resume: bool = False,
-    progress: bool = True,
+    **options: Unpack[TrainOptions],
 ) -> dict[str, Any]:
     """Train `task` and leave the weights that are best on `split.valid`; returns what an artefact says of it.
 
     `measure` stands in for validation by full ranking; time is kept for `choice` and `later`; `evaluate_start`: see
-    `LoopConfig`. A resumed run must have the same data, split and settings, but for its bounds.
+    `LoopConfig`. A resumed run must have the same data, split and settings, but for its bounds. Errors: `InputError`
+    on an unknown monitor, and on `resume` without a run folder.
     """
-    settings, choose, budget = config.flat(), config.choose, Budget.of(time_limit)
-    made_of = {"method": method, "seed": seed, "data": split.dataset.fingerprint(), "split": split.rule}
-    made_of |= {"tables": split.dataset.tables_digest()} | folder_digests(settings)
+    choose, seed, run = config.choose, options.get("seed", 0), options.get("run")
+    budget, resume = Budget.of(options.get("time_limit")), options.get("resume", False)
+    if resume and run is None:
+        raise InputError("resume needs the folder of the run; give run=RunFolder(path)")
+    record = None if run is None else RunRecord(run, _made_of(split, config, method, seed), resume)
     if measure is None:
         check_monitor(choose.monitor)
         measure = Validation(split.valid, choose.validation_users, seed=seed)
-    judge = Judge(task.searcher, measure, choice, later)
+    timed = TimedValidation(task, measure, choice, later)
     result = run_loop(
         task,
         config.loop_config(evaluate_start=evaluate_start),
-        evaluate=judge,
-        prices=lambda before: judge.prices(
-            task, *task.sample(budget.clock), budget, checkpoints=run is not None, before=before
-        ),
-        run=run,
-        kept=made_of | settings,
-        resume=resume,
+        validator=Validator(timed, lambda judges: timed.prices(budget, checkpoints=record is not None, before=judges)),
+        record=record,
         budget=budget,
-        progress=progress,
+        progress=options.get("progress", True),
         seed=seed,
     )
     training: dict[str, Any] = {
@@ -93,10 +89,17 @@ def train(
     return training
 
 
+def _made_of(split: Split, config: TrainedConfig, method: str, seed: int) -> dict[str, Any]:
+    """What a run that goes on must be alike in, but for the bounds of its loop."""
+    settings = config.flat()
+    data = {"data": split.dataset.fingerprint(), "split": split.rule, "tables": split.dataset.tables_digest()}
+    return {"method": method, "seed": seed} | data | folder_digests(settings) | settings
+
+
 def fit_task(
     task: SearchedTask[Any],
     split: Split,
-    config: TrainedSettings,
+    config: TrainedConfig,
     *,
     method: str,
     measure: Measure | None = None,

@@ -1,7 +1,7 @@
 """Settings in groups: what a user gives is merged over a method's own defaults; and the groups that methods share.
 
-A method's `Config` is a `Settings` whose fields are groups. It states its defaults by instances, as
-`loop: Loop = Loop(batch_size=32)`. Each field is defined once, here or in its family's `settings.py`.
+A method's `Config` is a `MethodConfig` whose fields are groups. It states its defaults by instances, as
+`loop: LoopSettings = LoopSettings(batch_size=32)`. Each field is defined once, here or in its family's `settings.py`.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GROUPS",
-    "AttentionStart",
-    "Choose",
-    "ChooseSeen",
-    "ChooseWeights",
+    "AttentionStartSettings",
+    "ChoiceSettings",
     "Dropout",
-    "Group",
     "HistoryLength",
     "Horizon",
     "ItemColumns",
-    "ItemStart",
+    "ItemStartSettings",
     "LayerWidth",
-    "Loop",
+    "LoopSettings",
+    "MethodConfig",
     "Mlp",
     "NumNegatives",
     "NumTargets",
-    "Optimiser",
-    "SeenSettings",
-    "Settings",
-    "TableOptimiser",
-    "TrainedSettings",
+    "OptimiserSettings",
+    "SeenChoiceSettings",
+    "SeenConfig",
+    "SettingsGroup",
+    "TableOptimiserSettings",
+    "TrainedConfig",
+    "TruthError",
+    "WeightChoiceSettings",
     "Width",
 ]
 
@@ -72,7 +73,11 @@ NumNegatives = Annotated[
 ]
 
 
-class Group(BaseModel):
+class TruthError(ValueError):
+    """A setting that is true or false and may not be."""
+
+
+class SettingsGroup(BaseModel):
     """Frozen settings of one kind, without unknown keys, of numbers that whatever computes with them can hold."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -82,7 +87,7 @@ class Group(BaseModel):
     def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         # Which pydantic would read as 1 and 0.
         if _holds_truth(value) and not _takes_truth(cls.model_fields[str(info.field_name)].annotation):
-            raise ValueError("true or false stands where a number or a word belongs")
+            raise TruthError("true or false stands where a number or a word belongs")
         return value
 
     @field_validator("*")
@@ -94,10 +99,10 @@ class Group(BaseModel):
         return value
 
 
-class Settings(BaseModel):
+class MethodConfig(BaseModel):
     """A method's settings: a frozen record of groups.
 
-    What is given of a group, as a mapping, as a `Group`, or by dotted keys ("loop.max_steps"), is merged over the
+    What is given of a group, as a mapping, a `SettingsGroup` or by dotted keys ("loop.max_steps"), is merged over the
     method's own defaults. Errors (`ValueError`): an unknown key with the nearest known one, a key without its group.
     """
 
@@ -107,7 +112,9 @@ class Settings(BaseModel):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         for name, field in cls.model_fields.items():
             assert name in GROUPS, f"{cls.__name__}.{name} is none of the groups {GROUPS}"
-            assert isinstance(field.default, Group), f"{cls.__name__}.{name} needs a default instance of its group"
+            assert isinstance(field.default, SettingsGroup), (
+                f"{cls.__name__}.{name} needs a default instance of its group"
+            )
 
     @model_validator(mode="before")
     @classmethod
@@ -137,7 +144,7 @@ class Settings(BaseModel):
         return type(merged).model_construct(set(given), **dict(merged))
 
     @classmethod
-    def group(cls, name: str) -> type[Group]:
+    def group(cls, name: str) -> type[SettingsGroup]:
         """The class of a group."""
         return type(cls.model_fields[name].default)
 
@@ -202,7 +209,7 @@ class Settings(BaseModel):
 
 def _given(value: Any) -> dict[str, Any] | None:
     """What a mapping, or a group, gives; None of anything else."""
-    if isinstance(value, Group):
+    if isinstance(value, SettingsGroup):
         return {key: part for key, part in value if key in value.model_fields_set}
     return dict(value) if isinstance(value, Mapping) else None
 
@@ -229,7 +236,7 @@ def _numbers(value: Any) -> Iterator[int | float]:
             yield from _numbers(part)
 
 
-class Optimiser(Group):
+class OptimiserSettings(SettingsGroup):
     """How weights move: the learning rate and its schedule."""
 
     learning_rate: float | None = Field(
@@ -250,7 +257,7 @@ class Optimiser(Group):
         return self.learning_rate
 
 
-class TableOptimiser(Optimiser):
+class TableOptimiserSettings(OptimiserSettings):
     """That of models with tables of vectors."""
 
     weight_decay: float = Field(
@@ -264,7 +271,7 @@ class TableOptimiser(Optimiser):
     )
 
 
-class Loop(Group):
+class LoopSettings(SettingsGroup):
     """How long to train, in which steps, and when to look at the validation users."""
 
     batch_size: int = Field(64, ge=1, description="examples a step: histories, windows, pairs, lists or items")
@@ -275,13 +282,13 @@ class Loop(Group):
     log_every: int = Field(50, ge=1, description="steps between lines of the metrics file")
 
 
-class Choose(Group):
+class ChoiceSettings(SettingsGroup):
     """Who chooses."""
 
     validation_users: int = Field(2000, ge=1, description="validation users who choose, drawn once")
 
 
-class ChooseWeights(Choose):
+class WeightChoiceSettings(ChoiceSettings):
     """And by what, where weights are trained."""
 
     monitor: str = Field(
@@ -290,7 +297,7 @@ class ChooseWeights(Choose):
     )
 
 
-class ChooseSeen(ChooseWeights):
+class SeenChoiceSettings(WeightChoiceSettings):
     """And how much it counts that an item was seen."""
 
     seen_weight: float | None = Field(
@@ -301,7 +308,7 @@ class ChooseSeen(ChooseWeights):
     )
 
 
-class ItemStart(Group):
+class ItemStartSettings(SettingsGroup):
     """Where vectors of items start."""
 
     items: Start = Field(
@@ -310,18 +317,18 @@ class ItemStart(Group):
     )
 
 
-class AttentionStart(Group):
+class AttentionStartSettings(SettingsGroup):
     """Where attention starts."""
 
     attention: float | None = Field(0.3, description="the attention's output at first; null: as drawn (the papers)")
 
 
-class TrainedSettings(Settings):
+class TrainedConfig(MethodConfig):
     """Those of a method that trains by steps."""
 
-    optimiser: Optimiser = Optimiser()
-    loop: Loop = Loop()
-    choose: ChooseWeights = ChooseWeights()
+    optimiser: OptimiserSettings = OptimiserSettings()
+    loop: LoopSettings = LoopSettings()
+    choose: WeightChoiceSettings = WeightChoiceSettings()
 
     @model_validator(mode="after")
     def _something_ends_the_run(self) -> Self:
@@ -331,7 +338,7 @@ class TrainedSettings(Settings):
 
     @model_validator(mode="after")
     def _the_rate_is_known(self) -> Self:
-        default: Optimiser = type(self).model_fields["optimiser"].default
+        default: OptimiserSettings = type(self).model_fields["optimiser"].default
         if self.optimiser.learning_rate is None and default.learning_rate is not None:
             raise ValueError(f"optimiser.learning_rate=null: give a number; the default is {default.learning_rate}")
         return self
@@ -344,7 +351,7 @@ class TrainedSettings(Settings):
         return LoopConfig(monitor=f"valid/{self.choose.monitor}", evaluate_start=evaluate_start, **paced)
 
 
-class SeenSettings(TrainedSettings):
+class SeenConfig(TrainedConfig):
     """Those of a method that afterwards chooses how much it counts that an item was seen."""
 
-    choose: ChooseSeen = ChooseSeen()
+    choose: SeenChoiceSettings = SeenChoiceSettings()

@@ -20,8 +20,8 @@ from beamwood.tree.tree import Shape
 from beamwood.types import FloatArray, IndexArray
 
 __all__ = [
-    "Found",
-    "banned_of",
+    "SearchResult",
+    "banned_row",
     "beam_search",
     "exact_search",
     "score_leaves",
@@ -34,7 +34,7 @@ Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """`leaves` int32[B, K] best first, -1 where there is none; `scores` float32[B, K]; `scored` int64[B]."""
 
     leaves: NDArray[np.int32]
@@ -133,7 +133,7 @@ def sound(scores: Float32) -> Float32:
     return scores
 
 
-def banned_of(excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None, row: int) -> NDArray[np.int32]:
+def banned_row(excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None, row: int) -> NDArray[np.int32]:
     """The leaves that a row must not return, sorted; `excluded` as `beam_search` takes it."""
     return np.empty(0, np.int32) if excluded is None else excluded[1][excluded[0][row] : excluded[0][row + 1]]
 
@@ -148,7 +148,7 @@ def beam_search(
     live: tuple[NDArray[np.int32], ...],
     excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None,
     by_path: bool = False,
-) -> Found:
+) -> SearchResult:
     """Layer-wise beam search for each row (DTR, algorithm 1, equations 6-7).
 
     `history_BL` leaves of the history, oldest first, -1 padding. `live[j]` int32[nodes of level j]: how many leaves
@@ -161,7 +161,7 @@ def beam_search(
     scores = np.full((len(history_BL), k), -np.inf, np.float32)
     scored = np.zeros(len(history_BL), np.int64)
     for row, history_L in enumerate(history_BL):
-        banned = banned_of(excluded, row)
+        banned = banned_row(excluded, row)
         nodes: IndexArray = np.zeros(1, np.int64)
         sums = np.zeros(1, np.float32)
         for level in range(1, shape.depth + 1):
@@ -180,7 +180,7 @@ def beam_search(
             else:
                 order = np.argsort(nodes)
                 nodes, sums = nodes[order], values[order]
-    return Found(leaves, scores, scored)
+    return SearchResult(leaves, scores, scored)
 
 
 def score_leaves(
@@ -214,7 +214,7 @@ def exact_search(
     *,
     live: tuple[NDArray[np.int32], ...],
     excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None,
-) -> Found:
+) -> SearchResult:
     """The k best of all live leaves, each scored, for each row; arguments as for `beam_search`."""
     leaves = np.full((len(history_BL), k), -1, np.int32)
     scores = np.full((len(history_BL), k), -np.inf, np.float32)
@@ -234,7 +234,7 @@ def exact_search(
         best = best_first(values, candidates, k)
         leaves[row, : len(best)], scores[row, : len(best)] = candidates[best], values[best]
         scored[row] = len(candidates)
-    return Found(leaves, scores, scored)
+    return SearchResult(leaves, scores, scored)
 
 
 def open_children(

@@ -17,7 +17,7 @@ from beamwood.kernels import reference, steering
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.dispatch import native, native_level
 from beamwood.kernels.light import Way
-from beamwood.kernels.reference import Found
+from beamwood.kernels.reference import SearchResult
 from beamwood.kernels.steering import Visited
 from beamwood.tree.tree import Shape
 from beamwood.types import IndexArray
@@ -121,7 +121,7 @@ class DinSearch:
         k: int,
         live: Live,
         excluded: Excluded | None = None,
-    ) -> Found:
+    ) -> SearchResult:
         """The k best leaves a beam of `beam_width` nodes finds for each row: see `reference.beam_search`.
 
         Errors: k outside 1..beam_width, leaves outside the shape, arrays whose shapes do not fit.
@@ -129,7 +129,7 @@ class DinSearch:
         if not 1 <= k <= beam_width:
             raise InputError(f"k={k} is outside 1..beam_width={beam_width}; raise beam_width or lower k")
 
-        def ask(history: IndexArray, live: Live, lists: Excluded | None) -> Found:
+        def ask(history: IndexArray, live: Live, lists: Excluded | None) -> SearchResult:
             if self._core is None:
                 return reference.beam_search(
                     self.weights,
@@ -143,7 +143,7 @@ class DinSearch:
                 )
             # A width beyond the leaves changes nothing, and an answer has one column for each of the k asked for.
             width = min(beam_width, self.shape.capacity)
-            return Found(*self._core.beam(history, width, k, live, *(lists or _no_lists(len(history)))))
+            return SearchResult(*self._core.beam(history, width, k, live, *(lists or _no_lists(len(history)))))
 
         return self._found(ask, history_BL, live, excluded)
 
@@ -156,7 +156,7 @@ class DinSearch:
         live: Live,
         excluded: Excluded | None = None,
         again: bool = False,
-    ) -> Found:
+    ) -> SearchResult:
         """The k best leaves found by a way that the light head steers: see `steering.steered_search`.
 
         Errors: no light head, a way without one, and as `beam`.
@@ -167,12 +167,12 @@ class DinSearch:
             raise InputError(f"k={k} is outside 1..beam_width={way.beam_width}; raise beam_width or lower k")
         numbers = (way.beam_width, way.judged, way.kind == "cascade", again)
 
-        def ask(history: IndexArray, live: Live, lists: Excluded | None) -> Found:
+        def ask(history: IndexArray, live: Live, lists: Excluded | None) -> SearchResult:
             if self._core is None:
                 return steering.steered_search(
                     self.weights, self.shape, history, way, k=k, live=live, excluded=lists, again=again
                 )
-            return Found(*self._core.steered(history, numbers, k, live, *(lists or _no_lists(len(history)))))
+            return SearchResult(*self._core.steered(history, numbers, k, live, *(lists or _no_lists(len(history)))))
 
         return self._found(ask, history_BL, live, excluded)
 
@@ -214,7 +214,7 @@ class DinSearch:
         scores: NDArray[np.float32] = self._asked(self._core.score, history, leaves)
         return scores
 
-    def exact(self, history_BL: IndexArray, k: int, *, live: Live, excluded: Excluded | None = None) -> Found:
+    def exact(self, history_BL: IndexArray, k: int, *, live: Live, excluded: Excluded | None = None) -> SearchResult:
         """The k best of all live leaves for each row, every one scored: brute force, what a beam approximates."""
         if k < 1:
             raise InputError(f"k={k} is below 1; ask for at least one leaf")
@@ -223,20 +223,20 @@ class DinSearch:
             found = self.beam(history_BL, beam_width=max(k, capacity), k=min(k, capacity), live=live, excluded=excluded)
             return _padded(found, k)
 
-        def ask(history: IndexArray, live: Live, lists: Excluded | None) -> Found:
+        def ask(history: IndexArray, live: Live, lists: Excluded | None) -> SearchResult:
             if self._core is None:
                 return reference.exact_search(self.weights, self.shape, history, k, live=live, excluded=lists)
-            return Found(*self._core.exact(history, k, live, *(lists or _no_lists(len(history)))))
+            return SearchResult(*self._core.exact(history, k, live, *(lists or _no_lists(len(history)))))
 
         return self._found(ask, history_BL, live, excluded)
 
     def _found(
         self,
-        ask: Callable[[IndexArray, Live, Excluded | None], Found],
+        ask: Callable[[IndexArray, Live, Excluded | None], SearchResult],
         history_BL: IndexArray,
         live: Live,
         excluded: Excluded | None,
-    ) -> Found:
+    ) -> SearchResult:
         """What `ask` finds. Errors: what does not fit the shape, and `ArtefactError` where a score is no number.
 
         The native core checks all that it is given. What it refuses is converted, or said to be wrong, here.
@@ -250,7 +250,7 @@ class DinSearch:
                 pass
         history = self._checked(history_BL)
         lists = None if excluded is None else self._checked_excluded(excluded, len(history))
-        found: Found = self._asked(ask, history, self._checked_live(live), lists)
+        found: SearchResult = self._asked(ask, history, self._checked_live(live), lists)
         return found
 
     def _asked(self, search: Callable[..., Any], *arguments: Any) -> Any:
@@ -315,11 +315,11 @@ def _no_lists(num_rows: int) -> Excluded:
     return np.zeros(num_rows + 1, np.int64), np.empty(0, np.int32)
 
 
-def _padded(found: Found, k: int) -> Found:
+def _padded(found: SearchResult, k: int) -> SearchResult:
     """k columns, the ones beyond the leaves empty."""
     more = ((0, 0), (0, k - found.leaves.shape[1]))
     scores = np.pad(found.scores, more, constant_values=-np.inf)
-    return Found(np.pad(found.leaves, more, constant_values=-1), scores, found.scored)
+    return SearchResult(np.pad(found.leaves, more, constant_values=-1), scores, found.scored)
 
 
 def _rebuilt(

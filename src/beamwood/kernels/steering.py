@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.light import Way
-from beamwood.kernels.reference import Found, banned_of, best_first, open_children, score_level, sound
+from beamwood.kernels.reference import SearchResult, banned_row, best_first, open_children, score_level, sound
 from beamwood.kernels.terms import TermQuery
 from beamwood.tree.tree import Shape
 from beamwood.types import IndexArray
@@ -56,7 +56,7 @@ def steered_search(
     live: Live,
     excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None,
     again: bool = False,
-) -> Found:
+) -> SearchResult:
     """The k best leaves that a steered search finds for each row; arguments as for `reference.beam_search`.
 
     The head cuts a level to `way.beam_width` nodes and the leaves to `way.judged`, or each level to the latter where
@@ -67,7 +67,7 @@ def steered_search(
     scores = np.full((len(history_BL), k), -np.inf, np.float32)
     scored = np.zeros(len(history_BL), np.int64)
     for row, history_L in enumerate(history_BL):
-        banned = banned_of(excluded, row)
+        banned = banned_row(excluded, row)
         nodes: IndexArray = np.zeros(1, np.int64)
         for level in range(1, shape.depth + 1):
             final = level == shape.depth
@@ -88,7 +88,7 @@ def steered_search(
             if final:
                 leaves[row, : len(best)], scores[row, : len(best)] = nodes[best], values[best]
             nodes = np.sort(nodes[best])
-    return Found(leaves, scores, scored)
+    return SearchResult(leaves, scores, scored)
 
 
 def visit(

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from beamwood.data.split import Split
-from beamwood.errors import InputError, first_problem, nearest
+from beamwood.errors import InputError, nearest
 from beamwood.fitting.fitted import check_alike
 from beamwood.fitting.options import MOST_SEED, TrainOptions
-from beamwood.fitting.settings import Settings
+from beamwood.fitting.settings import MethodConfig
+from beamwood.methods.allowed import problem_of
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 
@@ -39,7 +40,7 @@ def check_fitted(retriever: Any, split: Any) -> None:
     check_alike(retriever, "the retriever", split)
 
 
-def configured(kind: type[Settings], config: Any, preset: Mapping[str, Any] | None = None) -> Settings:
+def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] | None = None) -> MethodConfig:
     """Settings of a kind, of None or a mapping too; what is given wins over the preset.
 
     Errors: unknown keys, wrong values.
@@ -57,7 +58,7 @@ def configured(kind: type[Settings], config: Any, preset: Mapping[str, Any] | No
     try:
         return kind.model_validate({**(preset or {}), **(config or {})})
     except ValidationError as error:
-        raise InputError(f"configuration: {first_problem(error)}") from None
+        raise InputError(f"configuration: {problem_of(kind, error)}") from None
 
 
 def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat
 from scipy import sparse
 
 from beamwood.data.split import Split
-from beamwood.fitting.counting import CountingConfig, CountLast, Grid, Power, best_of_grid, interactions
+from beamwood.fitting.counting import CountingConfig, CountLast, GridSettings, Power, best_of_grid, interactions
 from beamwood.kernels.lists import strongest
 from beamwood.methods.method import Method, Needs
 from beamwood.training.budget import Budget
@@ -18,7 +18,7 @@ from beamwood.types import Searcher
 __all__ = ["METHOD", "Config", "similarity"]
 
 
-class CosineGrid(Grid):
+class CosineGridSettings(GridSettings):
     """And what makes counts a similarity."""
 
     shrinkage: tuple[NonNegativeFloat, ...] = Field(
@@ -31,7 +31,7 @@ class CosineGrid(Grid):
 class Config(CountingConfig):
     """See `CountingConfig`."""
 
-    model: CosineGrid = CosineGrid()
+    model: CosineGridSettings = CosineGridSettings()
 
 
 def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_neighbours: int) -> sparse.csr_matrix:

@@ -13,7 +13,7 @@ from pydantic import model_validator
 from beamwood.data.split import Split
 from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.papers import DTR_STUDY
-from beamwood.fitting.tree.settings import DrawnLoss, TreeConfig, TreeSettings
+from beamwood.fitting.tree.settings import DrawnLossSettings, TreeConfig, TreeSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 
@@ -27,7 +27,7 @@ class Config(TreeConfig):
     """
 
     tree: TreeSettings = TreeSettings(start="flat")
-    loss: DrawnLoss = DrawnLoss(num_negatives=280)
+    loss: DrawnLossSettings = DrawnLossSettings(num_negatives=280)
 
     @model_validator(mode="after")
     def _no_tree(self) -> Self:
@@ -41,11 +41,11 @@ class Config(TreeConfig):
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
     """As `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
-    from beamwood.fitting.tree.task import Parts
+    from beamwood.fitting.tree.task import TreeObjective
     from beamwood.sampling.levels import UniformByLevel
 
     return fit_tree(
-        split, config, lambda _: Parts(UniformByLevel([config.loss.num_negatives])), method="din", **options
+        split, config, lambda _: TreeObjective(UniformByLevel([config.loss.num_negatives])), method="din", **options
     )
 
 

@@ -20,7 +20,7 @@ from scipy import sparse
 
 from beamwood.blocks import slices
 from beamwood.data.split import Split
-from beamwood.fitting.counting import CountingConfig, CountLast, Grid, best_of_grid, interactions
+from beamwood.fitting.counting import CountingConfig, CountLast, GridSettings, best_of_grid, interactions
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.kernels.lapack import invert_positive
 from beamwood.methods.method import Method, Needs
@@ -38,7 +38,7 @@ _Rows = Callable[[int, int], NDArray[np.float64]]
 _PRICED, _SHARE = 1500, 0.4
 
 
-class RidgeGrid(Grid):
+class RidgeGridSettings(GridSettings):
     """And what the closed form has."""
 
     regularisation: tuple[Annotated[float, Field(ge=1e-3, le=1e9)], ...] = Field(
@@ -57,7 +57,7 @@ class RidgeGrid(Grid):
 class Config(CountingConfig):
     """See `CountingConfig`; items without weights follow by popularity."""
 
-    model: RidgeGrid = RidgeGrid()
+    model: RidgeGridSettings = RidgeGridSettings()
 
 
 def weights(taken: sparse.csr_matrix, *, regularisation: float, num_neighbours: int) -> sparse.csr_matrix:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.settings import Loop
+from beamwood.fitting.settings import LoopSettings
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.papers import PLAIN
-from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModelSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.models.encoders import fmlp
 from beamwood.retrieval.retriever import Retriever
@@ -19,15 +19,15 @@ from beamwood.retrieval.retriever import Retriever
 __all__ = ["METHOD", "Config"]
 
 
-class Model(fmlp.Sizes, SequenceModel):
+class ModelSettings(fmlp.Sizes, SequenceModelSettings):
     """FMLP-Rec and the items' vectors."""
 
 
 class Config(SequenceConfig):
     """The paper's two blocks and length 50."""
 
-    model: Model = Model(length=50, dropout=0.5)
-    loop: Loop = Loop(batch_size=256, max_steps=3000)
+    model: ModelSettings = ModelSettings(length=50, dropout=0.5)
+    loop: LoopSettings = LoopSettings(batch_size=256, max_steps=3000)
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:

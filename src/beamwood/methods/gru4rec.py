@@ -10,7 +10,7 @@ from typing import Unpack
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.papers import PLAIN
-from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModelSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.models.encoders import gru4rec
 from beamwood.retrieval.retriever import Retriever
@@ -18,14 +18,14 @@ from beamwood.retrieval.retriever import Retriever
 __all__ = ["METHOD", "Config"]
 
 
-class Model(gru4rec.Sizes, SequenceModel):
+class ModelSettings(gru4rec.Sizes, SequenceModelSettings):
     """GRU4Rec and the items' vectors."""
 
 
 class Config(SequenceConfig):
     """The usual sizes: width 64, 128 units, one layer, dropout 0.3."""
 
-    model: Model = Model(dropout=0.3)
+    model: ModelSettings = ModelSettings(dropout=0.3)
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:

@@ -13,10 +13,10 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.fitted import fitted_alike, method_of
-from beamwood.fitting.settings import ChooseSeen, Settings
-from beamwood.fitting.vectors.index_settings import IndexChoice
+from beamwood.fitting.settings import MethodConfig, SeenChoiceSettings
+from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
 from beamwood.fitting.vectors.indexing import Indexing, answering
-from beamwood.fitting.vectors.settings import FolderStart
+from beamwood.fitting.vectors.settings import FolderStartSettings
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.candidates import bring
 from beamwood.retrieval.item_vectors import part_with
@@ -30,12 +30,12 @@ from beamwood.types import Searcher
 __all__ = ["METHOD", "Config"]
 
 
-class Config(Settings):
+class Config(MethodConfig):
     """The folder whose vectors are indexed, and the index."""
 
-    start: FolderStart = FolderStart()
-    choose: ChooseSeen = ChooseSeen()
-    index: IndexChoice = IndexChoice()
+    start: FolderStartSettings = FolderStartSettings()
+    choose: SeenChoiceSettings = SeenChoiceSettings()
+    index: IndexChoiceSettings = IndexChoiceSettings()
 
 
 def vectors_of(fitted: Retriever, folder: str) -> VectorSearcher:

@@ -13,7 +13,7 @@ from beamwood.extras import asking_for, is_installed, not_installed
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.options import with_budget
 from beamwood.fitting.plan import Facts
-from beamwood.fitting.settings import Settings
+from beamwood.fitting.settings import MethodConfig
 from beamwood.methods.arguments import check_split, checked_options, configured
 from beamwood.steps import tell
 
@@ -65,20 +65,20 @@ class Needs:
         """Is it fitted from a split and nothing else?"""
         return not any(each.required for each in self.fitted)
 
-    def trains(self, config: Settings) -> bool:
+    def trains(self, config: MethodConfig) -> bool:
         """Does a configuration train by steps?"""
         return self.steps and (self.unless is None or config.flat()[self.unless] is None)
 
-    def knows_users(self, config: Settings) -> bool:
+    def knows_users(self, config: MethodConfig) -> bool:
         """Does a configuration know the users of training alone?"""
         return self.users is True or self.users_by(config) is not None
 
-    def users_by(self, config: Settings) -> str | None:
+    def users_by(self, config: MethodConfig) -> str | None:
         """The setting by which a configuration knows the users of training alone, None where none does."""
         words, values = self.users if isinstance(self.users, Mapping) else {}, config.flat()
         return next((name for name in words if values[name] in words[name]), None)
 
-    def named_columns(self, config: Settings, table: Table) -> list[str]:
+    def named_columns(self, config: MethodConfig, table: Table) -> list[str]:
         """The columns of a table that a configuration names, as name or name:kind."""
         values = config.flat()
         return [column for name, own in self.columns.items() if own == table for column in values[name]]
@@ -105,7 +105,7 @@ class Method:
 
     name: str
     summary: str
-    Config: type[Settings]
+    Config: type[MethodConfig]
     fit: Callable[..., Retriever] | None = None
     build: Callable[..., Searcher | tuple[Searcher, Mapping[str, Any]]] | None = None
     needs: Needs = Needs()
@@ -145,7 +145,7 @@ class Method:
             }
         return rows
 
-    def configured(self, config: Any, preset: str | None = None) -> Settings:
+    def configured(self, config: Any, preset: str | None = None) -> MethodConfig:
         """Its own settings, of None or a mapping too; what is given wins over the preset.
 
         Errors: `InputError` on unknown keys, wrong values, and a preset that it lacks.
@@ -155,7 +155,7 @@ class Method:
             raise InputError(f"the method {self.name} has no preset '{preset}'{known}")
         return configured(self.Config, config, {} if preset is None else self.presets[preset])
 
-    def check_installed(self, config: Settings | None = None) -> None:
+    def check_installed(self, config: MethodConfig | None = None) -> None:
         """Raise `NotInstalledError` where it trains with these settings (None: its defaults), and torch is missing."""
         if not self.needs.trains(config or self.Config()) or is_installed("train"):
             return
@@ -176,7 +176,7 @@ class Method:
         with asking_for(f"method={self.name}"):
             return self._fitted(split, config, preset, options)
 
-    def _fitted(self, split: Split, config: Settings, preset: str | None, options: Mapping[str, Any]) -> Retriever:
+    def _fitted(self, split: Split, config: MethodConfig, preset: str | None, options: Mapping[str, Any]) -> Retriever:
         given: Mapping[str, Any] = checked_options(self, options)
         self._check_needs(split, config)
         if self.needs.steps:
@@ -198,7 +198,7 @@ class Method:
             about["method_file"] = {"path": self.file.path, "sha256": self.file.sha256}
         return replace(retriever, metadata=retriever.metadata | about)
 
-    def _check_needs(self, split: Split, config: Settings) -> None:
+    def _check_needs(self, split: Split, config: MethodConfig) -> None:
         if self.needs.knows_users(config) and split.name == "users":
             by = self.needs.users_by(config)
             who = self.name if by is None else f"{by}={config.flat()[by]}"
@@ -210,7 +210,7 @@ class Method:
             raise InputError(f"{self.name} needs times; give a log with them (--time-column)")
 
 
-def _say(name: str, config: Settings, plan: Settings) -> None:
+def _say(name: str, config: MethodConfig, plan: MethodConfig) -> None:
     """One line of what the automatic settings mean here."""
     before, after = config.flat(), plan.flat()
     meant = [f"{key}={json.dumps(after[key])}" for key in plan.names() if after.get(key) != before.get(key)]

@@ -10,7 +10,7 @@ from typing import Unpack
 from beamwood.data.split import Split
 from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.papers import DTR_STUDY
-from beamwood.fitting.tree.settings import BeamLoss, TreeConfig
+from beamwood.fitting.tree.settings import BeamLossSettings, TreeConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 from beamwood.tree import Tree
@@ -21,21 +21,21 @@ __all__ = ["METHOD", "Config"]
 class Config(TreeConfig):
     """OTM: nothing of its own to set. See `TreeConfig`."""
 
-    loss: BeamLoss = BeamLoss()
+    loss: BeamLossSettings = BeamLossSettings()
 
 
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
     """As `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
-    from beamwood.fitting.tree.task import Parts
+    from beamwood.fitting.tree.task import TreeObjective
     from beamwood.losses.levels import LEVEL_LOSSES
     from beamwood.sampling.levels import BeamCandidates
 
-    def parts(tree: Tree) -> Parts:
+    def objective(tree: Tree) -> TreeObjective:
         width = max(1, config.loss.num_candidates // tree.shape.branching)
-        return Parts(BeamCandidates(width), loss=LEVEL_LOSSES["binary"], labels="pseudo")
+        return TreeObjective(BeamCandidates(width), loss=LEVEL_LOSSES["binary"], labels="pseudo")
 
-    return fit_tree(split, config, parts, method="otm", **options)
+    return fit_tree(split, config, objective, method="otm", **options)
 
 
 # As DTR's section 6 has it, but for the tree, which there is JTM's: name its folder, tree.start=FOLDER.

@@ -25,11 +25,13 @@ class Config(TreeConfig):
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
     """As `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
-    from beamwood.fitting.tree.task import Parts
+    from beamwood.fitting.tree.task import TreeObjective
     from beamwood.losses.levels import LEVEL_LOSSES
     from beamwood.sampling.levels import Siblings
 
-    return fit_tree(split, config, lambda _: Parts(Siblings(), loss=LEVEL_LOSSES["path"]), method="plt", **options)
+    return fit_tree(
+        split, config, lambda _: TreeObjective(Siblings(), loss=LEVEL_LOSSES["path"]), method="plt", **options
+    )
 
 
 # As DTR's section 6 has it.

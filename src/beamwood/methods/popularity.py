@@ -6,7 +6,7 @@ import numpy as np
 
 from beamwood.data.split import Split
 from beamwood.fitting.counting import interactions
-from beamwood.fitting.settings import Settings
+from beamwood.fitting.settings import MethodConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.training.budget import Budget
@@ -14,7 +14,7 @@ from beamwood.training.budget import Budget
 __all__ = ["METHOD", "Config"]
 
 
-class Config(Settings):
+class Config(MethodConfig):
     """Popularity has nothing to choose."""
 
 

@@ -10,7 +10,7 @@ from typing import Unpack
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.papers import SASREC
-from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModel
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModelSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.models.encoders import sasrec
 from beamwood.retrieval.retriever import Retriever
@@ -18,14 +18,14 @@ from beamwood.retrieval.retriever import Retriever
 __all__ = ["METHOD", "Config"]
 
 
-class Model(sasrec.Sizes, SequenceModel):
+class ModelSettings(sasrec.Sizes, SequenceModelSettings):
     """SASRec and the items' vectors."""
 
 
 class Config(SequenceConfig):
     """SASRec; the defaults were chosen on validation data of `ml1m`."""
 
-    model: Model = Model()
+    model: ModelSettings = ModelSettings()
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:

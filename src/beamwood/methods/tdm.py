@@ -11,7 +11,7 @@ from typing import Unpack
 from beamwood.data.split import Split
 from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.papers import DTR_STUDY, TREE_STEPS
-from beamwood.fitting.tree.settings import DrawnLoss, TreeConfig, TreeSettings
+from beamwood.fitting.tree.settings import DrawnLossSettings, TreeConfig, TreeSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 from beamwood.tree import Tree
@@ -26,20 +26,22 @@ class Config(TreeConfig):
     """
 
     tree: TreeSettings = TreeSettings(updates=1, learner="kmeans")
-    loss: DrawnLoss = DrawnLoss(num_negatives=48)
+    loss: DrawnLossSettings = DrawnLossSettings(num_negatives=48)
 
 
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
     """As `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
-    from beamwood.fitting.tree.task import Parts
+    from beamwood.fitting.tree.task import TreeObjective
     from beamwood.losses.levels import LEVEL_LOSSES
     from beamwood.sampling.levels import DistinctNegatives
 
-    def parts(tree: Tree) -> Parts:
-        return Parts(DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"])
+    def objective(tree: Tree) -> TreeObjective:
+        return TreeObjective(
+            DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"]
+        )
 
-    return fit_tree(split, config, parts, method="tdm", **options)
+    return fit_tree(split, config, objective, method="tdm", **options)
 
 
 # As DTR's section 6 has it: 6 negatives on MovieLens and Tmall, 5 on Amazon, 3 on MIND; "4 iterations": 3 updates.

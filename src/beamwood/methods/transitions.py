@@ -13,7 +13,7 @@ from pydantic import Field
 from scipy import sparse
 
 from beamwood.data.split import Split
-from beamwood.fitting.counting import CountingConfig, Grid, Power, best_of_grid, counts_within, weighted_counts
+from beamwood.fitting.counting import CountingConfig, GridSettings, Power, best_of_grid, counts_within, weighted_counts
 from beamwood.kernels.lists import strongest
 from beamwood.methods.method import Method, Needs
 from beamwood.training.budget import Budget
@@ -22,7 +22,7 @@ from beamwood.types import Searcher
 __all__ = ["METHOD", "Config"]
 
 
-class StepGrid(Grid):
+class StepGridSettings(GridSettings):
     """And what makes steps a similarity."""
 
     source_power: tuple[Power, ...] = Field((0.7, 1.0), min_length=1, description="of the earlier item's frequency")
@@ -33,7 +33,7 @@ class StepGrid(Grid):
 class Config(CountingConfig):
     """See `CountingConfig`."""
 
-    model: StepGrid = StepGrid(decay=(0.95, 0.9, 0.8, 0.7), length=30)
+    model: StepGridSettings = StepGridSettings(decay=(0.95, 0.9, 0.8, 0.7), length=30)
 
 
 def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:

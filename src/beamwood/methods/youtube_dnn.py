@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.settings import Loop
+from beamwood.fitting.settings import LoopSettings
 from beamwood.fitting.tree.papers import STUDY_RUN
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.papers import PLAIN
-from beamwood.fitting.vectors.settings import SequenceConfig, SequenceLoss, SequenceModel
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceLossSettings, SequenceModelSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.models.encoders import youtube_dnn
 from beamwood.retrieval.retriever import Retriever
@@ -20,16 +20,16 @@ from beamwood.retrieval.retriever import Retriever
 __all__ = ["METHOD", "Config"]
 
 
-class Model(youtube_dnn.Sizes, SequenceModel):
+class ModelSettings(youtube_dnn.Sizes, SequenceModelSettings):
     """YouTubeDNN and the items' vectors."""
 
 
 class Config(SequenceConfig):
     """Layers of 128 and 64 under 1,000 negatives, as in the papers."""
 
-    model: Model = Model()
-    loss: SequenceLoss = SequenceLoss(sampled_negatives=1000)
-    loop: Loop = Loop(batch_size=32, max_steps=3000)
+    model: ModelSettings = ModelSettings()
+    loss: SequenceLossSettings = SequenceLossSettings(sampled_negatives=1000)
+    loop: LoopSettings = LoopSettings(batch_size=32, max_steps=3000)
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from beamwood.data.features import FeatureColumn, FeatureTable
 from beamwood.kernels.attention import AttentionLayers, attention_weights
-from beamwood.models.features import FeatureEncoder, exported
-from beamwood.models.pairs import Asked, IdTable
+from beamwood.models.features import FeatureEncoder, exported_columns
+from beamwood.models.pairs import IdTable, QueryTensors
 from beamwood.models.scorers import din
 from beamwood.models.weights import declare
 
@@ -78,19 +78,19 @@ class DinRanker(nn.Module):
             now = self.weights(a_PD[:, None], w_PD[:, None], torch.ones(len(some), 1, dtype=torch.bool)).mean()
             self._declared["attention_out.bias"].add_(self.attention_start - now)
 
-    def forward(self, asked: Asked, items_BM: Tensor) -> Tensor:
+    def forward(self, query: QueryTensors, items_BM: Tensor) -> Tensor:
         """Scores [B, M]."""
         w_BMD = self.items(items_BM)
-        a_BLD = self.items(asked.histories_BL)
-        z_BMD = torch.bmm(self.weights(a_BLD, w_BMD, asked.histories_BL >= 0), a_BLD)
-        scores: Tensor = din.judged(self._declared, z_BMD, w_BMD, self.about(asked), self.sizes)
+        a_BLD = self.items(query.histories_BL)
+        z_BMD = torch.bmm(self.weights(a_BLD, w_BMD, query.histories_BL >= 0), a_BLD)
+        scores: Tensor = din.judged(self._declared, z_BMD, w_BMD, self.about(query), self.sizes)
         return scores
 
-    def about(self, asked: Asked) -> Tensor | None:
+    def about(self, query: QueryTensors) -> Tensor | None:
         """[B, D] of the user's and the context's columns, None where there are none."""
-        total = None if self.users is None else self.users(asked.users_B)
+        total = None if self.users is None else self.users(query.users_B)
         if self.context is not None:
-            context = self.context(asked.context)
+            context = self.context(query.context)
             total = context if total is None else total + context
         return total
 
@@ -119,7 +119,7 @@ class DinRanker(nn.Module):
             arrays["users"] = self.users.all()
         arrays |= self._declared
         config = {"kind": "din", "sizes": self.sizes.model_dump(mode="json")}
-        columns, weights = exported(self.context)
+        columns, weights = exported_columns(self.context)
         return config | columns, {name: part.detach().numpy() for name, part in arrays.items()} | weights
 
 

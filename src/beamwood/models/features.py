@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from beamwood.data.features import FeatureColumn, FeatureTable
 from beamwood.models.columns import column_vectors
 
-__all__ = ["FeatureEncoder", "FeatureRows", "exported"]
+__all__ = ["FeatureEncoder", "FeatureRows", "exported_columns"]
 
 
 class FeatureEncoder(nn.Module):
@@ -42,7 +42,7 @@ class FeatureEncoder(nn.Module):
         return vectors
 
 
-def exported(encoder: FeatureEncoder | None) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+def exported_columns(encoder: FeatureEncoder | None) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
     """A context's columns for a scorer's configuration, and its weights as "context." and the column's name."""
     if encoder is None:
         return {}, {}

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from beamwood.data.features import FeatureColumn, FeatureTable
-from beamwood.models.features import FeatureEncoder, exported
-from beamwood.models.pairs import Asked, IdTable
+from beamwood.models.features import FeatureEncoder, exported_columns
+from beamwood.models.pairs import IdTable, QueryTensors
 from beamwood.models.parameters import Sizes
 from beamwood.models.scorer import Rows
 from beamwood.models.scorers import graphrec
@@ -59,11 +59,11 @@ class GraphRec(nn.Module):
             order = np.argsort(columns, kind="stable")
             self.item_graph = NeighbourSum(columns[order], rows[order], num_items, num_users, width, generator)
 
-    def forward(self, asked: Asked, items_BM: Tensor) -> Tensor:
+    def forward(self, query: QueryTensors, items_BM: Tensor) -> Tensor:
         """Scores [B, M]."""
-        a_BD = self.user_vectors(asked.users_B)
+        a_BD = self.user_vectors(query.users_B)
         if self.context is not None:
-            a_BD = a_BD + self.context(asked.context)
+            a_BD = a_BD + self.context(query.context)
         rows = Rows({"users": a_BD}, {"items": self.item_vectors(items_BM)})
         scores: Tensor = graphrec.SCORE.forward({}, rows, self.sizes)
         return scores
@@ -83,7 +83,7 @@ class GraphRec(nn.Module):
         """The scorer's configuration and arrays, everything known of an id folded into its vector."""
         users = self.user_vectors(torch.arange(-1, self.users.ids.num_embeddings - 1).roll(-1))
         items = self.item_vectors(torch.arange(self.items.ids.num_embeddings - 1))
-        columns, weights = exported(self.context)
+        columns, weights = exported_columns(self.context)
         return {"kind": "graphrec"} | columns, {"users": users.numpy(), "items": items.numpy()} | weights
 
 

@@ -19,7 +19,7 @@ from beamwood.models import parameters as declared
 from beamwood.models.ops import Array, Parameters, dropped, linear, silu, softmax, unit
 from beamwood.models.parameters import Parameter, linear_parameters
 
-__all__ = ["PREFIX", "Sizes", "item_parts", "mixed", "parameters", "query_parts", "products"]
+__all__ = ["PREFIX", "Sizes", "item_parts", "mixed", "parameters", "products", "query_parts"]
 
 PREFIX = "mixture."
 """What the names of the parameters begin with."""

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from beamwood.data.features import FeatureColumn, FeatureTable
-from beamwood.models.features import FeatureEncoder, exported
-from beamwood.models.pairs import Asked, IdTable
+from beamwood.models.features import FeatureEncoder, exported_columns
+from beamwood.models.pairs import IdTable, QueryTensors
 from beamwood.models.scorer import Rows
 from beamwood.models.scorers import neumf
 from beamwood.models.weights import declare
@@ -51,11 +51,11 @@ class NeuMf(nn.Module):
         self.sizes = neumf.Sizes(factors=factors, layers=tuple(layers[1:]))
         self._declared = declare(self, neumf.SCORE.parameters(width, self.sizes, True), generator)
 
-    def forward(self, asked: Asked, items_BM: Tensor) -> Tensor:
+    def forward(self, query: QueryTensors, items_BM: Tensor) -> Tensor:
         """Scores [B, M]."""
-        users = {"users": self.mlp_users(asked.users_B), "product_users": self.product_users(asked.users_B)}
+        users = {"users": self.mlp_users(query.users_B), "product_users": self.product_users(query.users_B)}
         if self.context is not None:
-            users["users"] = users["users"] + self.context(asked.context)
+            users["users"] = users["users"] + self.context(query.context)
         items = {"items": self.mlp_items(items_BM), "product_items": self.product_items(items_BM)}
         scores: Tensor = neumf.SCORE.forward(self._declared, Rows(users, items), self.sizes)
         return scores
@@ -69,7 +69,7 @@ class NeuMf(nn.Module):
             "users": self.mlp_users.all(),
             "items": self.mlp_items.all()[:-1],
         } | self._declared
-        columns, weights = exported(self.context)
+        columns, weights = exported_columns(self.context)
         plain = {name: part.detach().numpy() for name, part in arrays.items()}
         config = {"kind": "neumf", "sizes": self.sizes.model_dump(mode="json")}
         return config | columns, plain | weights

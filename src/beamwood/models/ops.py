@@ -33,7 +33,7 @@ __all__ = [
     "silu",
     "softmax",
     "unit",
-    "windows",
+    "window_filters",
 ]
 
 Array = Any
@@ -226,7 +226,7 @@ def _sigmoid(x: Array) -> Array:
     return np.float32(0.5) * (1 + np.tanh(np.float32(0.5) * x))
 
 
-def windows(x_BLD: Array, height: int, weight: Array, bias: Array) -> Array:
+def window_filters(x_BLD: Array, height: int, weight: Array, bias: Array) -> Array:
     """[B, L - height + 1, C], filters over windows of `height` positions.
 
     `weight` [C, height * D], place after place; `bias` [C].

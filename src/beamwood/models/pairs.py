@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from beamwood.data.features import FeatureTable
 from beamwood.models.features import FeatureRows
 
-__all__ = ["Asked", "IdTable", "PairModel"]
+__all__ = ["IdTable", "PairModel", "QueryTensors"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryTensors:
     """B users: `users_B` int64 (-1 unknown), `histories_BL` int64 (-1 padding on the left), the context's columns."""
 
     users_B: Tensor
@@ -30,7 +30,7 @@ class Asked:
 class PairModel(Protocol):
     """Scores items for users; `GuidedStep` and the ranking losses train whatever does this."""
 
-    def __call__(self, asked: Asked, items_BM: Tensor) -> Tensor:
+    def __call__(self, query: QueryTensors, items_BM: Tensor) -> Tensor:
         """Scores [B, M] of int64[B, M] items."""
         ...
 

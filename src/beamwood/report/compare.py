@@ -53,12 +53,12 @@ def comparison_charts(document: Document) -> dict[str, Any]:
 def spoken_of(document: Document, view: str) -> list[str]:
     """The methods that the verdict speaks of, the winner first; without one those with the best means."""
     verdict = document["verdict"][view]
-    ranked = best_first(document, view)
+    ranked = methods_best_first(document, view)
     named = [verdict["winner"], *(ranked[1:2]), verdict["simplest"]] if verdict["winner"] else ranked[:3]
     return list(dict.fromkeys(named))
 
 
-def best_first(document: Document, view: str) -> list[str]:
+def methods_best_first(document: Document, view: str) -> list[str]:
     """The methods by the mean that decides."""
     metric = document["verdict"][view]["metric"]
     return sorted(document["methods"], key=lambda name: -document["methods"][name][view]["metrics"][metric])
@@ -71,7 +71,7 @@ def quality(document: Document, view: str) -> dict[str, Any]:
     verdict = document["verdict"][view]
     metric, beyond = verdict["metric"], document.get("beyond", {})
     rows = []
-    for name in [*beyond, *best_first(document, view)]:
+    for name in [*beyond, *methods_best_first(document, view)]:
         measured = (beyond.get(name) or document["methods"][name])[view]
         low, high = measured["interval_95"][metric]
         tone = "first" if name == verdict["winner"] else "other"

@@ -30,7 +30,7 @@ class Beside:
         return self.rows_O + np.int32(self.first)
 
     def places(self, items: IndexArray) -> NDArray[np.int32]:
-        """The place among them of each item, same shape; -1 of another."""
+        """int32 of the shape of `items`, the place of each among them; -1 of another."""
         place_M = np.full(max(1, self.num_new), -1, np.int32)
         place_M[self.rows_O] = np.arange(len(self.rows_O))
         new = np.asarray(items) >= self.first

@@ -27,9 +27,9 @@ from beamwood.types import (
     BoolArray,
     Hits,
     IndexArray,
-    Needs,
     PartHits,
     Query,
+    QueryNeeds,
     Searcher,
     SearchOptions,
     among,
@@ -136,9 +136,9 @@ class Blend:
         return self.first.num_items
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> QueryNeeds:
         """What any part looks at."""
-        return Needs.joined(part.searcher.needs for part in self.parts)
+        return QueryNeeds.joined(part.searcher.needs for part in self.parts)
 
     @property
     def first(self) -> Searcher:

@@ -16,7 +16,7 @@ from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.stored import StoredConfig, part_of, prefixed
 from beamwood.retrieval.top_k import check_histories
-from beamwood.types import Needs, Query
+from beamwood.types import Query, QueryNeeds
 
 __all__ = ["EncodedSearcher", "StoredEncoded"]
 
@@ -47,9 +47,9 @@ class EncodedSearcher:
         return self.encoder.num_items
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> QueryNeeds:
         """Nothing but histories."""
-        return Needs()
+        return QueryNeeds()
 
     def encode(self, query: Query) -> NDArray[np.float32]:
         """float32[B, D], the vector of each row."""

@@ -19,7 +19,7 @@ from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
 from beamwood.retrieval.top_k import check_search
 from beamwood.retrieval.vectors import VectorSearcher
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Prepared, Query, Searcher, SearchOptions
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Prepared, Query, QueryNeeds, Searcher, SearchOptions
 
 __all__ = ["NOWHERE", "Extended", "export_extended", "restore_extended"]
 
@@ -52,7 +52,7 @@ class Extended:
         return self.fitted.num_items + len(self.mixtures)
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> QueryNeeds:
         """Those of what was fitted."""
         return self.fitted.needs
 

@@ -14,10 +14,10 @@ from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.retrieval.top_k import check_histories
-from beamwood.types import FloatArray, Needs, Query
+from beamwood.types import FloatArray, Query, QueryNeeds
 
 if TYPE_CHECKING:
-    from beamwood.retrieval.queries import Known
+    from beamwood.retrieval.queries import QueryKinds
 
 __all__ = ["FoldedUsers"]
 
@@ -40,9 +40,11 @@ class FoldedUsers:
             self.users = np.ascontiguousarray(users, np.float32)
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> QueryNeeds:
         """Users, where they have vectors; who has none is answered all the same."""
-        return Needs() if self.users is None else Needs(users=True, num_users=len(self.users), or_history=True)
+        return (
+            QueryNeeds() if self.users is None else QueryNeeds(users=True, num_users=len(self.users), or_history=True)
+        )
 
     @property
     def shape(self) -> tuple[int | None, int]:
@@ -69,7 +71,7 @@ class FoldedUsers:
         return {}, {"items": self.items} | ({} if self.users is None else {"users": self.users})
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], known: Known) -> Self:  # noqa: ARG003
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], known: QueryKinds) -> Self:  # noqa: ARG003
         StoredConfig.model_validate(config)
         others = sorted(set(arrays) - {"items", "users"})
         if others:

@@ -14,7 +14,10 @@ __all__ = ["found_of"]
 
 
 def found_of(hits: Hits, row: int) -> tuple[NDArray[np.int32], list[float]]:
-    """The items that are there, best first, and their scores. Errors: `ArtefactError` where a score is no number."""
+    """int32[at most k], the items of a row that are there, best first, and their scores.
+
+    Errors: `ArtefactError` where a score is no number.
+    """
     items = hits.items[row]
     count = len(items) if items[-1] >= 0 else int(np.count_nonzero(items >= 0))
     # Of a list this is quicker than of an array of twenty.

@@ -44,7 +44,7 @@ class NumberColumn:
         return {"values": self.values} | ({} if self.present is None else {"present": self.present})
 
     def where(self, found: BoolArray) -> BoolArray:
-        """`found` where a value is present."""
+        """bool[N], `found` where a value is present."""
         return found if self.present is None else found & self.present
 
     def number(self, name: str, value: Any) -> int | float:
@@ -92,7 +92,7 @@ class LabelColumn:
         return own | {f"labels.{name}": array for name, array in self.labels.arrays().items()}
 
     def codes_of(self, name: str, wanted: Sequence[Any]) -> NDArray[np.int32]:
-        """The number of each label. Errors: a label that no item has."""
+        """int32[len(wanted)], the number of each label. Errors: a label that no item has."""
         found = self.labels.find(wanted)
         if found is None or (len(found) and found.min() < 0):
             plain = [isinstance(each, str) and each in self for each in wanted]

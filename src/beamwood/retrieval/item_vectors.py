@@ -97,7 +97,7 @@ def exported(searcher: Searcher) -> Export:
 
 
 def directions(vectors_MD: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The vectors, each of length 1; one of zeros stays."""
+    """float32[M, D], the vectors, each of length 1; one of zeros stays."""
     lengths = np.linalg.norm(vectors_MD, axis=1, keepdims=True)
     scaled: NDArray[np.float32] = np.divide(vectors_MD, np.maximum(lengths, np.float32(1e-12)), dtype=np.float32)
     return scaled

@@ -19,7 +19,7 @@ from beamwood.kernels.dispatch import native
 from beamwood.kernels.rows import sum_of_rows
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_search
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["NeighbourSearcher", "SeenPlace"]
 
@@ -45,7 +45,7 @@ class NeighbourSearcher:
     """
 
     kind: ClassVar[str] = "neighbours"
-    needs: ClassVar[Needs] = Needs()
+    needs: ClassVar[QueryNeeds] = QueryNeeds()
 
     def __init__(
         self,
@@ -141,6 +141,18 @@ class NeighbourSearcher:
         for row, (_, sums, places) in enumerate(self._sums(query.histories, columns_BM)):
             sums_BM[row] = sums[places]
         return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums_BM != 0, sums_BM, self._filler[columns_BM]))
+
+    def shares(self, history: ItemLists, item: int) -> list[tuple[int, float]]:
+        """What each place of one history adds to an item's score, those that add something, the most first.
+
+        Nothing of an item that is in the history and not `counted`.
+        """
+        recent, _, weights = self._recent(history)
+        if self.seen != "counted" and item in recent.items:
+            return []
+        first, near = len(history.items) - len(recent.items), self.similarity[:, [item]].toarray().ravel()
+        added = weights * near[recent.items]
+        return [(first + int(at), float(added[at])) for at in np.argsort(-np.abs(added), kind="stable") if added[at]]
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         config = {"decay": self.decay, "length": self.length, "seen": self.seen}

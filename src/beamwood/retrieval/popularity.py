@@ -12,7 +12,7 @@ from beamwood.errors import InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.retrieval.top_k import check_search
-from beamwood.types import BoolArray, Hits, IndexArray, Needs, Query, SearchOptions
+from beamwood.types import BoolArray, Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
 __all__ = ["PopularitySearcher"]
 
@@ -21,7 +21,7 @@ class PopularitySearcher:
     """Scores each item by its training interactions; `counts` [N], 0 or more."""
 
     kind: ClassVar[str] = "popularity"
-    needs: ClassVar[Needs] = Needs()
+    needs: ClassVar[QueryNeeds] = QueryNeeds()
 
     def __init__(self, counts: NDArray[Any]) -> None:
         self.counts = np.ascontiguousarray(counts, dtype=np.float32)

@@ -22,13 +22,13 @@ from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.folded import FoldedUsers
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart
 from beamwood.retrieval.top_k import check_histories
-from beamwood.types import FloatArray, Needs, Query
+from beamwood.types import FloatArray, Query, QueryNeeds
 
 __all__ = [
     "QUERIES",
     "EncodedHistory",
     "HistoryMean",
-    "Known",
+    "QueryKinds",
     "QueryVectors",
     "Scaled",
     "UserBranch",
@@ -40,7 +40,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class QueryKinds:
     """What a folder may name: sequence encoders by name, and kinds of query vectors."""
 
     encoders: Mapping[str, Encoder]
@@ -53,7 +53,7 @@ class QueryVectors(Protocol):
     kind: ClassVar[str]
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> QueryNeeds:
         """What it looks at besides histories."""
         ...
 
@@ -69,7 +69,7 @@ class QueryVectors(Protocol):
     def export(self) -> tuple[dict[str, Any], Arrays]: ...
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: Arrays, known: Known) -> Self:
+    def restore(cls, config: dict[str, Any], arrays: Arrays, known: QueryKinds) -> Self:
         """What `export` gave, with what it may name."""
         ...
 
@@ -84,8 +84,8 @@ class UserVectors:
         self.users = np.ascontiguousarray(users, np.float32)
 
     @property
-    def needs(self) -> Needs:
-        return Needs(users=True, num_users=len(self.users))
+    def needs(self) -> QueryNeeds:
+        return QueryNeeds(users=True, num_users=len(self.users))
 
     @property
     def shape(self) -> tuple[int | None, int]:
@@ -108,7 +108,7 @@ class UserVectors:
         return {}, {"users": self.users}
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: Arrays, known: Known) -> Self:  # noqa: ARG003
+    def restore(cls, config: dict[str, Any], arrays: Arrays, known: QueryKinds) -> Self:  # noqa: ARG003
         StoredConfig.model_validate(config)
         return cls(_only(arrays, "users"))
 
@@ -121,7 +121,7 @@ class HistoryMean:
     """The mean of the rows of `items` [N, D] of a history's last `length` items."""
 
     kind: ClassVar[str] = "mean"
-    needs: ClassVar[Needs] = Needs()
+    needs: ClassVar[QueryNeeds] = QueryNeeds()
 
     def __init__(self, items: FloatArray, *, length: int = 69) -> None:
         check_floats({"history": items}, {"history": shape_of({"history": items}, "history", 2)})
@@ -144,7 +144,7 @@ class HistoryMean:
         return {"length": self.length}, {"history": self.items}
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: Arrays, known: Known) -> Self:  # noqa: ARG003
+    def restore(cls, config: dict[str, Any], arrays: Arrays, known: QueryKinds) -> Self:  # noqa: ARG003
         return cls(_only(arrays, "history"), length=_StoredMean.model_validate(config).length)
 
 
@@ -168,7 +168,7 @@ class EncodedHistory:
     """A sequence encoder's vector of a history; `branch` (MELT's) lifts that of a short one."""
 
     kind: ClassVar[str] = "encoder"
-    needs: ClassVar[Needs] = Needs()
+    needs: ClassVar[QueryNeeds] = QueryNeeds()
 
     def __init__(self, encoder: PlainEncoder, branch: UserBranch | None = None) -> None:
         self.encoder, self.branch = encoder, branch
@@ -196,7 +196,7 @@ class EncodedHistory:
         return config | {"user_branch": branch.longest}, encoder.arrays | own
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: Arrays, known: Known) -> Self:
+    def restore(cls, config: dict[str, Any], arrays: Arrays, known: QueryKinds) -> Self:
         stored, named = _StoredEncoder.model_validate(config), dict(arrays)
         name, longest = stored.encoder, stored.user_branch
         if name not in known.encoders:
@@ -224,7 +224,7 @@ class Scaled:
         self.of, self.normalise, self.temperature = of, normalise, temperature
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> QueryNeeds:
         return self.of.needs
 
     @property
@@ -244,7 +244,7 @@ class Scaled:
         return scale | {"of": {"kind": self.of.kind, "config": config}}, arrays
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: Arrays, known: Known) -> Self:
+    def restore(cls, config: dict[str, Any], arrays: Arrays, known: QueryKinds) -> Self:
         stored = _StoredScale.model_validate(config)
         of = restore_queries(stored.of, arrays, known)
         return cls(of, normalise=stored.normalise, temperature=stored.temperature)
@@ -259,7 +259,7 @@ QUERIES: dict[str, type[QueryVectors]] = {
 }
 
 
-def restore_queries(stored: StoredPart, arrays: Arrays, known: Known) -> QueryVectors:
+def restore_queries(stored: StoredPart, arrays: Arrays, known: QueryKinds) -> QueryVectors:
     """The query vectors of what `export` gave. Errors: an unknown kind, arrays that do not fit."""
     if stored.kind not in known.queries:
         raise UnknownSearcherError(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beamwood.blocks import blocks, slices
 from beamwood.retrieval.scorers import ContextEncoder, PairScorer, check_pairs, context_of, restore_scorer
 from beamwood.retrieval.top_k import check_histories, check_search, join_hits, top_k
-from beamwood.types import Hits, IndexArray, Needs, Query, SearchOptions
+from beamwood.types import Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
 __all__ = ["RankingSearcher"]
 
@@ -35,10 +35,10 @@ class RankingSearcher:
         return self.scorer.num_items
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> QueryNeeds:
         """Users where the ranker knows them, and the columns of the context that it looks at."""
         columns = () if self._context is None else self._context.columns
-        return Needs(self.scorer.needs_users, self.scorer.num_users, columns)
+        return QueryNeeds(self.scorer.needs_users, self.scorer.num_users, columns)
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items of each row; see `types.Searcher`."""

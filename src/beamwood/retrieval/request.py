@@ -86,6 +86,7 @@ class Recommendations:
 
     @property
     def rank(self) -> list[list[int]]:
+        """Places from 1 on, a list for each row."""
         return [list(range(1, len(row) + 1)) for row in self.item_ids]
 
     def to(self, form: Form, users: Sequence[Any] | None = None) -> Any:

@@ -17,7 +17,7 @@ from beamwood.data.vocabulary import Vocabulary, has_unknown
 from beamwood.errors import InputError, UnknownIdError, nearest
 from beamwood.retrieval.filters import Filters, keeping
 from beamwood.retrieval.request import Ids, Request, listed
-from beamwood.types import BoolArray, ItemLists, Needs, Query, SearchOptions
+from beamwood.types import BoolArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["Names", "of_users", "rows_of_ids"]
 
@@ -39,7 +39,7 @@ class Names:
     erased: BoolArray | None = None
     rejected: ItemLists | None = None
 
-    def resolve(self, request: Request, needs: Needs) -> tuple[Query, int, SearchOptions]:
+    def resolve(self, request: Request, needs: QueryNeeds) -> tuple[Query, int, SearchOptions]:
         """What a searcher with these needs is asked, for how many items, and the options of its search.
 
         Errors: whatever of the request does not fit the retriever.
@@ -77,7 +77,7 @@ class Names:
         users: Ids | None = None,
         *,
         on_unknown: str = "error",
-        needs: Needs = Needs(),
+        needs: QueryNeeds = QueryNeeds(),
     ) -> ItemLists:
         """The histories by item index, of given lists of ids or of known users; `needs`: of whom answers by them."""
         if isinstance(histories, ItemLists):
@@ -96,7 +96,7 @@ class Names:
             return ItemLists.unchecked(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), flat)
         return self._kept(self._rows(users, on_unknown, needs))
 
-    def _rows(self, users: Ids | None, on_unknown: str, needs: Needs) -> NDArray[np.int64]:
+    def _rows(self, users: Ids | None, on_unknown: str, needs: QueryNeeds) -> NDArray[np.int64]:
         """int64[B], the row of each user, -1 of an unknown one."""
         if self.users is None:
             raise _keeps_no_users()
@@ -153,7 +153,7 @@ def _keeps_no_users() -> InputError:
 
 
 @contextmanager
-def of_users(needs: Needs) -> Iterator[None]:
+def of_users(needs: QueryNeeds) -> Iterator[None]:
     """Within it an unknown id is a user's, and the error says how new users are asked for, if they can be."""
     try:
         yield
@@ -174,7 +174,7 @@ def rows_of_ids(name: str, rows: Any) -> list[list[Any]]:
     return [row if type(row) is list else list(row) for row in given]
 
 
-def _context_frame(context: Mapping[str, Sequence[Any]], needs: Needs, num_rows: int) -> pl.DataFrame:
+def _context_frame(context: Mapping[str, Sequence[Any]], needs: QueryNeeds, num_rows: int) -> pl.DataFrame:
     """The columns of the context as a frame. Errors: a column that nobody looks at, values that no column can hold."""
     if not needs.context:
         raise InputError("this retriever looks at no context; leave context out")

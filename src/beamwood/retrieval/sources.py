@@ -32,7 +32,7 @@ Mixture = dict[int, float]
 
 
 def around(history: IndexArray, place: int) -> NDArray[Any]:
-    """What stands within `WITHIN` places of one in a history, that place left out."""
+    """[at most 2 WITHIN], what stands within `WITHIN` places of one in a history, that place left out."""
     history = np.asarray(history)
     return np.concatenate([history[max(0, place - WITHIN) : place], history[place + 1 : place + 1 + WITHIN]])
 

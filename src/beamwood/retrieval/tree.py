@@ -17,7 +17,7 @@ from beamwood.kernels.arrays import check_integers
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.light import Way
 from beamwood.kernels.links import LINKS, Link
-from beamwood.kernels.reference import Found
+from beamwood.kernels.reference import SearchResult
 from beamwood.kernels.rows import banned_of, items_of, leaves_of
 from beamwood.kernels.search import DinSearch, Queue
 from beamwood.kernels.terms import Term, by_name
@@ -27,7 +27,7 @@ from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_items, check_search, sort_candidates
 from beamwood.retrieval.ways import StoredWay, Ways, narrower_beams
 from beamwood.tree.tree import Shape, Tree
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Needs, Query, SearchOptions
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["TreeSearcher", "searcher_with"]
 
@@ -62,7 +62,7 @@ class TreeSearcher:
     """
 
     kind: ClassVar[str] = "tree-din"
-    needs: ClassVar[Needs] = Needs()
+    needs: ClassVar[QueryNeeds] = QueryNeeds()
     own_terms: ClassVar[Sequence[Term]] = ()
     """Those that a folder may have beside the package's."""
 
@@ -245,7 +245,7 @@ class TreeSearcher:
         joined = sort_candidates(np.concatenate([hits.items, seen_BL], axis=1), scores, k)
         return Hits(joined.items, joined.scores, hits.scored + (seen_BL >= 0).sum(axis=1))
 
-    def _hits(self, found: Found) -> Hits:
+    def _hits(self, found: SearchResult) -> Hits:
         # The core orders ties by leaf, and an answer by item.
         items = items_of(self._search.module, self.tree.item_of_leaf, found.leaves, found.scores)
         return Hits(items, found.scores, found.scored)

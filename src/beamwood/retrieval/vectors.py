@@ -18,9 +18,9 @@ from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexSettings, Making
 from beamwood.retrieval.products import products
-from beamwood.retrieval.queries import QUERIES, EncodedHistory, Known, QueryVectors, UserBranch, restore_queries
+from beamwood.retrieval.queries import QUERIES, EncodedHistory, QueryKinds, QueryVectors, UserBranch, restore_queries
 from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
-from beamwood.types import FloatArray, Hits, IndexArray, Needs, Query, SearchOptions
+from beamwood.types import FloatArray, Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
 __all__ = ["VectorSearcher", "searcher_with", "sequence_searcher"]
 
@@ -64,7 +64,7 @@ class VectorSearcher:
         return len(self.vectors)
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> QueryNeeds:
         """Users, of a table of them; else nothing."""
         return self.queries.needs
 
@@ -100,7 +100,7 @@ class VectorSearcher:
         vectors = np.ascontiguousarray(arrays["vectors"], np.float32)
         own = part_of(arrays, "query") | ({} if stored.shared is None else {stored.shared: vectors})
         queries = restore_queries(
-            stored.queries, own, Known(ENCODERS | dict(cls.own_encoders), QUERIES | dict(cls.own_queries))
+            stored.queries, own, QueryKinds(ENCODERS | dict(cls.own_encoders), QUERIES | dict(cls.own_queries))
         )
         kinds = INDEXES | dict(cls.own_indexes)
         if stored.index.kind not in kinds:

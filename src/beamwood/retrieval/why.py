@@ -18,11 +18,11 @@ from beamwood.kernels.reference import best_first, dense, log_sigmoid, score_lev
 from beamwood.kernels.terms import TermQuery
 from beamwood.retrieval.tree import TreeSearcher
 
-__all__ = ["Step", "Why", "reasons"]
+__all__ = ["PathNode", "Why", "reasons"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathNode:
     """A node of the path: its score, and its place among the `of` nodes of the level that the full beam looks at.
 
     `reached`: whether the beam opens its parent; the item of an unreached node was found by another way.
@@ -41,7 +41,7 @@ class Why:
     """`path` from level 1 to the leaf; `parts`: by name what the leaf's score is the sum of; `attention`: the history's
     places, latest last, with their weights at the leaf."""
 
-    path: tuple[Step, ...]
+    path: tuple[PathNode, ...]
     parts: dict[str, float]
     attention: tuple[tuple[int, float], ...]
 
@@ -70,7 +70,7 @@ def reasons(searcher: TreeSearcher, history: NDArray[np.int32], items: Sequence[
     ]
 
 
-def _steps(searcher: TreeSearcher, leaves_L: NDArray[np.int64], leaves: NDArray[np.int64]) -> list[list[Step]]:
+def _steps(searcher: TreeSearcher, leaves_L: NDArray[np.int64], leaves: NDArray[np.int64]) -> list[list[PathNode]]:
     """By level, a step for each leaf."""
     shape, live, by_path = searcher.tree.shape, searcher.tree.live_counts, searcher.link.along_path
     beam, sums, own_sums = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(len(leaves), np.float32)
@@ -89,7 +89,7 @@ def _steps(searcher: TreeSearcher, leaves_L: NDArray[np.int64], leaves: NDArray[
         ranks = 1 + (scores[None] > own[:, None]).sum(axis=1)
         steps.append(
             [
-                Step(level, int(node), float(score), int(rank), len(children), bool(there))
+                PathNode(level, int(node), float(score), int(rank), len(children), bool(there))
                 for node, score, rank, there in zip(path, own, ranks, reached, strict=True)
             ]
         )

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from beamwood.errors import InputError, nearest
 
-__all__ = ["HEAD_MODES", "Pi", "candidates", "head_negatives"]
+__all__ = ["HEAD_MODES", "Pi", "head_negatives", "num_draws"]
 
 HEAD_MODES = ("gumbel", "top", "uniform")
 Pi = Callable[[Tensor, Tensor | None], Tensor]
@@ -24,7 +24,7 @@ BLOCK_CELLS = 2**20
 """No more scores than these are held where rows are completed."""
 
 
-def candidates(count: int) -> int:
+def num_draws(count: int) -> int:
     """M: how many items a row draws with replacement, to find `count` different ones among them."""
     return 6 * count
 
@@ -52,7 +52,7 @@ def head_negatives(
         raise InputError(f"mode='{mode}' is unknown{nearest(mode, HEAD_MODES)}")
     if mode == "uniform":
         pi, ceiling = _nothing(len(head_N)), 0.0
-    rows, drawn = torch.arange(len(banned_BL)), candidates(count)
+    rows, drawn = torch.arange(len(banned_BL)), num_draws(count)
     if mode == "top" or not bool(head_N.any()):
         items, kept = banned_BL[:, :0], banned_BL[:, :0] > 0
     elif ceiling is None:

@@ -24,7 +24,7 @@ from beamwood.tree import Tree
 __all__ = [
     "BeamCandidates",
     "DistinctNegatives",
-    "Histories",
+    "LeafHistories",
     "LevelSampler",
     "Siblings",
     "TreeNegativesByLevel",
@@ -33,7 +33,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Histories:
+class LeafHistories:
     """What is drawn for: `leaves` int64[B, L], -1 absent, and `folds` int64[B] as `DinScorer.forward` takes them."""
 
     leaves: Tensor
@@ -44,7 +44,7 @@ class LevelSampler(Protocol):
     """Draws nodes on every level for a batch."""
 
     def __call__(
-        self, scorer: DinScorer, tree: Tree, histories: Histories, targets_BT: Tensor, generator: torch.Generator
+        self, scorer: DinScorer, tree: Tree, histories: LeafHistories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]: ...
 
 
@@ -58,7 +58,7 @@ class UniformByLevel:
     counts: Sequence[int]
 
     def __call__(
-        self, scorer: DinScorer, tree: Tree, histories: Histories, targets_BT: Tensor, generator: torch.Generator
+        self, scorer: DinScorer, tree: Tree, histories: LeafHistories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
         draws = []
         for level, count in enumerate(self.counts, start=1):
@@ -80,7 +80,7 @@ class TreeNegativesByLevel:
     count: int
 
     def __call__(
-        self, scorer: DinScorer, tree: Tree, histories: Histories, targets_BT: Tensor, generator: torch.Generator
+        self, scorer: DinScorer, tree: Tree, histories: LeafHistories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
         found = tree_negatives(
             scorer, histories.leaves, targets_BT, tree.live_counts, self.count, generator, histories.folds
@@ -105,7 +105,7 @@ class DistinctNegatives:
     counts: Sequence[int]
 
     def __call__(
-        self, scorer: DinScorer, tree: Tree, histories: Histories, targets_BT: Tensor, generator: torch.Generator
+        self, scorer: DinScorer, tree: Tree, histories: LeafHistories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
         draws = []
         for level, count in enumerate(self.counts, start=1):
@@ -130,7 +130,7 @@ class Siblings:
     """
 
     def __call__(
-        self, scorer: DinScorer, tree: Tree, histories: Histories, targets_BT: Tensor, generator: torch.Generator
+        self, scorer: DinScorer, tree: Tree, histories: LeafHistories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
         shape, draws = tree.shape, []
         for level in range(1, shape.depth + 1):
@@ -156,7 +156,7 @@ class BeamCandidates:
     width: int
 
     def __call__(
-        self, scorer: DinScorer, tree: Tree, histories: Histories, targets_BT: Tensor, generator: torch.Generator
+        self, scorer: DinScorer, tree: Tree, histories: LeafHistories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
         shape, draws = tree.shape, []
         beam = torch.zeros((len(targets_BT), 1), dtype=torch.int64)

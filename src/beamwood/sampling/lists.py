@@ -16,11 +16,11 @@ from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
 from beamwood.types import IndexArray, ItemLists, Query
 
-__all__ = ["FutureListSampler", "ListSampler", "Lists"]
+__all__ = ["FutureListSampler", "LabelledLists", "ListSampler"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lists:
+class LabelledLists:
     """Who is asked for, `items_BK` int64 (the positives first) and `labels_BK` float32."""
 
     query: Query
@@ -51,12 +51,12 @@ class ListSampler:
     def __len__(self) -> int:
         return self._lists
 
-    def sample(self, rows_B: IndexArray, generator: torch.Generator) -> Lists:
+    def sample(self, rows_B: IndexArray, generator: torch.Generator) -> LabelledLists:
         """A list of each given row's user; nobody's history is shown."""
         users = self.users[np.asarray(rows_B) % len(self.users)]
         start, length = self.histories.indptr[users], self.histories.lengths[users]
         query = Query(users, ItemLists.empty(len(users)))
-        return drawn(self, query, self.histories.items, start, length, generator)
+        return drawn_lists(self, query, self.histories.items, start, length, generator)
 
 
 class FutureListSampler:
@@ -88,24 +88,24 @@ class FutureListSampler:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def sample(self, rows_B: IndexArray, generator: torch.Generator) -> Lists:
+    def sample(self, rows_B: IndexArray, generator: torch.Generator) -> LabelledLists:
         """A list at each given position."""
         users, stop = self.examples.users[rows_B], self.examples.stop[rows_B]
         ahead = self.histories.indptr[users + 1] - stop
         if self.horizon:
             ahead = np.minimum(ahead, self.horizon)
         query = Query(users, self.examples.histories(rows_B))
-        return drawn(self, query, self.histories.items, stop, ahead, generator)
+        return drawn_lists(self, query, self.histories.items, stop, ahead, generator)
 
 
-def drawn(
+def drawn_lists(
     sampler: ListSampler | FutureListSampler,
     query: Query,
     items: NDArray[np.int32],
     start: NDArray[np.int64],
     length: NDArray[np.int64],
     generator: torch.Generator,
-) -> Lists:
+) -> LabelledLists:
     """Lists whose positives are among `items[start:start + length]`."""
     num_positives, num_negatives = sampler.num_positives, sampler.num_negatives
     # Of float32 only 2^24 numbers can be drawn: of 20 million items a sixth would never be.
@@ -115,4 +115,4 @@ def drawn(
     positives = items[start[:, None] + place].astype(np.int64)
     negatives = sampler.untouched.draw(query.users, draws[:, num_positives:])
     labels = np.repeat(np.array([1, 0], np.float32), [num_positives, num_negatives])
-    return Lists(query, np.concatenate([positives, negatives], axis=1), np.tile(labels, (len(query), 1)))
+    return LabelledLists(query, np.concatenate([positives, negatives], axis=1), np.tile(labels, (len(query), 1)))

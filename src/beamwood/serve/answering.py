@@ -19,7 +19,7 @@ from beamwood.retrieval.found import found_of
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
-from beamwood.serve.asking import Kept, Known, known_of
+from beamwood.serve.asking import KnownHistory, StoredHistory, known_of
 from beamwood.serve.explaining import explained
 from beamwood.serve.filter_form import allowed_and_where
 from beamwood.serve.kept import rejected_of
@@ -31,11 +31,11 @@ from beamwood.serve.shares import bounded
 from beamwood.serve.snapshot import Snapshot, indices_of
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
-__all__ = ["Found", "items_of", "recommended"]
+__all__ = ["FoundItems", "items_of", "recommended"]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundItems:
     """Items by index with scores and where each comes from, of as many as were looked for; pages cut them."""
 
     items: list[int]
@@ -46,8 +46,8 @@ class Found:
 
 
 def recommended(
-    snapshot: Snapshot, body: Recommend, kept: Kept, limits: Limits, *, request_id: str, pressure: float = 0.0
-) -> tuple[Answer, Found]:
+    snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, *, request_id: str, pressure: float = 0.0
+) -> tuple[Answer, FoundItems]:
     """The answer to a body, and all that was found. Errors: `Problem` on what does not fit this snapshot."""
     began = time.perf_counter()
     try:
@@ -62,8 +62,14 @@ def recommended(
 
 
 def _recommended(
-    snapshot: Snapshot, body: Recommend, kept: Kept, limits: Limits, request_id: str, pressure: float, began: float
-) -> tuple[Answer, Found]:
+    snapshot: Snapshot,
+    body: Recommend,
+    kept: StoredHistory,
+    limits: Limits,
+    request_id: str,
+    pressure: float,
+    began: float,
+) -> tuple[Answer, FoundItems]:
     known = known_of(snapshot, body, kept)
     rung = _rung(snapshot, body, pressure)
     wanted = min(max(body.k, limits.pages_k) if body.pages else body.k, snapshot.num_items)
@@ -72,7 +78,7 @@ def _recommended(
     query, k, options = snapshot.names.resolve(request, snapshot.searcher.needs)
     if body.explain != "none":
         options = replace(options, explain=True)
-    hits, found, source = None, Found([], [], [], []), "model"
+    hits, found, source = None, FoundItems([], [], [], []), "model"
     if not body.dry_run:
         hits, found, source = _search(snapshot, request, query, k, options, limits.new_item_share)
     searched = time.perf_counter() - began
@@ -121,7 +127,7 @@ def _rung(snapshot: Snapshot, body: Recommend, pressure: float) -> Rung:
 def _request(
     snapshot: Snapshot,
     body: Recommend,
-    known: Known,
+    known: KnownHistory,
     unwanted: NDArray[np.int32] | None,
     k: int,
     rung: Rung,
@@ -170,7 +176,7 @@ def _condition(snapshot: Snapshot, given: Any, limits: Limits) -> dict[str, Any]
 
 def _search(
     snapshot: Snapshot, request: Request, query: Query, k: int, options: SearchOptions, share: float
-) -> tuple[Hits, Found, str]:
+) -> tuple[Hits, FoundItems, str]:
     rules = rules_of(request, k, snapshot.names.filters)
     if rules is None:
         hits, named = snapshot.searcher.search(query, k, options), None
@@ -187,7 +193,7 @@ def _search(
         sources = ["new_item" if item >= snapshot.known else source for item in items]
     if named is not None:
         sources = [each if name is None else "promoted" for each, name in zip(sources, named, strict=True)]
-    found = Found(items, scores, sources, named or [None] * len(items), int(hits.scored[0]))
+    found = FoundItems(items, scores, sources, named or [None] * len(items), int(hits.scored[0]))
     if len(items) < k and rules is None and source == "model" and snapshot.popular is not None:
         more = _filled(snapshot.popular, query, k, options, there)
         if more is not None:
@@ -199,7 +205,9 @@ def _search(
     return hits, found, source
 
 
-def _filled(popular: Searcher, query: Query, k: int, options: SearchOptions, found: NDArray[np.int32]) -> Found | None:
+def _filled(
+    popular: Searcher, query: Query, k: int, options: SearchOptions, found: NDArray[np.int32]
+) -> FoundItems | None:
     """The most popular of the allowed items that the model did not find, up to k in all; None where none are left."""
     own = ItemLists.from_lists([found]).distinct()
     excluded = own if options.excluded is None else options.excluded.union(own)
@@ -207,7 +215,7 @@ def _filled(popular: Searcher, query: Query, k: int, options: SearchOptions, fou
     there = hits.items[0] >= 0
     items = hits.items[0][there].tolist()
     count = len(items)
-    return Found(items, [0.0] * count, ["popular"] * count, [None] * count) if items else None
+    return FoundItems(items, [0.0] * count, ["popular"] * count, [None] * count) if items else None
 
 
 def _is_popular(snapshot: Snapshot, query: Query) -> bool:
@@ -222,7 +230,7 @@ def _is_popular(snapshot: Snapshot, query: Query) -> bool:
     )
 
 
-def items_of(snapshot: Snapshot, found: Found, count: int, wanted: list[str], *, shown: int = 0) -> list[Item]:
+def items_of(snapshot: Snapshot, found: FoundItems, count: int, wanted: list[str], *, shown: int = 0) -> list[Item]:
     """The first `count` of what was found, with the wanted fields; `shown`: how many stood on earlier pages."""
     places = np.array(found.items[:count], np.int64)
     ids = snapshot.names.items.decode(places)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from beamwood.serve.answering import recommended
-from beamwood.serve.asking import Kept
+from beamwood.serve.asking import StoredHistory
 from beamwood.serve.engine import Priority
 from beamwood.serve.kept import kept_of, owner_of
 from beamwood.serve.messages import Answer, Filter, Recommend
@@ -28,7 +28,7 @@ from beamwood.serve.store.protocol import Answered, HistoryStore, StoreUnavailab
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
 
-__all__ = ["Answers", "Asked", "group_of", "miss_of"]
+__all__ = ["AnswerRecord", "Answers", "group_of", "miss_of"]
 
 _ROUND_SECONDS, _SETTLE_SECONDS = 1.0, 2.5
 _MOST_WAITING, _MOST_MISSES = 20_000, 10
@@ -37,7 +37,7 @@ _JUDGE_SECONDS = 10.0
 _TOGETHER = 32
 
 
-class Asked(Struct):
+class AnswerRecord(Struct):
     """What an answer can be given again from."""
 
     body: Recommend
@@ -71,7 +71,7 @@ class Answers:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
-        self._unwritten: list[tuple[Answered, Asked]] = []
+        self._unwritten: list[tuple[Answered, AnswerRecord]] = []
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
         service.closing.append(self.close)
 
@@ -80,7 +80,7 @@ class Answers:
         if body.dry_run or self.service.settings.keep_answers <= 0:
             return
         scores = [each.score for each in answer.items]
-        asked = Asked(
+        asked = AnswerRecord(
             body,
             str(snapshot.folder),
             snapshot.key,
@@ -147,12 +147,12 @@ class Answers:
         self._unwritten.clear()
 
     async def _miss(self, answer: Answered, item: Id) -> None:
-        asked = msgspec.json.decode(answer.text, type=Asked)
+        asked = msgspec.json.decode(answer.text, type=AnswerRecord)
         snapshot = self.service.snapshot_of(asked.key)
         if snapshot is None or asked.stale:
             return
         limits, owner = self.service.settings.limits, answer.owner
-        kept = Kept()
+        kept = StoredHistory()
         if owner is not None:
             kept = await self.service.histories.call(
                 "read", lambda store: kept_of(store, owner, snapshot, asked.body, limits, until=asked.seq)
@@ -173,7 +173,9 @@ def _hit(store: HistoryStore, *, request_id: str) -> bool:
     return store.hit(request_id)
 
 
-def miss_of(snapshot: Snapshot, body: Recommend, kept: Kept, shown: Sequence[Id], item: Id, limits: Limits) -> str:
+def miss_of(
+    snapshot: Snapshot, body: Recommend, kept: StoredHistory, shown: Sequence[Id], item: Id, limits: Limits
+) -> str:
     """Where an item that was taken got lost, though it was not shown.
 
     "missed_unknown": the model lacks it; "missed_filter": the request did not allow it, or it was seen;

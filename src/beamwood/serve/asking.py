@@ -17,7 +17,7 @@ from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import Snapshot, indices_of
 
-__all__ = ["Asking", "Kept", "Known", "check_asking", "known_of"]
+__all__ = ["Asking", "KnownHistory", "StoredHistory", "check_asking", "known_of"]
 
 
 class Asking(Protocol):
@@ -36,7 +36,7 @@ class Asking(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredHistory:
     """What a store keeps of a user after the model's log ended: item ids, oldest first; `seq`: of the last event.
 
     `stale`: the store could not be read. `erased`: the user was erased, so that the artefact's history does not count.
@@ -51,7 +51,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownHistory:
     """A history by item index, oldest first, and what of it is unknown; `user`: the id, where it is known."""
 
     history: NDArray[np.int32]
@@ -74,7 +74,7 @@ def check_asking(body: Asking, limits: Limits) -> None:
             raise Problem("invalid_request", message, field=name)
 
 
-def known_of(snapshot: Snapshot, body: Asking, kept: Kept) -> Known:
+def known_of(snapshot: Snapshot, body: Asking, kept: StoredHistory) -> KnownHistory:
     """The history that a body stands for. Errors: `Problem` on unknown ids, where the body says so."""
     names = snapshot.names
     given = [*kept.items, *(body.history or ()), *(body.events or ())]
@@ -87,7 +87,7 @@ def known_of(snapshot: Snapshot, body: Asking, kept: Kept) -> Known:
             message = f"{len(unknown)} items are unknown, such as {unknown[0]!r}; leave them out"
             raise Problem("unknown_item", message, field="history" if body.history else "events")
     if body.user is None:
-        return Known(history, unknown, None, False, kept.seq, kept.stale)
+        return KnownHistory(history, unknown, None, False, kept.seq, kept.stale)
     row = -1 if names.users is None or kept.erased else int(indices_of(names.users, [body.user])[0])
     if row >= 0 and names.histories is not None:
         own = names.histories[row]
@@ -95,4 +95,4 @@ def known_of(snapshot: Snapshot, body: Asking, kept: Kept) -> Known:
     nobody = row < 0 and not kept.items
     if nobody and body.on_unknown == "error":
         raise Problem("unknown_user", f"the user {body.user!r} is unknown; give a history instead", field="user")
-    return Known(history, unknown, body.user if row >= 0 else None, nobody, kept.seq, kept.stale)
+    return KnownHistory(history, unknown, body.user if row >= 0 else None, nobody, kept.seq, kept.stale)

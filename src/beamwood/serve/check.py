@@ -8,7 +8,7 @@ import numpy as np
 
 from beamwood.errors import InputError
 from beamwood.serve.answering import recommended
-from beamwood.serve.asking import Kept
+from beamwood.serve.asking import StoredHistory
 from beamwood.serve.messages import Recommend
 from beamwood.serve.problems import Problem
 from beamwood.serve.server import check_binding
@@ -33,7 +33,7 @@ def check(folder: str, settings: ServeSettings) -> dict[str, Any]:
             else None
         )
         body = Recommend(history=history) if user is None else Recommend(user=user)
-        answer, _ = recommended(snapshot, body, Kept(), settings.limits, request_id="check")
+        answer, _ = recommended(snapshot, body, StoredHistory(), settings.limits, request_id="check")
         if not answer.items:
             raise InputError(f"{folder} answers with no item; fit and save it again")
         return {

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from beamwood.serve.answering import Found, items_of
+from beamwood.serve.answering import FoundItems, items_of
 from beamwood.serve.messages import Answer, Recommend, Took
 from beamwood.serve.problems import Problem
 from beamwood.serve.snapshot import Snapshot
@@ -38,10 +38,10 @@ class Rest(Struct, array_like=True):
     seq: int | None
     beam_width: int | None
 
-    def found(self) -> Found:
+    def found(self) -> FoundItems:
         """As a search gives it."""
         items = np.frombuffer(self.items, np.int32).tolist()
-        return Found(
+        return FoundItems(
             items,
             np.frombuffer(self.scores, np.float32).tolist(),
             [_SOURCES[code] for code in self.sources],
@@ -50,7 +50,7 @@ class Rest(Struct, array_like=True):
 
 
 def with_cursor(
-    answer: Answer, found: Found, snapshot: Snapshot, secret: bytes, *, count: int, shown: int = 0
+    answer: Answer, found: FoundItems, snapshot: Snapshot, secret: bytes, *, count: int, shown: int = 0
 ) -> Answer:
     """The answer, with the cursor of what was found behind its `count` items, if there is any."""
     if len(found.items) > count:

@@ -13,11 +13,12 @@ import numpy as np
 
 from beamwood.retrieval.blend import Blend
 from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
+from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.why import Step, Why, reasons
+from beamwood.retrieval.why import PathNode, Why, reasons
 from beamwood.serve.messages import Item
 from beamwood.serve.snapshot import Snapshot
-from beamwood.types import Hits, PartHits, Query, SearchOptions
+from beamwood.types import Hits, ItemLists, PartHits, Query, SearchOptions
 
 __all__ = ["explained"]
 
@@ -38,22 +39,20 @@ def explained(
 ) -> dict[str, Any]:
     """What goes for the whole answer; each item's own is put into it.
 
-    `parts` of an item: by the kind of each part its own score, and its place among what that part ordered. With `full`
-    and a tree also `path`, `tree_parts` and `attention`: see `retrieval.why`.
+    `parts` of an item, where the model is a sum: by the kind of each part its own score, and its place among what that
+    part ordered. With `full` a tree also has `path`, `tree_parts` and `attention` (see `retrieval.why`), and a method
+    that counts has `history`: what each item of it adds to the score, of the five that add most.
     """
     searcher, tree = snapshot.searcher, snapshot.tree
     weights = [part.weight for part in searcher.parts] if isinstance(searcher, Blend) else []
     for item, index in zip(items, indices, strict=True):
-        item.explain = {"parts": [_of_part(part, index) for part in hits.parts]}
-    about: dict[str, Any] = {
-        "kind": searcher.kind,
-        "scored": int(hits.scored[0]),
-        "parts": [
+        item.explain = {"parts": [_of_part(part, index) for part in hits.parts]} if hits.parts else {}
+    about: dict[str, Any] = {"kind": searcher.kind, "scored": int(hits.scored[0])}
+    if isinstance(searcher, Blend):
+        about["parts"] = [
             {"kind": part.kind, "weight": weight, "ms": round(1000 * part.seconds, 3)}
             for part, weight in zip(hits.parts, weights, strict=True)
-        ],
-    }
-    if isinstance(searcher, Blend):
+        ]
         about["seen_weight"] = searcher.seen_weight
     if tree is not None:
         way = tree.ways.of(options.effort)
@@ -65,6 +64,15 @@ def explained(
         for item, why in zip(items, reasons(tree, history, indices), strict=True):
             assert item.explain is not None
             item.explain |= _of_tree(snapshot, tree, why, snapshot.names.items.decode(history))
+    if full and isinstance(searcher, NeighbourSearcher):
+        history = query.histories[0]
+        names = snapshot.names.items.decode(history)
+        for item, index in zip(items, indices, strict=True):
+            assert item.explain is not None
+            shares = searcher.shares(ItemLists.from_lists([history]), index)[:_MOST_LOOKED_AT]
+            item.explain["history"] = [
+                {"item": names[place], "place": place, "score": score} for place, score in shares
+            ]
     return about
 
 
@@ -88,7 +96,7 @@ def _of_tree(snapshot: Snapshot, tree: TreeSearcher, why: Why, history_ids: Sequ
     }
 
 
-def _of_step(snapshot: Snapshot, tree: TreeSearcher, step: Step) -> dict[str, Any]:
+def _of_step(snapshot: Snapshot, tree: TreeSearcher, step: PathNode) -> dict[str, Any]:
     """A node with how many items stand below it, and the most frequent of their categories."""
     about: dict[str, Any] = {
         "level": step.level,

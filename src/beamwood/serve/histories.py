@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import Counter, Histogram
 
-from beamwood.serve.asking import Asking, Kept
+from beamwood.serve.asking import Asking, StoredHistory
 from beamwood.serve.kept import kept_of, owner_of
 from beamwood.serve.problems import Problem
 from beamwood.serve.snapshot import Snapshot
@@ -24,7 +24,7 @@ from beamwood.serve.store.protocol import Appended, HistoryStore, KeyReused, Ret
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
 
-__all__ = ["Histories"]
+__all__ = ["HistoryGateway"]
 
 _Result = TypeVar("_Result")
 _READERS = 4
@@ -35,7 +35,7 @@ _ROUND_SECONDS, _COMPACT_SECONDS = 1.0, 10.0
 _COMMITS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0, 2.0)
 
 
-class Histories:
+class HistoryGateway:
     """What a service asks of its store.
 
     `opener` opens it, again and again until it is there. `grace`: seconds that it may be down before the service says
@@ -88,7 +88,7 @@ class Histories:
         down = self._down_since
         return "the store has been down for long; mend it" if down and time.time() - down > self._grace else None
 
-    async def kept(self, snapshot: Snapshot, body: Asking) -> Kept:
+    async def kept(self, snapshot: Snapshot, body: Asking) -> StoredHistory:
         """What came of who asks after the model's log ended; without the store, that it is stale."""
         owner = owner_of(body)
         assert owner is not None
@@ -103,9 +103,9 @@ class Histories:
             self._failed("read")
             return self._without(owner, snapshot)
 
-    def _without(self, owner: Owner, snapshot: Snapshot) -> Kept:
+    def _without(self, owner: Owner, snapshot: Snapshot) -> StoredHistory:
         self._stale.inc()
-        return Kept(stale=True, erased=snapshot.hides(self._erased.get(owner)))
+        return StoredHistory(stale=True, erased=snapshot.hides(self._erased.get(owner)))
 
     async def append(self, events: Sequence[Event]) -> Appended:
         """Keep the events. Errors: `Problem` where a key came with another body, or the store does not keep them."""

@@ -17,6 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.columns import find_column
+from beamwood.data.layout import OF_TABLES
 from beamwood.data.source import open_source, reading
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
@@ -41,7 +42,7 @@ class ItemFields:
         Errors: a file that cannot be read, one without item ids or without a known item.
         """
         try:
-            source = open_source(str(path))
+            source = open_source(str(path), OF_TABLES)
             with reading(source.name):
                 frame = source.frame.collect()
         except InputError as error:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.serve.asking import Asking, Kept
+from beamwood.serve.asking import Asking, StoredHistory
 from beamwood.serve.messages import Recommend
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
@@ -26,7 +26,7 @@ def owner_of(body: Asking) -> Owner | None:
 
 def kept_of(
     store: HistoryStore, owner: Owner, snapshot: Snapshot, body: Asking, limits: Limits, *, until: int | None = None
-) -> Kept:
+) -> StoredHistory:
     """What came of an owner after the model's log ended, of events that count; `until`: as it was at that number.
 
     Where the body leaves out what was rejected, also what the owner's latest events say of each item, of so many as a
@@ -45,11 +45,11 @@ def kept_of(
     if isinstance(body, Recommend) and body.exclude_rejected and kinds.negative and stored.seq > 0:
         said = store.history(owner, after=after, last=limits.filter_ids, until=stored.seq, types=kinds.judged)
         judged = {item: kind in kinds.negative for item, kind in zip(said.items, said.types, strict=True)}
-    return Kept(stored.items, stored.seq, erased=erased, judged=judged)
+    return StoredHistory(stored.items, stored.seq, erased=erased, judged=judged)
 
 
-def rejected_of(snapshot: Snapshot, body: Recommend, kept: Kept, user: Any) -> NDArray[np.int32]:
-    """The indices of items of which the latest event is negative: the store's and the body's, else the model's own.
+def rejected_of(snapshot: Snapshot, body: Recommend, kept: StoredHistory, user: Any) -> NDArray[np.int32]:
+    """int32[M], items by index of which the latest event is negative: the store's and the body's, else the model's own.
 
     `user`: the id, None where the model does not know it. Errors: `Problem` where nobody can have rejected anything.
     """

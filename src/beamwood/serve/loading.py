@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from beamwood.artefact import read_manifest
 from beamwood.errors import InputError
 from beamwood.serve.answering import recommended
-from beamwood.serve.asking import Kept
+from beamwood.serve.asking import StoredHistory
 from beamwood.serve.engine import Priority
 from beamwood.serve.messages import Recommend
 from beamwood.serve.problems import Problem
@@ -111,7 +111,7 @@ class Loader:
                 shares.append(len(found[0] & found[1]) / max(len(found[0]), 1))
         return failed + len(shares), failed, round(math.fsum(shares) / len(shares), 4) if shares else None
 
-    async def _items(self, snapshot: Snapshot, body: Recommend, kept: Kept) -> set[Any]:
+    async def _items(self, snapshot: Snapshot, body: Recommend, kept: StoredHistory) -> set[Any]:
         def work(pressure: float) -> set[Any]:  # noqa: ARG001
             answer, _ = recommended(snapshot, body, kept, self.service.settings.limits, request_id="")
             return {item.item for item in answer.items} if all(map(_is_finite, answer.items)) else set()
@@ -156,13 +156,13 @@ def _is_finite(item: Any) -> bool:
     return math.isfinite(item.score)
 
 
-def _of_users(snapshot: Snapshot) -> list[tuple[Recommend, Kept]]:
+def _of_users(snapshot: Snapshot) -> list[tuple[Recommend, StoredHistory]]:
     """Requests of histories that the model knows, drawn evenly."""
     histories, names = snapshot.names.histories, snapshot.names
     if histories is None or len(histories) == 0:
-        return [(Recommend(history=[]), Kept())]
+        return [(Recommend(history=[]), StoredHistory())]
     rows = np.unique(np.linspace(0, len(histories) - 1, _TRIED_K).round().astype(int))
-    return [(Recommend(history=names.items.decode(histories[int(row)][-100:])), Kept()) for row in rows]
+    return [(Recommend(history=names.items.decode(histories[int(row)][-100:])), StoredHistory()) for row in rows]
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from msgspec import Struct, structs
 
 from beamwood.errors import InputError
 from beamwood.serve.answering import recommended
-from beamwood.serve.answers import Asked
-from beamwood.serve.asking import Kept
+from beamwood.serve.answers import AnswerRecord
+from beamwood.serve.asking import StoredHistory
 from beamwood.serve.kept import kept_of
 from beamwood.serve.learned import Learned, earlier
 from beamwood.serve.messages import Answer
@@ -53,7 +53,7 @@ def replayed(
     noted = store.noted(request_id)
     if noted is None:
         raise InputError(f"the store keeps no answer {request_id!r}; answers are kept for a day, by their request_id")
-    asked = msgspec.json.decode(noted.text, type=Asked)
+    asked = msgspec.json.decode(noted.text, type=AnswerRecord)
     path = Path(asked.folder) if folder is None else folder
     snapshot = open_snapshot(path, items=items, searchers=None if searchers is None else searchers(path))
     if snapshot.key != asked.key:
@@ -61,7 +61,7 @@ def replayed(
     limits = replace(Limits(), new_item_share=asked.new_item_share)
     if asked.learned:
         snapshot = widened(snapshot, _learned(store, asked.learned), snapshot.number)
-    kept = Kept(stale=True)
+    kept = StoredHistory(stale=True)
     if noted.owner is not None and not asked.stale:
         kept = kept_of(store, noted.owner, snapshot, asked.body, limits, until=asked.seq)
     body = structs.replace(asked.body, explain="full", pages=False, cursor=None)

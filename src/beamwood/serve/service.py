@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from beamwood.extras import asking_for
 from beamwood.serve.admission import Admission
-from beamwood.serve.answering import Found
+from beamwood.serve.answering import FoundItems
 from beamwood.serve.answers import Answers
-from beamwood.serve.asking import Asking, Kept
+from beamwood.serve.asking import Asking, StoredHistory
 from beamwood.serve.catalogue import Catalogue
 from beamwood.serve.engine import Engine
 from beamwood.serve.experiments import Experiments
-from beamwood.serve.histories import Histories
+from beamwood.serve.histories import HistoryGateway
 from beamwood.serve.log import RequestLog
 from beamwood.serve.messages import Answer, Recommend
 from beamwood.serve.metrics import Metrics
@@ -56,7 +56,7 @@ class Service:
         self.log = RequestLog(settings.log, users=settings.log_users, secret=self.secret)
         self.metrics = Metrics(self)
         self.routes: list[Route] = []
-        self.recorded: deque[tuple[Recommend, Kept]] = deque(maxlen=_RECORDED)
+        self.recorded: deque[tuple[Recommend, StoredHistory]] = deque(maxlen=_RECORDED)
         self.earlier: list[Path] = []
         """The folders that answered before, for a rollback; the latest last."""
         self.loader: Loader | None = None
@@ -65,12 +65,12 @@ class Service:
         self.started = time.time()
         self.draining = False
         self.numbers = 0 if snapshot is None else snapshot.number
-        self.kept: Callable[[Snapshot, Asking], Awaitable[Kept]] | None = None
+        self.kept: Callable[[Snapshot, Asking], Awaitable[StoredHistory]] | None = None
         self.carried: Callable[[Snapshot, Snapshot], Snapshot] | None = None
         self.reasons: list[Callable[[], str | None]] = []
         self.closing: list[Callable[[], None]] = [] if self.spans is None else [self.spans.close]
         """What is closed with the service, last first."""
-        self.histories = Histories(self, settings.opened_store, retention=settings.retention)
+        self.histories = HistoryGateway(self, settings.opened_store, retention=settings.retention)
         self.answers, self.experiments, self.catalogue = Answers(self), Experiments(self), Catalogue(self)
 
     @classmethod
@@ -118,13 +118,13 @@ class Service:
             return "the model is being loaded; ask again soon"
         return next((said for said in (reason() for reason in self.reasons) if said is not None), None)
 
-    async def kept_of(self, snapshot: Snapshot, body: Asking) -> Kept:
+    async def kept_of(self, snapshot: Snapshot, body: Asking) -> StoredHistory:
         """What the store keeps of who asks, nothing without a store."""
         if self.kept is None or (body.user is None and body.session is None):
-            return Kept()
+            return StoredHistory()
         return await self.kept(snapshot, body)
 
-    def counted(self, body: Recommend, kept: Kept, answer: Answer, found: Found) -> None:
+    def counted(self, body: Recommend, kept: StoredHistory, answer: Answer, found: FoundItems) -> None:
         """Keep figures of an answer, and the request for the trial of the next model."""
         metrics = self.metrics
         metrics.sources.inc(answer.source)

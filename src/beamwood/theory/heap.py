@@ -14,7 +14,7 @@ from beamwood.errors import InputError
 from beamwood.tree import Shape, Tree
 from beamwood.types import FloatArray
 
-__all__ = ["beam_over", "bayes_regret", "level_maxima", "level_sums"]
+__all__ = ["bayes_regret", "beam_over", "level_maxima", "level_sums"]
 
 
 def level_sums(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
@@ -22,7 +22,7 @@ def level_sums(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
 
     Source: DTR, equation 12 (the expectation of z when every ancestor of the target is positive).
     """
-    return folded(tree, eta_N, 0.0, np.sum)
+    return _folded(tree, eta_N, 0.0, np.sum)
 
 
 def level_maxima(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
@@ -30,10 +30,10 @@ def level_maxima(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
 
     Source: DTR, equation 15 (the expectation of the rectified label, equation 14).
     """
-    return folded(tree, eta_N, -np.inf, np.max)
+    return _folded(tree, eta_N, -np.inf, np.max)
 
 
-def folded(tree: Tree, eta_N: FloatArray, empty: float, reduce: np.ufunc | object) -> list[FloatArray]:
+def _folded(tree: Tree, eta_N: FloatArray, empty: float, reduce: np.ufunc | object) -> list[FloatArray]:
     eta_N = np.asarray(eta_N, float)
     if eta_N.shape != (tree.num_items,):
         raise InputError(f"eta_N has shape {eta_N.shape}; expected one number for each of {tree.num_items} items")

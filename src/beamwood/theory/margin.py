@@ -136,7 +136,7 @@ def on_level(
     search = DinSearch(weights, above, by_path=searcher.link.along_path)
     closed = closed_nodes(searcher.tree, excluded, level)
     lists = closed.indptr, closed.items
-    beam = search.beam(history, beam_width=width, k=place, live=live_nodes(searcher.tree, level), excluded=lists)
+    beam = search.beam(history, beam_width=width, k=place, live=live_node_counts(searcher.tree, level), excluded=lists)
     rows, ancestors = targets.rows, np.asarray(searcher.tree.shape.ancestors(targets.items, level), np.int32)
     own = search.score(history[rows], ancestors[:, None])[:, 0].astype(float)
     full = (beam.leaves >= 0).sum(axis=1) >= kept
@@ -149,7 +149,7 @@ def on_level(
     return np.where(shut, -np.inf, own - last), held
 
 
-def live_nodes(tree: Tree, level: int) -> tuple[NDArray[np.int32], ...]:
+def live_node_counts(tree: Tree, level: int) -> tuple[NDArray[np.int32], ...]:
     """For each level 0..`level` the number of nodes of `level` below each node that hold an item."""
     first = np.zeros(tree.shape.capacity, bool)
     first[:: tree.shape.leaves_below(level)] = tree.live_counts[level] > 0

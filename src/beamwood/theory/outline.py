@@ -14,14 +14,14 @@ import polars as pl
 from beamwood.tree import Tree
 from beamwood.types import IndexArray
 
-__all__ = ["Node", "Part", "outline"]
+__all__ = ["CategoryShare", "Node", "outline"]
 
 MOST_NODES = 3000
 _CATEGORIES, _EXAMPLES = 3, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CategoryShare:
     """A category, and the share of a node's items that have it."""
 
     name: str
@@ -42,7 +42,7 @@ class Node:
     share: float
     labels: int
     lost: int
-    categories: tuple[Part, ...]
+    categories: tuple[CategoryShare, ...]
     examples: tuple[str, ...]
     below: tuple[int, ...]
 
@@ -109,7 +109,7 @@ def _level(
             "share": float(taken[number] / max(1, counts_N.sum())),
             "labels": int(labels[number]),
             "lost": int(lost[number]),
-            "categories": tuple(Part(name, count / int(live)) for name, count in frequent.get(number, ())),
+            "categories": tuple(CategoryShare(name, count / int(live)) for name, count in frequent.get(number, ())),
             "examples": tuple(
                 names[int(item)] for item in order[firsts[number] : min(firsts[number] + _EXAMPLES, firsts[number + 1])]
             ),

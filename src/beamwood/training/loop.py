@@ -19,13 +19,14 @@ from beamwood.training.checkpoint_times import CheckpointTimes
 from beamwood.training.generators import devices_of, own_generators
 from beamwood.training.interrupt import ANSWERING, Interrupted, InterruptGuard
 from beamwood.training.loop_config import LoopConfig
-from beamwood.training.pace import Pace, Prices
+from beamwood.training.pace import Pace, Prices, Validator
 from beamwood.training.precision import flushed_subnormals
 from beamwood.training.progress import TrainingProgress
-from beamwood.training.run_folder import RunFolder, RunLog
+from beamwood.training.run_folder import RunLog, RunRecord
 from beamwood.training.run_state import counted, run_state, take_up
 from beamwood.training.standing import LoopResult, SinceLine, Standing, StoppedBecause
-from beamwood.training.trainable import Progress, Stepper, Trainable, Update
+from beamwood.training.trainable import Progress, Stepper, Trainable
+from beamwood.training.update_schedule import UpdateSchedule
 
 __all__ = ["run_loop"]
 
@@ -33,72 +34,73 @@ Batch = TypeVar("Batch")
 _PREFIX = "valid/"
 # Of what is gone before a training begins, what comes takes that much in all likelihood, where nothing tells.
 _UNKNOWN = 0.5
-# What a resumed run may have otherwise.
-_BOUNDS = ("loop.max_steps", "loop.max_epochs", "loop.patience")
 
 
 def run_loop(
     task: Trainable[Batch],
     config: LoopConfig,
     *,
-    evaluate: Callable[[], dict[str, float]] | None = None,
-    prices: Callable[[int | None], Prices] | None = None,
-    run: RunFolder | None = None,
-    kept: Mapping[str, Any] | None = None,
-    resume: bool = False,
+    validator: Validator | None = None,
+    record: RunRecord | None = None,
     budget: Budget | None = None,
     progress: bool = True,
     seed: int = 0,
 ) -> LoopResult:
-    """Prepare and train `task`, leaving the weights that were best on validation (the last ones without `evaluate`).
+    """Prepare and train `task`, leaving the weights that `validator` found best (the last ones without it).
 
-    `evaluate` runs in evaluation mode without gradients, its random draws apart from training's. `budget` covers all of
+    Validation runs in evaluation mode without gradients, its random draws apart from training's. `budget` covers all of
     it, parts before a resume included: the run ends early enough for one more validation as long as the longest so far
-    and for what comes after it. At first these are estimates, `prices(judges)`, of how many judged before a resume.
-    Below that a run is refused, before anything that takes long where the task knows its `least`, unless it is resumed.
-    What is left out is noted in the budget.
+    and for what comes after it. At first these are the validator's estimates. Below that a run is refused, before
+    anything that takes long where the task knows its `least`, unless it is resumed. What is left out is noted in the
+    budget.
 
     `seed` starts the generator of all draws, orders the batches and starts torch's own generators (those dropout uses),
-    which are given back as they were. `kept` is noted in the run's folder, and a resumed run must have the same but for
-    its bounds. A resumed run equals an uninterrupted one bit for bit, unless a time limit paces the decay. Raises
-    `InputError` on a wrong configuration or too short a limit, `NonFiniteError` before a bad update, `Interrupted`
-    after Ctrl-C or SIGTERM once a checkpoint is saved.
+    which are given back as they were. What `record` keeps can be resumed; a resumed run equals an uninterrupted one bit
+    for bit, unless a time limit paces the decay. Raises `InputError` on a wrong configuration or too short a limit,
+    `NonFiniteError` before a bad update, `Interrupted` after Ctrl-C or SIGTERM once a checkpoint is saved.
     """
-    if resume and run is None:
-        raise InputError("resume needs the folder of the run; give run=RunFolder(path)")
     budget = Budget() if budget is None else budget
     log, before = None, Standing()
     with ExitStack() as held:
-        if run is not None and resume:
-            log = held.enter_context(run.opened(resume=True, config=kept, may_differ=_BOUNDS))
+        if record is not None and record.resume:
+            log = held.enter_context(record.opened())
             before = counted(log, budget)
-        # Layers as torch makes them are drawn by its own generator.
         budget.refuses = log is None or log.state is None
-        if budget.limited and budget.refuses:
-            with own_generators(seed):
-                budget.ahead = task.least(budget.clock)
-            budget.require(likely=0.0 if budget.ahead else _UNKNOWN * budget.seconds)
-        with own_generators(seed):
-            stepper = Stepper(task, seed=seed, learning_rate=config.learning_rate, budget=budget)
-        budget.ahead = 0.0
-        budget.require()
-        pace = Pace(budget, prices(before.judges) if prices is not None and budget.limited else Prices())
+        stepper = _prepared(task, config.learning_rate, budget, seed)
+        pace = Pace(budget, validator.prices(before.judges) if validator is not None and budget.limited else Prices())
         pace.check_floor()
-        if run is not None and log is None:
-            log = held.enter_context(run.opened(resume=False, config=kept, may_differ=_BOUNDS))
+        if record is not None and log is None:
+            log = held.enter_context(record.opened())
         held.enter_context(own_generators(seed, devices_of(task.model)))
         held.enter_context(flushed_subnormals())
+        evaluate = None if validator is None else validator.evaluate
         loop = _Loop(stepper, config, evaluate, log, pace, seed, prepared=budget.seconds - before.seconds)
         with InterruptGuard() as guard, TrainingProgress(enabled=progress, max_steps=loop.max_steps) as shown:
             return loop.run(guard, shown)
 
 
+def _prepared(task: Trainable[Batch], learning_rate: float, budget: Budget, seed: int) -> Stepper[Batch]:
+    """The task made ready. Errors: it is sure not to fit into the budget, which is said as soon as it is known."""
+    # Layers as torch makes them are drawn by its own generator.
+    if budget.limited and budget.refuses:
+        with own_generators(seed):
+            budget.ahead = task.least(budget.clock)
+        budget.require(likely=0.0 if budget.ahead else _UNKNOWN * budget.seconds)
+    with own_generators(seed):
+        stepper = Stepper(task, seed=seed, learning_rate=learning_rate, budget=budget)
+    budget.ahead = 0.0
+    budget.require()
+    return stepper
+
+
 class _Loop:
+    """A run under way: what it counts is `at`, all that a checkpoint keeps besides weights and generators."""
+
     def __init__(
         self,
         stepper: Stepper[Any],
         config: LoopConfig,
-        evaluate: Callable[[], dict[str, float]] | None,
+        evaluate: Callable[[], Mapping[str, float]] | None,
         log: RunLog | None,
         pace: Pace,
         seed: int,
@@ -116,14 +118,14 @@ class _Loop:
         first = -1 if config.evaluate_start else 0
         self.at = Standing(prepared=prepared, judges=pace.judges, evaluated_step=first)
         self.best_weights: dict[str, Tensor] | None = None
-        self.update_price: float | None = None
-        self.planned: int | None = None
         self.saved: tuple[int, int] | None = None
         self.between_steps = True
         if log is not None and log.state is not None:
             with resuming(log.folder.checkpoint_path):
                 self._load(log.state)
             self._judge_again()
+        update = self.task.update
+        self.updates = None if update is None else UpdateSchedule(update, self.at, pace)
         self.times = CheckpointTimes(self.budget.clock, pace.save)
 
     def _check(self) -> None:
@@ -141,15 +143,17 @@ class _Loop:
     # ---- the loop
 
     def run(self, guard: InterruptGuard, shown: TrainingProgress) -> LoopResult:
-        at, update = self.at, self.task.update
+        at = self.at
         if at.step:
             shown.say(f"resuming at step {at.step}")
         try:
             because = self._train(guard, shown)
         except KeyboardInterrupt:
             self._interrupted(whole=self.between_steps)
-        if update is not None and at.updates < update.times:
-            self._say_left_out(update, shown)
+        left_out = None if self.updates is None else self.updates.left_out()
+        if left_out is not None:
+            self.budget.leave_out(left_out)
+            shown.say(left_out)
         self._save()
         if self.best_weights is not None:
             self.task.model.load_state_dict(self.best_weights)
@@ -172,8 +176,8 @@ class _Loop:
             self._save_if_due(ahead=self.pace.step)
             if guard.requested:
                 raise KeyboardInterrupt
-            if self.task.update is not None and self._update_is_due(self.task.update):
-                self._update(self.task.update, guard, shown)
+            if self.updates is not None and self.updates.is_due(self._schedule_step(self.at.step), self.max_steps or 1):
+                self._update(self.updates, guard, shown)
                 continue
             self.between_steps = False
             self._step(shown)
@@ -199,69 +203,39 @@ class _Loop:
 
     # ---- updates of what is learned anew
 
-    def _updates_left(self, update: Update) -> int:
-        """Of those that are wanted as many as there was room for after the last one."""
-        wanted = update.times - self.at.updates
-        if wanted <= 0 or not self.budget.limited:
-            return max(wanted, 0)
-        if self.planned is None:
-            if self.update_price is None:
-                self.update_price = update.price()
-            self.planned = self.pace.num_updates(wanted, self.update_price)
-        return self.planned
-
-    def _update_is_due(self, update: Update) -> bool:
-        """Those that are left are spread evenly over what remains of the run; in whole numbers, which lose none."""
-        at, now, end = self.at, self._schedule_step(self.at.step), self.max_steps or 1
-        left = self._updates_left(update)
-        due = left > 0 and now > at.update_from and (now - at.update_from) * (left + 1) >= end - at.update_from
-        if due and self.budget.limited and not self.pace.has_room_for_update(self.update_price or 0.0):
-            self.planned, due = 0, False
-        return due
-
-    def _update(self, update: Update, guard: InterruptGuard, shown: TrainingProgress) -> None:
-        at = self.at
+    def _update(self, updates: UpdateSchedule, guard: InterruptGuard, shown: TrainingProgress) -> None:
+        """Learn the tree anew between two validations, and keep it unless it is worse and may not be."""
+        at, update, optimisers = self.at, updates.update, self.stepper.optimisers
         if at.evaluated_step != at.step:
             self._validate(guard, shown)
         self._save()
         before, started = at.latest_metric, self.budget.clock()
         self.task.model.eval()
         with guard.at_once(), torch.random.fork_rng(self.devices):
-            proposal = update.propose(at.updates, self.pace.for_update())
+            proposal = update.propose(at.updates, updates.budget)
         if proposal is None:
-            # What it did not end within is its price from here on.
-            self.update_price, self.planned = math.inf, 0
+            updates.gave_up()
             return
         # A step is a state the checkpoint knows; so is this only once it is whole.
         self.between_steps = False
-        facts = update.apply(proposal, self.stepper.optimisers.each)
+        facts = update.apply(proposal, optimisers.each)
         took = self.budget.clock() - started
         best = at.best_metric, at.best_step, self.best_weights
         self._validate(guard, shown)
-        kept = update.keeps_worse or at.latest_metric >= before
+        after, at.stale = at.latest_metric, 0
+        kept = update.keeps_worse or after >= before
         if kept and update.restarts:
-            self.stepper.optimisers.restart()
+            optimisers.restart()
             at.updated_step = at.step
         if not kept:
-            update.undo(self.stepper.optimisers.each)
+            update.undo(optimisers.each)
             at.best_metric, at.best_step, self.best_weights = best
-            at.undone += 1
-        after, at.stale = at.latest_metric, 0
-        at.latest_metric = after if kept else before
-        at.updates, at.update_from, self.update_price = at.updates + 1, self._schedule_step(at.step), took
-        self.planned = None
+            at.latest_metric = before
+        updates.done(self._schedule_step(at.step), took, kept=kept)
         measured = {"update": float(at.updates), "update_seconds": round(took, 3), "update_kept": float(kept)}
         self._write(measured | {"metric_before": before, "metric_after": after, **facts})
         shown.say(f"step {at.step}: tree update, {self.monitor} {before:.4f} before, {after:.4f} after")
         self.between_steps = True
-
-    def _say_left_out(self, update: Update, shown: TrainingProgress) -> None:
-        line = f"{self.at.updates} of {update.times} tree updates done"
-        if self.budget.limited and self.update_price is not None:
-            known = math.isfinite(self.update_price)
-            line += f": one takes {self.update_price:.0f} s" if known else ": one more took longer than there was time"
-        self.budget.leave_out(line)
-        shown.say(line)
 
     # ---- steps
 

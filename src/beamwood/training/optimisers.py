@@ -12,11 +12,11 @@ from torch import Tensor
 from beamwood.training.checkpoint import load_optimizer
 from beamwood.training.lazy_adam import LazyAdam
 
-__all__ = ["Group", "Optimiser", "Optimisers"]
+__all__ = ["Optimiser", "Optimisers", "ParameterGroup"]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ParameterGroup:
     """Parameters of one learning rate (None: the run's) and one weight decay."""
 
     parameters: Sequence[Tensor]
@@ -28,7 +28,7 @@ class Group:
 class Optimiser:
     """Adam over groups of parameters: see `LazyAdam`; `decoupled` makes the decay that of AdamW."""
 
-    groups: Sequence[Group]
+    groups: Sequence[ParameterGroup]
     betas: tuple[float, float] = (0.9, 0.999)
     decoupled: bool = False
     amsgrad: bool = False
@@ -36,7 +36,7 @@ class Optimiser:
     @classmethod
     def over(cls, parameters: Iterable[Tensor], rate: float | None = None, decay: float = 0.0, **options: Any) -> Self:
         """Of one group."""
-        return cls([Group(list(parameters), rate, decay)], **options)
+        return cls([ParameterGroup(list(parameters), rate, decay)], **options)
 
     def make(self, rate: float) -> LazyAdam:
         """The optimiser itself; `rate` is that of groups which name none."""

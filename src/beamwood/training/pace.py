@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from beamwood.training.budget import Budget
 
-__all__ = ["Pace", "Prices"]
-
-# Of what is left, no more goes to updates of a tree: a new tree is worth what is trained on it.
-_UPDATES_SHARE = 0.5
+__all__ = ["Pace", "Prices", "Validator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +21,18 @@ class Prices:
     finish: float = 0.0
     save: float = 0.0
     judges: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """What says how good the weights of a run are.
+
+    `evaluate`: the metrics of the weights as they are now, by name. `prices(judges)`: what that takes, estimated, and
+    what comes after it; `judges` as in `Prices`, of an earlier part of the run.
+    """
+
+    evaluate: Callable[[], Mapping[str, float]]
+    prices: Callable[[int | None], Prices] = lambda _: Prices()
 
 
 class Pace:
@@ -60,25 +70,6 @@ class Pace:
     def has_room_for_validation(self) -> bool:
         """Is there time for a validation that is not the last one?"""
         return self.validation + self.step + self.reserve <= self.budget.left
-
-    def num_updates(self, wanted: int, price: float) -> int:
-        """How many of so many updates there is room for in what is left of the run."""
-        room = _UPDATES_SHARE * (self.budget.left - self.reserve)
-        return max(0, min(wanted, int(room / max(self._with_validations(price), 1e-9))))
-
-    def has_room_for_update(self, price: float) -> bool:
-        """Is there time for one, and for a step on what it makes?"""
-        return self._with_validations(price) + self.step + self.reserve <= self.budget.left
-
-    def _with_validations(self, price: float) -> float:
-        """An update has a validation before it and one after, and a checkpoint."""
-        return price + 2 * self.validation + self.save
-
-    def for_update(self) -> Budget:
-        """What an update may take until it has to give up."""
-        if not self.budget.limited:
-            return Budget(clock=self.budget.clock)
-        return Budget(max(self.budget.left - self.reserve - self.validation, 1e-3), clock=self.budget.clock)
 
     def fraction(self, prepared: float) -> float:
         """The share of the training's time that is over, `prepared` seconds not being of it."""

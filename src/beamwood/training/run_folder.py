@@ -6,7 +6,8 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from beamwood.training.checkpoint import (
     save_checkpoint,
 )
 
-__all__ = ["RunFolder", "RunLog"]
+__all__ = ["RunFolder", "RunLog", "RunRecord"]
 
+# What a resumed run may have otherwise.
+_BOUNDS = ("loop.max_steps", "loop.max_epochs", "loop.patience")
 # In `config.json`: this folder is ours.
 _MARK = {"beamwood": "run"}
 # What may be there before the mark: what an estimator that is trained first has kept, which bears marks of its own, and
@@ -185,6 +188,22 @@ def _difference(key: str, before: Any, now: Any) -> str:
     if key == "split":
         return f"on another split than this one ({before})"
     return f"with {key}={before!r}, now it is {now!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """Where a run is kept: its folder, what is noted there of it, and whether it goes on with what is there.
+
+    A resumed run must have the `config` of the earlier part but for its bounds. Errors: see `RunFolder.opened`.
+    """
+
+    folder: RunFolder
+    config: Mapping[str, Any] = field(default_factory=dict)
+    resume: bool = False
+
+    def opened(self) -> AbstractContextManager[RunLog]:
+        """Hold the folder for this run."""
+        return self.folder.opened(resume=self.resume, config=self.config, may_differ=_BOUNDS)
 
 
 class RunLog:

@@ -108,7 +108,7 @@ def kmeans_tree(
     order = rng.permutation(len(vectors_ND))
     # Ranges of leaves [first, last), each `blocks` whole nodes of a level: [ranges, 3].
     ranges = np.array([(0, shape.capacity, shape.root_fanout)])
-    while len(ranges := opened(ranges, shape.branching)):
+    while len(ranges := ranges_to_cut(ranges, shape.branching)):
         first, last, blocks = ranges.T
         middle = first + (last - first) // blocks * (blocks // 2)
         start, cut, stop = (items_before(leaves, len(order), shape.capacity) for leaves in (first, middle, last))
@@ -122,7 +122,7 @@ def kmeans_tree(
     return Tree.of_order(order, shape)
 
 
-def opened(ranges: IndexArray, branching: int) -> IndexArray:
+def ranges_to_cut(ranges: IndexArray, branching: int) -> IndexArray:
     """The ranges that are to be cut, where one of a single node above the leaves stands for its children."""
     ranges = ranges[ranges[:, 1] - ranges[:, 0] > 1].copy()
     ranges[ranges[:, 2] == 1, 2] = branching

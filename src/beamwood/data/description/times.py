@@ -11,7 +11,7 @@ import polars as pl
 
 from beamwood.data.log import CheckedLog
 from beamwood.data.source import Source, reading
-from beamwood.data.times import seconds_of
+from beamwood.data.times import numbers_of, seconds_of
 
 __all__ = ["describe_times", "moment"]
 
@@ -76,7 +76,7 @@ def _parts(kind: str, first: int, last: int) -> int | None:
 
 def _unit(checked: CheckedLog, name: str) -> str:
     """The unit that the numbers are written in."""
-    number = checked.table.column(name).cast(pl.Float64, strict=False)
+    number = numbers_of(checked.table, name)
     with reading(checked.report.source):
         largest = checked.table.frame.select(number.max()).collect(engine="streaming").item()
     seconds = seconds_of(int(largest))

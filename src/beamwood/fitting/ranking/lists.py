@@ -19,15 +19,15 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import SampledValidation
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.ranking.pair_models import AnyPairModel, asked, build_pair_model, pair_scorer
+from beamwood.fitting.ranking.pair_models import AnyPairModel, build_pair_model, pair_scorer, query_tensors
 from beamwood.fitting.ranking.settings import RankerConfig
 from beamwood.fitting.run import SearchedTask, fit_task
 from beamwood.losses import ranking
-from beamwood.models.pairs import Asked
+from beamwood.models.pairs import QueryTensors
 from beamwood.models.surrogate import NdcgSurrogate
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
-from beamwood.sampling.lists import FutureListSampler, Lists, ListSampler
+from beamwood.sampling.lists import FutureListSampler, LabelledLists, ListSampler
 from beamwood.training.budget import Budget
 from beamwood.training.guided import GuidedStep
 from beamwood.training.optimisers import Optimiser
@@ -47,15 +47,15 @@ _PLAIN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ListBatch:
     """Who asks, `items_BK` int64 and `labels_BK` float32, the positives first."""
 
-    asked: Asked
+    query: QueryTensors
     items_BK: Tensor
     labels_BK: Tensor
 
 
-class ListTask(SearchedTask[Batch]):
+class ListTask(SearchedTask[ListBatch]):
     """Lists of users, all alike; for a model that looks at histories, of each position of each history."""
 
     ranker: AnyPairModel
@@ -81,15 +81,15 @@ class ListTask(SearchedTask[Batch]):
         """AdamW."""
         return [Optimiser.over(self.ranker.parameters(), decay=self.config.optimiser.weight_decay, decoupled=True)]
 
-    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
+    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> ListBatch:
         """A fresh list of each of the given examples."""
-        lists: Lists = self.sampler.sample(rows, rng)
+        lists: LabelledLists = self.sampler.sample(rows, rng)
         items, labels = torch.from_numpy(lists.items_BK), torch.from_numpy(lists.labels_BK)
-        return Batch(asked(lists.query, self.config), items, labels)
+        return ListBatch(query_tensors(lists.query, self.config), items, labels)
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
+    def loss(self, batch: ListBatch, rng: torch.Generator) -> Tensor:
         """[B], the loss of each list."""
-        scores, labels = self.ranker(batch.asked, batch.items_BK), batch.labels_BK
+        scores, labels = self.ranker(batch.query, batch.items_BK), batch.labels_BK
         loss = self.config.loss.kind
         if loss == "bpr":
             positives, negatives = torch.split(scores, list(self.counts.values()), dim=1)
@@ -141,7 +141,7 @@ class GuidedTask(ListTask):
 
     def step(
         self,
-        batches: Iterable[Batch],
+        batches: Iterable[ListBatch],
         shares: Sequence[float],
         optimizers: Sequence[torch.optim.Optimizer],
         rng: torch.Generator,
@@ -162,7 +162,7 @@ class GuidedTask(ListTask):
             leaky=loss.leaky,
         )
         result, facts = guided(
-            lambda: self.ranker(batch.asked, batch.items_BK), batch.labels_BK, step=number, clip_norm=clip_norm
+            lambda: self.ranker(batch.query, batch.items_BK), batch.labels_BK, step=number, clip_norm=clip_norm
         )
         return replace(result, facts=asdict(facts))
 

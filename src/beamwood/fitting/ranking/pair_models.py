@@ -21,13 +21,13 @@ from beamwood.fitting.vectors.item_start import transition_vectors
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
-from beamwood.models.pairs import Asked
+from beamwood.models.pairs import QueryTensors
 from beamwood.retrieval.scorers import PairScorer, restore_scorer
 from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.types import Query
 
-__all__ = ["AnyPairModel", "asked", "build_pair_model", "pair_scorer"]
+__all__ = ["AnyPairModel", "build_pair_model", "pair_scorer", "query_tensors"]
 
 AnyPairModel = GraphRec | NeuMf | DinRanker
 
@@ -70,11 +70,13 @@ def build_pair_model(
     return model
 
 
-def asked(query: Query, config: PairConfig, context: Mapping[str, Tensor] | None = None) -> Asked:
+def query_tensors(query: Query, config: PairConfig, context: Mapping[str, Tensor] | None = None) -> QueryTensors:
     """The query as tensors, `context` encoded; models that look at no history get none."""
     length = config.model.length if config.model.kind == "din" else 0
     histories = np.empty((len(query), 0), np.int64) if length == 0 else query.histories.padded(length)
-    return Asked(torch.from_numpy(query.users), torch.from_numpy(histories.astype(np.int64)), dict(context or {}))
+    return QueryTensors(
+        torch.from_numpy(query.users), torch.from_numpy(histories.astype(np.int64)), dict(context or {})
+    )
 
 
 def pair_scorer(model: AnyPairModel, config: PairConfig) -> PairScorer:

@@ -8,26 +8,26 @@ from pydantic import Field, model_validator
 
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
-    AttentionStart,
-    ChooseSeen,
-    ChooseWeights,
-    Group,
+    AttentionStartSettings,
     HistoryLength,
     Horizon,
     ItemColumns,
-    ItemStart,
+    ItemStartSettings,
     LayerWidth,
-    Loop,
+    LoopSettings,
     Mlp,
     NumNegatives,
     NumTargets,
-    TableOptimiser,
-    TrainedSettings,
+    SeenChoiceSettings,
+    SettingsGroup,
+    TableOptimiserSettings,
+    TrainedConfig,
+    WeightChoiceSettings,
     Width,
 )
 from beamwood.retrieval.stored import MOST
 
-__all__ = ["PairConfig", "PairModel", "PairStart", "RankerConfig", "StageModel", "StagesConfig"]
+__all__ = ["PairConfig", "PairModelSettings", "PairStartSettings", "RankerConfig", "StageModelSettings", "StagesConfig"]
 
 # What the native kernel of the learned NDCG takes.
 _LONGEST_LIST = 2**16
@@ -43,7 +43,7 @@ _PUT_BEHIND = {
 }
 
 
-class PairModel(Group):
+class PairModelSettings(SettingsGroup):
     """What a ranker looks at, and its size."""
 
     kind: Literal["graphrec", "neumf", "din"] = Field(
@@ -60,16 +60,16 @@ class PairModel(Group):
     graph: bool = Field(False, description="graphrec: also the neighbours in the graph of interactions")
 
 
-class PairStart(ItemStart, AttentionStart):
+class PairStartSettings(ItemStartSettings, AttentionStartSettings):
     """Where din starts."""
 
 
-class PairConfig(TrainedSettings):
+class PairConfig(TrainedConfig):
     """What every ranker of pairs has."""
 
-    model: PairModel = PairModel()
-    start: PairStart = PairStart()
-    optimiser: TableOptimiser = TableOptimiser()
+    model: PairModelSettings = PairModelSettings()
+    start: PairStartSettings = PairStartSettings()
+    optimiser: TableOptimiserSettings = TableOptimiserSettings()
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """Widths are the studies', but for DIN's; ids have no start."""
@@ -83,7 +83,7 @@ class PairConfig(TrainedSettings):
         }
 
 
-class RankerStart(PairStart):
+class RankerStartSettings(PairStartSettings):
     """And where the learned NDCG does."""
 
     surrogate: Literal["auto", "small", "wide"] = Field(
@@ -92,14 +92,14 @@ class RankerStart(PairStart):
     )
 
 
-class RankerExamples(Group):
+class RankerExampleSettings(SettingsGroup):
     """What a list is."""
 
     num_positives: int = Field(5, ge=1, description="of a list, with replacement")
     horizon: Horizon = 10
 
 
-class RankerLoss(Group):
+class RankerLossSettings(SettingsGroup):
     """The loss of a list; all but its kind and negatives are GuidedRec's."""
 
     kind: Literal[
@@ -121,7 +121,7 @@ class RankerLoss(Group):
     leaky: bool = Field(False, description="neither detach the scores nor freeze the surrogate")
 
 
-class RankerOptimiser(TableOptimiser):
+class RankerOptimiserSettings(TableOptimiserSettings):
     """That of the ranker, and GuidedRec's other two."""
 
     ndcg_learning_rate: float = Field(1.3e-3, gt=0, description="of the ranker by the predicted NDCG")
@@ -130,7 +130,7 @@ class RankerOptimiser(TableOptimiser):
     surrogate_weight_decay: float = Field(5e-4, ge=0, description="of what learns the NDCG")
 
 
-class ChooseRanker(ChooseWeights):
+class RankerChoiceSettings(WeightChoiceSettings):
     """Who chooses, among which items."""
 
     protocol: Literal["sampled", "full"] = Field("sampled", description="each label among 99 others, or all items")
@@ -139,12 +139,12 @@ class ChooseRanker(ChooseWeights):
 class RankerConfig(PairConfig):
     """A ranker; the defaults are GuidedRec's own for ML-100K. An epoch draws as many positives as interactions."""
 
-    start: RankerStart = RankerStart()
-    examples: RankerExamples = RankerExamples()
-    loss: RankerLoss = RankerLoss()
-    optimiser: RankerOptimiser = RankerOptimiser(weight_decay=0.01, schedule="constant", clip_norm=None)
-    loop: Loop = Loop(batch_size=25, max_epochs=200, evaluate_every=2000, log_every=100, patience=20)
-    choose: ChooseRanker = ChooseRanker(validation_users=1000, monitor="sampled/ndcg@10")
+    start: RankerStartSettings = RankerStartSettings()
+    examples: RankerExampleSettings = RankerExampleSettings()
+    loss: RankerLossSettings = RankerLossSettings()
+    optimiser: RankerOptimiserSettings = RankerOptimiserSettings(weight_decay=0.01, schedule="constant", clip_norm=None)
+    loop: LoopSettings = LoopSettings(batch_size=25, max_epochs=200, evaluate_every=2000, log_every=100, patience=20)
+    choose: RankerChoiceSettings = RankerChoiceSettings(validation_users=1000, monitor="sampled/ndcg@10")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """On validation users nfm1 and DIN had lost most by a surrogate that starts small."""
@@ -165,7 +165,7 @@ class RankerConfig(PairConfig):
         return self
 
 
-class StageModel(PairModel):
+class StageModelSettings(PairModelSettings):
     """The ranker, and what it ranks."""
 
     num_candidates: int = Field(
@@ -176,7 +176,7 @@ class StageModel(PairModel):
     )
 
 
-class StageStart(PairStart):
+class StageStartSettings(PairStartSettings):
     """The fitted stages."""
 
     retriever: str | None = Field(None, description="folder of the fitted retriever (--retriever); required")
@@ -186,7 +186,7 @@ class StageStart(PairStart):
     )
 
 
-class StageExamples(Group):
+class StageExampleSettings(SettingsGroup):
     """What the ranker is trained on."""
 
     pairs: Literal["all", "harmonised"] = Field(
@@ -197,7 +197,7 @@ class StageExamples(Group):
     max_examples: int = Field(200_000, ge=1, description="histories to train on, drawn from all")
 
 
-class StageLoss(Group):
+class StageLossSettings(SettingsGroup):
     """The softmax of a target among its negatives."""
 
     negatives: Literal["unseen", "uniform", "candidates"] = Field(
@@ -207,7 +207,7 @@ class StageLoss(Group):
     num_negatives: NumNegatives = 60
 
 
-class ChooseStages(ChooseSeen):
+class StageChoiceSettings(SeenChoiceSettings):
     """And how much the retriever's own score counts."""
 
     retriever_weight: float | None = Field(
@@ -221,13 +221,13 @@ class ChooseStages(ChooseSeen):
 class StagesConfig(PairConfig):
     """Two stages; the ranker is the study's DIN, in a size that two cores train in minutes."""
 
-    model: StageModel = StageModel(kind="din")
-    start: StageStart = StageStart()
-    examples: StageExamples = StageExamples()
-    loss: StageLoss = StageLoss()
-    optimiser: TableOptimiser = TableOptimiser(learning_rate=3e-3, warmup_steps=100)
-    loop: Loop = Loop(max_steps=4000, evaluate_every=250)
-    choose: ChooseStages = ChooseStages(validation_users=600, monitor="removed/ndcg@20")
+    model: StageModelSettings = StageModelSettings(kind="din")
+    start: StageStartSettings = StageStartSettings()
+    examples: StageExampleSettings = StageExampleSettings()
+    loss: StageLossSettings = StageLossSettings()
+    optimiser: TableOptimiserSettings = TableOptimiserSettings(learning_rate=3e-3, warmup_steps=100)
+    loop: LoopSettings = LoopSettings(max_steps=4000, evaluate_every=250)
+    choose: StageChoiceSettings = StageChoiceSettings(validation_users=600, monitor="removed/ndcg@20")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """Nothing is trained where a ranker is given."""

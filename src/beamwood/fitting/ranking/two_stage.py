@@ -27,12 +27,12 @@ from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import CUT, Choice, check_monitor, drawn
 from beamwood.fitting.columns import context_features, tensors
 from beamwood.fitting.options import TrainOptions, with_budget
-from beamwood.fitting.ranking.pair_models import asked, build_pair_model, pair_scorer
+from beamwood.fitting.ranking.pair_models import build_pair_model, pair_scorer, query_tensors
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.ranking.stage_measure import StageMeasure
 from beamwood.fitting.run import SearchedTask, train
 from beamwood.fitting.stages import first_stage, stage_weights, staged
-from beamwood.models.pairs import Asked
+from beamwood.models.pairs import QueryTensors
 from beamwood.retrieval.candidates import good_of
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
@@ -51,17 +51,17 @@ _ITEMS_AT_A_TIME = 2**18
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CandidateBatch:
     """Who asks; `items_BC` int64, T targets and M negatives; `log_weight_BM` added to the negatives' scores;
     `weights_BT` of each pair of a history and a target."""
 
-    asked: Asked
+    query: QueryTensors
     items_BC: Tensor
     log_weight_BM: Tensor
     weights_BT: Tensor
 
 
-class RetrievedTask(SearchedTask[Batch]):
+class RetrievedTask(SearchedTask[CandidateBatch]):
     """Pairs of a history and what came soon after, with what the retriever brings for each where that matters.
 
     Loss: softmax of the target among its negatives. Drawn ones are corrected to stand for all that could have been
@@ -167,13 +167,13 @@ class RetrievedTask(SearchedTask[Batch]):
         self.examples = Examples(old.source, old.users[rows], old.start[rows], old.stop[rows])
         self.places_ET, self.weights_ET = self.places_ET[rows], self.weights_ET[rows]
 
-    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
+    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> CandidateBatch:
         """The given histories and their targets with fresh negatives."""
         users, targets = self.examples.users[rows], self.targets(rows)
         negatives, log_weight = self.negatives(rows, targets, rng)
         context = None if self.context is None else tensors(self.context.take(self.examples.stop[rows]))
-        return Batch(
-            asked(Query(users, self.examples.histories(rows)), self.config, context),
+        return CandidateBatch(
+            query_tensors(Query(users, self.examples.histories(rows)), self.config, context),
             torch.from_numpy(np.concatenate([targets, negatives], axis=1)),
             torch.from_numpy(log_weight.astype(np.float32)),
             torch.from_numpy(self.weights_ET[rows]),
@@ -207,9 +207,9 @@ class RetrievedTask(SearchedTask[Batch]):
         chosen, real = np.take_along_axis(candidates, order, axis=1), np.take_along_axis(usable, order, axis=1)
         return np.where(real, chosen, targets[:, :1]), np.where(real, 0.0, -np.inf)
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
+    def loss(self, batch: CandidateBatch, rng: torch.Generator) -> Tensor:
         """The weighted mean of the softmax losses."""
-        scores = self.model(batch.asked, batch.items_BC)
+        scores = self.model(batch.query, batch.items_BC)
         targets_BT, negatives_BM = torch.split(
             scores, [self.config.examples.num_targets, batch.log_weight_BM.shape[1]], dim=1
         )

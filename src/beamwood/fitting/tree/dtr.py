@@ -1,4 +1,4 @@
-"""DTR's parts: how the softmax of a level is sampled, and the estimator by which labels are rectified."""
+"""DTR's objective: how the softmax of a level is sampled, and the estimator by which labels are rectified."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from beamwood.fitting.options import Fit, TrainOptions, with_budget
 from beamwood.fitting.tree.fit import fit_tree
 from beamwood.fitting.tree.settings import DtrConfig
 from beamwood.fitting.tree.start import check_estimator, fit_estimator
-from beamwood.fitting.tree.task import Parts
+from beamwood.fitting.tree.task import TreeObjective
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss
 from beamwood.retrieval.retriever import Retriever
@@ -23,10 +23,10 @@ from beamwood.training.budget import Budget
 from beamwood.tree import Tree
 from beamwood.types import Estimator, Searcher
 
-__all__ = ["fit_dtr", "make_parts"]
+__all__ = ["fit_dtr", "make_objective"]
 
 
-def make_parts(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> Parts:
+def make_objective(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> TreeObjective:
     """The sampler and the label rule of a configuration."""
     sampler: LevelSampler
     loss, draws = config.loss, config.loss.num_negatives
@@ -35,7 +35,7 @@ def make_parts(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> Pa
         sampler = TreeNegativesByLevel(draws)
     else:
         sampler = UniformByLevel(adaptive_counts(draws, tree.shape.depth, loss.depth_alpha))
-    return Parts(sampler, labels=loss.labels, estimator=estimator, normalised=loss.normalised)
+    return TreeObjective(sampler, labels=loss.labels, estimator=estimator, normalised=loss.normalised)
 
 
 def fit_dtr(
@@ -56,34 +56,38 @@ def fit_dtr(
     estimator. Errors: `InputError` where the log is too short to train on, or the estimator is of another split, knows
     other items, or users alone. `terms`, `loss`: see `TreeOptions`.
     """
+    run, options = options.get("run"), with_budget(options)
+    known = None if estimator is None else _given(estimator, split)
+    name = None
+    if config.loss.labels != "summed" and known is None:
+        name = config.loss.estimator or "sasrec"
+        check_estimator(name, methods)
+
+    def objective(tree: Tree) -> TreeObjective:
+        own = known
+        if name is not None:
+            share = Budget.of(options["time_limit"]).share(1 / 3, f"dtr with its estimator {name}")
+            third: TrainOptions = {**options, "time_limit": share}
+            own = fit_estimator(name, split, methods, **third)
+        if isinstance(own, Searcher) and own.needs.users:
+            raise InputError(
+                "the estimator knows users, not histories alone; give another, such as loss.estimator=sasrec"
+            )
+        return make_objective(config, tree, own)
+
+    # The estimator's own run is inside this one's folder.
+    with nullcontext() if run is None or name is None else run.held(resume=options.get("resume", False)):
+        return fit_tree(split, config, objective, method="dtr", terms=terms, loss=loss, **options)
+
+
+def _given(estimator: Estimator | Retriever, split: Split) -> Estimator:
+    """An estimator that was given as an object. Errors: a retriever of another split, what scores no items."""
     if isinstance(estimator, Retriever):
         check_alike(estimator, "the estimator", split)
-        estimator = estimator.searcher
-    if estimator is not None and not isinstance(estimator, Estimator):
+        return estimator.searcher
+    if not isinstance(estimator, Estimator):
         raise InputError(
             f"estimator={estimator!r} is no retriever and scores no items; a method's name or a folder is a setting: "
             "config={'loss.labels': 'rectified', 'loss.estimator': ...}"
         )
-    run, options = options.get("run"), with_budget(options)
-    name = None
-    if config.loss.labels != "summed" and estimator is None:
-        name = config.loss.estimator or "sasrec"
-        check_estimator(name, methods)
-
-    def parts(tree: Tree) -> Parts:
-        known = estimator
-        if name is not None:
-            third: TrainOptions = {
-                **options,
-                "time_limit": Budget.of(options["time_limit"]).share(1 / 3, f"dtr with its estimator {name}"),
-            }
-            known = fit_estimator(name, split, methods, **third)
-        if isinstance(known, Searcher) and known.needs.users:
-            raise InputError(
-                "the estimator knows users, not histories alone; give another, such as loss.estimator=sasrec"
-            )
-        return make_parts(config, tree, known)
-
-    # The estimator's own run is inside this one's folder.
-    with nullcontext() if run is None or name is None else run.held(resume=options.get("resume", False)):
-        return fit_tree(split, config, parts, method="dtr", terms=terms, loss=loss, **options)
+    return estimator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.run import train
 from beamwood.fitting.tree.light_stage import LightStage
 from beamwood.fitting.tree.settings import TreeConfig
-from beamwood.fitting.tree.task import Parts, TreeTask
+from beamwood.fitting.tree.task import TreeObjective, TreeTask
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss
 from beamwood.models.terms.seen import add_weight as add_seen
@@ -30,7 +30,7 @@ __all__ = ["fit_tree"]
 def fit_tree(
     split: Split,
     config: TreeConfig,
-    make_parts: Callable[[Tree], Parts],
+    make_objective: Callable[[Tree], TreeObjective],
     *,
     method: str,
     terms: Sequence[Term] = (),
@@ -39,35 +39,25 @@ def fit_tree(
 ) -> Retriever:
     """Train on `split.train`, keeping the weights and the tree that are best on `split.valid`.
 
-    `make_parts` is given the first tree, whose shape stays; `terms` and `loss`: see `TreeOptions`. Errors: `InputError`
-    where the log is too short.
+    `make_objective` is given the first tree, whose shape stays; `terms` and `loss`: see `TreeOptions`. Errors:
+    `InputError` where the log is too short.
     """
     check_monitor(config.choose.monitor)
     seed, started = options.get("seed", 0), config.start.scores == "transitions"
 
-    def own_parts(tree: Tree) -> Parts:
-        parts = make_parts(tree)
-        return parts if loss is None else replace(parts, loss=loss)
+    def own_objective(tree: Tree) -> TreeObjective:
+        objective = make_objective(tree)
+        return objective if loss is None else replace(objective, loss=loss)
 
     options = with_budget(options)
     budget = Budget.of(options["time_limit"])
-    task = TreeTask(split, config, own_parts, terms=terms)
+    task = TreeTask(split, config, own_objective, terms=terms)
     light = LightStage(task, seed)
     choice = choice_of_seen(split, config.choose, seed, lambda tree, query, k: tree.apart(query, k))
     training = train(
         task, split, config, method=method, choice=choice, later=light.price, evaluate_start=started, **options
     )
-    lengths = split.train.histories.lengths
-    training = {"tree_updates": 0} | training
-    training |= {
-        "examples": len(task.examples),
-        "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.examples.min_history))),
-        "tree_start": config.tree.start,
-        "node_start": config.start.scores,
-        "seen_start": task.seen_start,
-        "bf16": task.bf16,
-    }
-    training["seen_weight"] = _add_to_seen(task, choice)
+    training = {"tree_updates": 0} | training | _facts(task) | {"seen_weight": _add_to_seen(task, choice)}
     searcher, search = light.of(task.searcher(threads=1), budget)
     training["light_head"] = light.said
     if budget.left_out:
@@ -76,12 +66,25 @@ def fit_tree(
     return fitted if search is None else replace(fitted, metadata=fitted.metadata | {"search": search.facts()})
 
 
+def _facts(task: TreeTask) -> dict[str, Any]:
+    """What an artefact says of a task besides its training: its examples, and where tree and scorer started."""
+    config, lengths = task.config, task.split.train.histories.lengths
+    return {
+        "examples": len(task.examples),
+        "users_too_short": int(np.count_nonzero((lengths > 0) & (lengths <= config.examples.min_history))),
+        "tree_start": config.tree.start,
+        "node_start": config.start.scores,
+        "seen_start": task.seen_start,
+        "bf16": task.bf16,
+    }
+
+
 def _add_to_seen(task: TreeTask, choice: Choice | None) -> float:
     """What is added to the score of a seen item after training: what is set, or what validation users like best."""
     seen, added = task.model.scorer.held_terms().get("seen"), task.config.choose.seen_weight or 0.0
     if seen is not None:
         # A path's score is no sum that a number could be added to; it is given to the leaf's own step.
-        if choice is not None and not task.parts.loss.link.along_path:
+        if choice is not None and not task.objective.loss.link.along_path:
             added = choice.of(task.searcher())
         seen.change(lambda held: add_seen(held, added))
     return added

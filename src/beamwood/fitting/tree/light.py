@@ -209,7 +209,7 @@ class Distillation:
         return float(loss.detach())
 
     def divergence(self, lesson: Lesson) -> Tensor:
-        """The KL divergence of the head's softmax from the scorer's, mean over histories, summed over levels."""
+        """Scalar, the KL divergence of the head's softmax from the scorer's: means of histories, summed over levels."""
         leaves, total = torch.from_numpy(lesson.leaves), torch.zeros(())
         for level in range(1, self.tree.shape.depth + 1):
             nodes = torch.from_numpy(lesson.seen.nodes[:, level - 1].astype(np.int64))

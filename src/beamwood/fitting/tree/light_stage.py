@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from beamwood.data.split import Queries
 from beamwood.fitting.choose import drawn
 from beamwood.fitting.tree.light import Distillation
-from beamwood.fitting.tree.search_choice import SearchChoice, SearchedBy, candidates, choose_ways
+from beamwood.fitting.tree.search_choice import SearchChoice, SearchedBy, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.training.budget import Budget, price_of
-from beamwood.types import SearchOptions
+from beamwood.types import IndexArray, SearchOptions
 
-__all__ = ["LightStage"]
+__all__ = ["LightStage", "one_of_each"]
 
 # Histories that a head learns from, and the fewest that are worth it.
 _HISTORIES, _FEWEST = 18_000, 256
@@ -34,6 +34,23 @@ _LEARNING, _JUDGING = 0.6, 0.7
 _SMALL = 400
 # A head is kept where one of the ways that it steers loses no more of the full beam's metric.
 _WORTH = 0.05
+
+
+def one_of_each(users_E: IndexArray, num: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """int64[num], examples of which each user has one, drawn, before any has a second; searches are by user too.
+
+    `users_E`: the user of each example, rising. `num`: at most E.
+    """
+    first = np.flatnonzero(np.diff(users_E, prepend=-1))
+    count = np.diff(first, append=len(users_E))
+    starts = rng.integers(count)
+    rows: list[NDArray[np.int64]] = []
+    for turn in range(int(count.max(initial=0))):
+        some = rng.permutation(np.flatnonzero(count > turn))
+        rows.append(first[some] + (starts[some] + turn) % count[some])
+        if sum(map(len, rows)) >= num:
+            break
+    return np.concatenate([*rows, np.empty(0, np.int64)])[:num]
 
 
 @dataclass
@@ -64,7 +81,7 @@ class LightStage:
         task, width = self.task, self.task.config.model.light_width
         if width == 0:
             return "model.light_width is 0"
-        if task.parts.loss.link.along_path:
+        if task.objective.loss.link.along_path:
             return "the loss scores paths, of which every level is judged"
         if task.tree.shape.depth == 1:
             return "the tree has one level, which is judged whole"
@@ -132,7 +149,7 @@ class LightStage:
 
     def _searching(self, sample: TreeSearcher, queries: Queries, budget: Budget) -> float:
         """Of the choice by these queries."""
-        full = SearchedBy(sample, candidates(sample.beam_width, steered=False)[-1])
+        full = SearchedBy(sample, candidate_ways(sample.beam_width, steered=False)[-1])
 
         def search(num: int) -> Any:
             return full.search(queries.take(np.arange(num)).query(sample.needs), 20, SearchOptions())
@@ -147,8 +164,8 @@ class LightStage:
 
     def _histories(self, num: int) -> NDArray[np.int32]:
         """int32[num, L], leaves of as many training histories, always the same draw."""
-        task, rng = self.task, np.random.default_rng(self.seed)
-        rows = rng.permutation(len(task.examples))[:num]
+        task = self.task
+        rows = one_of_each(task.examples.users, num, np.random.default_rng(self.seed))
         return task.tree.leaves_of(task.examples.histories(rows).padded(sum(task.config.model.windows)))
 
     def _queries(self, share: float) -> Queries:

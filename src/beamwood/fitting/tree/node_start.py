@@ -14,7 +14,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.terms import terms_of
-from beamwood.fitting.vectors.item_start import directions, transition_vectors
+from beamwood.fitting.vectors.item_start import transition_vectors, unit_vectors
 from beamwood.kernels.terms import Term
 from beamwood.models.din import DinScorer
 from beamwood.models.din_start import FIRST_FREE, start_as_similarity
@@ -48,7 +48,7 @@ class ItemVectors:
             own = self.config.model.width - FIRST_FREE
             columns = max(TREE_WIDTH, own, *(term.width for term in terms_of(self.config, self.terms)))
             self._made = transition_vectors(self.train, columns, self.seed, self.budget)
-        return directions(self._made[:, :width])
+        return unit_vectors(self._made[:, :width])
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,22 @@ class TreeCounts:
 
     @property
     def histories(self) -> ItemLists:
+        """Those that are trained on."""
         return self.vectors.train.histories
 
     @property
     def item_counts(self) -> NDArray[np.int64]:
+        """int64[N], the interactions of each item."""
         return self.vectors.train.item_counts
 
     def leaf_vectors(self, width: int) -> FloatArray:
+        """[capacity, width], the vector of each leaf's item; zeros of an empty leaf."""
         vectors = np.zeros((self.tree.shape.capacity, width), np.float32)
         vectors[self.tree.leaf_of_item] = self.vectors(width)
         return vectors
 
     def leaf_shares(self) -> FloatArray:
+        """[capacity], the share of all interactions that each leaf has, one more counted of each item; sums to 1."""
         more = self.leaf_counts() + (self.tree.item_of_leaf >= 0)
         result: FloatArray = more / more.sum()
         return result
@@ -114,7 +118,7 @@ def start_scorer(scorer: DinScorer, counted: TreeCounts, *, network: bool = True
         levels, frequencies = [], []
         for level in range(1, shape.depth + 1):
             size = shape.level_size(level)
-            levels.append(directions(of_leaf.reshape(size, -1, of_leaf.shape[1]).sum(axis=1)))
+            levels.append(unit_vectors(of_leaf.reshape(size, -1, of_leaf.shape[1]).sum(axis=1)))
             frequency = np.log1p(taken.reshape(size, -1).sum(axis=1))
             frequencies.append(frequency - frequency.mean())
         start_as_similarity(

@@ -22,7 +22,7 @@ from beamwood.steps import step
 from beamwood.training.budget import Budget
 from beamwood.types import Hits, Query, SearchOptions
 
-__all__ = ["KEPT", "KEPT_LEVEL", "SearchChoice", "SearchedBy", "candidates", "choose_ways"]
+__all__ = ["KEPT", "KEPT_LEVEL", "SearchChoice", "SearchedBy", "candidate_ways", "choose_ways"]
 
 KEPT = 0.005
 """The share of the full beam's metric that the mean of a cheaper way may be lower."""
@@ -80,7 +80,7 @@ class SearchChoice:
         return asdict(self.ways.default) | {"chosen": self.ways.chosen} | judged | rule | {"curve": curve}
 
 
-def candidates(beam_width: int, *, steered: bool) -> tuple[Way, ...]:
+def candidate_ways(beam_width: int, *, steered: bool) -> tuple[Way, ...]:
     """The ways that are tried for a tree whose full beam has that width; it comes last."""
     third, half, most = (max(1, beam_width * part // 6) for part in (2, 3, 4))
     ways = [Way("beam", width) for width in (third, most, beam_width)]
@@ -103,7 +103,7 @@ def choose_ways(searcher: TreeSearcher, queries: Queries, monitor: str, budget: 
     interval over the queries `KEPT_LEVEL`. In a limited `budget` the first queries have a say, as many as there is
     time for.
     """
-    tried = candidates(searcher.beam_width, steered=searcher.weights.light is not None)
+    tried = candidate_ways(searcher.beam_width, steered=searcher.weights.light is not None)
     measured = _measured(searcher, queries, tried, monitor, budget or Budget())
     full_nodes, full_Q = measured[-1]
     changes = [_change(values_Q, full_Q) for _, values_Q in measured]

@@ -49,14 +49,7 @@ def best_seen_start(
         return float(values[name].mean())
 
     if budget.limited:
-        whole = len(judged)
-        price = price_of(lambda num: measured(0.0, judged.take(np.arange(num))), whole, budget.clock)
-        room = max(_FEWEST, int(whole * _SHARE * budget.left / max(price * (1 + len(_WEIGHTS)), 1e-9)))
-        if room < whole:
-            budget.leave_out(f"{room} of {whole} validation users say how seen items start")
-            judged = judged.take(np.arange(room))
-        budget.require(price / whole * 2 * len(judged))
-
+        judged = _as_many_as_fit(judged, lambda users: measured(0.0, users), budget)
     best, value = 0.0, measured(0.0, judged)
     for weight in _WEIGHTS:
         tried = measured(weight, judged)
@@ -64,3 +57,15 @@ def best_seen_start(
             break
         best, value = weight, tried
     return best
+
+
+def _as_many_as_fit(judged: Queries, measure: Callable[[Queries], float], budget: Budget) -> Queries:
+    """Those for whom all weights can be measured in their share of the budget. Errors: none has room for two."""
+    whole = len(judged)
+    price = price_of(lambda num: measure(judged.take(np.arange(num))), whole, budget.clock)
+    room = max(_FEWEST, int(whole * _SHARE * budget.left / max(price * (1 + len(_WEIGHTS)), 1e-9)))
+    if room < whole:
+        budget.leave_out(f"{room} of {whole} validation users say how seen items start")
+        judged = judged.take(np.arange(room))
+    budget.require(price / whole * 2 * len(judged))
+    return judged

@@ -12,19 +12,19 @@ from beamwood.data.examples import WindowsOfUsers
 from beamwood.fitting.neighbour_kinds import NeighbourKind
 from beamwood.fitting.plan import Facts, Start
 from beamwood.fitting.settings import (
-    AttentionStart,
-    ChooseSeen,
+    AttentionStartSettings,
     Dropout,
-    Group,
     HistoryLength,
     Horizon,
     LayerWidth,
-    Loop,
+    LoopSettings,
     Mlp,
     NumNegatives,
     NumTargets,
-    TableOptimiser,
-    TrainedSettings,
+    SeenChoiceSettings,
+    SettingsGroup,
+    TableOptimiserSettings,
+    TrainedConfig,
     Width,
 )
 from beamwood.fitting.tree.plan import takes_neighbours, tree_plan
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from beamwood.data.split import Split
 
 __all__ = [
-    "BeamLoss",
-    "DrawnLoss",
+    "BeamLossSettings",
+    "DrawnLossSettings",
     "DtrConfig",
     "TreeConfig",
-    "TreeExamples",
-    "TreeLoss",
-    "TreeModel",
-    "TreeOptimiser",
+    "TreeExampleSettings",
+    "TreeLossSettings",
+    "TreeModelSettings",
+    "TreeOptimiserSettings",
     "TreeSettings",
-    "TreeStart",
+    "TreeStartSettings",
 ]
 
 
-class TreeModel(Group):
+class TreeModelSettings(SettingsGroup):
     """The scorer of nodes."""
 
     width: Width = 48
@@ -95,7 +95,7 @@ class TreeModel(Group):
     )
 
 
-class TreeSettings(Group):
+class TreeSettings(SettingsGroup):
     """The tree: where it starts, how it is searched, how it is learned anew."""
 
     start: str = Field(
@@ -158,7 +158,7 @@ class TreeSettings(Group):
         return Shape(root_fanout, self.branching, depth)
 
 
-class TreeStart(AttentionStart):
+class TreeStartSettings(AttentionStartSettings):
     """Where scores start."""
 
     scores: Start = Field(
@@ -174,7 +174,7 @@ class TreeStart(AttentionStart):
     )
 
 
-class TreeExamples(Group):
+class TreeExampleSettings(SettingsGroup):
     """What a training example is."""
 
     num_targets: NumTargets = 8
@@ -188,19 +188,19 @@ class TreeExamples(Group):
     min_history: int = Field(1, ge=1, description="training histories shorter than this are left out; DTR: 15")
 
 
-class TreeLoss(Group):
+class TreeLossSettings(SettingsGroup):
     """How the losses of the levels become one."""
 
     level_reduction: Literal["mean", "sum"] = Field("mean", description="over the levels of the tree")
 
 
-class DrawnLoss(TreeLoss):
+class DrawnLossSettings(TreeLossSettings):
     """Of nodes that are drawn on each level."""
 
     num_negatives: NumNegatives = 48
 
 
-class BeamLoss(TreeLoss):
+class BeamLossSettings(TreeLossSettings):
     """Of nodes that a beam compares."""
 
     num_candidates: int = Field(
@@ -208,7 +208,7 @@ class BeamLoss(TreeLoss):
     )
 
 
-class DtrLoss(TreeLoss):
+class DtrLossSettings(TreeLossSettings):
     """The softmax of each level, its negatives and its labels."""
 
     negatives: Literal["uniform", "tree"] = Field("uniform", description="how the softmax of a level is sampled")
@@ -223,7 +223,7 @@ class DtrLoss(TreeLoss):
     )
 
 
-class TreeOptimiser(TableOptimiser):
+class TreeOptimiserSettings(TableOptimiserSettings):
     """That of trees: the embeddings of nodes have no decay."""
 
     decay: Literal["decoupled", "coupled"] = Field(
@@ -235,20 +235,20 @@ class TreeOptimiser(TableOptimiser):
     )
 
 
-class TreeConfig(TrainedSettings):
+class TreeConfig(TrainedConfig):
     """How a tree retriever is built and trained; the defaults were chosen on validation data of `ml1m` and others.
 
     The papers' own values where ours differ are `papers.DTR_STUDY`.
     """
 
-    model: TreeModel = TreeModel()
+    model: TreeModelSettings = TreeModelSettings()
     tree: TreeSettings = TreeSettings()
-    start: TreeStart = TreeStart()
-    examples: TreeExamples = TreeExamples()
-    loss: TreeLoss = TreeLoss()
-    optimiser: TreeOptimiser = TreeOptimiser(learning_rate=None, warmup_steps=100)
-    loop: Loop = Loop(max_steps=16000, evaluate_every=800)
-    choose: ChooseSeen = ChooseSeen(monitor="both/f@20")
+    start: TreeStartSettings = TreeStartSettings()
+    examples: TreeExampleSettings = TreeExampleSettings()
+    loss: TreeLossSettings = TreeLossSettings()
+    optimiser: TreeOptimiserSettings = TreeOptimiserSettings(learning_rate=None, warmup_steps=100)
+    loop: LoopSettings = LoopSettings(max_steps=16000, evaluate_every=800)
+    choose: SeenChoiceSettings = SeenChoiceSettings(monitor="both/f@20")
 
     @property
     def can_start_from_transitions(self) -> bool:
@@ -323,7 +323,7 @@ class TreeConfig(TrainedSettings):
 class DtrConfig(TreeConfig):
     """Levels by softmax; each further form of labels has its own settings."""
 
-    loss: DtrLoss = DtrLoss()
+    loss: DtrLossSettings = DtrLossSettings()
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """The paper's draws, and walks as they were measured: each scores the children of every node on its way."""

@@ -64,29 +64,32 @@ def start_tree(
         return fitted_tree(start, split, tree.branching)
     shape = tree.shape_of(num_items)
     if start == "category":
-        if train.item_table is None or not bool((train.item_table.categories >= 0).any()):
-            raise InputError(
-                "tree.start=category needs items with a category; give --items with that column, or use tree.start=pifa"
-            )
-        return category_tree(train.item_table.categories, rng, shape=shape)
+        return category_tree(categories_of(train), rng, shape=shape)
     if start == "random":
         return random_tree(num_items, rng, shape=shape)
     budget = budget or Budget()
-
-    def clustered(vectors_ND: FloatArray) -> Tree:
-        began = budget.clock()
-        return kmeans_tree(vectors_ND, rng, shape=shape, told=lambda done, all: budget.require_rest(done, all, began))
-
     if start == "transitions":
         vectors = vectors or ItemVectors(train, config, int(rng.integers(2**31)))
-        return clustered(vectors(TREE_WIDTH))
-    if start == "pifa":
-        return clustered(instance_vectors(train, config, rng))
-    if tree.vectors is None:
+        vectors_ND = vectors(TREE_WIDTH)
+    elif start == "pifa":
+        vectors_ND = instance_vectors(train, config, rng)
+    elif tree.vectors is None:
         raise InputError(
             "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use tree.start=pifa"
         )
-    return clustered(item_vectors(tree.vectors, split))
+    else:
+        vectors_ND = fitted_item_vectors(tree.vectors, split)
+    began = budget.clock()
+    return kmeans_tree(vectors_ND, rng, shape=shape, told=lambda done, all: budget.require_rest(done, all, began))
+
+
+def categories_of(train: Dataset) -> IndexArray:
+    """int[N], the category of each item, -1 for none. Errors: no item has one."""
+    if train.item_table is None or not bool((train.item_table.categories >= 0).any()):
+        raise InputError(
+            "tree.start=category needs items with a category; give --items with that column, or use tree.start=pifa"
+        )
+    return train.item_table.categories
 
 
 def codes_of(train: Dataset, column: str) -> IndexArray:
@@ -122,7 +125,7 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     return searcher.tree
 
 
-def item_vectors(folder: str, split: Split) -> FloatArray:
+def fitted_item_vectors(folder: str, split: Split) -> FloatArray:
     """[N, D], the item vectors of a fitted retriever."""
     fitted = fitted_alike(folder, split)
     searcher = alone(fitted.searcher)
@@ -135,7 +138,7 @@ def item_vectors(folder: str, split: Split) -> FloatArray:
 
 
 def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> FloatArray:
-    """PIFA vectors: an instance's features are its history items, each once over the history's length.
+    """[N, 64], PIFA vectors: an instance's features are its history items, each once over the history's length.
 
     Of a long log evenly spread instances, ten an item in the mean: neighbouring windows say nearly the same.
     """

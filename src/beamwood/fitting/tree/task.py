@@ -1,4 +1,4 @@
-"""One training task for the whole family of tree retrievers: sampler, label rule and loss are parts given to it.
+"""One training task for the whole family of tree retrievers: its objective says what differs.
 
 Shape legend: B histories, L history length, T targets a history, M nodes drawn a level, H levels.
 """
@@ -35,18 +35,18 @@ from beamwood.models.din_start import shift_levels
 from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.sampling.levels import Histories, LevelSampler
+from beamwood.sampling.levels import LeafHistories, LevelSampler
 from beamwood.steps import step
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
-from beamwood.training.optimisers import Group, Optimiser
+from beamwood.training.optimisers import Optimiser, ParameterGroup
 from beamwood.training.precision import has_bfloat16
 from beamwood.training.trainable import Progress
 from beamwood.tree import Shape, Tree
 from beamwood.types import Estimator, IndexArray
 
-__all__ = ["Batch", "Labels", "Parts", "TreeTask"]
+__all__ = ["Labels", "TreeBatch", "TreeObjective", "TreeTask"]
 
 Labels = Literal["summed", "rectified", "one-step", "pseudo"]
 _BLOCK = 1024
@@ -55,7 +55,7 @@ _MOST_REMEMBERED = 2**29
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class TreeObjective:
     """What tells one tree retriever from another while the tree is fixed.
 
     `labels`: "summed": every ancestor of a target is positive; "rectified" and "one-step" by the `estimator`; "pseudo"
@@ -70,7 +70,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TreeBatch:
     """`leaves_BL` int64, -1 padding on the left; `targets_BT` int64 leaves; `z_HBT` labels, None: all positive;
     `folds_B` int64, the folds that the histories' users are of; `draws` of the levels, once they are made."""
 
@@ -90,24 +90,24 @@ class ScoredLevel(NamedTuple):
     labels: Tensor
 
 
-class TreeTask(SearchedTask[Batch]):
+class TreeTask(SearchedTask[TreeBatch]):
     """Batches and their loss, level by level; the tree and where its scorer starts are made by `prepare`.
 
     `terms`: added to the score beside those of `config`.
     """
 
     model: TreeModel
-    parts: Parts
+    objective: TreeObjective
 
     def __init__(
         self,
         split: Split,
         config: TreeConfig,
-        make_parts: Callable[[Tree], Parts],
+        make_objective: Callable[[Tree], TreeObjective],
         *,
         terms: Sequence[Term] = (),
     ) -> None:
-        self.split, self.config, self.make_parts, self.terms = split, config, make_parts, terms
+        self.split, self.config, self.make_objective, self.terms = split, config, make_objective, terms
         histories = split.train.histories
         self.examples: Examples = WINDOWS_OF_USERS[config.examples.window](
             histories, length=sum(config.model.windows) + 1, min_history=config.examples.min_history
@@ -146,7 +146,7 @@ class TreeTask(SearchedTask[Batch]):
         return any(module.term.folds for module in self.model.scorer.held_terms().values())
 
     def folds_of(self, rows: IndexArray) -> NDArray[np.int64]:
-        """The folds of the users of the given examples."""
+        """int64[len(rows)], the folds of the users of the given examples."""
         folds: NDArray[np.int64] = self.folds[self.examples.users[rows]]
         return folds
 
@@ -162,7 +162,7 @@ class TreeTask(SearchedTask[Batch]):
         return seconds_of_judging(self.split, self.config, searcher, clock)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Make the first tree, then the parts (an estimator may be trained for them), and the scorer where it starts.
+        """Make the first tree, the objective (an estimator may be trained for it), and the scorer where it starts.
 
         Errors: `InputError` where what `tree.start` needs is missing.
         """
@@ -175,10 +175,10 @@ class TreeTask(SearchedTask[Batch]):
 
         starts_as = self._starts_as(seed)
         tree = first_tree() if starts_as is None else remembered(train, f"tree {starts_as}", first_tree, budget)
-        self.parts = self.make_parts(tree)
-        if self.parts.labels in ("rectified", "one-step") and self.parts.estimator is None:
+        self.objective = self.make_objective(tree)
+        if self.objective.labels in ("rectified", "one-step") and self.objective.estimator is None:
             raise InputError(
-                f"labels='{self.parts.labels}' needs an estimator; set loss.estimator to a method or a folder"
+                f"labels='{self.objective.labels}' needs an estimator; set loss.estimator to a method or a folder"
             )
         self.folds = np.random.default_rng(seed).integers(0, FOLDS, len(train.histories))
         scorer = drawn_scorer(tree.shape, config, terms_of(config, self.terms), rng)
@@ -188,7 +188,7 @@ class TreeTask(SearchedTask[Batch]):
         if config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given):
             self.update = TreeUpdate(self, seed=seed)
         # Heights are found by draws.
-        if starts_as is None or self.parts.loss.link.alone or held_bytes(scorer) > _MOST_REMEMBERED:
+        if starts_as is None or self.objective.loss.link.alone or held_bytes(scorer) > _MOST_REMEMBERED:
             self._start(rng, budget)
             return
 
@@ -216,7 +216,7 @@ class TreeTask(SearchedTask[Batch]):
         started = self.config.start.scores == "transitions"
         with step("starting the weights of nodes from what was counted"):
             start_scorer(self.model.scorer, self._counts, network=started)
-        if started and self.parts.loss.link.alone:
+        if started and self.objective.loss.link.alone:
             self.start_at_odds(rng)
         self._start_seen(rng.initial_seed(), budget)
 
@@ -255,10 +255,10 @@ class TreeTask(SearchedTask[Batch]):
         embeddings = scorer.nodes.weight
         dense = [parameter for parameter in scorer.parameters() if parameter is not embeddings]
         coupled, decay = optimiser.decay == "coupled", optimiser.weight_decay
-        groups = [Group(dense, decay=decay), Group([embeddings], decay=decay if coupled else 0.0)]
+        groups = [ParameterGroup(dense, decay=decay), ParameterGroup([embeddings], decay=decay if coupled else 0.0)]
         return [Optimiser(groups, decoupled=not coupled, amsgrad=optimiser.amsgrad)]
 
-    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
+    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> TreeBatch:
         """Histories and targets of the given rows: examples, or users, of whose examples one each is drawn.
 
         With `num_targets` > 1 they are drawn uniformly from the user's future.
@@ -268,7 +268,7 @@ class TreeTask(SearchedTask[Batch]):
             rows = self._first[rows] + (draws * self._count[rows]).astype(np.int64)
         return self.batch_of(rows, rng)
 
-    def batch_of(self, rows: np.ndarray, rng: torch.Generator) -> Batch:
+    def batch_of(self, rows: np.ndarray, rng: torch.Generator) -> TreeBatch:
         """Histories and targets of the given examples, with the labels that an estimator gives them."""
         histories = self.examples.histories(rows)
         first = self.examples.stop[rows]
@@ -280,30 +280,30 @@ class TreeTask(SearchedTask[Batch]):
         else:
             draws = torch.rand(len(rows), self.config.examples.num_targets, generator=rng).double().numpy()
             positions = first[:, None] + np.floor(draws * (end - first)[:, None]).astype(np.int64)
-        targets, tree, parts = self._items[positions], self.tree, self.parts
+        targets, tree, objective = self._items[positions], self.tree, self.objective
         z_HBT = None
-        if parts.estimator is not None and (parts.labels == "rectified" or parts.labels == "one-step"):
+        if objective.estimator is not None and (objective.labels == "rectified" or objective.labels == "one-step"):
             z_HBT = estimated_labels(
-                parts.estimator, tree, histories, targets, parts.labels, normalised=parts.normalised
+                objective.estimator, tree, histories, targets, objective.labels, normalised=objective.normalised
             )
-        return Batch(
+        return TreeBatch(
             torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.model.windows))).astype(np.int64)),
             torch.from_numpy(tree.leaves_of(targets).astype(np.int64)),
             z_HBT,
             torch.from_numpy(self.folds_of(rows)) if self.leaves_out else None,
         )
 
-    def draw(self, batch: Batch, rng: torch.Generator) -> Batch:
+    def draw(self, batch: TreeBatch, rng: torch.Generator) -> TreeBatch:
         """What is drawn on each level, by the scorer as it is; and its own labels (OTM)."""
         scorer, tree, z_HBT = self.model.scorer, self.tree, batch.z_HBT
-        histories = Histories(batch.leaves_BL, batch.folds_B)
-        draws = self.parts.sampler(scorer, tree, histories, batch.targets_BT, rng)
-        if self.parts.labels == "pseudo":
+        histories = LeafHistories(batch.leaves_BL, batch.folds_B)
+        draws = self.objective.sampler(scorer, tree, histories, batch.targets_BT, rng)
+        if self.objective.labels == "pseudo":
             z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT, batch.folds_B)
         return replace(batch, z_HBT=z_HBT, draws=draws)
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
-        """The parts' loss of every level, mean over histories and targets, then reduced over levels."""
+    def loss(self, batch: TreeBatch, rng: torch.Generator) -> Tensor:
+        """Scalar: the loss of every level, mean over histories and targets, then reduced over levels."""
         total = torch.stack([self._level_loss(level) for level in self._scored(batch)])
         return total.mean() if self.config.loss.level_reduction == "mean" else total.sum()
 
@@ -314,7 +314,7 @@ class TreeTask(SearchedTask[Batch]):
             self.tree,
             beam_width=self.config.tree.beam_width,
             threads=torch.get_num_threads() if threads is None else threads,
-            link=self.parts.loss.link,
+            link=self.objective.loss.link,
         )
 
     def start_at_odds(self, rng: torch.Generator) -> None:
@@ -333,7 +333,7 @@ class TreeTask(SearchedTask[Batch]):
         self.model.train()
         shift_levels(self.model.scorer, heights)
 
-    def _scored(self, batch: Batch) -> list[ScoredLevel]:
+    def _scored(self, batch: TreeBatch) -> list[ScoredLevel]:
         """The scores of what was drawn on each level."""
         shape, draws = self.tree.shape, batch.draws
         targets = [batch.targets_BT // shape.leaves_below(draw.level) for draw in draws]
@@ -350,7 +350,7 @@ class TreeTask(SearchedTask[Batch]):
     def _level_loss(self, level: ScoredLevel) -> Tensor:
         draw, scores, targets_BT, z_BT = level
         live_n = torch.from_numpy(self.tree.live_counts[draw.level] > 0) if draw.nodes is None else None
-        return self.parts.loss.loss(draw, scores, targets_BT, z_BT, live_n).mean()
+        return self.objective.loss.loss(draw, scores, targets_BT, z_BT, live_n).mean()
 
     def _shifted_loss(self, level: ScoredLevel, shift: float) -> float:
         return float(self._level_loss(level._replace(scores=level.scores + shift)))

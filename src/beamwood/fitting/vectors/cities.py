@@ -35,7 +35,7 @@ __all__ = ["CitiesTask", "fit_cities"]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ContextBatch:
     """`items_B`; `rows` int64[P] says whose context each of `contexts_PW` is."""
 
     items_B: Tensor
@@ -43,7 +43,7 @@ class Batch:
     contexts_PW: Tensor
 
 
-class CitiesTask(SearchedTask[Batch]):
+class CitiesTask(SearchedTask[ContextBatch]):
     """Examples are items that are not rare, shown with 1..K of their contexts; the target is their own vector."""
 
     model: ContextModel
@@ -81,12 +81,12 @@ class CitiesTask(SearchedTask[Batch]):
             generator=rng,
         )
 
-    def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> Batch:
+    def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> ContextBatch:
         """The given items, each with a random number of its occurrences."""
         most = torch.randint(1, self.config.examples.max_contexts + 1, (len(rows),), generator=rng).numpy()
         return self.shown(self.head[rows], most, rng)
 
-    def shown(self, items_B: IndexArray, most_B: IndexArray, generator: torch.Generator) -> Batch:
+    def shown(self, items_B: IndexArray, most_B: IndexArray, generator: torch.Generator) -> ContextBatch:
         """Up to `most` contexts of each item."""
         rows, places = self.contexts.draw(items_B, most_B, generator)
         histories, at = self.contexts.histories, self.contexts.positions[places]
@@ -94,9 +94,9 @@ class CitiesTask(SearchedTask[Batch]):
         around = at[:, None] + np.arange(-self.config.examples.reach, self.config.examples.reach + 1)
         inside = (around >= histories.indptr[users, None]) & (around < histories.indptr[users + 1, None])
         contexts = np.where(inside, histories.items[np.where(inside, around, 0)], -1).astype(np.int64)
-        return Batch(*map(torch.from_numpy, (np.asarray(items_B, np.int64), rows, contexts)))
+        return ContextBatch(*map(torch.from_numpy, (np.asarray(items_B, np.int64), rows, contexts)))
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
+    def loss(self, batch: ContextBatch, rng: torch.Generator) -> Tensor:
         """[B], the squared error of each item's vector."""
         inferred: Tensor = self.model(batch.rows, batch.contexts_PW, len(batch.items_B))
         return (inferred - self.model.vectors[batch.items_B]).square().sum(dim=1)

@@ -6,14 +6,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from beamwood.fitting.settings import Loop, Optimiser
-from beamwood.fitting.vectors.settings import AheadConfig, EncoderModel, FolderStart
+from beamwood.fitting.settings import LoopSettings, OptimiserSettings
+from beamwood.fitting.vectors.settings import AheadConfig, EncoderModelSettings, FolderStartSettings
 from beamwood.models.encoders import sasrec
 
 __all__ = ["CodeConfig"]
 
 
-class CodeModel(sasrec.Sizes, EncoderModel):
+class CodeModelSettings(sasrec.Sizes, EncoderModelSettings):
     """SASRec over coded items."""
 
     num_codes: int = Field(3, ge=1, le=16, description="codes of an item, before the one that tells equal ones apart")
@@ -21,7 +21,7 @@ class CodeModel(sasrec.Sizes, EncoderModel):
     beam_width: int = Field(50, ge=1, description="prefixes that a search keeps at each place; k where that is more")
 
 
-class CodeStart(FolderStart):
+class CodeStartSettings(FolderStartSettings):
     """What codes are made of."""
 
     codes: Literal["vectors", "random"] = Field(
@@ -33,7 +33,7 @@ class CodeStart(FolderStart):
 class CodeConfig(AheadConfig):
     """Items as codes; vectors are those of a folder, of a column, or of what follows what."""
 
-    model: CodeModel = CodeModel()
-    start: CodeStart = CodeStart()
-    optimiser: Optimiser = Optimiser(learning_rate=3e-3, warmup_steps=100)
-    loop: Loop = Loop(batch_size=32, max_steps=3000)
+    model: CodeModelSettings = CodeModelSettings()
+    start: CodeStartSettings = CodeStartSettings()
+    optimiser: OptimiserSettings = OptimiserSettings(learning_rate=3e-3, warmup_steps=100)
+    loop: LoopSettings = LoopSettings(batch_size=32, max_steps=3000)

@@ -12,7 +12,7 @@ from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.judge import Later
 from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.run import SearchedTask, train
-from beamwood.fitting.settings import SeenSettings
+from beamwood.fitting.settings import SeenConfig
 from beamwood.fitting.vectors.indexing import Indexing, answering
 from beamwood.fitting.vectors.settings import VectorConfig
 from beamwood.retrieval.candidates import bring
@@ -55,7 +55,7 @@ def fit_vectors(
 def fit_searched(
     task: SearchedTask[Any],
     split: Split,
-    config: SeenSettings,
+    config: SeenConfig,
     *,
     method: str,
     later: Later | None = None,

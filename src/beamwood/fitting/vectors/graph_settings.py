@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from beamwood.fitting.settings import ChooseSeen, Group, Loop, Optimiser, Width
+from beamwood.fitting.settings import LoopSettings, OptimiserSettings, SeenChoiceSettings, SettingsGroup, Width
 from beamwood.fitting.vectors.settings import VectorConfig
 
 __all__ = ["GraphConfig"]
 
 
-class GraphModel(Group):
+class GraphModelSettings(SettingsGroup):
     """Vectors over a graph."""
 
     width: Width = 64
@@ -22,7 +22,7 @@ class GraphModel(Group):
     )
 
 
-class GraphLoss(Group):
+class GraphLossSettings(SettingsGroup):
     """BPR."""
 
     regularisation: float = Field(1e-4, ge=0, description="lambda: L2 of the vectors that a batch draws")
@@ -31,8 +31,8 @@ class GraphLoss(Group):
 class GraphConfig(VectorConfig):
     """LightGCN; an epoch has as many pairs as the graph has edges."""
 
-    model: GraphModel = GraphModel()
-    loss: GraphLoss = GraphLoss()
-    optimiser: Optimiser = Optimiser(learning_rate=5e-3, schedule="constant", clip_norm=None)
-    loop: Loop = Loop(batch_size=2048, max_epochs=200)
-    choose: ChooseSeen = ChooseSeen(monitor="removed/ndcg@20")
+    model: GraphModelSettings = GraphModelSettings()
+    loss: GraphLossSettings = GraphLossSettings()
+    optimiser: OptimiserSettings = OptimiserSettings(learning_rate=5e-3, schedule="constant", clip_norm=None)
+    loop: LoopSettings = LoopSettings(batch_size=2048, max_epochs=200)
+    choose: SeenChoiceSettings = SeenChoiceSettings(monitor="removed/ndcg@20")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer, model_validator
 
-from beamwood.fitting.settings import Group
+from beamwood.fitting.settings import SettingsGroup
 from beamwood.retrieval.index import INDEXES, IndexName
 
-__all__ = ["IndexChoice"]
+__all__ = ["IndexChoiceSettings"]
 
 
-class IndexKind(Group):
+class IndexKindSettings(SettingsGroup):
     """What finds the largest products.
 
     Errors: `ValueError` on what is set of another index than the chosen one, and is not its default.
@@ -44,8 +44,8 @@ def _others(kind: str) -> set[str]:
 
 if TYPE_CHECKING:
 
-    class IndexChoice(IndexKind):
+    class IndexChoiceSettings(IndexKindSettings):
         """And what each index may be set to; each takes its own."""
 else:
     _own = dict.fromkeys(each.Settings for each in reversed(INDEXES.values()))
-    IndexChoice = create_model("IndexChoice", __base__=(*_own, IndexKind))
+    IndexChoiceSettings = create_model("IndexChoiceSettings", __base__=(*_own, IndexKindSettings))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from beamwood.blocks import blocks
 from beamwood.data.split import Split
-from beamwood.fitting.vectors.index_settings import IndexChoice
+from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
 from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.index import INDEXES, Index, Making, check_installed, settings_of
 from beamwood.retrieval.popularity import PopularitySearcher
@@ -33,7 +33,9 @@ _ROWS = 1024
 class Indexing:
     """The index that settings choose, or one of another `kind`, for the searcher of a split."""
 
-    def __init__(self, split: Split, choice: IndexChoice, *, kind: type[Index] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, split: Split, choice: IndexChoiceSettings, *, kind: type[Index] | None = None, seed: int = 0
+    ) -> None:
         self.kind = kind or INDEXES[choice.kind]
         check_installed(self.kind)
         self.split, self.seed, self.settings = split, seed, settings_of(self.kind, dict(choice))

@@ -18,7 +18,7 @@ from beamwood.retrieval.queries import EncodedHistory, UserBranch
 from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
 from beamwood.types import IndexArray, ItemLists
 
-__all__ = ["Occurrences", "check_tied", "encoded", "replaced_vectors"]
+__all__ = ["Occurrences", "check_tied", "encoded_histories", "replaced_vectors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,9 @@ class Occurrences:
         return Occurrences(self.histories, indptr, self.positions[places])
 
 
-def encoded(encoder: PlainEncoder, histories: ItemLists, starts: IndexArray, stops: IndexArray) -> NDArray[np.float32]:
+def encoded_histories(
+    encoder: PlainEncoder, histories: ItemLists, starts: IndexArray, stops: IndexArray
+) -> NDArray[np.float32]:
     """float32[P, D], the vectors of the histories `histories.items[start:stop]`."""
     starts = np.maximum(starts, stops - encoder.length)
     result = np.zeros((len(starts), encoder.vectors.shape[1]), np.float32)

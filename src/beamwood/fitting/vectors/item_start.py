@@ -19,7 +19,7 @@ from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.training.budget import Budget
 from beamwood.types import BoolArray, FloatArray
 
-__all__ = ["directions", "start_from_transitions", "surroundings", "transition_vectors"]
+__all__ = ["start_from_transitions", "surroundings", "transition_vectors", "unit_vectors"]
 
 # Pairs of items at most so many steps apart count, each as one over the steps between them.
 _STEPS = 10
@@ -87,7 +87,7 @@ def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | N
             if isinstance(key, _Key) and key.seed == seed and key.width > width and made[1]
         ]
         if wider:
-            return directions(min(wider, key=lambda pair: pair[0])[1][:, :width]), True
+            return unit_vectors(min(wider, key=lambda pair: pair[0])[1][:, :width]), True
         return _made(train, width, seed, budget)
 
     return remembered(train, _Key(width, seed), make, budget)[0].copy()
@@ -108,7 +108,7 @@ def _made(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple
     values, basis = leading(scaled, rank, np.random.default_rng(seed), exact=exact)
     vectors = np.zeros((num_items, width), np.float32)
     vectors[:, :rank] = (basis * np.sqrt(np.maximum(values, 0)))[:, ::-1]
-    return directions(vectors), exact
+    return unit_vectors(vectors), exact
 
 
 def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
@@ -164,8 +164,8 @@ def orthonormal(columns_NR: FloatArray) -> FloatArray:
     return result
 
 
-def directions(vectors_ND: FloatArray) -> FloatArray:
-    """[N, D], each of length 1, or 0 where a vector is 0."""
+def unit_vectors(vectors_ND: FloatArray) -> FloatArray:
+    """[N, D], each of length 1, or 0 where a vector is shorter than 1e-6."""
     lengths = np.linalg.norm(vectors_ND, axis=1, keepdims=True)
     result: FloatArray = np.divide(vectors_ND, lengths, out=np.zeros_like(vectors_ND), where=lengths > 1e-6)
     return result

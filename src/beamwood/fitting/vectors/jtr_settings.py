@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from beamwood.fitting.settings import Group
-from beamwood.fitting.vectors.settings import ContinuedConfig, SequenceLoss, SequenceModel
+from beamwood.fitting.settings import SettingsGroup
+from beamwood.fitting.vectors.settings import ContinuedConfig, SequenceLossSettings, SequenceModelSettings
 from beamwood.models.encoders import sasrec
 from beamwood.retrieval.index.clusters import ClusterSettings
 
 __all__ = ["JtrConfig"]
 
 
-class JtrModel(sasrec.Sizes, SequenceModel):
+class JtrModelSettings(sasrec.Sizes, SequenceModelSettings):
     """SASRec and the items' vectors."""
 
 
-class JtrLoss(SequenceLoss):
+class JtrLossSettings(SequenceLossSettings):
     """The softmax over the catalogue, and one over the nodes of each level."""
 
     level_negatives: int | None = Field(
@@ -24,13 +24,13 @@ class JtrLoss(SequenceLoss):
     )
 
 
-class JtrIndex(ClusterSettings, Group):
+class JtrIndexSettings(ClusterSettings, SettingsGroup):
     """The tree of clusters, and how it is searched."""
 
 
 class JtrConfig(ContinuedConfig):
     """SASRec and a tree of clusters, trained together."""
 
-    model: JtrModel = JtrModel()
-    loss: JtrLoss = JtrLoss()
-    index: JtrIndex = JtrIndex()
+    model: JtrModelSettings = JtrModelSettings()
+    loss: JtrLossSettings = JtrLossSettings()
+    index: JtrIndexSettings = JtrIndexSettings()

@@ -102,13 +102,13 @@ class GraphVectors(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TripletBatch:
     """`nodes_B3` int64: a user, an item that was taken, and one that was not."""
 
     nodes_B3: Tensor
 
 
-class GraphTask(SearchedTask[Batch]):
+class GraphTask(SearchedTask[TripletBatch]):
     """A user drawn uniformly, an item that was taken, and one that was not: in an epoch as often as there are edges."""
 
     model: GraphVectors
@@ -131,7 +131,7 @@ class GraphTask(SearchedTask[Batch]):
         del budget
         self.model = GraphVectors(self.graph, self.config.model.width, rng)
 
-    def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> Batch:
+    def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> TripletBatch:
         """As many pairs as there are examples, whichever these are."""
         del progress
         draws_B3 = torch.rand((len(rows), 3), generator=rng, dtype=torch.float64).numpy()
@@ -142,9 +142,9 @@ class GraphTask(SearchedTask[Batch]):
         others = (draws_B3[:, 2] * (self.num_items - counts)).astype(np.int64)
         before = np.searchsorted(self._others, users * (self.num_items + 1) + others, side="right") - first
         nodes: list[NDArray[Any]] = [users, items + self.num_users, others + before + self.num_users]
-        return Batch(torch.from_numpy(np.stack(nodes, axis=1).astype(np.int64)))
+        return TripletBatch(torch.from_numpy(np.stack(nodes, axis=1).astype(np.int64)))
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
+    def loss(self, batch: TripletBatch, rng: torch.Generator) -> Tensor:
         """[B], BPR of the averaged vectors, and half the squared length of the three E_0 times `regularisation`."""
         del rng
         vectors_B3D, starts_B3D = self.model(batch.nodes_B3)

@@ -22,7 +22,7 @@ from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
-from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, encoded, replaced_vectors
+from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, encoded_histories, replaced_vectors
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
 from beamwood.fitting.vectors.settings import MeltConfig
 from beamwood.retrieval.index import Index
@@ -36,14 +36,14 @@ __all__ = ["MeltTask", "fit_melt"]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BranchBatch:
     """What each branch reads [B, D], what it should say [B, D], and how much that counts [B]."""
 
     users: tuple[Tensor, Tensor, Tensor]
     items: tuple[Tensor, Tensor, Tensor]
 
 
-class MeltTask(SearchedTask[Batch]):
+class MeltTask(SearchedTask[BranchBatch]):
     """Examples are frequent items, each with a random frequent user; both are shown as if they were rare."""
 
     model: nn.ModuleDict
@@ -75,9 +75,11 @@ class MeltTask(SearchedTask[Batch]):
         encoder, histories = self.before.encoder, self.histories
         self.contexts = self.contexts.thinned(self._most_contexts(budget), rng)
         positions = self.contexts.positions
-        self.context_vectors = encoded(encoder, histories, histories.indptr[histories.rows[positions]], positions)
+        self.context_vectors = encoded_histories(
+            encoder, histories, histories.indptr[histories.rows[positions]], positions
+        )
         ends = histories.indptr[self.users + 1]
-        self.user_vectors = encoded(encoder, histories, histories.indptr[self.users], ends)
+        self.user_vectors = encoded_histories(encoder, histories, histories.indptr[self.users], ends)
         width = encoder.vectors.shape[1]
         self.model = nn.ModuleDict({"user": nn.Linear(width, width), "item": nn.Linear(width, width)})
         for parameter in self.model.parameters():
@@ -92,7 +94,7 @@ class MeltTask(SearchedTask[Batch]):
 
         def encode(num: int) -> None:
             some = positions[evenly(len(positions), num)]
-            encoded(self.before.encoder, histories, histories.indptr[histories.rows[some]], some)
+            encoded_histories(self.before.encoder, histories, histories.indptr[histories.rows[some]], some)
 
         every = int(np.minimum(counts, most).sum())
         price = price_of(encode, every, budget.clock) / max(every, 1)
@@ -105,7 +107,7 @@ class MeltTask(SearchedTask[Batch]):
             budget.leave_out(f"{fewer} of {most} contexts of an item are encoded: all take {price * every:.0f} s")
         return fewer
 
-    def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> Batch:
+    def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> BranchBatch:
         """Random users' last items for all they had, and the given items' random contexts for their vectors."""
         count, steps = len(rows), self.config.optimiser.decay_steps
         # The curriculum goes on as the decay does.
@@ -113,7 +115,7 @@ class MeltTask(SearchedTask[Batch]):
         chosen = torch.randint(len(self.users), (count,), generator=rng).numpy()
         shown = torch.randint(1, max(self.shortest, 1) + 1, (count,), generator=rng).numpy()
         ends = self.histories.indptr[self.users[chosen] + 1]
-        short = encoded(self.before.encoder, self.histories, ends - shown, ends)
+        short = encoded_histories(self.before.encoder, self.histories, ends - shown, ends)
         lengths = self.histories.lengths
         user_weights = curriculum(lengths[self.users[chosen]], self.shortest, int(lengths.max()), fraction)
         items = self.head[rows]
@@ -121,7 +123,7 @@ class MeltTask(SearchedTask[Batch]):
         of, places = self.contexts.draw(items, most, rng)
         item_weights = curriculum(self.counts[items], self.rarest, int(self.counts.max()), fraction)
         vectors = self.before.encoder.vectors[items]
-        return Batch(
+        return BranchBatch(
             tuple(map(torch.from_numpy, (short, self.user_vectors[chosen], user_weights))),  # type: ignore[arg-type]
             tuple(map(torch.from_numpy, (self.mean_contexts(of, places, count), vectors, item_weights))),  # type: ignore[arg-type]
         )
@@ -134,7 +136,7 @@ class MeltTask(SearchedTask[Batch]):
         counts = np.bincount(rows, minlength=count).astype(np.float32)
         return np.asarray(sums / counts[:, None], np.float32)
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
+    def loss(self, batch: BranchBatch, rng: torch.Generator) -> Tensor:
         """[B], both branches' weighted squared errors."""
 
         def of(name: str, part: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -159,7 +161,7 @@ class MeltTask(SearchedTask[Batch]):
 
 
 def curriculum(count_B: NDArray[np.int64], threshold: int, largest: int, fraction: float) -> NDArray[np.float32]:
-    """`|sin(pi/2 fraction + pi/2 (n - t - 1) / (n_max - t - 1))|`: the most frequent first, then the others."""
+    """[B], `|sin(pi/2 fraction + pi/2 (n - t - 1) / (n_max - t - 1))|`: the most frequent first, then the others."""
     place = (count_B - threshold - 1) / max(largest - threshold - 1, 1)
     return np.abs(np.sin(np.pi / 2 * (fraction + place))).astype(np.float32)
 

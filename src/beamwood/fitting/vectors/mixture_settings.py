@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from beamwood.fitting.vectors.settings import SequenceConfig, SequenceLoss, SequenceModel
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceLossSettings, SequenceModelSettings
 from beamwood.models import mol
 from beamwood.models.encoders import sasrec
 
 __all__ = ["MixtureConfig"]
 
 
-class MixtureModel(mol.Sizes, sasrec.Sizes, SequenceModel):
+class MixtureModelSettings(mol.Sizes, sasrec.Sizes, SequenceModelSettings):
     """SASRec, and the components of its mixture."""
 
     temperature: float = Field(0.05, gt=0, description="scores are divided by it")
@@ -20,7 +20,7 @@ class MixtureModel(mol.Sizes, sasrec.Sizes, SequenceModel):
     )
 
 
-class MixtureLoss(SequenceLoss):
+class MixtureLossSettings(SequenceLossSettings):
     """The sampled softmax of a mixture."""
 
     sampled_negatives: int = Field(128, ge=1, description="uniform negatives that a step's examples share, with log q")
@@ -30,5 +30,5 @@ class MixtureLoss(SequenceLoss):
 class MixtureConfig(SequenceConfig):
     """Mixture of logits over SASRec."""
 
-    model: MixtureModel = MixtureModel()
-    loss: MixtureLoss = MixtureLoss()
+    model: MixtureModelSettings = MixtureModelSettings()
+    loss: MixtureLossSettings = MixtureLossSettings()

@@ -40,7 +40,7 @@ class MixtureModel(SequenceModel):
         self.weights = declare(self, mol.parameters(width, mixture), more.get("generator"))
 
     def export_mixture(self) -> dict[str, NDArray[np.float32]]:
-        """Those of the mixture."""
+        """The mixture's own arrays, by the names of `models.mol.parameters`."""
         return {name: value.detach().cpu().numpy().copy() for name, value in self.weights.items()}
 
 

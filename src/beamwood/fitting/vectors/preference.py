@@ -20,14 +20,14 @@ from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.sequence_start import ContinuedTask
 from beamwood.fitting.vectors.settings import PreferenceConfig
-from beamwood.fitting.vectors.windows import Batch
+from beamwood.fitting.vectors.windows import WindowBatch
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
-from beamwood.sampling.head import Pi, candidates, head_negatives
+from beamwood.sampling.head import Pi, head_negatives, num_draws
 from beamwood.training.budget import Budget
 
 __all__ = ["PreferenceTask", "fit_preference"]
@@ -59,7 +59,8 @@ class PreferenceTask(ContinuedTask):
         if self.config.loss.preference in ("dpo", "s-dpo"):
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
+    def loss(self, batch: WindowBatch, rng: torch.Generator) -> Tensor:
+        """The mean cross-entropy with `loss.strength` times the preference's, or their sum weighed for tail items."""
         config = self.config.loss
         rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
         targets = batch.targets_BL[rows, columns]
@@ -73,7 +74,7 @@ class PreferenceTask(ContinuedTask):
 
     def preference(
         self,
-        batch: Batch,
+        batch: WindowBatch,
         rows: Tensor,
         columns: Tensor,
         queries_XD: Tensor,
@@ -104,7 +105,7 @@ class PreferenceTask(ContinuedTask):
         return loss(positive, negative, own, others, beta=config.beta)
 
     def pi(self, logits: Tensor, total: Tensor) -> Tensor:
-        """What LPO compares, from logits and the logarithm of the softmax's denominator."""
+        """What LPO compares, of the shape of `logits`; `total`: the logarithm of the softmax's denominator."""
         pi = self.config.loss.pi
         if pi == "logit":
             return logits
@@ -112,7 +113,13 @@ class PreferenceTask(ContinuedTask):
 
     @torch.no_grad()
     def negatives(
-        self, batch: Batch, rows: Tensor, columns: Tensor, queries_XD: Tensor, total_X: Tensor, rng: torch.Generator
+        self,
+        batch: WindowBatch,
+        rows: Tensor,
+        columns: Tensor,
+        queries_XD: Tensor,
+        total_X: Tensor,
+        rng: torch.Generator,
     ) -> Tensor:
         """int64[X, K] head items, none of them the target or of the history; the catalogue is scored in blocks."""
         config, vectors = self.config.loss, self.model.output_weight
@@ -123,7 +130,7 @@ class PreferenceTask(ContinuedTask):
         # No probability exceeds 1, and then a few proposals are scored in place of the catalogue.
         ceiling = 1.0 if config.pi == "prob" else None
         few = config.negatives == "uniform" or (config.negatives == "gumbel" and ceiling is not None)
-        cells = candidates(config.num_negatives) * vectors.shape[1] if few else len(vectors)
+        cells = num_draws(config.num_negatives) * vectors.shape[1] if few else len(vectors)
         chosen = []
         for part in slices(len(queries_XD), BLOCK_CELLS // cells):
             pi = self.pi_of(queries_XD[part], total_X[part, None])

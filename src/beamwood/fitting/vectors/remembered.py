@@ -15,7 +15,7 @@ __all__ = ["is_remembering", "known", "remembered", "remembering"]
 Made = TypeVar("Made")
 
 
-class Kept(NamedTuple):
+class Remembered(NamedTuple):
     """What was made of a data set, which is kept so that its id stays its own, and what its budget left out."""
 
     train: Dataset
@@ -23,7 +23,7 @@ class Kept(NamedTuple):
     left_out: list[str]
 
 
-_KEPT: ContextVar[dict[tuple[int, Hashable], Kept] | None] = ContextVar("kept", default=None)
+_KEPT: ContextVar[dict[tuple[int, Hashable], Remembered] | None] = ContextVar("kept", default=None)
 
 
 @contextmanager
@@ -61,5 +61,5 @@ def remembered(train: Dataset, key: Hashable, make: Callable[[], Made], budget: 
     before = len(lines)
     made = make()
     if kept is not None:
-        kept[id(train), key] = Kept(train, made, lines[before:])
+        kept[id(train), key] = Remembered(train, made, lines[before:])
     return made

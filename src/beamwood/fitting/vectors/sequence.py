@@ -20,7 +20,7 @@ from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import start_from_transitions
-from beamwood.fitting.vectors.settings import EncoderModel, SequenceConfig, WindowConfig
+from beamwood.fitting.vectors.settings import EncoderModelSettings, SequenceConfig, WindowConfig
 from beamwood.fitting.vectors.windows import WindowTask
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
 from beamwood.models.encoder import Encoder
@@ -31,7 +31,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
 from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
-from beamwood.training.optimisers import Group, Optimiser
+from beamwood.training.optimisers import Optimiser, ParameterGroup
 
 __all__ = ["SequenceTask", "build_model", "fit_sequence", "sizes_of"]
 
@@ -66,7 +66,7 @@ class SequenceTask(WindowTask):
         assert optimiser.item_decay is not None, "a plan has one"
         return [
             Optimiser(
-                [Group(others, decay=decay), Group(of_items, decay=optimiser.item_decay)],
+                [ParameterGroup(others, decay=decay), ParameterGroup(of_items, decay=optimiser.item_decay)],
                 betas=(0.9, 0.98),
                 decoupled=True,
             )
@@ -100,7 +100,7 @@ class SequenceTask(WindowTask):
         return sequence_searcher(self.model.plain())
 
 
-def sizes_of(model: EncoderModel, encoder: Encoder) -> Sizes:
+def sizes_of(model: EncoderModelSettings, encoder: Encoder) -> Sizes:
     """An encoder's own sizes among the settings."""
     return encoder.sizes(**model.model_dump(include=set(encoder.sizes.model_fields)))
 

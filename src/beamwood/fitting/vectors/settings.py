@@ -10,36 +10,36 @@ from pydantic import Field, model_validator
 from beamwood.evaluation.metrics import TailOf
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
-    ChooseSeen,
     Dropout,
-    Group,
     HistoryLength,
     Horizon,
     ItemColumns,
-    ItemStart,
-    Loop,
+    ItemStartSettings,
+    LoopSettings,
     NumNegatives,
-    Optimiser,
-    SeenSettings,
-    TableOptimiser,
+    OptimiserSettings,
+    SeenChoiceSettings,
+    SeenConfig,
+    SettingsGroup,
+    TableOptimiserSettings,
     Width,
 )
-from beamwood.fitting.vectors.index_settings import IndexChoice
+from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
 from beamwood.models.encoder import NumHeads
 from beamwood.models.encoders import AnySizes, EncoderName
 
 __all__ = [
-    "AlignedModel",
-    "AlignedStart",
+    "AlignedModelSettings",
+    "AlignedStartSettings",
     "CitiesConfig",
     "ContinuedConfig",
-    "EncoderModel",
-    "FolderStart",
+    "EncoderModelSettings",
+    "FolderStartSettings",
     "MeltConfig",
     "PreferenceConfig",
     "SequenceConfig",
-    "SequenceLoss",
-    "SequenceModel",
+    "SequenceLossSettings",
+    "SequenceModelSettings",
     "TowerConfig",
     "VectorConfig",
     "WindowConfig",
@@ -60,13 +60,13 @@ _LEAST_STEPS = 20
 MaxContexts = Annotated[int, Field(ge=1, description="occurrences of an item that are looked at")]
 
 
-class VectorConfig(SeenSettings):
+class VectorConfig(SeenConfig):
     """Settings that all methods have whose scores are products of vectors."""
 
-    index: IndexChoice = IndexChoice()
+    index: IndexChoiceSettings = IndexChoiceSettings()
 
 
-class EncoderModel(Group):
+class EncoderModelSettings(SettingsGroup):
     """What every encoder of histories has."""
 
     width: Width = 64
@@ -74,23 +74,23 @@ class EncoderModel(Group):
     dropout: Dropout = 0.2
 
 
-class SequenceModel(EncoderModel):
+class SequenceModelSettings(EncoderModelSettings):
     """An encoder and the items' vectors."""
 
     tied: bool = Field(True, description="score with the vectors that the encoder reads; false: a table of its own")
     item_column: str | None = Field(None, description="list column of the item table to make item vectors from")
 
 
-class SequenceExamples(Group):
+class SequenceExampleSettings(SettingsGroup):
     """What a position is trained on."""
 
     horizon: Horizon = 1
 
 
-class AheadConfig(SeenSettings):
+class AheadConfig(SeenConfig):
     """A training whose targets are drawn ahead of a position."""
 
-    examples: SequenceExamples = SequenceExamples()
+    examples: SequenceExampleSettings = SequenceExampleSettings()
 
     def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
         """How far ahead, unless that is given."""
@@ -101,7 +101,7 @@ class AheadConfig(SeenSettings):
         return {"examples.horizon": chosen_horizon(split, self.choose, options)}
 
 
-class SequenceLoss(Group):
+class SequenceLossSettings(SettingsGroup):
     """The softmax over the catalogue."""
 
     sampled_negatives: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
@@ -111,7 +111,7 @@ class SequenceLoss(Group):
     )
 
 
-class SequenceOptimiser(TableOptimiser):
+class SequenceOptimiserSettings(TableOptimiserSettings):
     """That of sequence encoders."""
 
     item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; null: the same")
@@ -123,11 +123,11 @@ class WindowConfig(AheadConfig):
     A step's examples are windows: each position of a causal encoder's is one, else the last alone.
     """
 
-    model: SequenceModel = SequenceModel()
-    start: ItemStart = ItemStart()
-    loss: SequenceLoss = SequenceLoss()
-    optimiser: SequenceOptimiser = SequenceOptimiser(learning_rate=3e-3, warmup_steps=100)
-    loop: Loop = Loop(batch_size=32, max_steps=3000)
+    model: SequenceModelSettings = SequenceModelSettings()
+    start: ItemStartSettings = ItemStartSettings()
+    loss: SequenceLossSettings = SequenceLossSettings()
+    optimiser: SequenceOptimiserSettings = SequenceOptimiserSettings(learning_rate=3e-3, warmup_steps=100)
+    loop: LoopSettings = LoopSettings(batch_size=32, max_steps=3000)
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """Item vectors of a column start as its projections."""
@@ -161,26 +161,26 @@ class SequenceConfig(WindowConfig, VectorConfig):
     """A sequence encoder, and the index that its vectors get."""
 
 
-class FolderStart(Group):
+class FolderStartSettings(SettingsGroup):
     """A fitted model to go on from."""
 
     folder: str | None = Field(None, description="folder of a fitted sequence model (--from)")
 
 
-class AlignedModel(AnySizes, SequenceModel):
+class AlignedModelSettings(AnySizes, SequenceModelSettings):
     """An encoder by name."""
 
     encoder: EncoderName = Field("sasrec", description="what reads histories")
 
 
-class AlignedStart(ItemStart, FolderStart):
+class AlignedStartSettings(ItemStartSettings, FolderStartSettings):
     """Item vectors, or all weights from a fitted model."""
 
 
 class ContinuedConfig(WindowConfig):
     """A sequence encoder that may go on from a fitted one."""
 
-    start: AlignedStart = AlignedStart()
+    start: AlignedStartSettings = AlignedStartSettings()
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """A fitted model brings its item vectors."""
@@ -188,7 +188,7 @@ class ContinuedConfig(WindowConfig):
         return values if self.start.folder is None else {k: v for k, v in values.items() if k != "start.items"}
 
 
-class PreferenceLoss(SequenceLoss):
+class PreferenceLossSettings(SequenceLossSettings):
     """A preference loss beside the cross-entropy."""
 
     preference: Literal["lpo", "dpo", "s-dpo", "simpo", "orpo", "none"] = Field(
@@ -219,8 +219,8 @@ class PreferenceLoss(SequenceLoss):
 class PreferenceConfig(ContinuedConfig, VectorConfig):
     """A preference loss beside the cross-entropy."""
 
-    model: AlignedModel = AlignedModel()
-    loss: PreferenceLoss = PreferenceLoss()
+    model: AlignedModelSettings = AlignedModelSettings()
+    loss: PreferenceLossSettings = PreferenceLossSettings()
 
     def sampled(self, facts: Facts) -> int | None:
         """None where exact probabilities are compared, unless it is asked for."""
@@ -228,7 +228,7 @@ class PreferenceConfig(ContinuedConfig, VectorConfig):
         return None if exact else super().sampled(facts)
 
 
-class MeltExamples(Group):
+class MeltExampleSettings(SettingsGroup):
     """Who is rare, and what is seen of items."""
 
     user_quantile: float = Field(0.8, gt=0, lt=1, description="users with shorter histories than this share are rare")
@@ -239,19 +239,19 @@ class MeltExamples(Group):
 class MeltConfig(VectorConfig):
     """Two branches beside a fitted encoder; a step has as many users as items."""
 
-    start: FolderStart = FolderStart()
-    examples: MeltExamples = MeltExamples()
-    loop: Loop = Loop(batch_size=128, max_steps=600, evaluate_every=100)
+    start: FolderStartSettings = FolderStartSettings()
+    examples: MeltExampleSettings = MeltExampleSettings()
+    loop: LoopSettings = LoopSettings(batch_size=128, max_steps=600, evaluate_every=100)
 
 
-class ContextModel(Group):
+class ContextModelSettings(SettingsGroup):
     """What infers a vector from contexts."""
 
     num_heads: NumHeads = 2
     dropout: Dropout = 0.1
 
 
-class CitiesExamples(Group):
+class CitiesExampleSettings(SettingsGroup):
     """Who is rare, and what is seen of items."""
 
     reach: int = Field(24, ge=1, description="items to each side of an occurrence")
@@ -262,14 +262,14 @@ class CitiesExamples(Group):
 class CitiesConfig(VectorConfig):
     """Vectors of rare items from their contexts."""
 
-    model: ContextModel = ContextModel()
-    start: FolderStart = FolderStart()
-    examples: CitiesExamples = CitiesExamples()
-    optimiser: Optimiser = Optimiser(warmup_steps=50)
-    loop: Loop = Loop(max_steps=600, evaluate_every=100)
+    model: ContextModelSettings = ContextModelSettings()
+    start: FolderStartSettings = FolderStartSettings()
+    examples: CitiesExampleSettings = CitiesExampleSettings()
+    optimiser: OptimiserSettings = OptimiserSettings(warmup_steps=50)
+    loop: LoopSettings = LoopSettings(max_steps=600, evaluate_every=100)
 
 
-class TowerModel(AnySizes, EncoderModel):
+class TowerModelSettings(AnySizes, EncoderModelSettings):
     """Two towers."""
 
     user_tower: UserTower = Field(
@@ -280,7 +280,7 @@ class TowerModel(AnySizes, EncoderModel):
     item_columns: ItemColumns = ()
 
 
-class TowerLoss(Group):
+class TowerLossSettings(SettingsGroup):
     """The softmax of an item among its negatives."""
 
     negatives: Literal["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"] = Field(
@@ -305,12 +305,12 @@ class TowerLoss(Group):
 class TowerConfig(AheadConfig, VectorConfig):
     """Two towers; an epoch goes through all training interactions."""
 
-    model: TowerModel = TowerModel()
-    start: ItemStart = ItemStart()
-    loss: TowerLoss = TowerLoss()
-    optimiser: TableOptimiser = TableOptimiser(learning_rate=1e-2, weight_decay=1e-5, clip_norm=None)
-    loop: Loop = Loop(batch_size=2048, max_epochs=30)
-    choose: ChooseSeen = ChooseSeen(monitor="removed/ndcg@20")
+    model: TowerModelSettings = TowerModelSettings()
+    start: ItemStartSettings = ItemStartSettings()
+    loss: TowerLossSettings = TowerLossSettings()
+    optimiser: TableOptimiserSettings = TableOptimiserSettings(learning_rate=1e-2, weight_decay=1e-5, clip_norm=None)
+    loop: LoopSettings = LoopSettings(batch_size=2048, max_epochs=30)
+    choose: SeenChoiceSettings = SeenChoiceSettings(monitor="removed/ndcg@20")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """User ids have no start; a mask harms importance resampling, and no other sampler.

@@ -35,7 +35,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 from beamwood.types import FloatArray
 
-__all__ = ["CodeTask", "CodedItems", "CodedModel", "codes_of", "fit_codes", "with_places"]
+__all__ = ["CodeTask", "CodedItems", "CodedModel", "fit_codes", "item_codes", "with_places"]
 
 # Distances that the centres of codes may cost; of more items, each place has fewer rounds.
 _DISTANCES, _ROUNDS = 2e9, 20
@@ -106,7 +106,7 @@ class CodeTask(WindowTask):
         vectors = None
         if self.config.start.codes == "vectors":
             vectors = self._vectors(rng.initial_seed(), budget)
-        codes_NS, centres = codes_of(vectors, self.num_items, model.num_codes, model.num_words, generator)
+        codes_NS, centres = item_codes(vectors, self.num_items, model.num_codes, model.num_words, generator)
         self.model = CodedModel(
             self.encoder,
             codes_NS,
@@ -160,7 +160,7 @@ class CodeTask(WindowTask):
         )
 
 
-def codes_of(
+def item_codes(
     vectors_NF: FloatArray | None, num_items: int, num_codes: int, num_words: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
     """int64[N, S] of items, each row once, and the centres [num_codes, K, F]; of no vectors codes drawn uniformly."""
@@ -173,7 +173,7 @@ def codes_of(
 
 
 def with_places(codes_NS: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The codes, and where items share theirs one more: which of these an item is, in the order of items."""
+    """int64[N, S], or [N, S + 1] where items share theirs: the place among these, in the order of items, comes last."""
     group_N = np.unique(codes_NS, axis=0, return_inverse=True)[1].ravel()
     order = np.argsort(group_N, kind="stable")
     sizes = np.bincount(group_N)

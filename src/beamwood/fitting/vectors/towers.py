@@ -45,7 +45,7 @@ __all__ = ["TwoTowerTask", "fit_towers"]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PairBatch:
     """`users_B`, `items_B` int64; `histories_BL` int64, -1 padding on the left; `known` the users' training items."""
 
     users_B: Tensor
@@ -54,7 +54,7 @@ class Batch:
     known: ItemLists
 
 
-class TwoTowerTask(SearchedTask[Batch]):
+class TwoTowerTask(SearchedTask[PairBatch]):
     """Every training interaction is an example: its user, its item, and the user's items before it.
 
     With a horizon above 1 the history ends at one of as many places before the item, each as likely; with 0 at any.
@@ -117,7 +117,7 @@ class TwoTowerTask(SearchedTask[Batch]):
         if self.sampler is not None:
             self.sampler.load_state(state)
 
-    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
+    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> PairBatch:
         """The given interactions; with a history tower, the user's latest items where its history ends."""
         at = self.positions[rows]
         users = self.users[at]
@@ -127,7 +127,7 @@ class TwoTowerTask(SearchedTask[Batch]):
             ends = at - self._ahead(at, rng)
             first = np.maximum(self.starts[at], ends - self.config.model.length)
             histories = self.histories.slices(first, ends).padded(self.config.model.length).astype(np.int64)
-        return Batch(
+        return PairBatch(
             torch.from_numpy(users),
             torch.from_numpy(self.histories.items[at].astype(np.int64)),
             torch.from_numpy(histories),
@@ -144,7 +144,7 @@ class TwoTowerTask(SearchedTask[Batch]):
         between: NDArray[np.int64] = (torch.rand(len(at), generator=rng).double().numpy() * most).astype(np.int64)
         return between
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
+    def loss(self, batch: PairBatch, rng: torch.Generator) -> Tensor:
         """[B], the softmax of each interaction against its negatives."""
         vectors_BD = self.model.user_vectors(batch.users_B, batch.histories_BL)
         if self.sampler is None:

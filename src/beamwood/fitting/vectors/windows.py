@@ -19,18 +19,18 @@ from beamwood.models.encoder import Encoder
 from beamwood.models.sequence import SequenceModel
 from beamwood.training.trainable import Progress
 
-__all__ = ["Batch", "WindowTask"]
+__all__ = ["WindowBatch", "WindowTask"]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class WindowBatch:
     """`items_BL` int64, -1 padding on the left; `targets_BL` int64, -1 for none, [B, 1] where only the last counts."""
 
     items_BL: Tensor
     targets_BL: Tensor
 
 
-class WindowTask(SearchedTask[Batch]):
+class WindowTask(SearchedTask[WindowBatch]):
     """Random windows of users' histories; at each position the target is one of the `horizon` items that follow.
 
     `horizon` 0: one of all. An encoder that is not causal has an example for each position instead, the window that
@@ -54,7 +54,7 @@ class WindowTask(SearchedTask[Batch]):
             self.positions = np.flatnonzero(np.arange(len(last_of)) < last_of)
         self.num_examples = len(self.users)
 
-    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> Batch:
+    def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> WindowBatch:
         """A window of up to L items that have a successor for each given example, its place drawn uniformly.
 
         The window of an encoder that is not causal ends at the example's own position.
@@ -78,12 +78,12 @@ class WindowTask(SearchedTask[Batch]):
         targets = safe + 1 + np.floor(draws[:, 1:] * ahead).astype(np.int64)
         items = self.histories.items
         scored = 0 if self.encoder.causal else length - 1
-        return Batch(
+        return WindowBatch(
             torch.from_numpy(np.where(real, items[safe], -1).astype(np.int64)),
             torch.from_numpy(np.where(real, items[targets], -1).astype(np.int64)[:, scored:]),
         )
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Tensor:
+    def loss(self, batch: WindowBatch, rng: torch.Generator) -> Tensor:
         """Mean over all examples of their losses."""
         real = batch.targets_BL >= 0
         return self.cross_entropy(self.model(batch.items_BL)[real], batch.targets_BL[real], rng).mean()

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from beamwood.models import parameters as declared
 from beamwood.models.encoder import Encoder
-from beamwood.models.ops import Array, Parameters, dropped, linear, namespace, relu, windows
+from beamwood.models.ops import Array, Parameters, dropped, linear, namespace, relu, window_filters
 from beamwood.models.parameters import Parameter, linear_parameters
 
 __all__ = ["ENCODER", "Sizes"]
@@ -41,7 +41,7 @@ def forward(p: Parameters, x_BLD: Array, real_BL: Array, sizes: Sizes, dropout: 
     parts = [xp.reshape(linear(xp.matrix_transpose(x_BLD), p, "vertical"), (rows, -1))]
     for height in range(1, length + 1):
         name = f"horizontal.{height - 1}"
-        places = relu(windows(x_BLD, height, p[f"{name}.weight"], p[f"{name}.bias"]))
+        places = relu(window_filters(x_BLD, height, p[f"{name}.weight"], p[f"{name}.bias"]))
         parts.append(xp.max(places, axis=1))
     return linear(dropped(xp.concat(parts, axis=1), dropout), p, "output")[:, None, :]
 

@@ -31,7 +31,7 @@ __all__ = ["Neighbours"]
 _GAIN, _WEIGHT, _FADE = 1.0, 0.3, 0.9
 
 
-class Lists(NamedTuple):
+class NeighbourLists(NamedTuple):
     """Of each node the K nodes of its level that were near it most: `nodes` int32[V, K], and `lifts` float32[V, K].
 
     A lift is the share of all that was near the node over the share of all interactions; -1 and 0 where there are
@@ -181,13 +181,13 @@ def listed(held: Held, nodes_E: Array, folds_E: Array | None) -> tuple[Array, Ar
     return held["held_out_nodes"][folds_E, nodes_E], held["held_out_lifts"][folds_E, nodes_E]
 
 
-def every(held: Mapping[str, NDArray[Any]]) -> list[Lists]:
+def every(held: Mapping[str, NDArray[Any]]) -> list[NeighbourLists]:
     """The lists of all users, then those that leave out a fold."""
     apart = zip(held["held_out_nodes"], held["held_out_lifts"], held["held_out_totals"], strict=True)
-    return [Lists(held["nodes"], held["lifts"], held["totals"]), *(Lists(*parts) for parts in apart)]
+    return [NeighbourLists(held["nodes"], held["lifts"], held["totals"]), *(NeighbourLists(*parts) for parts in apart)]
 
 
-def set_lists(lists: Lists, counts: sparse.csr_matrix, shares: FloatArray, shape: Shape) -> None:
+def set_lists(lists: NeighbourLists, counts: sparse.csr_matrix, shares: FloatArray, shape: Shape) -> None:
     """Set the neighbours of the leaves, and of every node above: those of all its leaves together."""
     totals, leaves = lists.totals.astype(float), np.arange(shape.capacity)
     for level in range(1, shape.depth + 1):
@@ -200,7 +200,7 @@ def set_lists(lists: Lists, counts: sparse.csr_matrix, shares: FloatArray, shape
         lists.lifts[offset : offset + size] = values / np.maximum((gather @ shares)[columns], 1e-12)
 
 
-def move_lists(lists: Lists, place: IndexArray, before: FloatArray, after: FloatArray, shape: Shape) -> None:
+def move_lists(lists: NeighbourLists, place: IndexArray, before: FloatArray, after: FloatArray, shape: Shape) -> None:
     """Let what stood on leaf l stand on `place[l]`; `before` and `after`: the leaves' shares then and now."""
     first, totals = shape.level_offset(shape.depth), lists.totals.astype(float)
     columns = lists.nodes[first:]

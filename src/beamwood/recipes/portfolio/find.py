@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.extras import install, is_installed
+from beamwood.extras import install
 from beamwood.fitting.options import MOST_SEED
 from beamwood.methods.arguments import check_split
 from beamwood.recipes.portfolio.members import Member
-from beamwood.recipes.portfolio.parts import Parts
-from beamwood.recipes.portfolio.search import Found, Search, Wanted
+from beamwood.recipes.portfolio.search import PortfolioResult, Search
+from beamwood.recipes.portfolio.search_folder import SearchFolder
+from beamwood.recipes.portfolio.wanted import Reports, Wanted
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 
@@ -44,7 +45,7 @@ def find(
     members: Sequence[Member] | None = None,
     better: Callable[[Retriever], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
-) -> Found:
+) -> PortfolioResult:
     """Search methods and blends of at most three, chosen on `split.valid`; `split.test` is read once, at the end.
 
     `time_limit` in seconds (None: half an hour), or a `Budget` that began earlier, covers all of it. `budget_ms` and
@@ -57,30 +58,38 @@ def find(
     check_split(split)
     budget = time_limit if isinstance(time_limit, Budget) else None
     limit = time_limit.limit if isinstance(time_limit, Budget) else TIME_LIMIT if time_limit is None else time_limit
-    for name, value in (("time_limit", limit), ("budget_ms", budget_ms), ("budget_mb", budget_mb)):
-        if value is not None and not _is_above_0(value):
-            raise InputError(f"{name}={value!r} is no number above 0; leave it out for none")
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MOST_SEED:
-        raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
+    _check({"time_limit": limit, "budget_ms": budget_ms, "budget_mb": budget_mb}, seed)
     if folder is None and resume:
         raise InputError("resume=True needs the folder of the search to go on with")
-    trains = is_installed("train")
     wanted = Wanted(float(limit), monitor, seed, budget_ms, budget_mb)
     with tempfile.TemporaryDirectory() as temporary:
-        parts = Parts(Path(temporary if folder is None else folder), _made_of(split, wanted))
-        with parts.held(resume=resume, overwrite=overwrite):
-            options: dict[str, Any] = {"members": members, "trains": trains, "better": better, "say": say}
-            search = Search(split, wanted, parts, budget=budget, processor=time.process_time, **options)
+        search_folder = SearchFolder(Path(temporary if folder is None else folder), _made_of(split, wanted))
+        with search_folder.held(resume=resume, overwrite=overwrite):
+            search = Search(
+                split,
+                wanted,
+                search_folder,
+                members=members,
+                budget=budget,
+                processor=time.process_time,
+                reports=Reports(say, better),
+            )
             most = f"{limit / 60:.3g} minutes" if limit >= 60 else f"{limit:.3g} seconds"
             say(f"the whole search takes {most} at most; a time limit of your own changes that")
             say(search.outline.words())
-            if not trains:
+            if not search.trains:
                 say(f"only what counts is looked at; what trains needs: {install('train')}")
             return search.run()
 
 
-def _is_above_0(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+def _check(bounds: Mapping[str, Any], seed: Any) -> None:
+    """Errors: a bound that is given and no number above 0; a seed that no generator takes."""
+    for name, value in bounds.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value < math.inf):
+            raise InputError(f"{name}={value!r} is no number above 0; leave it out for none")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MOST_SEED:
+        raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
 
 
 def _made_of(split: Split, wanted: Wanted) -> dict[str, Any]:

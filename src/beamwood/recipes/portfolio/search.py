@@ -5,13 +5,14 @@ Source of the blends: Caruana et al., "Ensemble Selection from Libraries of Mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError, TimeLimitError
 from beamwood.evaluation.protocol import evaluate_both
+from beamwood.extras import is_installed
 from beamwood.fitting.choose import drawn
 from beamwood.fitting.fitted import training_seconds
 from beamwood.fitting.ranking.settings import StagesConfig
@@ -31,15 +32,16 @@ from beamwood.recipes.portfolio.choice import (
 from beamwood.recipes.portfolio.judging import Judge, blind, how_many
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
-from beamwood.recipes.portfolio.parts import Measured, Parts
+from beamwood.recipes.portfolio.search_folder import SearchFolder, Trial
 from beamwood.recipes.portfolio.share import Share
 from beamwood.recipes.portfolio.table import as_rows, figures_of
+from beamwood.recipes.portfolio.wanted import Reports, Wanted
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.interrupt import ANSWERING, Interrupted
 from beamwood.types import FloatArray
 
-__all__ = ["Found", "Search", "Wanted"]
+__all__ = ["PortfolioResult", "Search"]
 
 # Of the limit, at most: for blends and the reading of the test users, and for that reading alone; where that would take
 # longer, fewer of them are read, but so many at least.
@@ -54,20 +56,7 @@ _ENDED = ("patience", "max_steps", "max_epochs")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is looked for: the best `monitor` on validation users within `time_limit` seconds, an answer of which takes
-    at most `budget_ms` milliseconds and `budget_mb` megabytes where these are given.
-    """
-
-    time_limit: float
-    monitor: str
-    seed: int = 0
-    budget_ms: float | None = None
-    budget_mb: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
+class PortfolioResult:
     """The best retriever, and the table of all that was measured; `interrupted`: before the search was done."""
 
     retriever: Retriever
@@ -76,39 +65,36 @@ class Found:
 
 
 class Search:
-    """One search, whose `parts` are held; `better` is given each retriever that is the best so far.
+    """One search for what is `wanted`, in a `folder` that is held.
 
-    `budget`: of the limit, where it began earlier, or has a clock of its own. `processor`: the seconds of it that this
-    process took, None where all are its own.
+    `members`: whom to look at, None: those that suit the log. `budget`: of the limit, where it began earlier, or has a
+    clock of its own. `processor`: the seconds of it that this process took, None where all are its own.
     """
 
     def __init__(
         self,
         split: Split,
         wanted: Wanted,
-        parts: Parts,
+        folder: SearchFolder,
         *,
         members: Sequence[Member] | None = None,
-        trains: bool = True,
-        better: Callable[[Retriever], None] = lambda _: None,
-        say: Callable[[str], None] = lambda _: None,
         budget: Budget | None = None,
         processor: Clock | None = None,
+        reports: Reports = Reports(),
     ) -> None:
-        self.whole, self.split, self.wanted, self.parts = split, blind(split), wanted, parts
-        self.better, self.say = better, say
-        self.outline = Outline.of(split)
-        listed = members_of(self.outline, trains=trains) if members is None else members
+        self.whole, self.split, self.wanted, self.folder, self.reports = split, blind(split), wanted, folder, reports
+        self.outline, self.trains = Outline.of(split), is_installed("train")
+        listed = members_of(self.outline, trains=self.trains) if members is None else members
         self.members = {member.name: member for member in listed}
-        parts.judges = parts.judges or how_many(wanted.time_limit)
-        self.judge = Judge(self.split, wanted.monitor, parts.judges, seed=wanted.seed)
+        folder.judges = folder.judges or how_many(wanted.time_limit)
+        self.judge = Judge(self.split, wanted.monitor, folder.judges, seed=wanted.seed)
         self.budget = budget or Budget(wanted.time_limit, name="the search")
-        self.budget.count(parts.seconds)
+        self.budget.count(folder.seconds)
         self.best: Candidate | None = None
         self._pace = Share(self.budget.clock, processor)
         self._first: tuple[tuple[str, ...], FirstStage] | None = None
 
-    def run(self) -> Found:
+    def run(self) -> PortfolioResult:
         """Look, blend, choose, and read the test users once; interrupted, the best so far without reading them.
 
         Errors: `Interrupted` where nothing is there yet; `InputError` where nothing is within the budgets.
@@ -121,7 +107,7 @@ class Search:
             return self._found(read=True)
         except (KeyboardInterrupt, Interrupted):
             ANSWERING.set()
-            self.parts.write(self.budget.seconds)
+            self.folder.write(self.budget.seconds)
             if self.best is None:
                 raise Interrupted("interrupted before anything was found; run the same command with --resume") from None
             return replace(self._found(read=False), interrupted=True)
@@ -153,8 +139,8 @@ class Search:
         return min(_AFTER * self.budget.limit, _MOST_AFTER)
 
     @property
-    def _singles(self) -> list[Measured]:
-        return [each for each in self.parts.measured if len(each.parts) == 1 and each.name in self.members]
+    def _singles(self) -> list[Trial]:
+        return [each for each in self.folder.trials if len(each.parts) == 1 and each.name in self.members]
 
     def _looks(self) -> list[Look]:
         """Those so far; what is over a budget brought nothing that may be chosen."""
@@ -165,7 +151,7 @@ class Search:
 
     def _judging(self, name: str) -> float:
         """The seconds that validation users took to judge it, at most; 0 of what was not judged yet."""
-        return max((each.judging for each in self.parts.measured if each.name == name), default=0.0)
+        return max((each.judging for each in self.folder.trials if each.name == name), default=0.0)
 
     def _within(self, answers: Costs) -> bool:
         return within(answers, self.wanted.budget_ms, self.wanted.budget_mb)
@@ -174,19 +160,19 @@ class Search:
         """Fit, or go on, and judge."""
         began = self.budget.clock()
         if member.contender.trains:
-            self.say(f"{member.name}: {step.seconds:.0f} s{' more' if self.parts.kept(member.name) else ''}")
-        measured = Measured(member.name, (member.name,))
+            self.reports.say(f"{member.name}: {step.seconds:.0f} s{' more' if self.folder.kept(member.name) else ''}")
+        trial = Trial(member.name, (member.name,))
         try:
             fitted = self._fitted(member, step.seconds)
         except (InputError, MemoryError) as error:
-            measured.why = str(error) or "there is too little memory"
+            trial.why = str(error) or "there is too little memory"
             if isinstance(error, TimeLimitError) and error.least is not None:
-                measured.needs = error.least
-                measured.why = f"its look had {step.seconds:.0f} s and needs {error.least:.0f}; a longer limit has more"
-            measured.ended = True
-            self._add(measured, began)
+                trial.needs = error.least
+                trial.why = f"its look had {step.seconds:.0f} s and needs {error.least:.0f}; a longer limit has more"
+            trial.ended = True
+            self._add(trial, began)
         else:
-            self._judge(measured, fitted, began)
+            self._judge(trial, fitted, began)
 
     def _fitted(self, member: Member, seconds: float) -> Retriever:
         method, wanted = member.load(), self.wanted
@@ -200,66 +186,66 @@ class Search:
             known = self._judging(member.name)
             longest = max((each.judging for each in self._singles), default=0.0)
             limit -= min(known or 2 * longest, _MOST_JUDGING * seconds)
-            run = RunFolder(self.parts.run_of(member.name))
+            run = RunFolder(self.folder.run_of(member.name))
             options |= {"run": run, "resume": run.path.exists()}
         # A start that took longer than its look is not thrown away for the few seconds that it would need to be judged.
         most = limit + max(self.budget.left - self._after - seconds, 0.0)
         options["time_limit"] = Budget(limit, clock=self.budget.clock, name=member.name, most=most)
         return method.fitted(self.split, member.settings_for(wanted.monitor), **options)
 
-    def _judge(self, measured: Measured, fitted: Retriever, began: float) -> None:
+    def _judge(self, trial: Trial, fitted: Retriever, began: float) -> None:
         """What validation users say; what was better earlier is kept."""
         training = fitted.metadata.get("training", {})
-        measured.ended, measured.trained = training.get("stopped") in _ENDED, training_seconds(fitted)
-        known, before = self.parts.values.get(measured.name), self.parts.kept(measured.name)
-        if before is not None and self._is_as_before(measured.name, fitted):
-            measured.value, measured.folder, measured.judging = before.value, before.folder, before.judging
-            measured.milliseconds, measured.megabytes = before.milliseconds, before.megabytes
-            self._add(measured, began)
+        trial.ended, trial.trained = training.get("stopped") in _ENDED, training_seconds(fitted)
+        known, before = self.folder.values.get(trial.name), self.folder.kept(trial.name)
+        if before is not None and self._is_as_before(trial.name, fitted):
+            trial.value, trial.folder, trial.judging = before.value, before.folder, before.judging
+            trial.milliseconds, trial.megabytes = before.milliseconds, before.megabytes
+            self._add(trial, began)
             return
-        values = self._values(measured, fitted)
+        values = self._values(trial, fitted)
         if known is not None and before is not None and known.mean() >= values.mean():
-            measured.value, measured.folder = float(values.mean()), before.folder
-            measured.milliseconds, measured.megabytes = before.milliseconds, before.megabytes
-            self._add(measured, began)
+            trial.value, trial.folder = float(values.mean()), before.folder
+            trial.milliseconds, trial.megabytes = before.milliseconds, before.megabytes
+            self._add(trial, began)
             return
-        self._note(measured, fitted, values)
-        self._add(measured, began, values, fitted)
+        self._note(trial, fitted, values)
+        self._add(trial, began, values, fitted)
 
     def _is_as_before(self, name: str, fitted: Retriever) -> bool:
         """Are the best weights, and how they are searched, those of an earlier look? Then they are judged already."""
         keys = ("best_step", "seen_weight", "light_head", "tree_updates")
-        one, other = (each.metadata.get("training", {}) for each in (fitted, self.parts.fitted(name)))
+        one, other = (each.metadata.get("training", {}) for each in (fitted, self.folder.fitted(name)))
         return "best_step" in one and all(one.get(key) == other.get(key) for key in keys)
 
-    def _values(self, measured: Measured, fitted: Retriever) -> FloatArray:
+    def _values(self, trial: Trial, fitted: Retriever) -> FloatArray:
         """The metric of each validation user, and how long they took."""
         began = self.budget.clock()
         values = self.judge.values(fitted.searcher)
-        measured.judging = round(self.budget.clock() - began, 3)
+        trial.judging = round(self.budget.clock() - began, 3)
         return values
 
-    def _note(self, measured: Measured, fitted: Retriever, values: FloatArray) -> None:
+    def _note(self, trial: Trial, fitted: Retriever, values: FloatArray) -> None:
         """What it is worth, and what its answers cost."""
         cost = self.judge.cost(fitted.searcher)
-        measured.value = float(values.mean())
-        measured.milliseconds, measured.megabytes = cost.milliseconds, cost.megabytes
+        trial.value = float(values.mean())
+        trial.milliseconds, trial.megabytes = cost.milliseconds, cost.megabytes
 
     def _add(
-        self, measured: Measured, began: float, values: FloatArray | None = None, fitted: Retriever | None = None
+        self, trial: Trial, began: float, values: FloatArray | None = None, fitted: Retriever | None = None
     ) -> None:
         """Note it, and hand over the best where that is another one now."""
-        measured.seconds = round(self.budget.clock() - began, 3)
-        self.parts.add(measured, self.budget.seconds, values, fitted)
-        if measured.value is None:
-            self.say(f"{measured.name}: {measured.why}")
+        trial.seconds = round(self.budget.clock() - began, 3)
+        self.folder.add(trial, self.budget.seconds, values, fitted)
+        if trial.value is None:
+            self.reports.say(f"{trial.name}: {trial.why}")
         else:
-            self.say(f"{measured.name}: {self.judge.named} {measured.value:.4f} after {measured.seconds:.0f} s")
+            self.reports.say(f"{trial.name}: {self.judge.named} {trial.value:.4f} after {trial.seconds:.0f} s")
         best, before = self._choose(), self.best
         if best is not None and (before is None or (best.name, best.value) != (before.name, before.value)):
             self.best = best
-            self.better(self._with_table(self.document()))
-            self.say(f"best so far: {best.name}")
+            self.reports.better(self._with_table(self.document()))
+            self.reports.say(f"best so far: {best.name}")
 
     # ---- blends
 
@@ -269,7 +255,7 @@ class Search:
         too_long: list[tuple[str, ...]] = []
         while True:
             values = {each.parts: each.value for each in self.candidates() if self._may_blend(each)}
-            tried = [each.parts for each in self.parts.measured if each.parts not in values]
+            tried = [each.parts for each in self.folder.trials if each.parts not in values]
             firsts = [each.parts[0] for each in self.candidates() if len(each.parts) == 1 and self._within(each)]
             names = next_blend(values, firsts, tried + too_long, contenders)
             if names is None:
@@ -289,19 +275,19 @@ class Search:
 
     def _try(self, names: tuple[str, ...], choosing: Budget) -> None:
         """Put them together, with weights that are chosen within a budget."""
-        began, measured = self.budget.clock(), Measured("+".join(names), names)
+        began, trial = self.budget.clock(), Trial("+".join(names), names)
         before = self._weights(names[:-1])
         try:
-            blend = self._first_stage(names[:-1], before).behind(self.parts.fitted(names[-1]), choosing)
+            blend = self._first_stage(names[:-1], before).behind(self.folder.fitted(names[-1]), choosing)
         except InputError as error:
-            measured.why = str(error)
-            self.parts.add(measured, self.budget.seconds)
+            trial.why = str(error)
+            self.folder.add(trial, self.budget.seconds)
             return
         weights = blend.metadata["config"]
-        measured.weights = [*before, {key: weights[key] for key in ("retriever_weight", "seen_weight")}]
-        values = self._values(measured, blend)
-        self._note(measured, blend, values)
-        self._add(measured, began, values)
+        trial.weights = [*before, {key: weights[key] for key in ("retriever_weight", "seen_weight")}]
+        values = self._values(trial, blend)
+        self._note(trial, blend, values)
+        self._add(trial, began, values)
 
     def _first_stage(self, names: tuple[str, ...], weights: Sequence[dict[str, float]]) -> FirstStage:
         """What brings candidates for others, kept while they are tried one after another."""
@@ -312,14 +298,14 @@ class Search:
         return self._first[1]
 
     def _weights(self, names: tuple[str, ...]) -> list[dict[str, float]]:
-        return next((each.weights for each in self.parts.measured if each.parts == names), [])
+        return next((each.weights for each in self.folder.trials if each.parts == names), [])
 
     def _put_together(self, names: tuple[str, ...], weights: Sequence[dict[str, float]]) -> Retriever:
         """The retriever of these parts, which are fitted."""
-        found = self.parts.fitted(names[0])
+        found = self.folder.fitted(names[0])
         for name, own in zip(names[1:], weights, strict=True):
             first, seen = own["retriever_weight"], own["seen_weight"]
-            found = two_stage(found, self.parts.fitted(name), retriever_weight=first, seen_weight=seen)
+            found = two_stage(found, self.folder.fitted(name), retriever_weight=first, seen_weight=seen)
         return found
 
     # ---- what was found
@@ -327,8 +313,8 @@ class Search:
     def candidates(self) -> list[Candidate]:
         """All that brought something, in the order in which it was measured first."""
         found: dict[str, Candidate] = {}
-        for each in self.parts.measured:
-            values = self.parts.values.get(each.name)
+        for each in self.folder.trials:
+            values = self.folder.values.get(each.name)
             if each.value is not None and values is not None:
                 found[each.name] = Candidate(each.parts, values, each.milliseconds, each.megabytes)
         return list(found.values())
@@ -336,7 +322,7 @@ class Search:
     def document(self) -> dict[str, Any]:
         """The table of all that was measured so far."""
         wanted, candidates, tried = self.wanted, self.candidates(), {each.name for each in self._singles}
-        rows = as_rows(candidates, self.parts.measured, self.best, wanted.budget_ms, wanted.budget_mb)
+        rows = as_rows(candidates, self.folder.trials, self.best, wanted.budget_ms, wanted.budget_mb)
         return {
             "chosen": None if self.best is None else self.best.name,
             "monitor": self.judge.monitor,
@@ -359,7 +345,7 @@ class Search:
         fitted = self._put_together(self.best.parts, self._weights(self.best.parts))
         return replace(fitted, metadata=fitted.metadata | {"portfolio": document})
 
-    def _found(self, *, read: bool) -> Found:
+    def _found(self, *, read: bool) -> PortfolioResult:
         self.best = self._choose()
         if self.best is None:
             raise self._nothing()
@@ -371,8 +357,8 @@ class Search:
             test = drawn(self.whole.test, num, seed=self.wanted.seed)
             views = evaluate_both(self._with_table(document).searcher, test, ks=(self.judge.cut,), batch_size=1024)
             document |= {"test": figures_of(views), "seconds": round(self.budget.seconds, 2)}
-        self.parts.write(self.budget.seconds)
-        return Found(self._with_table(document), document)
+        self.folder.write(self.budget.seconds)
+        return PortfolioResult(self._with_table(document), document)
 
     def _reading(self) -> float:
         """The seconds that reading the test users takes, in both views, by what judging the best so far took."""
@@ -385,7 +371,7 @@ class Search:
         """What is wrong where nothing may be chosen."""
         candidates = self.candidates()
         if not candidates:
-            why = next((each.why for each in self.parts.measured if each.why), "there was no time")
+            why = next((each.why for each in self.folder.trials if each.why), "there was no time")
             return TimeLimitError(f"time_limit={self.wanted.time_limit:g} s brought nothing: {why}; raise it")
         least = min(candidates, key=lambda each: (each.milliseconds, each.megabytes))
         given = {"budget_ms": self.wanted.budget_ms, "budget_mb": self.wanted.budget_mb}

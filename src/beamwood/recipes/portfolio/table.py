@@ -10,17 +10,17 @@ import numpy as np
 from beamwood.evaluation.protocol import PerQuery
 from beamwood.evaluation.significance import t_interval
 from beamwood.recipes.portfolio.choice import Candidate, within
-from beamwood.recipes.portfolio.parts import Measured
+from beamwood.recipes.portfolio.search_folder import Trial
 from beamwood.types import FloatArray
 
-__all__ = ["as_rows", "lines", "figures_of"]
+__all__ = ["as_rows", "figures_of", "lines"]
 
 Row = dict[str, Any]
 
 
 def as_rows(
     candidates: Sequence[Candidate],
-    measured: Sequence[Measured],
+    trials: Sequence[Trial],
     best: Candidate | None,
     milliseconds: float | None = None,
     megabytes: float | None = None,
@@ -38,16 +38,16 @@ def as_rows(
             row |= _interval("behind", np.asarray(best.values, float) - np.asarray(candidate.values, float))
         over = "" if within(candidate, milliseconds, megabytes) else "over the budget"
         row |= {"ms": candidate.milliseconds, "mb": candidate.megabytes, "note": over}
-        rows.append(row | _effort(candidate.name, measured))
+        rows.append(row | _effort(candidate.name, trials))
     known = {row["name"] for row in rows}
-    failed = {each.name: each for each in measured if each.name not in known}
+    failed = {each.name: each for each in trials if each.name not in known}
     return rows + [
-        {"name": name, "chosen": False, "note": each.why} | _effort(name, measured) for name, each in failed.items()
+        {"name": name, "chosen": False, "note": each.why} | _effort(name, trials) for name, each in failed.items()
     ]
 
 
-def _effort(name: str, measured: Sequence[Measured]) -> Row:
-    own = [each.seconds for each in measured if each.name == name]
+def _effort(name: str, trials: Sequence[Trial]) -> Row:
+    own = [each.seconds for each in trials if each.name == name]
     return {"looks": len(own), "seconds": round(sum(own), 2)}
 
 

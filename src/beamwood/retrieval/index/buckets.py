@@ -16,7 +16,7 @@ from beamwood.kernels.arrays import check_integers
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, SearchOptions
 
-__all__ = ["Buckets", "best_inside", "best_of", "opened"]
+__all__ = ["Buckets", "best_inside", "best_of", "probed_items"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Buckets:
         return cls(lists, num_items, len(lists.items) > num_items)
 
 
-def opened(
+def probed_items(
     buckets: Buckets, order_C: IndexArray, num_probed: int, k: int, options: SearchOptions
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """int32[M], ascending, the items that one row may be shown of the `num_probed` first of `order_C`; and these.
@@ -127,5 +127,5 @@ def best_inside(
     options: SearchOptions,
 ) -> Hits:
     """The k largest products of one row inside the buckets that it opens; `scored` counts these products."""
-    items, _ = opened(buckets, order_C, num_probed, k, options)
+    items, _ = probed_items(buckets, order_C, num_probed, k, options)
     return best_of(items, vectors_ND[items] @ query_D, k)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, check_integers, shape_of
-from beamwood.retrieval.index.buckets import Buckets, best_of, opened
+from beamwood.retrieval.index.buckets import Buckets, best_of, probed_items
 from beamwood.retrieval.index.contract import IndexSettings, Making, NumChildren, by_row
 from beamwood.retrieval.index.ivf import NumProbed, probed_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
@@ -106,7 +106,7 @@ class ClusterTree:
         return paths
 
     def walk(self, nodes_VD: FloatArray, query_D: FloatArray, width: int) -> tuple[NDArray[np.int64], int]:
-        """The nodes of the leaves met by a beam of `width` nodes a level, those of a level best first; and products.
+        """int64[M], the leaves met by a beam of `width` nodes a level, a level's best first; and the products made.
 
         A leaf that is met stays, and leaves its place in the beam free.
         """
@@ -236,7 +236,7 @@ class ClusterIndex:
         while True:
             nodes, products = self.tree.walk(self.nodes, query_D, width)
             scored += products
-            items, _ = opened(self.buckets, self._leaf_of[nodes], len(nodes), k, options)
+            items, _ = probed_items(self.buckets, self._leaf_of[nodes], len(nodes), k, options)
             if len(items) >= k or len(nodes) == len(self.buckets):
                 break
             # Where a filter leaves too few, the beam goes wider, at last everywhere.

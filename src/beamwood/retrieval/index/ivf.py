@@ -101,7 +101,7 @@ def probed_of(num_probed: int | None, num_buckets: int) -> int:
 
 
 def restored_buckets(arrays: dict[str, NDArray[Any]], vectors_ND: FloatArray) -> tuple[NDArray[np.float32], Buckets]:
-    """Centres and buckets of a saved folder, as wide and as many as the vectors."""
+    """Centres float32[C, D] and buckets of a saved folder. Errors: not as wide, or as many, as `vectors_ND`."""
     shape = shape_of(arrays, "centres", 2)[0], vectors_ND.shape[1]
     check_floats(arrays, {"centres": shape})
     return np.ascontiguousarray(arrays["centres"], np.float32), Buckets.restore(arrays, len(vectors_ND), shape[0])

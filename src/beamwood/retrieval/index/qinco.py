@@ -36,7 +36,7 @@ from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
 
-__all__ = ["QincoIndex", "QincoSettings", "QincoDecoder", "step"]
+__all__ = ["QincoDecoder", "QincoIndex", "QincoSettings", "decode_step"]
 
 # Vectors that train at most, rows a step, passes without gain before the rate falls to a tenth.
 _MOST, _BATCH, _PATIENCE = 20_000, 256, 10
@@ -65,7 +65,7 @@ class _Stored(StoredConfig):
     scale: float = Field(gt=0)
 
 
-def step(weights: Mapping[str, Array], place: int, num_layers: int, words: Array, so_far: Array) -> Array:
+def decode_step(weights: Mapping[str, Array], place: int, num_layers: int, words: Array, so_far: Array) -> Array:
     """[.., D], what a code at that place makes of its codewords [.., D] and of what is decoded before it."""
     joined = words @ weights[f"{place}.by_word"].T + so_far @ weights[f"{place}.by_sum"].T
     z = words + joined + weights[f"{place}.bias"]
@@ -92,7 +92,7 @@ class QincoDecoder:
         """See `codes.Decoder`."""
         decoded = np.zeros((len(codes_BM), self.shape[2]), np.float32)
         for place, column in enumerate(codes_BM.T):
-            decoded = step(self.weights, place, self.num_layers, self.weights["words"][place][column], decoded)
+            decoded = decode_step(self.weights, place, self.num_layers, self.weights["words"][place][column], decoded)
         return (decoded * np.float32(self.scale)).astype(np.float32)
 
 
@@ -195,11 +195,11 @@ class _Training:
             with torch.no_grad():
                 tried = self._tried(place, x - plain)
                 before = so_far[:, None].expand(-1, tried.shape[1], -1)
-                candidates = step(self.weights, place, self.settings.num_layers, words[tried], before)
+                candidates = decode_step(self.weights, place, self.settings.num_layers, words[tried], before)
                 best = (candidates - x[:, None]).square().sum(dim=2).argmin(dim=1)
                 codes = tried.gather(1, best[:, None])[:, 0]
                 plain = plain + self.plain[place][codes]
-            so_far = step(self.weights, place, self.settings.num_layers, words[codes], so_far)
+            so_far = decode_step(self.weights, place, self.settings.num_layers, words[codes], so_far)
             yield codes, so_far
 
     def _tried(self, place: int, left: Any) -> Any:
@@ -219,30 +219,35 @@ class _Training:
         optimiser = torch.optim.Adam(self.weights.values(), lr=self.settings.rate or 1e-3)
         best, kept, waited = float("inf"), self._copy(), 0
         for _ in range(self.settings.num_epochs):
-            order, total = self.rng.permutation(len(self.some)), 0.0
-            before = self._copy()
-            for start in range(0, len(order), _BATCH):
-                x = torch.from_numpy(self.some[order[start : start + _BATCH]])
-                errors = [(x - decoded).square().sum(dim=1).mean() for _, decoded in self.steps(x)]
-                loss = torch.stack(errors).sum()
-                optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-                total += float(errors[-1].detach()) * len(x)
-                if self.seconds is not None and time.monotonic() - self.began > self.seconds:
-                    break
-            else:
-                # What was measured are the weights along the pass: those of its start are no worse a guess than any.
-                if total < best:
-                    best, kept, waited = total, before, 0
-                    continue
-                waited += 1
-                if waited % _PATIENCE == 0:
-                    for group in optimiser.param_groups:
-                        group["lr"] /= 10
+            before, total = self._copy(), self._passed(optimiser)
+            if total is None:
+                break
+            # What was measured are the weights along the pass: those of its start are no worse a guess than any.
+            if total < best:
+                best, kept, waited = total, before, 0
                 continue
-            break
+            waited += 1
+            if waited % _PATIENCE == 0:
+                for group in optimiser.param_groups:
+                    group["lr"] /= 10
         self._keep_better(kept)
+
+    def _passed(self, optimiser: Any) -> float | None:
+        """The squared error summed over a pass, None where the time was over before its end."""
+        import torch
+
+        order, total = self.rng.permutation(len(self.some)), 0.0
+        for start in range(0, len(order), _BATCH):
+            x = torch.from_numpy(self.some[order[start : start + _BATCH]])
+            errors = [(x - decoded).square().sum(dim=1).mean() for _, decoded in self.steps(x)]
+            loss = torch.stack(errors).sum()
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            total += float(errors[-1].detach()) * len(x)
+            if self.seconds is not None and time.monotonic() - self.began > self.seconds:
+                return None
+        return total
 
     def _copy(self) -> dict[str, Any]:
         return {name: value.detach().clone() for name, value in self.weights.items()}

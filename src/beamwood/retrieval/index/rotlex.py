@@ -36,7 +36,7 @@ from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
 
-__all__ = ["RotlexIndex", "RotlexSettings", "capped", "grouped"]
+__all__ = ["RotlexIndex", "RotlexSettings", "bucket_parents", "capped"]
 
 # Nearest items that a query is trained to find, and that say where an item belongs; buckets that an item may choose of.
 _NEAREST, _SAYING, _CHOICES = 10, 15, 5
@@ -142,7 +142,7 @@ def capped(wishes_NC: FloatArray, old_N: NDArray[np.int32], room: int) -> NDArra
     return np.where(new_N < 0, old_N, new_N)
 
 
-def grouped(liking_CK: FloatArray) -> NDArray[np.int64]:
+def bucket_parents(liking_CK: FloatArray) -> NDArray[np.int64]:
     """int64[C], the parent of each of C = K^2 buckets, K for each parent, by the strongest liking first."""
     num_buckets, num_parents = liking_CK.shape
     parent_C, taken = np.full(num_buckets, -1, np.int64), [0] * num_parents
@@ -186,7 +186,9 @@ class _Training:
         padded[: len(centres)] = centres
         upper = kmeans(padded, self.num_children, self.rng)
         apart = np.square(padded[:, None] - upper[None]).sum(axis=2)
-        self.parent_C = grouped(-np.pad(apart, ((0, 0), (0, self.num_children - len(upper))), constant_values=np.inf))
+        self.parent_C = bucket_parents(
+            -np.pad(apart, ((0, 0), (0, self.num_children - len(upper))), constant_values=np.inf)
+        )
 
     def _draw(self, width: int, hidden: int) -> None:
         import torch
@@ -274,7 +276,7 @@ class _Training:
             sums.append(odds_NC)
         room = math.ceil(_ROOM * len(self.vectors) / self.num_buckets)
         self.bucket_N = capped(sums[0], self.bucket_N, room)
-        self.parent_C = grouped(sums[0].T @ sums[1])
+        self.parent_C = bucket_parents(sums[0].T @ sums[1])
 
     def exported(self) -> dict[str, NDArray[np.float32]]:
         """What answers: the nodes of the buckets, and the encoder of queries with its normalisation folded in.

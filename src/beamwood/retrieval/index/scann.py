@@ -16,7 +16,7 @@ from pydantic import Field
 
 from beamwood.blocks import slices
 from beamwood.kernels.arrays import check_floats, shape_of
-from beamwood.retrieval.index.buckets import best_of, opened
+from beamwood.retrieval.index.buckets import best_of, probed_items
 from beamwood.retrieval.index.codes import Blocks, Codes
 from beamwood.retrieval.index.contract import IndexSettings, Making, NumCodewords, by_row
 from beamwood.retrieval.index.ivf import NumBuckets, NumProbed, bucketed, probed_of, restored_buckets
@@ -24,7 +24,7 @@ from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
 
-__all__ = ["ScannIndex", "ScannSettings", "anisotropic_codes", "eta_of", "loss_of"]
+__all__ = ["ScannIndex", "ScannSettings", "anisotropic_codes", "eta_of"]
 
 # Rounds of codes and codewords, and passes over the blocks within one.
 _ROUNDS, _PASSES = 8, 2
@@ -90,7 +90,7 @@ class ScannIndex:
     def _row(self, query_D: FloatArray, k: int, options: SearchOptions) -> Hits:
         by_centre_C = self.centres @ query_D
         order_C = np.argsort(-by_centre_C, kind="stable")
-        items, _ = opened(self.buckets, order_C, self.num_probed, k, options)
+        items, _ = probed_items(self.buckets, order_C, self.num_probed, k, options)
         scores = self._by_codes(query_D, by_centre_C, items)
         computed = len(by_centre_C) + len(items)
         if self.num_reordered:
@@ -150,17 +150,6 @@ def eta_of(vectors_ND: FloatArray, threshold: float) -> NDArray[np.float32]:
     t_N = np.minimum(threshold**2 * mean / np.maximum(squares_N, 1e-30), 0.5)
     eta_N: NDArray[np.float32] = np.maximum((width - 1) * t_N / (1 - t_N), 1).astype(np.float32)
     return eta_N
-
-
-def loss_of(
-    residuals_ND: FloatArray, decoded_ND: FloatArray, vectors_ND: FloatArray, eta_N: FloatArray
-) -> NDArray[np.float64]:
-    """float64[N], `eta |r_par|^2 + |r_perp|^2` of what the codes leave over, along and across each vector."""
-    left = residuals_ND.astype(np.float64) - decoded_ND
-    squares = np.maximum(np.square(vectors_ND.astype(np.float64)).sum(axis=1), 1e-30)
-    along = np.square((left * vectors_ND).sum(axis=1)) / squares
-    loss: NDArray[np.float64] = np.square(left).sum(axis=1) + (eta_N - 1) * along
-    return loss
 
 
 def anisotropic_codes(

@@ -13,7 +13,7 @@ from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.problems import Problem, of_input
 from beamwood.serve.snapshot import Snapshot
 
-__all__ = ["FIELDS", "Asked"]
+__all__ = ["FIELDS", "FormFields"]
 
 FIELDS = {
     "user": "A user of the log, or of the store.",
@@ -29,7 +29,7 @@ FIELDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FormFields:
     """The fields as text, as the form shows them again."""
 
     user: str = ""

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from beamwood.serve.page.asked import Asked
+from beamwood.serve.page.asked import FormFields
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -28,7 +28,7 @@ def _environment() -> Environment:
     return made
 
 
-def page_of(asked: Asked, **shown: Any) -> bytes:
+def page_of(asked: FormFields, **shown: Any) -> bytes:
     """The page of one request."""
 
     def adding(item: Any) -> str:

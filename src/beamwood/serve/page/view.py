@@ -15,9 +15,9 @@ from msgspec import structs
 
 from beamwood.retrieval.item_columns import CATEGORY, LabelColumn, NumberColumn
 from beamwood.serve.answering import recommended
-from beamwood.serve.asking import Kept
+from beamwood.serve.asking import StoredHistory
 from beamwood.serve.messages import Answer, Recommend
-from beamwood.serve.page.asked import Asked
+from beamwood.serve.page.asked import FormFields
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import Snapshot, indices_of
 
@@ -70,7 +70,13 @@ class View:
 
 
 def view_of(
-    snapshot: Snapshot, asked: Asked, body: Recommend | None, kept: Kept, limits: Limits, *, request_id: str
+    snapshot: Snapshot,
+    asked: FormFields,
+    body: Recommend | None,
+    kept: StoredHistory,
+    limits: Limits,
+    *,
+    request_id: str,
 ) -> View:
     """All of it. Errors: `Problem`, as the API's."""
     columns = snapshot.names.filters.columns.columns
@@ -120,7 +126,7 @@ def _found(snapshot: Snapshot, words: str) -> list[Titled]:
     return titled(snapshot, snapshot.names.items.decode(places))
 
 
-def _exact(snapshot: Snapshot, body: Recommend, kept: Kept, limits: Limits, answer: Answer) -> Exact | None:
+def _exact(snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, answer: Answer) -> Exact | None:
     """None where the model is no tree: its answer is exact, or its index has no effort."""
     if snapshot.tree is None or answer.source != "model":
         return None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.similar import similar_items
-from beamwood.serve.asking import Kept, check_asking, known_of
+from beamwood.serve.asking import StoredHistory, check_asking, known_of
 from beamwood.serve.engine import Priority
 from beamwood.serve.filter_form import allowed_and_where
 from beamwood.serve.messages import Item, ListAnswer, Score, Similar
@@ -108,7 +108,7 @@ def _like(snapshot: Snapshot, body: Similar, asked: Sequence[Any], limits: Limit
     return hits.items[0][there], hits.scores[0][there], unknown
 
 
-def _ordered(snapshot: Snapshot, body: Score, kept: Kept) -> Found:
+def _ordered(snapshot: Snapshot, body: Score, kept: StoredHistory) -> Found:
     known = known_of(snapshot, body, kept)
     places = indices_of(snapshot.names.items, body.items)
     unknown, own = _unknown(body.items, places), np.unique(places[places >= 0])

@@ -6,9 +6,9 @@ import functools
 
 from msgspec import Struct
 
-from beamwood.serve.asking import Kept
+from beamwood.serve.asking import StoredHistory
 from beamwood.serve.engine import Priority
-from beamwood.serve.page.asked import FIELDS, Asked
+from beamwood.serve.page.asked import FIELDS, FormFields
 from beamwood.serve.page.render import file_of, page_of
 from beamwood.serve.page.view import View, view_of
 from beamwood.serve.problems import Problem
@@ -46,14 +46,14 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _page(call: Call) -> Plain:
-    asked, service = Asked.of(call.query), call.service
+    asked, service = FormFields.of(call.query), call.service
     problem, view = None, View()
     try:
         snapshot = call.snapshot
         try:
             view = await _view(call, asked)
         except Problem as refused:
-            problem, view = refused.failure(), await _view(call, Asked(find=asked.find))
+            problem, view = refused.failure(), await _view(call, FormFields(find=asked.find))
     except Problem as refused:
         if refused.code != "not_ready":
             raise
@@ -62,17 +62,17 @@ async def _page(call: Call) -> Plain:
     return Plain(content, _HTML, 200 if problem is None else 422)
 
 
-async def _view(call: Call, asked: Asked) -> View:
+async def _view(call: Call, asked: FormFields) -> View:
     service, snapshot = call.service, call.snapshot
     body = asked.body(snapshot)
-    kept = Kept() if body is None else await service.kept_of(snapshot, body)
+    kept = StoredHistory() if body is None else await service.kept_of(snapshot, body)
     work = functools.partial(_work, call, asked, kept)
     ran = await call.run(work, deadline=call.deadline(None), priority=Priority.CALLER)
     found: View = ran.value
     return found
 
 
-def _work(call: Call, asked: Asked, kept: Kept, pressure: float) -> View:  # noqa: ARG001
+def _work(call: Call, asked: FormFields, kept: StoredHistory, pressure: float) -> View:  # noqa: ARG001
     snapshot = call.snapshot
     limits = call.service.settings.limits
     return view_of(snapshot, asked, asked.body(snapshot), kept, limits, request_id=call.request_id)

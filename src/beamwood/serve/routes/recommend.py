@@ -9,8 +9,8 @@ import time
 
 import msgspec
 
-from beamwood.serve.answering import Found, recommended
-from beamwood.serve.asking import Kept, check_asking
+from beamwood.serve.answering import FoundItems, recommended
+from beamwood.serve.asking import StoredHistory, check_asking
 from beamwood.serve.cursor import next_page, with_cursor
 from beamwood.serve.engine import Priority
 from beamwood.serve.kept import owner_of
@@ -79,7 +79,7 @@ async def answer_one(
     plain = priority is Priority.CALLER and _is_plain(body)
     ran = await call.run(work, deadline=deadline, priority=priority, plain=plain)
     answer: Answer = ran.value[0]
-    found: Found = ran.value[1]
+    found: FoundItems = ran.value[1]
     answer.arm = arm
     service.counted(body, kept, answer, found)
     service.answers.note(snapshot, body, answer)
@@ -107,8 +107,8 @@ def note(call: Call, body: Recommend, answer: Answer) -> None:
 
 
 def _work(
-    snapshot: Snapshot, body: Recommend, kept: Kept, limits: Limits, request_id: str, pressure: float
-) -> tuple[Answer, Found]:
+    snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, request_id: str, pressure: float
+) -> tuple[Answer, FoundItems]:
     return recommended(snapshot, body, kept, limits, request_id=request_id, pressure=pressure)
 
 

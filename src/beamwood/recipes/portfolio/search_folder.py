@@ -18,13 +18,13 @@ from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import FloatArray
 
-__all__ = ["Measured", "Parts"]
+__all__ = ["SearchFolder", "Trial"]
 
 _STATE, _MARK = "search.json", {"beamwood": "search"}
 
 
 @dataclass(slots=True)
-class Measured:
+class Trial:
     """One look, or one blend, as it was measured.
 
     `name`, of a blend the sum; `value` the metric, None where it brought nothing, and `why`, and the seconds that it
@@ -48,7 +48,7 @@ class Measured:
     folder: str | None = None
 
 
-class Parts:
+class SearchFolder:
     """The folder of a search: its state, a fitted retriever for each member, and the run of each training.
 
     A kill loses nothing that the state, one file, says: what is fitted has a name of its own until the state says it.
@@ -60,7 +60,7 @@ class Parts:
     def __init__(self, path: Path, made_of: Mapping[str, Any]) -> None:
         self.path, self.made_of = path, dict(made_of)
         self.seconds, self.judges = 0.0, 0
-        self.measured: list[Measured] = []
+        self.trials: list[Trial] = []
         self.values: dict[str, FloatArray] = {}
         self._fitted: dict[str, Retriever] = {}
 
@@ -87,28 +87,28 @@ class Parts:
         return self.path / f"{name}.run"
 
     def add(
-        self, measured: Measured, seconds: float, values: FloatArray | None = None, fitted: Retriever | None = None
+        self, trial: Trial, seconds: float, values: FloatArray | None = None, fitted: Retriever | None = None
     ) -> None:
         """Note what was measured, and the seconds of the search so far.
 
         What is `fitted` takes the place of what its member brought before, whose blends are forgotten.
         """
-        known, name = self.measured, measured.name
+        known, name = self.trials, trial.name
         if fitted is not None:
-            measured.folder = self._save(name, fitted)
+            trial.folder = self._save(name, fitted)
             known = [each for each in known if len(each.parts) == 1 or name not in each.parts]
         kept = {each.name for each in known}
         self.values = {own: found for own, found in self.values.items() if own in kept}
         if values is not None:
             self.values[name] = values
-        self.measured = [*known, measured]
+        self.trials = [*known, trial]
         self.write(seconds)
 
     def write(self, seconds: float) -> None:
         """Put the state on the disk, whole or not at all, and remove what it knows nothing of."""
         self.seconds = seconds
         state = _MARK | {"made_of": self.made_of, "seconds": seconds, "judges": self.judges}
-        state |= {"measured": [asdict(each) for each in self.measured]}
+        state |= {"measured": [asdict(each) for each in self.trials]}
         state |= {"values": {name: values.tolist() for name, values in self.values.items()}}
         try:
             with whole_file(self.path / _STATE) as fresh:
@@ -118,29 +118,29 @@ class Parts:
                 f"{self.path} cannot be written ({error}); what the search has found is kept: mend that, and run the "
                 "same command with --resume"
             ) from error
-        kept = {each.folder for each in map(self.kept, {each.name for each in self.measured}) if each is not None}
+        kept = {each.folder for each in map(self.kept, {each.name for each in self.trials}) if each is not None}
         self._fitted = {folder: fitted for folder, fitted in self._fitted.items() if folder in kept}
         for entry in self.path.iterdir():
             if entry.is_dir() and entry.suffix != ".run" and entry.name not in kept:
                 shutil.rmtree(entry, ignore_errors=True)
 
-    def kept(self, name: str) -> Measured | None:
+    def kept(self, name: str) -> Trial | None:
         """The last look at a member of which something is kept."""
-        return next((each for each in reversed(self.measured) if each.name == name and each.folder), None)
+        return next((each for each in reversed(self.trials) if each.name == name and each.folder), None)
 
     def fitted(self, name: str) -> Retriever:
         """What a member brought at its best."""
-        measured = self.kept(name)
-        assert measured is not None, "only what brought something is asked for"
-        assert measured.folder is not None
-        folder = measured.folder
+        trial = self.kept(name)
+        assert trial is not None, "only what brought something is asked for"
+        assert trial.folder is not None
+        folder = trial.folder
         if folder not in self._fitted:
             self._fitted[folder] = Retriever.load(self.path / folder)
         return self._fitted[folder]
 
     def _save(self, name: str, fitted: Retriever) -> str:
         """Save it under a name that the state does not know yet."""
-        looks = sum(each.name == name for each in self.measured)
+        looks = sum(each.name == name for each in self.trials)
         folder = f"{name}.{looks}" if looks else name
         fitted.save(self.path / folder, overwrite=True)
         self._fitted[folder] = fitted
@@ -179,7 +179,7 @@ class Parts:
                     "same, or start anew in another folder"
                 )
         try:
-            self.measured = [_measured(each) for each in state["measured"]]
+            self.trials = [_trial(each) for each in state["measured"]]
             self.seconds, self.judges = float(state["seconds"]), int(state["judges"])
             self.values = {name: np.array(values, np.float64) for name, values in state["values"].items()}
         except (AttributeError, ValueError, KeyError, TypeError) as error:
@@ -197,6 +197,6 @@ def _is_said(entry: Path) -> bool:
     return not entry.name.startswith(f".{_STATE}.")
 
 
-def _measured(stored: dict[str, Any]) -> Measured:
+def _trial(stored: dict[str, Any]) -> Trial:
     """As it was written. Errors: keys that are none, or lacking ones."""
-    return Measured(**(stored | {"parts": tuple(stored["parts"])}))
+    return Trial(**(stored | {"parts": tuple(stored["parts"])}))

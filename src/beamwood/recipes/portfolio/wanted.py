@@ -1,0 +1,31 @@
+"""What a search for the best method is asked for, and who hears how it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from beamwood.retrieval.retriever import Retriever
+
+__all__ = ["Reports", "Wanted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for: the best `monitor` on validation users within `time_limit` seconds, an answer of which takes
+    at most `budget_ms` milliseconds and `budget_mb` megabytes where these are given.
+    """
+
+    time_limit: float
+    monitor: str
+    seed: int = 0
+    budget_ms: float | None = None
+    budget_mb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Who hears how a search goes: `say` takes a line, `better` each retriever that is the best so far."""
+
+    say: Callable[[str], None] = lambda _: None
+    better: Callable[[Retriever], None] = lambda _: None

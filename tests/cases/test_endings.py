@@ -1,0 +1,62 @@
+"""Files by what they end in: packed ones, tables of RecBole, and those that say what they are and what to type."""
+
+import bz2
+import zipfile
+
+import pytest
+
+from beamwood.data import Dataset, read_log
+from refusals import refused, typed, written
+
+
+def test_recbole_tables_and_packed_lines_are_read(frame, tmp_path):
+    whole = Dataset.from_log(read_log(frame)).fingerprint()
+    frame.write_ndjson(tmp_path / "log.jsonl.zst", compression="zstd")
+    items = written(
+        tmp_path / "x.item", ["item_id:token\ttitle:token_seq", *(f'{i}\tThe "Story {i}' for i in range(30))]
+    )
+    dataset = Dataset.from_log(read_log(tmp_path / "log.jsonl.zst"), items)
+    assert dataset.fingerprint() == whole
+    assert dataset.item_table.frame["title"][3] == 'The "Story 3'
+
+
+def test_packed_files_say_what_unpacks_them(write, planted, tmp_path):
+    whole = write(planted, "r.csv").read_bytes()
+    with zipfile.ZipFile(tmp_path / "log.zip", "w") as archive:
+        archive.writestr("set/README", "x")
+        archive.writestr("set/r.csv", whole)
+    message = refused(tmp_path / "log.zip")
+    assert message.endswith(f"unzip {tmp_path}/log.zip, and give the log in it, such as set/r.csv")
+    (tmp_path / "s.csv.bz2").write_bytes(bz2.compress(whole))
+    typed(refused(tmp_path / "s.csv.bz2"), tmp_path)
+    assert (tmp_path / "s.csv").read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "log.rating",
+            "7\t3\t5\t978300760\n8\t4\t5\t978300761\n",
+            "say what separates its columns, as --separator tab;",
+        ),
+        ("log", '{"user": 7, "item": 3}\n', "it begins as .jsonl files do, so call it log.jsonl"),
+        ("log.sql", "INSERT INTO log", "is a dump of a database; load it there, and export the table as CSV"),
+        ("log.pkl", "x", "is a pickle, which may run code and is not read"),
+        ("log.sqlite", "x", "sqlite3 -header -csv {folder}/log.sqlite 'SELECT * FROM ratings' > log.csv"),
+        ("log.zip", "x", "is no whole archive; fetch it again"),
+    ],
+)
+def test_files_that_are_not_read_say_what_they_are(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    assert message.format(folder=tmp_path) in refused(tmp_path / name)
+
+
+@pytest.mark.parametrize(("byte", "encoding"), [(b"\xe9", "WINDOWS-1252"), (b"\x81", "LATIN1")])
+def test_other_encodings_say_the_command(planted, tmp_path, byte, encoding):
+    lines = [b"user,item,time", *(f"u{u},i{i}".encode() + byte + f",{t}".encode() for u, i, _, t in planted)]
+    (tmp_path / "log.csv").write_bytes(b"\n".join(lines))
+    message = refused(tmp_path / "log.csv")
+    assert f"iconv -f {encoding} -t UTF-8 {tmp_path}/log.csv > {tmp_path}/utf8.log.csv" in message
+    made = typed(message, tmp_path)
+    assert read_log(made).frame["item"].to_list() == [f"i{i}{byte.decode('latin-1')}" for _, i, *_ in planted]
