@@ -157,20 +157,22 @@ def test_threads_that_search_stand_behind_the_loop():
 
 def test_one_that_is_held_up_does_not_tell_how_long_searches_take():
     engine = Engine(1)
+
+    def busy(seconds):
+        def work(pressure):
+            until = time.thread_time() + seconds
+            while time.thread_time() < until:
+                pass
+
+        return work
+
     try:
         engine.seconds = 0.001
-        until = time.thread_time() + 0.05
-        engine.run_here(
-            lambda _: [None for _ in iter(lambda: time.thread_time() < until, False)], deadline=time.monotonic() + 60
-        )
+        engine.run_here(busy(0.05), deadline=time.monotonic() + 60)
         assert 0.001 < engine.seconds < 0.0014, "a pause is no search"
         assert engine.is_brief
         for _ in range(30):
-            until = time.thread_time() + 0.004
-            engine.run_here(
-                lambda _: [None for _ in iter(lambda: time.thread_time() < until, False)],
-                deadline=time.monotonic() + 60,
-            )
+            engine.run_here(busy(0.004), deadline=time.monotonic() + 60)
         assert engine.seconds > 0.003, "but what lasts is seen"
         assert not engine.is_brief
     finally:
