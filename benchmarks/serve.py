@@ -4,7 +4,8 @@
 fitted on a planted market. Two trees answer: one as a fit leaves it, whose search is as fast as the HTTP around it, and
 one that a full beam answers, so that the search threads are what is saturated. Load comes from another process of this
 machine, whose processor time is reported apart. Every figure of a bar is a ratio within this run; on a busy machine
-read processor times. Exit 0 whenever it measured.
+read processor times; `server_held_up_ms` says how long a request's threads had no processor, as other programs had it.
+Exit 0 whenever it measured.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from benchmarks.serve_process import Process, beamwood_server, lag_at, memory_sl
 K = 20
 # More than a store in memory keeps of answers.
 KEPT = 2500
+# Of the server's process and of the load's, beside what was answered.
+MORE = ("server_cpu_ms", "server_held_up_ms", "load_cpu_s", "late_p99_ms")
 PATIENT = ("--timeout", "30s", "--max-wait", "30s")
 
 
@@ -147,10 +150,11 @@ class Run:
     def load(self, service: Service, server: Process, **plan: Any) -> dict[str, Any]:
         """The load, with what it cost the server a request."""
         whole = {"path": "/v1/recommend", "bodies": service.asked, "seconds": self.times.part, "connections": 1} | plan
-        before = server.processor
+        before, held = server.processor, server.held_up
         found = load(address=server.address, **whole)
         count = sum(each["count"] for each in found["status"].values())
         found["server_cpu_ms"] = 1e3 * (server.processor - before) / max(count, 1)
+        found["server_held_up_ms"] = 1e3 * (server.held_up - held) / max(count, 1)
         return found
 
     def fill(self, service: Service, server: Process) -> None:
@@ -348,7 +352,7 @@ def flat(found: dict[str, Any]) -> dict[str, float]:
     good = found["status"].get(
         "200", {"count": 0, "a_second": 0.0, "p50_ms": np.nan, "p90_ms": np.nan, "p99_ms": np.nan}
     )
-    more = {name: found[name] for name in ("server_cpu_ms", "load_cpu_s", "late_p99_ms") if name in found}
+    more = {name: found[name] for name in MORE if name in found}
     return {name: float(value) for name, value in (good | more).items()}
 
 

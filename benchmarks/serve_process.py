@@ -30,6 +30,12 @@ class Process:
         words = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(words[11]) + int(words[12])) / _TICKS
 
+    @property
+    def held_up(self) -> float:
+        """Seconds so far that its threads could have run and had no processor, as others had it."""
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        return sum(int((each / "schedstat").read_text().split()[1]) for each in tasks.iterdir()) / 1e9
+
     def mib(self, key: str) -> float:
         """RssAnon, RssFile or VmRSS."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()

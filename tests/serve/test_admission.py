@@ -109,7 +109,9 @@ def test_one_is_begun_in_a_round_and_a_few_at_a_time():
         assert (one.callers, one.before) == (8, 20)
         one.leave()
         one.leave()
-        assert len(turns.begun) == 9, "the next comes at once, the one after it in the next round"
+        assert len(turns.begun) == 8, "whose answer is ready does not wait for the next one's"
+        await asyncio.sleep(0)
+        assert turns.begun == list(range(9))
         await asyncio.sleep(0)
         assert turns.begun == list(range(10))
 
@@ -128,6 +130,8 @@ def test_who_waits_and_goes_is_left_out():
         turns.come(13)
         one.leave()
         one.leave()
+        await asyncio.sleep(0)
+        assert turns.begun == [*range(9)]
         await asyncio.sleep(0)
         assert turns.begun == [*range(9), 13]
         assert (one.callers, one.before) == (8, 8)

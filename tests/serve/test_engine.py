@@ -153,3 +153,27 @@ def test_threads_that_search_stand_behind_the_loop():
     finally:
         engine.close()
     assert ran.value == min(19, os.nice(0) + 4)
+
+
+def test_one_that_is_held_up_does_not_tell_how_long_searches_take():
+    engine = Engine(1)
+
+    def busy(seconds):
+        def work(pressure):
+            until = time.thread_time() + seconds
+            while time.thread_time() < until:
+                pass
+
+        return work
+
+    try:
+        engine.seconds = 0.001
+        engine.run_here(busy(0.05), deadline=time.monotonic() + 60)
+        assert 0.001 < engine.seconds < 0.0014, "a pause is no search"
+        assert engine.is_brief
+        for _ in range(30):
+            engine.run_here(busy(0.004), deadline=time.monotonic() + 60)
+        assert engine.seconds > 0.003, "but what lasts is seen"
+        assert not engine.is_brief
+    finally:
+        engine.close()

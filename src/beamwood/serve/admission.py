@@ -88,17 +88,20 @@ class Admission:
         # Fewer than are always let in, so that a mean that was once too long is seen to be so.
         self._last, self._was_busy = now, self.before >= self.threads
         if self._waiting and not self._has_begun:
-            self._next()
+            # Whose answer is ready does not wait for the next one's.
+            self._has_begun = True
+            asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
         """Begin the next, the first of a round of the loop."""
-        self._has_begun = False
+        self._has_begun = bool(self._waiting) and self.callers < _AT_ONCE * self.threads
+        if self._has_begun:
+            asyncio.get_running_loop().call_soon(self._next)
         while self._waiting and self.callers < _AT_ONCE * self.threads:
+            self.callers += 1
             if self._waiting.popleft()():
-                self.callers += 1
-                self._has_begun = True
-                asyncio.get_running_loop().call_soon(self._next)
                 return
+            self.callers -= 1
 
 
 def overloaded(wait: float) -> Problem:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,7 @@ class Answers:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
-        self._unwritten: list[tuple[Answered, AnswerRecord]] = []
+        self._unwritten: list[tuple[partial[Answered], AnswerRecord]] = []
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
         service.closing.append(self.close)
 
@@ -94,7 +94,8 @@ class Answers:
         running = self.service.experiments.current
         experiment = "" if running is None or answer.arm is None else running.name
         items, group = tuple(each.item for each in answer.items), group_of(experiment, answer.arm or "", answer.model)
-        self._unwritten.append((Answered(answer.request_id, owner_of(body), time.time(), group, items), asked))
+        answered = partial(Answered, answer.request_id, owner_of(body), time.time(), group, items)
+        self._unwritten.append((answered, asked))
         if len(self._unwritten) >= _TOGETHER:
             self._write_out()
 
@@ -143,7 +144,7 @@ class Answers:
     def _write_out(self) -> None:
         """One after another the same code is quick, and text holds less than what it is of."""
         for answered, asked in self._unwritten:
-            self._fresh.append(replace(answered, text=msgspec.json.encode(asked).decode()))
+            self._fresh.append(answered(msgspec.json.encode(asked).decode()))
         self._unwritten.clear()
 
     async def _miss(self, answer: Answered, item: Id) -> None:

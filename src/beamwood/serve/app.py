@@ -93,10 +93,14 @@ class Direct:
     def __init__(self, rest: ASGIApp, plain: Mapping[tuple[str, str], Endpoint]) -> None:
         self._rest, self._plain = rest, plain
 
-    def waited(self, scope: Scope) -> Endpoint | None:
-        """The endpoint of a request for whose answer somebody waits, None of others."""
-        endpoint = self._plain.get((scope["method"], scope["path"]))
-        return endpoint if endpoint is not None and endpoint.route.waits else None
+    @property
+    def waited(self) -> Mapping[tuple[bytes, bytes], Endpoint]:
+        """The endpoints for whose answers somebody waits, by method and path."""
+        return {
+            (method.encode(), path.encode()): endpoint
+            for (method, path), endpoint in self._plain.items()
+            if endpoint.route.waits
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

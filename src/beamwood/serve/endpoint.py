@@ -6,35 +6,21 @@ import asyncio
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
-
-import msgspec
 
 from beamwood.serve.begun import Begun
 from beamwood.serve.problems import Failures, Problem
 from beamwood.serve.request_id import new_id
-from beamwood.serve.route import Call, Plain, Route
+from beamwood.serve.response import Response, response_of
+from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
 
-__all__ = ["ARRIVED", "PAGE_POLICY", "Endpoint"]
+__all__ = ["Endpoint"]
 
-ARRIVED = "beamwood.arrived"
-"""The key of a scope whose caller has been let in already: when it came, by `time.monotonic`."""
-
-PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-"""What a page may load: its own files alone."""
-
-_JSON = b"application/json"
-_ENCODER = msgspec.json.Encoder()
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 _MOST_ID = 128
-_ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
-_OF_DATA = [*_ALWAYS, (b"content-type", _JSON), (b"content-security-policy", b"default-src 'none'")]
 
 
 class Endpoint:
@@ -48,26 +34,71 @@ class Endpoint:
         self.body_bytes = route.body_bytes or service.settings.limits.body_bytes
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request."""
-        service, headers = self.service, dict(scope["headers"])
-        call = Call(service, self.route, _request_id(headers.get(b"x-request-id")), receive=receive)
-        status, admitted = 200, ARRIVED in scope
-        if admitted:
-            call.began, call.waited = scope[ARRIVED], call.began - scope[ARRIVED]
+        """Answer one request of ASGI."""
+        call, headers = self.call(scope["headers"], receive)
+        call.path, call.task = scope["path_params"], asyncio.current_task()
+        response = await self._response(call, headers, scope["query_string"])
+        if response is not None:
+            await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+            await send({"type": "http.response.body", "body": response.content})
+            self._finished(call, response.status, response.code)
+
+    def call(
+        self, headers: Iterable[tuple[bytes, bytes]], receive: Any = None, came: float | None = None
+    ) -> tuple[Call, Mapping[bytes, bytes]]:
+        """A request, and its headers by name; `came`: when, by `time.monotonic`, where it had to wait for its turn."""
+        named = dict(headers)
+        call = Call(self.service, self.route, _request_id(named.get(b"x-request-id")), receive=receive)
+        if came is not None:
+            call.began, call.waited = came, call.began - came
+        return call, named
+
+    async def answered(
+        self, call: Call, headers: Mapping[bytes, bytes], content: bytes, send: Callable[[Response], None]
+    ) -> None:
+        """Answer a request of which all is there, and which has had its turn."""
+        response = await self._response(call, headers, b"", content)
+        if response is not None:
+            send(response)
+            self._finished(call, response.status, response.code)
+
+    def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Response | None:
+        """What is sent to who would wait too long, made without a step of the loop; None: let in."""
+        problem = self.service.admission.refusal if self.route.waits else None
+        if problem is None:
+            return None
+        call, _ = self.call(headers)
+        self._finished(call, problem.status, problem.code)
+        return response_of(call, Failures(problem.failure(call.request_id)), problem.status)
+
+    def left(self, headers: Iterable[tuple[bytes, bytes]], came: float) -> None:
+        """Count and log a request whose client went before its turn came."""
+        self._finished(self.call(headers, came=came)[0], 499, "client_gone")
+
+    async def _response(
+        self, call: Call, headers: Mapping[bytes, bytes], query: bytes, content: bytes | None = None
+    ) -> Response | None:
+        """What is sent, None where nobody is there; `content`: the body of who has had a turn."""
+        service, route, status = self.service, self.route, 200
+        admitted = content is not None
         service.in_flight += 1
         try:
-            await self._read(call, scope, headers, receive)
-            if self.route.waits and not admitted:
+            call.token = service.tokens.check(headers, route.scope)
+            if query:
+                call.query = _parameters(query, route.query)
+            if route.body is not None:
+                call.body = await self._decoded(call.receive, headers, content)
+            if route.waits and not admitted:
                 service.admission.enter()
                 admitted = True
-            answer = await self.route.handle(call)
+            answer = await route.handle(call)
         except Problem as problem:
             answer, status = Failures(problem.failure(call.request_id)), problem.status
         except asyncio.CancelledError:
             if not call.has_left:
                 raise
             self._finished(call, 499, "client_gone")
-            return
+            return None
         except Exception as error:
             print(f"{call.request_id}: {''.join(traceback.format_exception(error))}", file=sys.stderr, flush=True)
             fault = Problem("internal", "a fault of the service, not yours; tell its operator the request_id")
@@ -79,42 +110,20 @@ class Endpoint:
             if call.watcher is not None:
                 call.watcher.cancel()
         encoding = time.monotonic()
-        message, content = _response(call, answer, status)
+        response = response_of(call, answer, status)
         call.stages["encode"] = time.monotonic() - encoding
-        await send(message)
-        await send({"type": "http.response.body", "body": content})
-        self._finished(call, message["status"], answer.error.code if isinstance(answer, Failures) else None)
+        return response
 
-    def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-        """All of a response of HTTP to who would wait too long, made without a step of the loop; None: let in."""
-        problem = self.service.admission.refusal if self.route.waits else None
-        if problem is None:
-            return None
-        call = Call(self.service, self.route, _request_id(dict(headers).get(b"x-request-id")))
-        answer = Failures(problem.failure(call.request_id))
-        message, content = _response(call, answer, problem.status)
-        lines = [b"HTTP/1.1 %d Too Many Requests" % problem.status, *(b"%s: %s" % each for each in message["headers"])]
-        self._finished(call, problem.status, answer.error.code)
-        return b"\r\n".join([*lines, b"", content])
-
-    def left(self, scope: Any) -> None:
-        """Count and log a request whose client went before its turn came."""
-        call = Call(self.service, self.route, _request_id(dict(scope["headers"]).get(b"x-request-id")))
-        call.began = scope[ARRIVED]
-        self._finished(call, 499, "client_gone")
-
-    async def _read(self, call: Call, scope: Any, headers: Mapping[bytes, bytes], receive: Any) -> None:
-        """What came, once who asks may. Errors: `Problem`."""
-        route = self.route
-        call.token = self.service.tokens.check(headers, route.scope)
-        call.path = scope["path_params"]
-        if scope["query_string"]:
-            call.query = _parameters(scope["query_string"], route.query)
-        if route.body is not None:
-            if not headers.get(b"content-type", b"").startswith(_JSON):
-                message = "the body must be JSON; send it with 'Content-Type: application/json'"
-                raise Problem("unsupported_media_type", message)
-            call.body = route.decoded(await self._body(receive, headers))
+    async def _decoded(self, receive: Any, headers: Mapping[bytes, bytes], content: bytes | None) -> Any:
+        """The body as its struct, read where it has not come yet. Errors: `Problem`."""
+        if not headers.get(b"content-type", b"").startswith(b"application/json"):
+            message = "the body must be JSON; send it with 'Content-Type: application/json'"
+            raise Problem("unsupported_media_type", message)
+        if content is None:
+            content = await self._body(receive, headers)
+        if len(content) > self.body_bytes:
+            raise self._too_large()
+        return self.route.decoded(content)
 
     async def _body(self, receive: Any, headers: Mapping[bytes, bytes]) -> bytes:
         """The whole body. Errors: `Problem` on too long or too slow a one."""
@@ -131,8 +140,6 @@ class Endpoint:
                     content = await self._rest(receive, await coming)
             except TimeoutError:
                 raise Problem("slow_body", "the body came too slowly; send it at once") from None
-        if len(content) > self.body_bytes:
-            raise self._too_large()
         return content
 
     async def _rest(self, receive: Any, first: Mapping[str, Any]) -> bytes:
@@ -180,27 +187,6 @@ class Endpoint:
                 **({} if code is None else {"error": code}),
             }
         )
-
-
-def _response(call: Call, answer: Any, status: int) -> tuple[dict[str, Any], bytes]:
-    """The message that starts a response, and the body."""
-    if isinstance(answer, Plain):
-        content, status = answer.content, answer.status
-        headers = [*_ALWAYS, (b"content-type", answer.media_type.encode())]
-        if answer.media_type.startswith("text/html"):
-            headers.append((b"content-security-policy", PAGE_POLICY.encode()))
-        headers += [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
-    else:
-        content, headers = _ENCODER.encode(answer), [*_OF_DATA]
-    if isinstance(answer, Failures):
-        if answer.error.retry_after_ms is not None:
-            headers.append((b"retry-after", str(-(-answer.error.retry_after_ms // 1000)).encode()))
-        if status == 401:
-            # Browsers ask for the token where a page needs one.
-            kind = b'Basic realm="beamwood"' if call.route.hidden else b"Bearer"
-            headers.append((b"www-authenticate", kind))
-    headers += [(b"x-request-id", call.request_id.encode()), (b"content-length", str(len(content)).encode())]
-    return {"type": "http.response.start", "status": status, "headers": headers}, content
 
 
 def _request_id(given: bytes | None) -> str:

@@ -26,6 +26,8 @@ __all__ = ["Engine", "Priority", "Ran"]
 T = TypeVar("T")
 # How much a new search's time counts in their mean.
 _SHARE = 0.1
+# So many times the mean at most: one that was held up, as by a collection of garbage, does not tell how long they take.
+_MOST_TIMES = 4
 _FIRST_GUESS = 0.005
 # A search as short as this may run on the loop, where handing it over would cost half of it.
 _BRIEF = 0.002
@@ -113,7 +115,8 @@ class Engine:
         """Do it, and count what it took in the mean."""
         began, processor = time.monotonic(), time.thread_time()
         value = work(pressure)
-        self.seconds += _SHARE * (time.thread_time() - processor - self.seconds)
+        took = time.thread_time() - processor
+        self.seconds += _SHARE * (min(took, _MOST_TIMES * self.seconds) - self.seconds)
         return Ran(value, queued, time.monotonic() - began, pressure)
 
     async def run(

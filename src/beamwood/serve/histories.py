@@ -96,9 +96,9 @@ class HistoryGateway:
             return self._without(owner, snapshot)
         try:
             limits = self.service.settings.limits
+            reading = self._in_pool(lambda: kept_of(self._open(), owner, snapshot, body, limits))
             # The other half of the time is the search's.
-            async with asyncio.timeout(self.service.settings.timeout / 2):
-                return await self._in_pool(lambda: kept_of(self._open(), owner, snapshot, body, limits))
+            return await _in_time(reading, self.service.settings.timeout / 2)
         except (StoreUnavailable, TimeoutError):
             self._failed("read")
             return self._without(owner, snapshot)
@@ -183,3 +183,14 @@ class HistoryGateway:
         self._pool.shutdown(cancel_futures=True)
         if self.store is not None:
             self.store.close()
+
+
+async def _in_time(future: asyncio.Future[_Result], seconds: float) -> _Result:
+    """What comes of it. Errors: TimeoutError. Unlike `asyncio.timeout` it may begin before its task does (`Begun`)."""
+    try:
+        await asyncio.wait([future], timeout=seconds)
+        if not future.done():
+            raise TimeoutError
+        return future.result()
+    finally:
+        future.cancel()

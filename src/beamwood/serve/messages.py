@@ -33,7 +33,7 @@ Deadline = Annotated[int, Meta(ge=1, le=600_000)]
 Part = Annotated[float, Meta(ge=0, le=1)]
 
 
-class Body(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+class Body(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, gc=False):
     """What is posted."""
 
 

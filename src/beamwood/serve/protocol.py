@@ -1,30 +1,86 @@
-"""HTTP with turns: headers come in time, connections are counted, and who is refused costs little."""
+"""HTTP with turns: headers come in time, connections are counted, and what is asked most goes no long way.
+
+A request for whose answer somebody waits, and that is there as a whole, is answered from here: no scope, no messages,
+no task where nothing has to be waited for, one write. All others are left to uvicorn and ASGI.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from beamwood.serve.app import Direct
-from beamwood.serve.endpoint import ARRIVED, Endpoint
+from beamwood.serve.begun import Begun
+from beamwood.serve.endpoint import Endpoint
+from beamwood.serve.response import Response
 from beamwood.serve.service import Service
 
 __all__ = ["protocol_of"]
+
+
+class _Asked:
+    """A request that is answered from here; it tells uvicorn what uvicorn asks of its own."""
+
+    __slots__ = (
+        "came",
+        "disconnected",
+        "endpoint",
+        "headers",
+        "keep_alive",
+        "message_event",
+        "parts",
+        "response_complete",
+    )
+
+    def __init__(self, endpoint: Endpoint, headers: list[tuple[bytes, bytes]], *, keep_alive: bool) -> None:
+        self.endpoint, self.headers, self.keep_alive = endpoint, headers, keep_alive
+        self.parts: list[bytes] = []
+        self.came = 0.0
+        self.response_complete = self.disconnected = False
+        self.message_event = _Gone()
+
+    async def receive(self) -> dict[str, str]:
+        """The one message that can still come, once the client has left."""
+        if not self.disconnected:
+            await self.message_event.wait()
+        return {"type": "http.disconnect"}
+
+
+class _Gone:
+    """An `asyncio.Event` that is made when somebody waits for it."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event: asyncio.Event | None = None
+
+    def set(self) -> None:
+        if self._event is not None:
+            self._event.set()
+
+    async def wait(self) -> None:
+        self._event = asyncio.Event()
+        await self._event.wait()
 
 
 class _Served(HttpToolsProtocol):
     """One connection."""
 
     service: Service
-    direct: Direct | None
+    direct: Mapping[tuple[bytes, bytes], Endpoint]
     _timer: asyncio.TimerHandle | None = None
-    _reads = False
-    _unread: tuple[Endpoint, RequestResponseCycle, Any] | None = None
+    _in_head = False
+    _asked: _Asked | None = None
+    _is_whole = False
+    _idle_from = 0.0
+
+    @property
+    def _idle_seconds(self) -> float:
+        return self.service.settings.limits.idle_seconds
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -33,66 +89,133 @@ class _Served(HttpToolsProtocol):
         else:
             self._expect()
 
-    def data_received(self, data: bytes) -> None:
-        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
-            self._expect()
-        self._reads = True
-        super().data_received(data)
-        self._reads = False
-        if self._unread is not None:
-            # Whose body comes slowly takes nobody's turn.
-            (_, cycle, given), self._unread = self._unread, None
-            super()._start_asgi_task(cycle, given)
-
-    def on_headers_complete(self) -> None:
-        self._settle()
-        super().on_headers_complete()
-
     def connection_lost(self, error: Exception | None) -> None:
         self._settle()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
         super().connection_lost(error)
 
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        if self._unread is not None:
-            unread, self._unread = self._unread, None
-            self._wait(*unread)
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, given: Any) -> None:
-        endpoint = None if self.direct is None else self.direct.waited(cast("Scope", cycle.scope))
-        if endpoint is None:
-            super()._start_asgi_task(cycle, given)
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head:
+            self._expect()
+        asked = self._asked
+        if asked is None:
             return
-        refused = endpoint.refusal(cycle.scope["headers"])
-        if refused is not None:
-            # What comes of its body is dropped, as after any response.
-            self.transport.write(refused)
-            cycle.response_started = cycle.response_complete = True
-            if cycle.keep_alive:
-                self.on_response_complete()
-            else:
-                self.transport.close()
-        elif not cycle.more_body:
-            self._wait(endpoint, cycle, given)
-        elif self._reads:
-            self._unread = endpoint, cycle, given
+        self._asked = None
+        if self._is_whole:
+            asked.came = time.monotonic()
+            self.service.admission.wait(partial(self._begin, asked))
         else:
-            super()._start_asgi_task(cycle, given)
+            # Whose body comes slowly takes nobody's turn.
+            self._leave_to_uvicorn(asked)
 
-    def _wait(self, endpoint: Endpoint, cycle: RequestResponseCycle, given: Any) -> None:
-        """All of a request is there: it is begun in its turn."""
-        cycle.scope[ARRIVED] = time.monotonic()  # type: ignore[literal-required]
-        self.service.admission.wait(partial(self._begun, endpoint, cycle, given))
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
 
-    def _begun(self, endpoint: Endpoint, cycle: RequestResponseCycle, given: Any) -> bool:
-        if cycle.disconnected:
-            endpoint.left(cycle.scope)
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._settle()
+        endpoint = self.direct.get((self.parser.get_method(), self.url))
+        if endpoint is None or not self._is_plain():
+            super().on_headers_complete()
+            return
+        asked = _Asked(endpoint, self.headers, keep_alive=self.parser.should_keep_alive())
+        self.cycle = asked  # type: ignore[assignment]
+        refused = endpoint.refusal(self.headers)
+        if refused is None:
+            self._asked, self._is_whole = asked, False
+        else:
+            # What comes of its body is dropped, as after any response.
+            self._send(asked, refused)
+
+    def on_body(self, body: bytes) -> None:
+        if self._asked is None:
+            super().on_body(body)
+        elif not self._is_whole:
+            self._asked.parts.append(body)
+        else:
+            # That of a request that came behind it.
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._asked is None or self._is_whole:
+            super().on_message_complete()
+        else:
+            self._is_whole = True
+
+    def _is_plain(self) -> bool:
+        """Is nothing else under way here, and does the request want nothing but an answer?"""
+        return (
+            (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused
+            and not self.expect_100_continue
+            and not self.parser.should_upgrade()
+            and self.parser.get_http_version() == "1.1"
+        )
+
+    def _leave_to_uvicorn(self, asked: _Asked) -> None:
+        self.cycle = None  # type: ignore[assignment]
+        super().on_headers_complete()
+        if asked.parts:
+            super().on_body(b"".join(asked.parts))
+
+    def _begin(self, asked: _Asked) -> bool:
+        """Answer a request in its turn, as far as that goes at once; is it still wanted?"""
+        if asked.disconnected:
+            asked.endpoint.left(asked.headers, asked.came)
             return False
-        super()._start_asgi_task(cycle, given)
+        call, headers = asked.endpoint.call(asked.headers, asked.receive, asked.came)
+        begun = Begun(asked.endpoint.answered(call, headers, b"".join(asked.parts), partial(self._send, asked)))
+        if not begun.done:
+            call.task = self.loop.create_task(_rest_of(begun))
+            call.task.add_done_callback(self.tasks.discard)
+            self.tasks.add(call.task)
         return True
 
+    def _send(self, asked: _Asked, response: Response) -> None:
+        """All of a response."""
+        if asked.disconnected or self.transport.is_closing():
+            return
+        asked.response_complete = True
+        self.transport.write(response.whole(self.server_state.default_headers, keep_alive=asked.keep_alive))
+        if not asked.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_from = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._close_idle_in(self._idle_seconds)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """One timer goes on for the whole connection: to set another for each request costs more."""
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        if self._in_head or not self.cycle.response_complete:
+            # The answer begins anew.
+            return
+        left = self._idle_from + self._idle_seconds - self.loop.time()
+        if left > 0:
+            self._close_idle_in(left)
+        elif not self.transport.is_closing():
+            self.transport.close()
+
+    def _close_idle_in(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
     def _expect(self) -> None:
-        self._timer = self.loop.call_later(self.service.settings.limits.header_seconds, self._too_slow)
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.service.settings.limits.header_seconds, self._too_slow)
 
     def _settle(self) -> None:
         if self._timer is not None:
@@ -105,6 +228,10 @@ class _Served(HttpToolsProtocol):
             self.transport.close()
 
 
-def protocol_of(service: Service, app: Direct | None) -> type[HttpToolsProtocol]:
-    """HTTP of a service; `app`: None where it stands behind other layers, which then decide who is let in."""
-    return type("Served", (_Served,), {"service": service, "direct": app})
+async def _rest_of(begun: Begun) -> None:
+    await begun
+
+
+def protocol_of(service: Service, waited: Mapping[tuple[bytes, bytes], Endpoint]) -> type[HttpToolsProtocol]:
+    """HTTP of a service; `waited`: by method and path who is answered from here, none behind other layers."""
+    return type("Served", (_Served,), {"service": service, "direct": waited})

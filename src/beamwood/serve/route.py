@@ -94,6 +94,8 @@ class Call:
     noted: dict[str, Any] = field(default_factory=dict)
     stages: dict[str, float] = field(default_factory=dict)
     receive: Any = None
+    task: asyncio.Task[Any] | None = None
+    """What answers it, where it has to wait for anything."""
     watcher: asyncio.Task[None] | None = None
     has_left: bool = False
     """The client is gone."""
@@ -116,18 +118,18 @@ class Call:
             ran = engine.run_here(work, deadline=deadline, pressure=pressure)
         else:
             if engine.is_busy and self.watcher is None and self.receive is not None:
-                self.watcher = asyncio.create_task(self._watch(asyncio.current_task()))
+                self.watcher = asyncio.create_task(self._watch())
             ran = await engine.run(work, deadline=deadline, priority=priority, pressure=pressure)
         self.stages["queue"] = self.stages.get("queue", self.waited) + ran.queued
         self.stages["search"] = self.stages.get("search", 0.0) + ran.seconds
         return ran
 
-    async def _watch(self, task: asyncio.Task[Any] | None) -> None:
+    async def _watch(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":
             pass
-        if task is not None and not task.done():
+        if self.task is not None and not self.task.done():
             self.has_left = True
-            task.cancel()
+            self.task.cancel()
 
     @property
     def snapshot(self) -> Snapshot:

@@ -101,14 +101,13 @@ class _Running:
         self.server = _Server(
             uvicorn.Config(
                 app,
-                http=protocol_of(service, app if isinstance(app, Direct) else None),
+                http=protocol_of(service, app.waited if isinstance(app, Direct) else {}),
                 lifespan="on",
                 access_log=False,
                 log_level="warning",
                 server_header=False,
                 proxy_headers=settings.forwarded_allow is not None,
                 forwarded_allow_ips=settings.forwarded_allow or "",
-                timeout_keep_alive=int(settings.limits.idle_seconds),
                 timeout_graceful_shutdown=max(1, int(settings.grace)),
             )
         )

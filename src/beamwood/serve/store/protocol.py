@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
+
 from beamwood.errors import InputError
 from beamwood.serve.store.event import Event, Id, Owner, Session
 
@@ -74,8 +76,7 @@ def stored(records: Sequence[Record], seq: int, erased: float | None) -> Stored:
     return Stored(items, times, tuple(event.type for event in events), seq, erased)
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True, gc=False):
     """What was recommended: `group` is what is compared (experiment, arm, model), `text` what explains the answer."""
 
     request_id: str

@@ -1,0 +1,195 @@
+"""HTTP as clients speak it: what is answered without ASGI is answered as all else is."""
+
+import json
+import socket
+import time
+
+import pytest
+
+from served import Server, saved
+
+BODY = b'{"user": 11, "k": 2}'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder, _ = saved(tmp_path_factory.mktemp("protocol") / "model")
+    limits = ("--limit", "idle_seconds=1s", "--limit", "header_seconds=1s", "--limit", "body_bytes=4KB")
+    with Server(folder, "--timeout", "20s", "--max-wait", "20s", *limits) as server:
+        yield server
+
+
+def request(body=BODY, *more, path=b"/v1/recommend", version=b"1.1", kind=b"application/json"):
+    lines = [b"POST %s HTTP/%s" % (path, version), b"host: x", b"content-type: " + kind, *more]
+    if not any(each.startswith(b"transfer-encoding") for each in more):
+        lines.append(b"content-length: %d" % len(body))
+    return b"\r\n".join([*lines, b"", body])
+
+
+class Asking:
+    """A connection, and what of it has been read."""
+
+    def __init__(self, server):
+        self.socket, self.left = server.socket(), b""
+
+    def send(self, content):
+        self.socket.sendall(content)
+        return self
+
+    def more(self):
+        got = self.socket.recv(65536)
+        self.left += got
+        return bool(got)
+
+    def answer(self):
+        """Status, headers and JSON of the next answer."""
+        while b"\r\n\r\n" not in self.left:
+            assert self.more(), "the connection was closed"
+        head, _, self.left = self.left.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+        assert len(headers) == len(lines), "a header came twice"
+        while len(self.left) < int(headers["content-length"]):
+            assert self.more(), "the connection was closed"
+        content, self.left = (
+            self.left[: int(headers["content-length"])],
+            self.left[int(headers["content-length"]) :],
+        )
+        return int(first.split()[1]), headers, json.loads(content)
+
+    def is_closed(self):
+        return not self.left and not self.more()
+
+
+def test_what_is_answered_shortly_has_the_headers_of_all_answers(server):
+    asking = Asking(server).send(request())
+    status, headers, answer = asking.answer()
+    assert (status, len(answer["items"])) == (200, 2)
+    assert headers["x-request-id"] == answer["request_id"]
+    assert "connection" not in headers
+    # The same through ASGI, where a query or an older version is asked.
+    other, others, said = asking.send(request(path=b"/v1/recommend?")).answer()
+    assert (other, said["items"]) == (status, answer["items"])
+    assert others.keys() == headers.keys()
+    lasting = ("content-type", "cache-control", "content-security-policy", "x-content-type-options")
+    assert {name: headers[name] for name in lasting} == {name: others[name] for name in lasting}
+    asking.socket.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "closes"),
+    [
+        (request(BODY, b"connection: close"), True),
+        (request(BODY, version=b"1.0"), True),
+        (request(b"14\r\n" + BODY + b"\r\n0\r\n\r\n", b"transfer-encoding: chunked"), False),
+        (b"\r\n" + request(), False),
+    ],
+)
+def test_requests_of_every_form_are_answered(server, sent, closes):
+    asking = Asking(server).send(sent)
+    status, headers, answer = asking.answer()
+    assert (status, len(answer["items"])) == (200, 2)
+    assert (headers.get("connection") == "close") == closes
+    if closes:
+        assert asking.is_closed()
+    else:
+        assert asking.send(request()).answer()[0] == 200
+    asking.socket.close()
+
+
+def test_who_asks_whether_to_go_on_is_told_so(server):
+    asking = Asking(server).send(request(BODY, b"expect: 100-continue")[: -len(BODY)])
+    while b"\r\n\r\n" not in asking.left:
+        assert asking.more()
+    assert asking.left == b"HTTP/1.1 100 Continue\r\n\r\n"
+    asking.left = b""
+    assert asking.send(BODY).answer()[0] == 200
+    asking.socket.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (request(b"{"), 400, "invalid_json"),
+        (request(b'{"user": 11, "kk": 2}'), 422, "invalid_request"),
+        (request(kind=b"text/plain"), 415, "unsupported_media_type"),
+        (request(BODY + b" " * 5000), 413, "too_large"),
+        (request(b"1400\r\n" + b" " * 5120 + b"\r\n0\r\n\r\n", b"transfer-encoding: chunked"), 413, "too_large"),
+        (request(b""), 400, "invalid_json"),
+    ],
+)
+def test_what_is_wrong_is_said_and_the_connection_stays(server, sent, status, code):
+    asking = Asking(server).send(sent)
+    got, headers, answer = asking.answer()
+    assert (got, answer["error"]["code"]) == (status, code)
+    assert answer["error"]["request_id"] == headers["x-request-id"]
+    assert asking.send(request()).answer()[0] == 200
+    asking.socket.close()
+
+
+def test_requests_sent_ahead_are_answered_in_their_order(server):
+    ids = [b"one", b"two", b"three", b"four"]
+    whole = b"".join(request(BODY, b"x-request-id: " + name) for name in ids)
+    asking = Asking(server).send(whole)
+    assert [asking.answer()[2]["request_id"].encode() for _ in ids] == ids
+    # Cut anywhere.
+    for at in range(1, len(whole), 97):
+        asking.send(whole[:at])
+        time.sleep(0.001)
+        asking.send(whole[at:])
+        assert [asking.answer()[2]["request_id"].encode() for _ in ids] == ids
+    asking.socket.close()
+
+
+def test_what_is_no_http_is_refused(server):
+    asking = Asking(server).send(b"POST /v1/recommend HTTP/1.1\r\nno header\r\n\r\n")
+    while asking.more():
+        pass
+    assert asking.left.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    asking = Asking(server).send(request() + b"\x00\x01 nothing\r\n\r\n")
+    while asking.more():
+        pass
+    assert b"HTTP/1.1 400 Bad Request\r\n" in asking.left
+
+
+def test_who_is_idle_or_slow_is_let_go_and_who_asks_is_not(server):
+    busy, idle, slow = Asking(server), Asking(server), Asking(server)
+    idle.send(request()).answer()
+    slow.send(request()).answer()
+    slow.send(b"POST /v1/recommend HTTP/1.1\r\nhost:")
+    began, ends = time.monotonic(), {}
+    while time.monotonic() - began < 2.5:
+        assert busy.send(request()).answer()[0] == 200
+        for name, asking in {"idle": idle, "slow": slow}.items():
+            asking.socket.settimeout(0.05)
+            try:
+                if name not in ends and asking.is_closed():
+                    ends[name] = time.monotonic() - began
+            except TimeoutError:
+                pass
+            except ConnectionResetError:
+                ends[name] = time.monotonic() - began
+    assert ends.keys() == {"idle", "slow"}
+    assert all(0.5 < each < 2.5 for each in ends.values())
+    busy.socket.close()
+
+
+def test_who_leaves_before_the_answer_leaves_nothing_behind(server):
+    for _ in range(20):
+        asking = Asking(server).send(request(b'{"user": 11, "k": 2, "beam_width": 90}'))
+        asking.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        asking.socket.close()
+    until = time.monotonic() + 20
+    while b"beamwood_in_flight 1.0" not in figures(server):
+        assert time.monotonic() < until, "requests are counted that are gone"
+        time.sleep(0.05)
+    assert Asking(server).send(request()).answer()[0] == 200
+
+
+def figures(server):
+    """The service's own, in a request that is in flight itself."""
+    asking = Asking(server).send(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    while asking.more():
+        pass
+    asking.socket.close()
+    return asking.left
