@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from beamwood.data.json_rows import scan_json, scan_lines_of_json, why_no_json
 from beamwood.data.layout import Layout
 from beamwood.data.nested import flat
 from beamwood.data.offsets import file_with_offsets, has_offsets
-from beamwood.data.parts import parts_of
+from beamwood.data.parts import TableFiles, parts_of
 from beamwood.data.text_table import RECBOLE, TEXT_SUFFIXES, scan_text
 from beamwood.errors import InputError, nearest_path
 
@@ -126,9 +127,19 @@ def _open_path(path: Path, layout: Layout) -> Source:
     parts = parts_of(str(path), _suffix_of if layout.separator is None else _any_suffix_of)
     if parts is None:
         return _open_file(path, layout)
-    opened = [_open_file(file, layout) for file in parts.files]
+    opened = [_open_part(file, parts, layout) for file in parts.files]
     frame = parts.joined([each.frame for each in opened], [each.schema for each in opened])
     return Source(str(path), frame, opened[0].is_text, notes=(*parts.notes(), *opened[0].notes))
+
+
+def _open_part(file: Path, parts: TableFiles, layout: Layout) -> Source:
+    try:
+        return _open_file(file, layout)
+    except InputError as error:
+        if len(parts.files) == 1 or " > log." not in str(error):
+            raise
+        every = shlex.quote(str(file.parent)) + f"/*{file.suffix}"
+        raise InputError(f"{error}; where all files are so, name all in that command, as {every}") from None
 
 
 def _open_file(path: Path, layout: Layout) -> Source:
