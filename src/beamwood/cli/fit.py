@@ -190,18 +190,9 @@ def fit_named(
         _check_begun(asked.budget, first)
     began = time.perf_counter()
     with keeping(lambda: _kept(out)):
+        limit = of_first(asked.budget, first, others)
         fitted = fit_method(
-            first,
-            data,
-            config,
-            preset=settings.preset,
-            out=out,
-            seed=asked.seed,
-            limit=of_first(asked.budget, first, others),
-            resume=run.resume,
-            overwrite=run.overwrite,
-            source=source,
-            tensorboard=run.tensorboard,
+            first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset, source=source
         )
         fitted = asked.written.of(with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget))
         fitted.save(out, overwrite=run.overwrite)
@@ -321,21 +312,22 @@ def fit_method(
     *,
     out: str,
     seed: int,
-    preset: str | None = None,
+    run: RunOptions,
     limit: float | Budget | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
+    preset: str | None = None,
     source: DataSource | None = None,
-    tensorboard: str | None = None,
 ) -> Retriever:
-    """Train in the run folder beside `out`, and note in the retriever where its data came from."""
+    """Train in the run folder beside `out`, and note in the retriever where its data came from.
+
+    `limit`: seconds; a budget that is spent already in part counts from its own beginning.
+    """
     options: dict[str, Any] = {"time_limit": limit}
     if method.needs.steps:
         from beamwood.training.run_folder import RunFolder
 
-        run = RunFolder(beside(out, ".run"), overwrite=overwrite, tensorboard=tensorboard)
-        run.check(resume=resume)
-        options |= {"run": run, "resume": resume}
+        folder = RunFolder(beside(out, ".run"), overwrite=run.overwrite, tensorboard=run.tensorboard)
+        folder.check(resume=run.resume)
+        options |= {"run": folder, "resume": run.resume}
     retriever = method.fitted(split, config, preset=preset, seed=seed, **options)
     origin = {"source": source.as_dict() if source else None, "split": {"name": split.name, "options": split.options}}
     return replace(retriever, metadata=retriever.metadata | origin)

@@ -27,7 +27,7 @@ from beamwood.steps import step
 
 if TYPE_CHECKING:
     from beamwood.data.vocabulary import Vocabulary
-    from beamwood.retrieval.request import Allowed, Request
+    from beamwood.retrieval.request import Allowed, Recommendations, Request
     from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["allowed_of", "recommend"]
@@ -175,18 +175,22 @@ def recommend(
     if writing.out is not None:
         _write_all(retriever, request, asked, folder, writing, json=json)
         return
-    found = retriever.answer(request)
+    _print_lists(asked.labels, retriever.answer(request), json=json)
+
+
+def _print_lists(labels: Sequence[Any], found: Recommendations, *, json: bool) -> None:
+    """The answer of each row under its label, with the reason of an empty one."""
     why = {row: in_words_of(("recommend",), reason) for row, reason in found.empty.items()}
+    rows = enumerate(zip(labels, found.item_ids, found.scores, strict=True))
     if json:
-        rows = zip(asked.labels, found.item_ids, found.scores, strict=True)
         print_json(
             [
                 {"query": label, "items": items, "scores": scores} | ({"why": why[row]} if row in why else {})
-                for row, (label, items, scores) in enumerate(rows)
+                for row, (label, items, scores) in rows
             ]
         )
         return
-    for row, (label, items, scores) in enumerate(zip(asked.labels, found.item_ids, found.scores, strict=True)):
+    for row, (label, items, scores) in rows:
         print(label)
         if row in why:
             note(f"{label}: no items, as {why[row]}")

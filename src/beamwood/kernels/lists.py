@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from beamwood.ragged import indptr_of, places_in_rows
+
 __all__ = ["as_lists", "from_lists", "strongest"]
 
 
@@ -24,10 +26,10 @@ def strongest(matrix: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
     among = matrix.data >= np.repeat(least, lengths)
     rows = np.repeat(np.arange(len(lengths)), lengths)[among]
     columns, values = matrix.indices[among], matrix.data[among]
-    starts = np.cumsum(np.bincount(rows, minlength=len(lengths))) - np.bincount(rows, minlength=len(lengths))
+    starts = indptr_of(np.bincount(rows, minlength=len(lengths)))[:-1]
     order = np.lexsort((columns, -values, rows))
     kept = np.sort(order[np.arange(len(rows)) - starts[rows] < count])
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=len(lengths)))])
+    indptr = indptr_of(np.bincount(rows[kept], minlength=len(lengths)))
     return sparse.csr_matrix((values[kept], columns[kept], indptr), shape=matrix.shape)
 
 
@@ -35,7 +37,7 @@ def as_lists(matrix: sparse.csr_matrix, count: int) -> tuple[NDArray[np.int32], 
     """Columns int32[V, K] and values float32[V, K] of the strongest entries, -1 and 0 where a row has fewer."""
     matrix = strongest(matrix, count)
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    place = np.arange(len(rows)) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
+    place = places_in_rows(np.diff(matrix.indptr))
     columns, values = np.full((matrix.shape[0], count), -1, np.int32), np.zeros((matrix.shape[0], count), np.float32)
     columns[rows, place], values[rows, place] = matrix.indices, matrix.data
     return columns, values

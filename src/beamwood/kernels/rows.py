@@ -38,11 +38,8 @@ def banned_of(
     if module is not None:
         indptr, leaves = module.banned_of(leaf_of_item, lists.indptr, lists.items, allowed)
         return indptr, leaves
-    stops, items = lists.indptr, lists.items
-    if allowed is not None:
-        kept = allowed[items]
-        stops, items = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)[stops], items[kept]
-    distinct = ItemLists.unchecked(stops, np.asarray(leaf_of_item[items], np.int32)).distinct()
+    kept = lists if allowed is None else lists.keeping(allowed[lists.items])
+    distinct = ItemLists.unchecked(kept.indptr, np.asarray(leaf_of_item[kept.items], np.int32)).distinct()
     return distinct.indptr, distinct.items
 
 

@@ -50,6 +50,16 @@ class LevelNodes:
     nodes: Tensor | None
 
 
+def check_choices(norm: str, activation: str, *, recompute: bool) -> None:
+    """Errors: unknown words, and batch statistics of levels that are computed one by one."""
+    if norm not in NORMS:
+        raise InputError(f"norm='{norm}' is unknown; known: {', '.join(NORMS)}")
+    if activation not in ACTIVATIONS:
+        raise InputError(f"activation='{activation}' is unknown; known: {', '.join(ACTIVATIONS)}")
+    if recompute and norm == "batch":
+        raise InputError("recompute=True needs norm='none'; batch statistics are of all levels together")
+
+
 class DinScorer(nn.Module):
     """Scores of tree nodes for users given by their histories.
 
@@ -83,12 +93,7 @@ class DinScorer(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if norm not in NORMS:
-            raise InputError(f"norm='{norm}' is unknown; known: {', '.join(NORMS)}")
-        if activation not in ACTIVATIONS:
-            raise InputError(f"activation='{activation}' is unknown; known: {', '.join(ACTIVATIONS)}")
-        if recompute and norm == "batch":
-            raise InputError("recompute=True needs norm='none'; batch statistics are of all levels together")
+        check_choices(norm, activation, recompute=recompute)
         self.shape, self.table_limit, self.recompute = shape, table_limit, recompute
         self.windows = tuple(windows)
         self.nodes = nn.Embedding(shape.num_nodes, width)

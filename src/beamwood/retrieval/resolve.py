@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from beamwood.data.features import encode_context
 from beamwood.data.vocabulary import Vocabulary, has_unknown
 from beamwood.errors import InputError, UnknownIdError, nearest
-from beamwood.retrieval.filters import Filters, keeping
+from beamwood.ragged import indptr_of
+from beamwood.retrieval.filters import Filters
 from beamwood.retrieval.request import Ids, Request, listed
 from beamwood.types import BoolArray, ItemLists, Query, QueryNeeds, SearchOptions
 
@@ -93,7 +94,7 @@ class Names:
             if on_unknown != "error":
                 rows = np.repeat(np.arange(len(given)), lengths)[flat >= 0]
                 flat, lengths = flat[flat >= 0], np.bincount(rows, minlength=len(given))
-            return ItemLists.unchecked(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), flat)
+            return ItemLists.unchecked(indptr_of(lengths), flat)
         return self._kept(self._rows(users, on_unknown, needs))
 
     def _rows(self, users: Ids | None, on_unknown: str, needs: QueryNeeds) -> NDArray[np.int64]:
@@ -128,7 +129,7 @@ class Names:
 
     def _alive(self, histories: ItemLists) -> ItemLists:
         """The histories without erased items."""
-        return histories if self.erased is None else keeping(histories, ~self.erased[histories.items])
+        return histories if self.erased is None else histories.keeping(~self.erased[histories.items])
 
     def checked_k(self, k: Any) -> int:
         """k as a number. Errors: what is none, or outside 1..N."""

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from beamwood.arguments import naming_arguments
 from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
-from beamwood.errors import ArtefactError, InputError, UnknownIdError, nearest, unsound_score
+from beamwood.errors import ArtefactError, InputError, UnknownIdError, nearest
+from beamwood.kernels.arrays import sound
 from beamwood.notebook import facts
 from beamwood.retrieval.filters import Filters, mask_of
 from beamwood.retrieval.folder import read_retriever, write_retriever
@@ -150,8 +151,7 @@ class Retriever:
             items, values = found_of(hits, 0)
             return Recommendations([self.items.decode(items)], [values], promotions)
         found = hits.items >= 0
-        if not np.isfinite(hits.scores[found]).all():
-            raise unsound_score()
+        sound(hits.scores[found])
         counts = np.count_nonzero(found, axis=1)
         ids = self.items.decode(hits.items[found])
         stops = np.cumsum(counts)
@@ -196,10 +196,7 @@ class Retriever:
             raise InputError(f"items must be {len(known)} rows of equal length; got {len(rows)} of lengths {widths}")
         flat = self._known([item for row in rows for item in row])
         query = self.names.resolve(Request(histories, 1, users), self.searcher.needs)[0]
-        scores = self.searcher.score(query, np.asarray(flat).reshape(len(rows), -1))
-        if not np.isfinite(scores).all():
-            raise unsound_score()
-        return scores
+        return sound(self.searcher.score(query, np.asarray(flat).reshape(len(rows), -1)))
 
     @naming_arguments
     def with_items(self, items: Sequence[NewItem]) -> Retriever:

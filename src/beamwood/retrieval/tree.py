@@ -24,7 +24,7 @@ from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
 from beamwood.retrieval.candidates import Candidates, shown
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_items, check_search, sort_candidates
+from beamwood.retrieval.top_k import check_histories, check_items, check_search, sort_candidates
 from beamwood.retrieval.ways import StoredWay, Ways, narrower_beams
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
@@ -52,8 +52,8 @@ class TreeSearcher:
 
     `ways`: how it is searched by default, and what an effort means; None: the full beam, and narrower ones. A filter
     acts inside the search: a subtree without an allowed item is never opened, so k results come back whenever k items
-    are allowed; where few are, all of them are scored and the result is exact. A bitmap of allowed items that is
-    read-only is counted once (`retrieval.prepared`). A search for k above `beam_width` widens the beam to k, and judges
+    are allowed; where few are, all of them are scored and the result is exact. A filter that is `prepared` is
+    counted once. A search for k above `beam_width` widens the beam to k, and judges
     more leaves in proportion to k, or to `options.good`. Ties on a level go to the lower node, among results to the
     lower item. Where the scorer has learned that what was seen comes again (a weight of it above 0), the history's own
     items are candidates too: a search does not reach each of their leaves. `link`: what a score means; by "path" that
@@ -201,8 +201,8 @@ class TreeSearcher:
         try:
             return leaves_of(self._search.module, self.tree.leaf_of_item, histories, self._length)
         except IndexError:
-            wrong = int(histories.items.max())
-            raise InputError(f"a history holds item index {wrong} of {self.num_items} items") from None
+            check_histories(histories, self.num_items)
+            raise
 
     def _live(self, options: SearchOptions) -> tuple[NDArray[np.int32], ...]:
         return self.tree.live_counts if options.allowed is None else options.of_filter(self, self._live_below)

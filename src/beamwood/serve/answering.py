@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.blend import GATES, Blend
-from beamwood.retrieval.extended import Extended
 from beamwood.retrieval.found import found_of
+from beamwood.retrieval.new_items import fitted_of
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
@@ -181,7 +181,7 @@ def _search(
     if rules is None:
         hits, named = snapshot.searcher.search(query, k, options), None
         if share < 1 and snapshot.num_items > snapshot.known:
-            hits = bounded(snapshot, query, hits, k, options, share, k)
+            hits = bounded(snapshot, query, hits, k, options, share)
     else:
         hits, promotions = arranged(snapshot.searcher, query, k, options, rules)
         named = promotions[0] if promotions else None
@@ -221,7 +221,7 @@ def _filled(
 def _is_popular(snapshot: Snapshot, query: Query) -> bool:
     """Does the fallback answer, as the model says nothing of such a query?"""
     searcher = snapshot.searcher
-    if isinstance(searcher.fitted if isinstance(searcher, Extended) else searcher, PopularitySearcher):
+    if isinstance(fitted_of(searcher), PopularitySearcher):
         return True
     return (
         isinstance(searcher, Blend)

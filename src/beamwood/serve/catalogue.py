@@ -44,6 +44,7 @@ class Catalogue:
         self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
         self._asked = self._published = 0
         self._owners: dict[int | str, list[Owner]] = {}
+        self._refreshing: set[asyncio.Task[None]] = set()
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
         self._count = prometheus_client.Gauge("new_items", "Items that came after the fit", **own)
         self._impressions = prometheus_client.Counter("new_item_impressions", "New items in answers", **own)
@@ -109,7 +110,16 @@ class Catalogue:
             seen = found.events + len(owners)
             if seen in REFRESHED_AT:
                 task = asyncio.get_running_loop().create_task(self._refresh(event.item, list(owners), seen))
-                task.add_done_callback(_ended)
+                # The loop itself holds no task.
+                self._refreshing.add(task)
+                task.add_done_callback(self._refreshed)
+
+    def _refreshed(self, task: asyncio.Task[None]) -> None:
+        """What a store that is down refused is tried at the next count; all else is a fault, which the loop says."""
+        self._refreshing.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Problem):
+            task.get_loop().call_exception_handler({"message": "a refresh failed", "exception": error, "task": task})
 
     async def _refresh(self, item: int | str, owners: list[Owner], seen: int) -> None:
         counted = self.service.current().kinds.counted
@@ -144,9 +154,3 @@ class Catalogue:
                 if await self._read():
                     await self.publish()
             await asyncio.sleep(_ROUND_SECONDS)
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    # What a store that is down refused is tried at the next count.
-    if not task.cancelled() and isinstance(task.exception(), Problem):
-        return

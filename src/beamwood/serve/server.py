@@ -45,9 +45,9 @@ def check_binding(settings: ServeSettings) -> None:
 def serve(folder: str, settings: ServeSettings) -> int:
     """Serve a folder until a signal ends it; the exit code: 0, or 2 where it cannot be served.
 
-    SIGTERM and SIGINT: readiness ends, requests
-    are taken for `drain` seconds more and finished within `grace`; a second signal ends at once. SIGHUP reads tokens
-    again, and the folder where it changed. Errors: `InputError` on what cannot be served.
+    SIGTERM and SIGINT: readiness ends, requests are taken for `drain` seconds more and finished within `grace`; a
+    second signal ends at once. SIGHUP reads tokens again, and the folder where it changed. Errors: `InputError` on what
+    cannot be served.
     """
     check_binding(settings)
     service = Service(settings)

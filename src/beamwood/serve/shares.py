@@ -14,10 +14,8 @@ from beamwood.types import BoolArray, FloatArray, Hits, Query, SearchOptions
 __all__ = ["bounded", "placed"]
 
 
-def bounded(
-    snapshot: Snapshot, query: Query, hits: Hits, k: int, options: SearchOptions, share: float, most: int
-) -> Hits:
-    """The hits of one row, with the best new items on at most a share of the first `most` places, rounded up.
+def bounded(snapshot: Snapshot, query: Query, hits: Hits, k: int, options: SearchOptions, share: float) -> Hits:
+    """The k hits of one row, with the best new items on at most a share of the places, rounded up.
 
     The j-th of them stands at place j / share at the earliest, or at the last one. Where a filter leaves fewer known
     items, more new ones stay, so that there are k.
@@ -25,7 +23,7 @@ def bounded(
     new = hits.items[0] >= snapshot.known
     if not new.any():
         return hits
-    room = math.ceil(share * most)
+    room = math.ceil(share * k)
     if np.count_nonzero(new) <= room:
         return _in_order(hits, new, share, k)
     known = options.allowed if options.allowed is not None else np.ones(snapshot.num_items, bool)

@@ -18,6 +18,7 @@ from torch.nn import functional
 from beamwood.blocks import evenly, slices
 from beamwood.errors import InputError
 from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.ragged import ranges
 from beamwood.training.budget import Budget
 from beamwood.tree import Tree
 from beamwood.tree.assign import assign, num_candidates, passes
@@ -86,8 +87,7 @@ class TreeLearner:
             count = num_candidates(tree.shape, level, next_level)
             lengths = starts[items + 1] - starts[items]
             row_of = np.repeat(np.arange(len(items)), lengths)
-            first = np.cumsum(lengths) - lengths
-            instances = by_item[np.arange(len(row_of)) - first[row_of] + starts[items][row_of]]
+            instances = by_item[ranges(starts[items], lengths)]
             total = np.zeros((len(items), count))
             for part in slices(len(instances), CALL_NODES // count):
                 if budget is not None and budget.left <= 0:

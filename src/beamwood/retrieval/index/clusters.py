@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from beamwood.blocks import slices
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, check_integers, shape_of
+from beamwood.ragged import indptr_of, places_in_rows, ranges
 from beamwood.retrieval.index.buckets import Buckets, best_of, probed_items
 from beamwood.retrieval.index.contract import IndexSettings, Making, NumChildren, by_row
 from beamwood.retrieval.index.ivf import NumProbed, probed_of
@@ -57,7 +59,7 @@ class ClusterTree:
     def of(cls, num_children_V: IndexArray) -> ClusterTree:
         """By how many children each node has. Errors: `ArtefactError` where these are no tree."""
         counts_V = np.asarray(num_children_V, np.int64)
-        starts = 1 + np.concatenate([[0], np.cumsum(counts_V)])
+        starts = 1 + indptr_of(counts_V)
         if counts_V.min(initial=0) < 0 or starts[-1] != len(counts_V):
             raise ArtefactError(f"children of {len(counts_V)} nodes do not make a tree")
         if (starts[:-1] <= np.arange(len(counts_V)))[counts_V > 0].any():
@@ -114,8 +116,7 @@ class ClusterTree:
         while len(front):
             first, counts = self.starts[front], self.starts[front + 1] - self.starts[front]
             found.append(front[counts == 0])
-            ends = np.cumsum(counts)
-            children = np.arange(ends[-1]) + np.repeat(first - ends + counts, counts)
+            children = ranges(first, counts)
             scored += len(children)
             front = children[np.argsort(-(nodes_VD[children] @ query_D), kind="stable")[:width]]
         return np.concatenate(found), scored
@@ -167,8 +168,7 @@ def shared(leaf_N: NDArray[np.int32], num_leaves: int, items_P: IndexArray, leav
     counts[np.searchsorted(keys, own)] -= 1
     items = keys // num_leaves
     order = np.lexsort((keys, -counts, items))
-    sizes = np.bincount(items, minlength=len(leaf_N))
-    kept = order[np.arange(len(keys)) - np.repeat(np.cumsum(sizes) - sizes, sizes) < most]
+    kept = order[places_in_rows(np.bincount(items, minlength=len(leaf_N))) < most]
     return Buckets.of_pairs(keys[kept] % num_leaves, items[kept], num_leaves, len(leaf_N))
 
 
@@ -199,10 +199,10 @@ class ClusterIndex:
         leaves = tree.leaves
         asked = np.empty((0, vectors.shape[1]), np.float32) if making.queries is None else making.queries()
         pairs = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-        for start in range(0, len(asked), _ROWS):
+        for rows in slices(len(asked), _ROWS):
             if making.seconds is not None and time.monotonic() - began > making.seconds:
                 break
-            some = np.asarray(asked[start : start + _ROWS], np.float32)
+            some = np.asarray(asked[rows], np.float32)
             wanted = best_products(some, vectors, min(_SAYING, len(vectors))).items
             arrived = reached(some, nodes[leaves])
             pairs.append((np.repeat(wanted, arrived.shape[1]), np.repeat(arrived, wanted.shape[1], axis=0).ravel()))

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from beamwood.blocks import slices
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.models.ops import linear
@@ -252,7 +253,7 @@ class _Training:
         batches = []
         for name in _ENCODERS:
             order = self.rng.permutation(len(self.examples[name]))
-            batches += [(name, order[start : start + _BATCH]) for start in range(0, len(order), _BATCH)]
+            batches += [(name, order[batch]) for batch in slices(len(order), _BATCH)]
         return [batches[place] for place in self.rng.permutation(len(batches)) if len(batches[place][1]) > 1]
 
     def _odds(self, name: str, vectors: NDArray[np.float32], nodes: str) -> NDArray[np.float32]:

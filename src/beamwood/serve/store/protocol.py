@@ -35,6 +35,9 @@ class StoreUnavailable(Exception):
 class KeyReused(InputError):
     """An idempotency key came again with another body; nothing of the append was kept."""
 
+    def __init__(self, key: str | None) -> None:
+        super().__init__(f"key={key!r} was used for another event; give each event a key of its own")
+
 
 @dataclass(frozen=True, slots=True)
 class Appended:

@@ -231,7 +231,7 @@ def _record(owner: str, member: bytes, time: float) -> Record:
 def _appended(batch: Batch, answer: Sequence[int]) -> Appended | KeyReused:
     accepted, duplicates, seq = answer
     if accepted < 0:
-        return KeyReused(f"key={batch[duplicates].key!r} was used for another event; give each event a key of its own")
+        return KeyReused(batch[duplicates].key)
     return Appended(accepted, duplicates, seq)
 
 
