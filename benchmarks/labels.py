@@ -16,7 +16,7 @@ from beamwood.blocks import slices
 from beamwood.kernels import native
 from beamwood.kernels.labels import one_step_labels, rectified_levels
 from beamwood.tree import Tree, random_tree
-from benchmarks.measure import one_thread, report, timed
+from benchmarks.measure import one_thread, print_results, timed
 
 Float32 = NDArray[np.float32]
 BLOCK_ROWS = 256
@@ -57,7 +57,7 @@ def main() -> None:
     one_thread()
     if native() is None:
         raise SystemExit("the native core is not built; run `make native`")
-    report(costs(options.rows, options.items, options.width), as_json=options.json)
+    print_results(costs(options.rows, options.items, options.width), as_json=options.json)
 
 
 def costs(rows: int, num_items: int, width: int) -> dict[str, Any]:

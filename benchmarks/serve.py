@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 import beamwood
-from benchmarks.measure import in_process, one_thread, report
-from benchmarks.serve_load import load, start
+from benchmarks.measure import in_process, one_thread, print_results
+from benchmarks.serve_load import offered_load, start
 from benchmarks.serve_process import Process, beamwood_server, lag_at, memory_slope, rival_server
 
 K = 20
@@ -148,7 +148,7 @@ class Run:
         """The load, with what it cost the server a request."""
         whole = {"path": "/v1/recommend", "bodies": service.asked, "seconds": self.times.part, "connections": 1} | plan
         before = server.processor
-        found = load(address=server.address, **whole)
+        found = offered_load(address=server.address, **whole)
         count = sum(each["count"] for each in found["status"].values())
         found["server_cpu_ms"] = 1e3 * (server.processor - before) / max(count, 1)
         return found
@@ -377,10 +377,10 @@ def main() -> None:
         run = Run(folders["model"], folders["full"], folders["rival"], times)
         found = run.whole(lambda text: None if options.json else print(f"# {text}", flush=True))
     if options.json:
-        report(found, as_json=True)
+        print_results(found, as_json=True)
         return
     bars = found.pop("bars")
-    report({name: value for name, value in found.items() if not isinstance(value, dict)}, as_json=False)
+    print_results({name: value for name, value in found.items() if not isinstance(value, dict)}, as_json=False)
     for name, bar in bars.items():
         print(f"{'holds' if bar['holds'] else 'FAILS':<6} {name:<36} {bar['value']:<10.4g} bound {bar['bound']}")
 

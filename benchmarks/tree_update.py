@@ -25,7 +25,7 @@ from beamwood.kernels import native
 from beamwood.models.din import DinScorer
 from beamwood.training.tree_update import TreeLearner, capped_instances
 from beamwood.tree import Tree, random_tree
-from benchmarks.measure import one_thread, report, status_kib
+from benchmarks.measure import one_thread, print_results, status_kib
 from benchmarks.train_step import LENGTH, PaperScorer
 
 
@@ -84,7 +84,7 @@ def main() -> None:
     torch.set_num_threads(1)
     train = disjoint_users(Dataset.from_log(read_log(options.data))).train
     caps = {name: getattr(options, name) for name in ("max_instances", "stride", "rival_instances")}
-    report(tree_updates(train, **caps), as_json=options.json)
+    print_results(tree_updates(train, **caps), as_json=options.json)
 
 
 if __name__ == "__main__":

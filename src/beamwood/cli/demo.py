@@ -16,7 +16,7 @@ from beamwood.cli.fit import fit_method, starting_anew
 from beamwood.cli.inputs import note, print_json
 from beamwood.cli.measure import print_table
 from beamwood.cli.output import write_page
-from beamwood.cli.written import RunOptions, beside
+from beamwood.cli.written import RunOptions, path_beside
 from beamwood.errors import InputError, NotInstalledError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def demo(
     report = page_beside(out, overwrite=overwrite)
     market = make_market(seed=seed)
     measured, config = measure(market, out, seed, time_limit, overwrite=overwrite)
-    lines = (beside(out, ".run") / "metrics.jsonl").read_text().splitlines()
+    lines = (path_beside(out, ".run") / "metrics.jsonl").read_text().splitlines()
     document = measured.document() | {
         "market": market.config.model_dump(),
         "curve": [json_module.loads(line) for line in lines],
@@ -108,7 +108,7 @@ def page_beside(out: str, *, overwrite: bool) -> Path | None:
     """Where the page goes, None where what makes pages is not installed. Errors: as `check_report`."""
     from beamwood.report.page import check_installed
 
-    report = beside(out, ".html")
+    report = path_beside(out, ".html")
     check_report(report, overwrite=overwrite)
     try:
         check_installed()

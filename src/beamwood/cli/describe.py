@@ -95,12 +95,12 @@ def _mended(log: str, reading: o.ReadOptions, refusal: str) -> list[tuple[dict[s
 
 def _outlined(log: str, reading: o.ReadOptions) -> dict[str, Any]:
     """What there is to say of a table that is no log; nothing of what is no table."""
-    from beamwood.data.description import outline
+    from beamwood.data.description import outline_of
 
     try:
         with held_back():
             options = reading_options(DataSource.of(log, reading))
-            return outline(log, **{name: options[name] for name in ("columns", "separator", "header")})
+            return outline_of(log, **{name: options[name] for name in ("columns", "separator", "header")})
     except InputError:
         return {}
 
@@ -142,12 +142,12 @@ def _free(folder: Path) -> Path:
 
 
 def _show(document: dict[str, Any]) -> None:
-    from beamwood.data.description import lines, outline_lines
+    from beamwood.data.description import description_lines, outline_lines
 
     if "error" in document and "splits" in document:
         print("as it is, this log is refused; with the options of the first command below it is this:")
     if "splits" in document:
-        print("\n".join(lines(document)))
+        print("\n".join(description_lines(document)))
     elif "columns" in document:
         print("\n".join(outline_lines(document)))
     commands = document["commands"]

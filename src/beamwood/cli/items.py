@@ -13,7 +13,7 @@ from beamwood import load
 from beamwood.blocks import blocks
 from beamwood.cli import options as o
 from beamwood.cli.inputs import note, print_json
-from beamwood.cli.listed import parse_history, read_ids
+from beamwood.cli.listed import parse_history, read_id_lines
 from beamwood.cli.output import writing_to
 from beamwood.cli.recommend import allowed_of
 from beamwood.errors import InputError
@@ -81,7 +81,7 @@ def score(
         raise InputError("give either --user or --history")
     if user is not None and retriever.users is None:
         raise InputError(f"{folder} keeps no users; give --history")
-    listed = list(dict.fromkeys(retriever.items.parse_all(read_ids(items, "--items", retriever.items))))
+    listed = list(dict.fromkeys(retriever.items.parse_all(read_id_lines(items, "--items", retriever.items))))
     histories = None if history is None else [retriever.items.parse_all(parse_history(history))]
     with of_users(retriever.searcher.needs):
         users = None if user is None or retriever.users is None else [retriever.users.parse(user)]

@@ -17,7 +17,7 @@ from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import note, print_json
 from beamwood.cli.interrupts import keeping
-from beamwood.cli.listed import parse_history, read_ids, read_lines
+from beamwood.cli.listed import parse_history, read_id_lines, read_lines
 from beamwood.cli.shown import duration
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
@@ -93,7 +93,7 @@ class AskedOptions:
         if self.all_users:
             every = retriever.users.decode(np.arange(len(retriever.users)))
             return QueryRows(every, every, True)
-        names = [*(self.user or []), *(read_ids(self.users, "--users", retriever.users) if self.users else [])]
+        names = [*(self.user or []), *(read_id_lines(self.users, "--users", retriever.users) if self.users else [])]
         with of_users(retriever.searcher.needs):
             return QueryRows(names, retriever.users.parse_all(names, on_unknown=on_unknown), True)
 
@@ -164,7 +164,7 @@ def recommend(
         k=min(10, len(retriever.items)) if k is None else k,
         users=asked.rows if asked.by_users else None,
         allowed=allowed_of(retriever, category, allowed_items, on_unknown),
-        context=context_of(context, retriever.searcher.needs.names, len(asked.rows)),
+        context=parse_context(context, retriever.searcher.needs.names, len(asked.rows)),
         seen="keep" if include_seen else "remove",
         rejected="remove" if without_rejected else "keep",
         on_unknown=on_unknown,
@@ -245,11 +245,11 @@ def allowed_of(
         return {"category": category}
     if allowed_items is None:
         return None
-    listed = read_ids(allowed_items, "--allowed-items", retriever.items)
+    listed = read_id_lines(allowed_items, "--allowed-items", retriever.items)
     return retriever.items.parse_all(listed, on_unknown=on_unknown)
 
 
-def context_of(texts: list[str] | None, known: Sequence[str], num_rows: int) -> dict[str, list[str]] | None:
+def parse_context(texts: list[str] | None, known: Sequence[str], num_rows: int) -> dict[str, list[str]] | None:
     """The context of --context, the same for every row."""
     if not texts:
         return None

@@ -14,7 +14,7 @@ from beamwood.cli import options as o
 from beamwood.cli.inputs import DataSource, note, print_json
 from beamwood.cli.interrupts import keeping
 from beamwood.cli.output import write_page
-from beamwood.cli.written import FitOptions, beside
+from beamwood.cli.written import FitOptions, path_beside
 from beamwood.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ class FolderSearch:
     def run(self, read: Callable[[], Split], *, as_json: bool) -> None:
         """Search, save, and print the table. Errors: `Interrupted`, the best so far being saved."""
         from beamwood.recipes.portfolio.find import find
-        from beamwood.recipes.portfolio.table import lines
+        from beamwood.recipes.portfolio.table import table_lines
         from beamwood.training.interrupt import Interrupted
 
         asked, run = self.asked, self.asked.run
-        folder = beside(asked.out, SUFFIX)
+        folder = path_beside(asked.out, SUFFIX)
         self._check_places(folder)
         split = read()
         with keeping(lambda: f"what was found so far is in {folder}; the same command with --resume goes on"):
@@ -90,7 +90,7 @@ class FolderSearch:
         if as_json:
             print_json(document)
         else:
-            print("\n".join(lines(found.document)))
+            print("\n".join(table_lines(found.document)))
         if found.interrupted:
             raise Interrupted(f"interrupted; the best so far is in {asked.out}; the same command with --resume goes on")
         note(f"saved in {asked.out}; next: {shlex.join(('beamwood', 'evaluate', asked.out))}")

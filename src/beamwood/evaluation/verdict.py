@@ -17,7 +17,7 @@ from beamwood.evaluation.protocol import VIEWS, PerQuery
 from beamwood.evaluation.significance import PairedComparison, paired_comparisons
 from beamwood.types import FloatArray
 
-__all__ = ["Rival", "Verdict", "in_words", "judge", "judge_both", "users_to_settle"]
+__all__ = ["Rival", "Verdict", "verdicts_in_words", "judge", "judge_both", "users_to_settle"]
 
 LEVEL = 0.05
 POWER = 0.8
@@ -182,6 +182,6 @@ def users_to_settle(difference: FloatArray, *, level: float = LEVEL) -> int | No
     return max(2, math.ceil(exact / unit) * unit)
 
 
-def in_words(verdicts: Mapping[str, Verdict]) -> str:
+def verdicts_in_words(verdicts: Mapping[str, Verdict]) -> str:
     """All views in one paragraph."""
     return " ".join(sentence for verdict in verdicts.values() for sentence in verdict.sentences())

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from beamwood.ragged import indptr_of, places_in_rows
 
-__all__ = ["as_lists", "from_lists", "strongest"]
+__all__ = ["padded_rows", "from_padded_rows", "strongest"]
 
 
 def strongest(matrix: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
@@ -33,7 +33,7 @@ def strongest(matrix: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
     return sparse.csr_matrix((values[kept], columns[kept], indptr), shape=matrix.shape)
 
 
-def as_lists(matrix: sparse.csr_matrix, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def padded_rows(matrix: sparse.csr_matrix, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Columns int32[V, K] and values float32[V, K] of the strongest entries, -1 and 0 where a row has fewer."""
     matrix = strongest(matrix, count)
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
@@ -43,8 +43,8 @@ def as_lists(matrix: sparse.csr_matrix, count: int) -> tuple[NDArray[np.int32], 
     return columns, values
 
 
-def from_lists(columns_VK: NDArray[np.int32], values_VK: NDArray[np.float32], size: int) -> sparse.csr_matrix:
-    """float32[V, size], the inverse of `as_lists`."""
+def from_padded_rows(columns_VK: NDArray[np.int32], values_VK: NDArray[np.float32], size: int) -> sparse.csr_matrix:
+    """float32[V, size], the inverse of `padded_rows`."""
     rows, places = np.nonzero(columns_VK >= 0)
     entries = values_VK[rows, places], (rows, columns_VK[rows, places])
     return sparse.csr_matrix(entries, shape=(len(columns_VK), size))

@@ -68,7 +68,7 @@ def sample_paths(
         log_p = log_softmax(np.where(alive, values, -np.inf))
         log_p = np.take_along_axis(log_p, parent[:, :, None], axis=1)
         step = np.empty((num_rows, walks), np.int64)
-        step[:, :num_paths] = draw(log_p[:, :num_paths], uniforms_HBM[level - 1])
+        step[:, :num_paths] = drawn_children(log_p[:, :num_paths], uniforms_HBM[level - 1])
         step[:, num_paths:] = shape.ancestors(positives_BT, level) % fanout
         at = at * fanout + step
         log_q = log_q + np.take_along_axis(log_p, step[:, :, None], axis=2)[:, :, 0]
@@ -163,7 +163,7 @@ def log_softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-def draw(log_p: NDArray[np.float64], uniforms: FloatArray) -> NDArray[np.int64]:
+def drawn_children(log_p: NDArray[np.float64], uniforms: FloatArray) -> NDArray[np.int64]:
     """The child whose interval of the cumulated probabilities holds the uniform; never one of probability 0."""
     cumulated = np.cumsum(np.exp(log_p), axis=-1)
     # Scaled by the last sum, not by 1, and kept below it, so that rounding never falls past the last child drawn.

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from beamwood.types import BoolArray, FloatArray, IndexArray, ItemLists
 
-__all__ = ["banned_of", "items_of", "leaves_of", "places_of", "sum_of_rows"]
+__all__ = ["banned_of", "items_of_leaves", "leaves_of", "places_of", "sum_of_rows"]
 
 
 def leaves_of(module: Any, leaf_of_item: IndexArray, lists: ItemLists, length: int) -> NDArray[np.int32]:
@@ -43,7 +43,7 @@ def banned_of(
     return distinct.indptr, distinct.items
 
 
-def items_of(
+def items_of_leaves(
     module: Any, item_of_leaf: IndexArray, leaves_BK: NDArray[np.int32], scores_BK: FloatArray
 ) -> NDArray[np.int32]:
     """int32[B, K], the items of found leaves, best first, -1 where none is; of equal scores the lower item first."""

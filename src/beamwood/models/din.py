@@ -303,7 +303,7 @@ class DinScorer(nn.Module):
                 layers.append(folded(layer, norm, slope))
             layers.append(folded(self.output, None, None))
             return DinWeights(
-                nodes=array(self.nodes.weight),
+                nodes=as_array(self.nodes.weight),
                 attention_in=folded(self.attention_in, None, self.attention_in_act.weight),
                 attention_out=folded(self.attention_out, None, self.attention_out_act.weight),
                 windows=np.array(self.windows, np.int64),
@@ -323,7 +323,7 @@ def without_first_column(gradient: Tensor) -> Tensor:
     return gradient
 
 
-def array(tensor: Tensor) -> NDArray[np.float32]:
+def as_array(tensor: Tensor) -> NDArray[np.float32]:
     return np.ascontiguousarray(tensor.detach().cpu().numpy(), dtype=np.float32)
 
 
@@ -337,4 +337,4 @@ def folded(layer: nn.Linear, norm: nn.Module | None, slope: Tensor | None) -> La
         weight = weight * scale[:, None]
         bias = (bias - norm.running_mean.double()) * scale + norm.bias.double()
     slope = torch.ones_like(bias) if slope is None else slope
-    return Layer(array(weight), array(bias), array(slope))
+    return Layer(as_array(weight), as_array(bias), as_array(slope))

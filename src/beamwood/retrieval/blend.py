@@ -35,7 +35,7 @@ from beamwood.types import (
     among,
 )
 
-__all__ = ["GATES", "LINKS", "Blend", "Part", "alone"]
+__all__ = ["GATES", "LINKS", "Blend", "Part", "sole_part"]
 
 Array = NDArray[np.float32]
 
@@ -235,7 +235,7 @@ class Blend:
         )
 
 
-def alone(searcher: Searcher) -> Searcher:
+def sole_part(searcher: Searcher) -> Searcher:
     """What a blend of one part is of; any other searcher itself."""
     return searcher.first if isinstance(searcher, Blend) and not searcher.is_staged else searcher
 

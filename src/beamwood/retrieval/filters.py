@@ -14,7 +14,7 @@ import numpy as np
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn
-from beamwood.retrieval.request import Allowed, listed, truth_values
+from beamwood.retrieval.request import Allowed, as_list, truth_values
 from beamwood.retrieval.where import where_mask
 from beamwood.types import BoolArray, IndexArray, Prepared
 
@@ -89,7 +89,7 @@ class Filters:
         return made
 
     def _of_ids(self, allowed: Any, on_unknown: str) -> Prepared:
-        given = allowed if isinstance(allowed, np.ndarray) else listed("allowed", allowed)
+        given = allowed if isinstance(allowed, np.ndarray) else as_list("allowed", allowed)
         flags = truth_values(given)
         if flags is not None:
             if flags.shape != (len(self.items),):
@@ -105,7 +105,7 @@ class Filters:
             raise InputError(f"allowed has keys {sorted(allowed)}; the known key is 'category'")
         column = self.category()
         wanted = allowed[CATEGORY]
-        names = [wanted] if isinstance(wanted, str) else listed(CATEGORY, wanted)
+        names = [wanted] if isinstance(wanted, str) else as_list(CATEGORY, wanted)
         return column.having(column.codes_of(CATEGORY, names).tolist())
 
     def category(self) -> LabelColumn:

@@ -19,10 +19,10 @@ from beamwood.retrieval.more_columns import with_cells
 from beamwood.retrieval.new_items import NewItem, num_known, with_items
 from beamwood.types import ItemLists, Searcher
 
-__all__ = ["opened"]
+__all__ = ["with_new_items"]
 
 
-def opened(
+def with_new_items(
     searcher: Searcher,
     items: Vocabulary,
     columns: ItemColumns | None,

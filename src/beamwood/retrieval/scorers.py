@@ -25,7 +25,7 @@ from beamwood.models.scorers import SCORERS
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.types import ItemLists, Query
 
-__all__ = ["ContextEncoder", "PairScorer", "PlainScorer", "check_pairs", "context_of", "restore_scorer"]
+__all__ = ["ContextEncoder", "PairScorer", "PlainScorer", "check_pairs", "context_encoder", "restore_scorer"]
 
 Array = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
@@ -185,7 +185,7 @@ def check_pairs(scorer: PairScorer, query: Query, items_BM: NDArray[np.int64]) -
         raise InputError(f"items holds an index outside -1..{scorer.num_items - 1}")
 
 
-def context_of(scorer: PairScorer) -> ContextEncoder | None:
+def context_encoder(scorer: PairScorer) -> ContextEncoder | None:
     """The encoder of the context that the scorer looks at, None where it looks at none."""
     columns = scorer.config.get("context")
     return ContextEncoder(columns, scorer.arrays) if columns else None

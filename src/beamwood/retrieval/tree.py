@@ -18,11 +18,11 @@ from beamwood.kernels.din import DinWeights
 from beamwood.kernels.light import Way
 from beamwood.kernels.links import LINKS, Link
 from beamwood.kernels.reference import SearchResult
-from beamwood.kernels.rows import banned_of, items_of, leaves_of
+from beamwood.kernels.rows import banned_of, items_of_leaves, leaves_of
 from beamwood.kernels.search import DinSearch, Queue
 from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
-from beamwood.retrieval.candidates import Candidates, shown
+from beamwood.retrieval.candidates import Candidates, showable
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_histories, check_items, check_search, sort_candidates
 from beamwood.retrieval.ways import StoredWay, Ways, narrower_beams
@@ -231,7 +231,7 @@ class TreeSearcher:
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of the history's items that may be shown and are not among them."""
         seen_BL = query.histories.padded(self._length)
-        seen_BL = shown(seen_BL[:, (seen_BL >= 0).any(axis=0)], options)
+        seen_BL = showable(seen_BL[:, (seen_BL >= 0).any(axis=0)], options)
         if seen_BL.shape[1] == 0:
             return hits
         both = np.concatenate([hits.items, seen_BL], axis=1)
@@ -247,7 +247,7 @@ class TreeSearcher:
 
     def _hits(self, found: SearchResult) -> Hits:
         # The core orders ties by leaf, and an answer by item.
-        items = items_of(self._search.module, self.tree.item_of_leaf, found.leaves, found.scores)
+        items = items_of_leaves(self._search.module, self.tree.item_of_leaf, found.leaves, found.scores)
         return Hits(items, found.scores, found.scored)
 
 

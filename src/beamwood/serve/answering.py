@@ -31,7 +31,7 @@ from beamwood.serve.shares import bounded
 from beamwood.serve.snapshot import Snapshot, indices_of
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
-__all__ = ["FoundItems", "items_of", "recommended"]
+__all__ = ["FoundItems", "answer_items", "recommended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _recommended(
     if not body.dry_run:
         hits, found, source = _search(snapshot, request, query, k, options, limits.new_item_share)
     searched = time.perf_counter() - began
-    items = items_of(snapshot, found, body.k, body.fields)
+    items = answer_items(snapshot, found, body.k, body.fields)
     whole = None
     if body.explain != "none" and hits is not None:
         whole = explained(snapshot, query, hits, options, items, found.items[: body.k], full=body.explain == "full")
@@ -230,7 +230,7 @@ def _is_popular(snapshot: Snapshot, query: Query) -> bool:
     )
 
 
-def items_of(snapshot: Snapshot, found: FoundItems, count: int, wanted: list[str], *, shown: int = 0) -> list[Item]:
+def answer_items(snapshot: Snapshot, found: FoundItems, count: int, wanted: list[str], *, shown: int = 0) -> list[Item]:
     """The first `count` of what was found, with the wanted fields; `shown`: how many stood on earlier pages."""
     places = np.array(found.items[:count], np.int64)
     ids = snapshot.names.items.decode(places)

@@ -16,7 +16,7 @@ import msgspec
 import prometheus_client
 
 from beamwood.retrieval.sources import FEWEST_EVENTS, REFRESHED_AT
-from beamwood.serve.learned import Learned, read, text_of, write
+from beamwood.serve.learned import Learned, read_learned, text_of, write_learned
 from beamwood.serve.messages import Item
 from beamwood.serve.near_events import near_of
 from beamwood.serve.problems import Problem
@@ -64,7 +64,7 @@ class Catalogue:
             # Before it is kept: what cannot be published is refused.
             await asyncio.to_thread(widened, snapshot.fitted or snapshot, fresh, snapshot.number)
             text = text_of(fresh)
-            await self.service.histories.call("write", lambda store: write(store, text))
+            await self.service.histories.call("write", lambda store: write_learned(store, text))
             self.learned, self._text = fresh, text
         await self.publish()
         return changed
@@ -141,7 +141,7 @@ class Catalogue:
 
     async def _read(self) -> bool:
         """Take what another process on the store has learned; was there anything?"""
-        text = await self.service.histories.call("read", read)
+        text = await self.service.histories.call("read", read_learned)
         if text is None or text == self._text:
             return False
         self.learned, self._text = msgspec.json.decode(text, type=Learned), text

@@ -25,7 +25,7 @@ from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import CUT, Choice, check_monitor, drawn
-from beamwood.fitting.columns import context_features, tensors
+from beamwood.fitting.columns import context_features, feature_tensors
 from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.ranking.pair_models import build_pair_model, pair_scorer, query_tensors
 from beamwood.fitting.ranking.settings import StagesConfig
@@ -171,7 +171,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         """The given histories and their targets with fresh negatives."""
         users, targets = self.examples.users[rows], self.targets(rows)
         negatives, log_weight = self.negatives(rows, targets, rng)
-        context = None if self.context is None else tensors(self.context.take(self.examples.stop[rows]))
+        context = None if self.context is None else feature_tensors(self.context.take(self.examples.stop[rows]))
         return CandidateBatch(
             query_tensors(Query(users, self.examples.histories(rows)), self.config, context),
             torch.from_numpy(np.concatenate([targets, negatives], axis=1)),

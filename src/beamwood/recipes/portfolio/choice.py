@@ -25,7 +25,7 @@ __all__ = [
     "Costs",
     "Look",
     "Next",
-    "chosen",
+    "best_within",
     "next_blend",
     "next_look",
     "rounds",
@@ -274,7 +274,7 @@ def within(answers: Costs, milliseconds: float | None, megabytes: float | None) 
     return not slow and (megabytes is None or answers.megabytes <= megabytes)
 
 
-def chosen(
+def best_within(
     candidates: Sequence[Candidate], milliseconds: float | None = None, megabytes: float | None = None
 ) -> Candidate | None:
     """The best that is within both budgets, None where none is; of equal ones the first.

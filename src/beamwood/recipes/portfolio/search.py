@@ -23,7 +23,7 @@ from beamwood.recipes.portfolio.choice import (
     Costs,
     Look,
     Next,
-    chosen,
+    best_within,
     next_blend,
     next_look,
     shortest,
@@ -338,7 +338,7 @@ class Search:
         }
 
     def _choose(self) -> Candidate | None:
-        return chosen(self.candidates(), self.wanted.budget_ms, self.wanted.budget_mb)
+        return best_within(self.candidates(), self.wanted.budget_ms, self.wanted.budget_mb)
 
     def _with_table(self, document: dict[str, Any]) -> Retriever:
         assert self.best is not None
