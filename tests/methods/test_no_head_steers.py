@@ -16,7 +16,7 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.tree import light_stage
-from beamwood.fitting.tree.search_choice import KEPT, choose_ways
+from beamwood.fitting.tree.search_choice import KEPT, KEPT_LEVEL, choose_ways
 from beamwood.kernels.light import Way
 from beamwood.kernels.terms import Term, rows_of
 from beamwood.methods import load_method
@@ -91,7 +91,9 @@ def test_a_fit_finds_out_that_no_head_can_steer(monkeypatch, tmp_path):
     monkeypatch.setattr(light_stage, "_HISTORIES", 400)
     split = disjoint_users(Dataset.from_log(read_log(market(600))))
     told, dtr = [], load_method("dtr")
-    monkeypatch.setattr(light_stage, "choose_ways", lambda *args: told.append(choose_ways(*args)) or told[-1])
+    monkeypatch.setattr(
+        light_stage, "choose_ways", lambda *args, **more: told.append(choose_ways(*args, **more)) or told[-1]
+    )
     method = replace(
         dtr, fit=partial(dtr.fit, terms=(SumOfTwo(),)), searchers={TreeSearcher.kind: searcher_with(SumOfTwo())}
     )
@@ -103,9 +105,11 @@ def test_a_fit_finds_out_that_no_head_can_steer(monkeypatch, tmp_path):
     steered = [point["metric"] for point in tried if point["kind"] != "beam"]
     assert len(steered) >= 5
     assert max(steered) < 0.5 * full, "a head should not have learned the rule"
-    # The cheapest that loses nothing is a beam that the scorer judges on each level; no other kind is left.
+    # The cheapest that keeps enough is a beam that the scorer judges on each level; no other kind is left.
     assert {point["kind"] for point in search["curve"]} == {"beam"}
-    assert search["curve"][search["chosen"]]["lowest"] >= -KEPT
+    chosen = search["curve"][search["chosen"]]
+    assert chosen["metric"] >= (1 - KEPT) * full
+    assert chosen["lowest"] >= -KEPT_LEVEL
     assert searcher.ways.default == Way("beam", search["beam_width"])
     assert searcher.weights.light is None
     assert "left out" in retriever.metadata["training"]["light_head"]

@@ -137,6 +137,41 @@ def test_a_limit_ends_it_after_as_many_queries_as_there_is_time_for(seconds, jud
         assert getattr(choice, name) == pytest.approx(getattr(whole, name))
 
 
+def asked(planted, first, num=USERS, budget=None):
+    return choose_ways(planted, queries(num), "kept/f@20", budget, first=first)
+
+
+def test_where_the_first_cannot_tell_more_are_asked_of_the_undecided_alone():
+    """Of the first 125 all who found lost 2, 1.6 %; of 250 still 2, .8 %; of 500 it is .4 %, and that is kept."""
+    planted = Planted(lost={CHEAPEST: 2})
+    choice = asked(planted, 125)
+    assert choice.ways.chosen == 0
+    assert choice.queries == 500
+    assert planted.searches == 11 + 2 + 2
+    assert choice.metric[0] == pytest.approx(choice.metric[-1] * (1 - 2 / 500))
+    assert choice.metric[1] == choice.metric[-1]
+
+
+def test_nobody_more_is_asked_where_the_first_can_tell():
+    lossless, hopeless = Planted(), Planted(lost={CHEAPEST: 60})
+    assert (asked(lossless, 125).queries, asked(lossless, 125).ways.chosen) == (125, 0)
+    # Half of them lost: the next way, which loses nothing, is chosen.
+    assert (asked(hopeless, 125).queries, asked(hopeless, 125).ways.chosen) == (125, 1)
+
+
+def test_all_are_asked_and_no_more_where_none_can_tell():
+    """Of 1,000 users, of whom 500 found, 3 lost are .6 %: too many, and within chance of .5 %."""
+    choice = asked(Planted(lost={CHEAPEST: 3}), 300)
+    assert (choice.queries, choice.ways.chosen) == (USERS, 1)
+    assert choice.metric[0] == pytest.approx(choice.metric[-1] * (1 - 3 / 500))
+
+
+def test_within_a_limit_the_first_alone_are_asked():
+    planted = Planted(lost={CHEAPEST: 2})
+    choice = asked(planted, 125, budget=Budget(1e6, clock=lambda: float(planted.searches)))
+    assert (choice.queries, choice.ways.chosen) == (125, 1)
+
+
 def test_what_is_tried_of_a_beam_of_150():
     tried = candidate_ways(150, steered=True)
     assert [(way.beam_width, way.judged) for way in tried if way.kind == "steer"] == [

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.data.split import Queries
-from beamwood.fitting.choose import drawn
 from beamwood.fitting.tree.light import Distillation
 from beamwood.fitting.tree.search_choice import SearchChoice, SearchedBy, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import TreeTask
@@ -30,6 +29,8 @@ _PRICED, _ALL_WAYS = 48, 3.0
 # Of what is left after the training, the most that learning takes, and of what is left then, the choice: to save takes
 # time too.
 _LEARNING, _JUDGING = 0.6, 0.7
+# Where validation users cannot tell of a cheap way, at most so many times as many are asked of it.
+_FURTHER = 4
 # A full beam over so few items costs no more than what a light head leaves to judge.
 _SMALL = 400
 # A head is kept where one of the ways that it steers loses no more of the full beam's metric.
@@ -118,13 +119,11 @@ class LightStage:
             budget.leave_out(f"the light head learns from {num} of {whole} histories")
         own = Budget(_LEARNING * max(budget.left, 1.0), clock=budget.clock) if budget.limited else Budget()
         head = self._distillation(searcher).learn(self._histories(num), own)
-        lit, queries = self._with(searcher, light=head), self._queries(num / whole)
-        own = Budget()
+        lit, first = self._with(searcher, light=head), self._judges(num / whole)
+        own, judges = Budget(), self._queries(_FURTHER * first)
         if budget.limited:
-            own = Budget(_JUDGING * max(budget.left, 1.0), clock=budget.clock)
-            # The first of them may be all that there is time for.
-            queries = queries.take(np.random.default_rng(self.seed).permutation(len(queries)))
-        choice = choose_ways(lit, queries, self.task.config.choose.monitor, own)
+            own, judges = Budget(_JUDGING * max(budget.left, 1.0), clock=budget.clock), self._queries(first)
+        choice = choose_ways(lit, judges, self.task.config.choose.monitor, own, first=first)
         self.blind = choice.best_steered < 1 - _WORTH
         if self.blind:
             lit, choice = searcher, choice.of_beams()
@@ -139,7 +138,7 @@ class LightStage:
         """The seconds of the whole stage by its number of histories: learning from them, and the choice."""
         whole, few = self.whole, self._histories(min(_PRICED, self.whole))
         learning = self._distillation(sample).cost(few, budget.clock)
-        searching = self._searching(sample, self._queries(1.0), budget)
+        searching = self._searching(sample, self._queries(self._judges(1.0)), budget)
 
         def cost(num: int) -> float:
             return learning.of(num) + searching * num / whole
@@ -168,11 +167,16 @@ class LightStage:
         rows = one_of_each(task.examples.users, num, np.random.default_rng(self.seed))
         return task.tree.leaves_of(task.examples.histories(rows).padded(sum(task.config.model.windows)))
 
-    def _queries(self, share: float) -> Queries:
-        """Validation queries with labels: all that choose, or a share of them."""
-        valid, choose = self.task.split.valid, self.task.config.choose
-        judged = valid.take(np.flatnonzero(valid.labels.lengths > 0))
-        return drawn(judged, max(1, int(share * choose.validation_users)), seed=self.seed)
+    def _judges(self, share: float) -> int:
+        """How many validation users choose, or a share of them."""
+        return max(1, int(share * self.task.config.choose.validation_users))
+
+    def _queries(self, num: int) -> Queries:
+        """At most so many validation queries with labels, drawn, in the order drawn: the first may be all that there is
+        time for."""
+        valid = self.task.split.valid
+        judged = np.flatnonzero(valid.labels.lengths > 0)
+        return valid.take(np.random.default_rng(self.seed).permutation(judged)[:num])
 
     def _with(self, searcher: TreeSearcher, *, light: Any = None, ways: Any = None) -> TreeSearcher:
         weights = searcher.weights if light is None else replace(searcher.weights, light=light)

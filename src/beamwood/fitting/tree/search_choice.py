@@ -6,7 +6,8 @@ Shape legend: Q queries.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -96,32 +97,53 @@ def candidate_ways(beam_width: int, *, steered: bool) -> tuple[Way, ...]:
     return tuple(dict.fromkeys(ways))
 
 
-def choose_ways(searcher: TreeSearcher, queries: Queries, monitor: str, budget: Budget | None = None) -> SearchChoice:
+def choose_ways(
+    searcher: TreeSearcher, queries: Queries, monitor: str, budget: Budget | None = None, *, first: int | None = None
+) -> SearchChoice:
     """What `queries` with labels say of each way, and the cheapest that keeps enough; else the full beam is chosen.
 
     Losses are shares of the full beam's metric. The mean of a way may lose `KEPT`, and the lower end of a paired
     interval over the queries `KEPT_LEVEL`. In a limited `budget` the first queries have a say, as many as there is
-    time for.
+    time for. All ways are asked of the `first` queries (all of them). Twice as many are asked, and again, while they
+    can tell no more of a way that is cheaper than the chosen one: of these ways and the full beam alone.
     """
+    budget = budget or Budget()
     tried = candidate_ways(searcher.beam_width, steered=searcher.weights.light is not None)
-    measured = _measured(searcher, queries, tried, monitor, budget or Budget())
-    full_nodes, full_Q = measured[-1]
-    changes = [_change(values_Q, full_Q) for _, values_Q in measured]
-    lowest = [low for _, low in changes]
-    # What costs no less than the full beam is no way to search; of equally dear ones the wider light beam comes last.
-    order = [at for at in range(len(tried) - 1) if measured[at][0] < full_nodes]
-    order = [*sorted(order, key=lambda at: (measured[at][0], tried[at].beam_width)), len(tried) - 1]
-    enough = len(full_Q) >= _FEWEST
+    found = _Found(searcher, queries, monitor, tried, [_Answers() for _ in tried])
+    with step("choosing how the tree is searched"):
+        found.ask(range(len(tried)), min(first or len(queries), len(queries)), budget)
+        while not budget.limited and len(found) < len(queries) and (unclear := _unclear(found)):
+            found.ask([*unclear, len(tried) - 1], min(2 * len(found), len(queries)), budget)
+    order, changes = _by_cost(found), found.changes()
+    enough = len(found) >= _FEWEST
     kept = [place for place, at in enumerate(order) if enough and _is_kept(*changes[at])]
     ways = Ways(tuple(tried[at] for at in order), kept[0] if kept else len(order) - 1)
+    full = float(found.ways[-1].values.mean())
     return SearchChoice(
         ways,
         monitor,
-        len(full_Q),
-        tuple(measured[at][0] for at in order),
-        tuple(float(measured[at][1].mean()) for at in order),
-        tuple(lowest[at] if enough or at == len(tried) - 1 else -1.0 for at in order),
+        len(found),
+        tuple(found.ways[at].nodes for at in order),
+        tuple(full * (1 + changes[at][0]) for at in order),
+        tuple(changes[at][1] if enough or at == len(tried) - 1 else -1.0 for at in order),
     )
+
+
+def _by_cost(found: _Found) -> list[int]:
+    """Places of the ways, the full beam last.
+
+    What costs no less than the full beam is no way to search; of equally dear ones the wider light beam comes last.
+    """
+    nodes = [way.nodes for way in found.ways]
+    cheaper = [at for at in range(len(nodes) - 1) if nodes[at] < nodes[-1]]
+    return [*sorted(cheaper, key=lambda at: (nodes[at], found.tried[at].beam_width)), len(nodes) - 1]
+
+
+def _unclear(found: _Found) -> list[int]:
+    """Cheaper ways than the first that is kept, of which more queries could say that they keep enough."""
+    changes = found.changes()
+    cheaper = takewhile(lambda at: not _is_kept(*changes[at]), _by_cost(found)[:-1])
+    return [at for at in cheaper if 2 * changes[at][0] - changes[at][1] >= -KEPT]
 
 
 def _change(values_Q: NDArray[np.float64], full_Q: NDArray[np.float64]) -> tuple[float, float]:
@@ -154,30 +176,51 @@ class SearchedBy:
         return self.searcher.searched(query, k, options, self.way.wide_enough(k))
 
 
-def _measured(
-    searcher: TreeSearcher, queries: Queries, tried: Sequence[Way], monitor: str, budget: Budget
-) -> list[tuple[float, NDArray[np.float64]]]:
-    """`_values` of each way, all by the same queries: those of the first block, and of more while there is time."""
-    at_a_time = _BLOCK if budget.limited else max(1, len(queries))
-    blocks: list[list[tuple[float, NDArray[np.float64]]]] = []
-    longest = 0.0
-    with step("choosing how the tree is searched"):
-        for start in range(0, max(1, len(queries)), at_a_time):
-            if blocks and budget.left < longest:
-                break
-            began, rows = budget.seconds, np.arange(start, min(start + at_a_time, len(queries)))
-            blocks.append([_values(searcher, queries.take(rows), way, monitor) for way in tried])
+@dataclass
+class _Answers:
+    """What a way found for the first queries: each one's metric, and the mean of the nodes judged."""
+
+    values: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    nodes: float = 0.0
+
+    def add(self, values: NDArray[np.float64], nodes: float) -> None:
+        """Of the next queries."""
+        old, new = len(self.values), len(values)
+        self.nodes = (old * self.nodes + new * nodes) / max(1, old + new)
+        self.values = np.concatenate([self.values, values])
+
+
+@dataclass
+class _Found:
+    """What each way found, the full beam last; it has answered every query that any other has."""
+
+    searcher: TreeSearcher
+    queries: Queries
+    monitor: str
+    tried: Sequence[Way]
+    ways: list[_Answers]
+
+    def __len__(self) -> int:
+        return len(self.ways[-1].values)
+
+    def ask(self, places: Sequence[int], until: int, budget: Budget) -> None:
+        """These ways answer the queries before `until`: the first block of them, and more while there is time."""
+        size, longest, stop = _BLOCK if budget.limited else until, 0.0, len(self)
+        while stop < until and (stop == 0 or budget.left >= longest):
+            began, stop = budget.seconds, min(stop + size, until)
+            for way, tried in ((self.ways[at], self.tried[at]) for at in places):
+                rows = np.arange(len(way.values), stop)
+                way.add(*_values(self.searcher, self.queries.take(rows), tried, self.monitor))
             longest = max(longest, budget.seconds - began)
-    joined = []
-    for parts in zip(*blocks, strict=True):
-        sizes = [len(values) for _, values in parts]
-        nodes = float(np.average([nodes for nodes, _ in parts], weights=sizes))
-        joined.append((nodes, np.concatenate([values for _, values in parts])))
-    return joined
+
+    def changes(self) -> list[tuple[float, float]]:
+        """`_change` of each way against the full beam, by the queries that it has answered."""
+        full_Q = self.ways[-1].values
+        return [_change(values_Q, full_Q[: len(values_Q)]) for values_Q in (way.values for way in self.ways)]
 
 
-def _values(searcher: TreeSearcher, queries: Queries, way: Way, monitor: str) -> tuple[float, NDArray[np.float64]]:
-    """The nodes that the scorer judges of a query, and each query's metric, for "both" the mean over views."""
+def _values(searcher: TreeSearcher, queries: Queries, way: Way, monitor: str) -> tuple[NDArray[np.float64], float]:
+    """Each query's metric, for "both" the mean over views, and the nodes that the scorer judges of a query."""
     view, name = monitor.split("/")
     views: Sequence[str] = tuple(VIEWS) if view == "both" else (view,)
     results = [
@@ -186,4 +229,4 @@ def _values(searcher: TreeSearcher, queries: Queries, way: Way, monitor: str) ->
     ]
     nodes = float(np.mean([result.scored for result in results]))
     values: NDArray[np.float64] = np.mean([result.values[name] for result in results], axis=0)
-    return nodes, values
+    return values, nodes
