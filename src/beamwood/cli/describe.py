@@ -51,7 +51,7 @@ def describe(log: o.LogPath, *, reading: o.ReadOptions, html: o.Page = None, jso
         from beamwood.report.describe import description_page
 
         write_page(html, description_page(document))
-    print_json(document) if json else _show(document)
+    print_json(document) if json else _print_description(document)
     if refusal is not None:
         note(f"beamwood: {' '.join(refusal.split())}")
         raise typer.Exit(2)
@@ -141,7 +141,7 @@ def _free(folder: Path) -> Path:
     return found
 
 
-def _show(document: dict[str, Any]) -> None:
+def _print_description(document: dict[str, Any]) -> None:
     from beamwood.data.description import description_lines, outline_lines
 
     if "error" in document and "splits" in document:

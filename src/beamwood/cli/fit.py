@@ -64,7 +64,7 @@ class SettingOptions:
             "--from",
             metavar="FOLDER",
             hidden=True,
-            help="A fitted model to go on from (lpo4rec, melt, cities, indexed).",
+            help="A fitted model that the method goes on from.",
         ),
     ] = None
     retriever: Annotated[

@@ -21,7 +21,6 @@ from beamwood.cli.listed import parse_history, read_id_lines, read_lines
 from beamwood.cli.shown import duration
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
-from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.resolve import of_users
 from beamwood.steps import step
 
@@ -158,7 +157,6 @@ def recommend(
         raise InputError("--all-users, --resume and --overwrite are about a file; name it with --out recs.parquet")
     retriever = load(folder, method, threads=writing.threads)
     asked = asking.of(retriever, on_unknown)
-    columns = ItemColumns(len(retriever.items)) if retriever.columns is None else retriever.columns
     request = Request(
         histories=None if asked.by_users else asked.rows,
         k=min(10, len(retriever.items)) if k is None else k,
@@ -168,7 +166,7 @@ def recommend(
         seen="keep" if include_seen else "remove",
         rejected="remove" if without_rejected else "keep",
         on_unknown=on_unknown,
-        where=None if where is None else parse_where(where, columns),
+        where=None if where is None else parse_where(where, retriever.names.filters.columns),
         effort=effort,
         beam_width=beam_width,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beamwood.blocks import evenly
+from beamwood.errors import InputError
 
 if TYPE_CHECKING:
     from beamwood.data import Split
@@ -68,7 +69,6 @@ class TwoStages:
 
 def check_staged(folder: str, retriever: Retriever) -> None:
     """Errors: a retriever without a part that orders what another brings."""
-    from beamwood.errors import InputError
     from beamwood.retrieval.blend import Blend
 
     if not isinstance(retriever.searcher, Blend) or not retriever.searcher.is_staged:

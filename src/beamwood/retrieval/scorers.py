@@ -149,14 +149,8 @@ class ContextEncoder:
 
     def encode(self, context: Mapping[str, NDArray[Any]] | None, num_rows: int) -> Array:
         """float32[B, D] of a query's context; a column that it lacks is missing throughout, others are left aside."""
-        cells = []
-        for column in self.columns:
-            if context is not None and column.key in context:
-                cells.append(context[column.key])
-            elif column.kind == "category":
-                cells.append(np.zeros((num_rows, 1), np.int32))
-            else:
-                cells.append(np.repeat(np.eye(column.size, dtype=np.float32)[-1:], num_rows, axis=0))
+        given = {} if context is None else context
+        cells = [given[column.key] if column.key in given else column.encode(None, num_rows) for column in self.columns]
         vectors: Array = column_vectors(self.columns, self.weights, cells)
         return vectors
 
