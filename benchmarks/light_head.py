@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import kl_div
 
 from beamwood.data.split import Queries
-from beamwood.evaluation.protocol import VIEWS, evaluate
+from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.choose import drawn
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.run import train
@@ -130,7 +130,7 @@ class TaughtTask(TreeTask):
 def f20_and_found(searcher: TreeSearcher, queries: Queries, way: Way) -> tuple[float, np.ndarray[Any, Any]]:
     """F@20, the mean of both views, and what is found with seen items kept."""
     by = SearchedBy(searcher, way)
-    views = [evaluate(by, queries, ks=(K,), remove_seen=view == "new").means()[f"f@{K}"] for view in VIEWS]
+    views = [found.means()[f"f@{K}"] for found in evaluate_both(by, queries, ks=(K,)).values()]
     return float(np.mean(views)), by.search(queries.query(searcher.needs), K).items
 
 

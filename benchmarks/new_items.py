@@ -26,6 +26,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sources import Sources, items_near
 from beamwood.serve.shares import placed
 from beamwood.types import Hits, SearchOptions
+from benchmarks.bars import Bar
 from benchmarks.held_items import Held, draw, renamed
 from benchmarks.measure import one_thread, print_results
 
@@ -131,16 +132,13 @@ def measured_sources(
     }
 
 
-def source_bars(method: str, found: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def source_bars(method: str, found: Mapping[str, Any]) -> Iterator[tuple[str, Bar]]:
     """Both sides of each source."""
     reached, before = found["fitted with them"]["recall"], found["none"]["ndcg"]
     for source, least in BARS.items():
         own = found["sources"][source]
-        for side, value, bound in (
-            ("recall", own["recall"] / max(reached, 1e-9), least),
-            ("ndcg", own["ndcg"] / max(before, 1e-9), LEAST_NDCG),
-        ):
-            yield f"{method} {source} {side}", {"value": round(value, 4), "bound": bound, "holds": value >= bound}
+        yield f"{method} {source} recall", Bar(own["recall"] / max(reached, 1e-9), least, most=False)
+        yield f"{method} {source} ndcg", Bar(own["ndcg"] / max(before, 1e-9), LEAST_NDCG, most=False)
 
 
 def market(num_items: int) -> Split:
@@ -173,7 +171,7 @@ def main() -> None:
             beamwood.Dataset.from_log(beamwood.read_log(given.log), given.items), seed=given.seed
         )
     found: dict[str, Any] = {}
-    bars: dict[str, dict[str, Any]] = {}
+    bars: dict[str, Bar] = {}
     for method in given.methods.split(","):
         settings = {} if given.steps is None else {"loop.max_steps": given.steps}
         if not load_method(method).needs.steps:
@@ -183,10 +181,10 @@ def main() -> None:
         )
         bars |= dict(source_bars(method, found[method]))
     if given.json:
-        print_results(found | {"bars": bars}, as_json=True)
+        print_results(found | {"bars": {name: bar.as_dict() for name, bar in bars.items()}}, as_json=True)
         return
     for name, bar in bars.items():
-        print(f"{'holds' if bar['holds'] else 'FAILS':<6} {name:<32} {bar['value']:<10.4g} bound {bar['bound']}")
+        print(bar.line(name))
 
 
 if __name__ == "__main__":

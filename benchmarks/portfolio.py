@@ -175,12 +175,8 @@ def log_rows(lines: Sequence[dict[str, Any]]) -> str:
         values = [line["figures"].get(name, {}).get("value") for name in names]
         cells = ["–" if value is None else f"{value:.4f}" for value in values]
         rows.append((line["log"], f"{line['users']:,}", line["chosen"], *cells))
-    bars = bars_of_logs(lines)
-    said = [
-        f"{'holds' if bar.holds else 'FAILS'}  {name}: {bar.value:.5f}, bound {bar.bound:g}"
-        for name, bar in bars.items()
-    ]
-    return "\n".join(["| " + " | ".join(row) + " |" for row in rows] + said)
+    told = [bar.line(name) for name, bar in bars_of_logs(lines).items()]
+    return "\n".join(["| " + " | ".join(row) + " |" for row in rows] + told)
 
 
 def parser() -> argparse.ArgumentParser:

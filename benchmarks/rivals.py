@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0 if made else 1
     print(rendered(bench, TOPIC))
     for name, bar in rival_bars(bench).items():
-        print(f"{'holds' if bar.holds else 'FAILS'}  {name}: {bar.value:.4f}, bound {bar.bound:g}")
+        print(bar.line(name))
     return 0 if made else 1
 
 

@@ -18,7 +18,7 @@ def test_each_source_on_both_sides():
     assert found["fitted with them"]["recall"] > 0.2
     bars = dict(source_bars("cooccurrence", found))
     assert set(bars) == {f"cooccurrence {source} {side}" for source in BARS for side in ("recall", "ndcg")}
-    assert bars["cooccurrence 10 events recall"]["value"] > bars["cooccurrence category recall"]["value"] > 0
+    assert bars["cooccurrence 10 events recall"].value > bars["cooccurrence category recall"].value > 0
 
 
 def test_recall_of_the_new_and_gain_of_all():
