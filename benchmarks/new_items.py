@@ -24,7 +24,7 @@ from beamwood.methods import load_method
 from beamwood.retrieval.new_items import NewItem
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sources import Sources, items_near
-from beamwood.serve.shares import placed
+from beamwood.serve.shares import order_by_share
 from beamwood.types import Hits, SearchOptions
 from benchmarks.bars import Bar
 from benchmarks.held_items import Held, draw, renamed
@@ -78,7 +78,7 @@ def found_by(retriever: Retriever, queries: Queries, k: int, *, known: int, shar
         there = others.items[row] >= 0
         items = np.concatenate([hits.items[row, kept[row]], others.items[row, there]])
         scores = np.concatenate([hits.scores[row, kept[row]], others.scores[row, there]])
-        order = placed(scores, items >= known, share, k)
+        order = order_by_share(scores, items >= known, share, k)
         found.items[row, : len(order)], found.scores[row, : len(order)] = items[order], scores[order]
     return found
 

@@ -12,9 +12,9 @@ from beamwood.recipes.portfolio.choice import (
     Look,
     Next,
     best_within,
+    halving_rounds,
     next_blend,
     next_look,
-    rounds,
     shortest,
 )
 
@@ -59,9 +59,9 @@ def test_a_counting_method_that_failed_is_not_looked_at_again():
 
 
 def test_rounds_halve():
-    assert rounds(1) == [1]
-    assert rounds(4) == [4, 2, 1]
-    assert rounds(6) == [6, 3, 2, 1]
+    assert halving_rounds(1) == [1]
+    assert halving_rounds(4) == [4, 2, 1]
+    assert halving_rounds(6) == [6, 3, 2, 1]
 
 
 def test_the_better_half_goes_on_with_equal_shares_of_a_round():

@@ -172,8 +172,10 @@ def test_what_the_search_chooses_by_chooses_the_weights_of_its_members(split, tm
 def test_trainings_start_from_vectors_that_are_made_once(split, tmp_path, monkeypatch):
     from beamwood.fitting.vectors import item_start
 
-    made, whole = [], item_start.leading
-    monkeypatch.setattr(item_start, "leading", lambda *given, **options: made.append(1) or whole(*given, **options))
+    made, whole = [], item_start.leading_eigenvectors
+    monkeypatch.setattr(
+        item_start, "leading_eigenvectors", lambda *given, **options: made.append(1) or whole(*given, **options)
+    )
     short = TINY | {"loop.max_steps": 5}
     members = [COUNTING[0], *(Member(f"s{seed}", "sasrec", short | {"model.dropout": seed / 10}) for seed in range(3))]
     _, parts = searched(split, tmp_path / "parts", members, 600)

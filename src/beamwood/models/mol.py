@@ -19,7 +19,7 @@ from beamwood.models import parameters as declared
 from beamwood.models.ops import Array, Parameters, dropped, linear, silu, softmax, unit
 from beamwood.models.parameters import Parameter, linear_parameters
 
-__all__ = ["PREFIX", "Sizes", "item_parts", "mixed", "parameters", "component_products", "query_parts"]
+__all__ = ["PREFIX", "Sizes", "item_parts", "mixture_scores", "parameters", "component_products", "query_parts"]
 
 PREFIX = "mixture."
 """What the names of the parameters begin with."""
@@ -75,7 +75,7 @@ def component_products(queries_BQC: Array, items: Array) -> Array:
     return by_item.swapaxes(2, 3).reshape(rows, items.shape[1], -1)
 
 
-def mixed(
+def mixture_scores(
     p: Parameters,
     products_BMP: Array,
     query_gate_BP: Array,

@@ -119,7 +119,7 @@ class CodeSearcher(EncodedSearcher):
             rows_T, nodes_T, totals_T = rows[kept], nodes[kept], totals[kept]
             if not last:
                 chosen = self.words[place][prefixes.words[place][nodes_T]]
-                states_TD = code_decoder.moved(self.weights, place, states_TD[parent[kept]], chosen)
+                states_TD = code_decoder.next_states(self.weights, place, states_TD[parent[kept]], chosen)
         counts = np.bincount(rows_T, minlength=size)
         place_T = places_in_rows(counts)
         items_BM = np.full((size, max(1, int(counts.max(initial=0)))), -1, np.int32)
@@ -160,7 +160,7 @@ class CodeSearcher(EncodedSearcher):
                 np.arange(size)[:, None] * count + nodes_BM, return_index=True, return_inverse=True
             )
             chosen = self.words[place][prefixes.words[place][keys % count]]
-            states_TD = code_decoder.moved(self.weights, place, states_TD[pair_BM.ravel()[first]], chosen)
+            states_TD = code_decoder.next_states(self.weights, place, states_TD[pair_BM.ravel()[first]], chosen)
             pair_BM = where.reshape(leaves_BM.shape)
         return totals_BM
 

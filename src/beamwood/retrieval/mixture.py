@@ -151,14 +151,16 @@ class MixtureSearcher(EncodedSearcher):
     def _of_all(self, parts_BQC: Array, gate_BP: Array) -> Array:
         """float32[B, N]."""
         products_BNP = mol.component_products(parts_BQC, self._parts_XNC.transpose(1, 0, 2))
-        scores: Array = mol.mixed(self.weights, products_BNP, gate_BP, self._gate_NP, self.temperature)[0]
+        scores: Array = mol.mixture_scores(self.weights, products_BNP, gate_BP, self._gate_NP, self.temperature)[0]
         return scores
 
     def _of(self, parts_BQC: Array, gate_BP: Array, items_BM: IndexArray) -> Array:
         """float32[B, M]."""
         own = self._parts_XNC[:, items_BM].transpose(1, 2, 0, 3)
         products_BMP = mol.component_products(parts_BQC, own)
-        scores: Array = mol.mixed(self.weights, products_BMP, gate_BP, self._gate_NP[items_BM], self.temperature)[0]
+        scores: Array = mol.mixture_scores(
+            self.weights, products_BMP, gate_BP, self._gate_NP[items_BM], self.temperature
+        )[0]
         return scores
 
     def _rows_at_a_time(self, num_items: int) -> int:

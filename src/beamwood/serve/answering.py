@@ -27,7 +27,7 @@ from beamwood.serve.messages import Answer, Item, Recommend, Took
 from beamwood.serve.problems import Problem, of_input
 from beamwood.serve.rungs import Rung, rung_at
 from beamwood.serve.settings import Limits
-from beamwood.serve.shares import bounded
+from beamwood.serve.shares import with_share_of_new
 from beamwood.serve.snapshot import Snapshot, indices_of
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
@@ -181,7 +181,7 @@ def _search(
     if rules is None:
         hits, named = snapshot.searcher.search(query, k, options), None
         if share < 1 and snapshot.num_items > snapshot.known:
-            hits = bounded(snapshot, query, hits, k, options, share)
+            hits = with_share_of_new(snapshot, query, hits, k, options, share)
     else:
         hits, promotions = arranged(snapshot.searcher, query, k, options, rules)
         named = promotions[0] if promotions else None

@@ -11,10 +11,12 @@ import numpy as np
 from beamwood.serve.snapshot import Snapshot
 from beamwood.types import BoolArray, FloatArray, Hits, Query, SearchOptions
 
-__all__ = ["bounded", "placed"]
+__all__ = ["with_share_of_new", "order_by_share"]
 
 
-def bounded(snapshot: Snapshot, query: Query, hits: Hits, k: int, options: SearchOptions, share: float) -> Hits:
+def with_share_of_new(
+    snapshot: Snapshot, query: Query, hits: Hits, k: int, options: SearchOptions, share: float
+) -> Hits:
     """The k hits of one row, with the best new items on at most a share of the places, rounded up.
 
     The j-th of them stands at place j / share at the earliest, or at the last one. Where a filter leaves fewer known
@@ -38,11 +40,11 @@ def bounded(snapshot: Snapshot, query: Query, hits: Hits, k: int, options: Searc
 
 
 def _in_order(hits: Hits, new: BoolArray, share: float, k: int) -> Hits:
-    order = placed(hits.scores[0], new, share, k)
+    order = order_by_share(hits.scores[0], new, share, k)
     return Hits(hits.items[:, order], hits.scores[:, order], hits.scored, hits.parts)
 
 
-def placed(scores: FloatArray, new: BoolArray, share: float, k: int) -> list[int]:
+def order_by_share(scores: FloatArray, new: BoolArray, share: float, k: int) -> list[int]:
     """The places of `scores`, best first, of at most k: a new one no earlier than its share of the places lets it.
 
     Where known ones are spent, new ones come as they are.

@@ -181,7 +181,7 @@ def level_reports(
         if level <= len(log_q):
             facts |= divergences(scores[level - 1], log_q[level - 1])
         if level < len(scores):
-            facts |= heap(scores[level - 1], scores[level], tolerance, rng)
+            facts |= heap_gaps(scores[level - 1], scores[level], tolerance, rng)
         reports.append(LevelReport(level, shape.level_size(level), recall, recall_above - recall, **facts))
         recall_above = recall
     return reports
@@ -232,7 +232,9 @@ def labels_below(shape: Shape, labels: ItemLists, label_leaves: NDArray[np.int64
     return share
 
 
-def heap(scores_Bn: FloatArray, below_Bm: FloatArray, tolerance: float, rng: np.random.Generator) -> dict[str, float]:
+def heap_gaps(
+    scores_Bn: FloatArray, below_Bm: FloatArray, tolerance: float, rng: np.random.Generator
+) -> dict[str, float]:
     """How far a level's scores are from the best of the children's, up to a constant for each query."""
     best = below_Bm.reshape(*scores_Bn.shape, -1).max(axis=2)
     live = np.isfinite(scores_Bn[0]) & np.isfinite(best[0])

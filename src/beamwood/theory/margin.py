@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.kernels.din import DinWeights, above
+from beamwood.kernels.din import DinWeights, shape_above
 from beamwood.kernels.search import DinSearch
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.tree import TreeSearcher
@@ -170,4 +170,4 @@ def closed_nodes(tree: Tree, excluded: ItemLists, level: int) -> ItemLists:
 def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:
     """The scorer and the shape of a tree that ends on `level`."""
     shape = searcher.tree.shape
-    return searcher.weights.cut(shape, level), above(shape, level)
+    return searcher.weights.cut(shape, level), shape_above(shape, level)

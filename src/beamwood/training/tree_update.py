@@ -21,7 +21,7 @@ from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.ragged import ranges
 from beamwood.training.budget import Budget
 from beamwood.tree import Tree
-from beamwood.tree.assign import assign, num_candidates, passes
+from beamwood.tree.assign import assign, level_passes, num_candidates
 from beamwood.types import FloatArray, IndexArray
 
 __all__ = ["TreeLearner", "capped_instances"]
@@ -108,7 +108,7 @@ class TreeLearner:
     def price(self) -> float:
         """The seconds that `learn` takes: the scores to make, times what a few on each level take."""
         tree, targets_I, total = self.tree, self.targets_I, 0.0
-        for levels in passes(tree.shape, self.stride):
+        for levels in level_passes(tree.shape, self.stride):
             count = num_candidates(tree.shape, *levels)
             sample = evenly(len(targets_I), max(1, CALL_NODES // count // 4))
             parents = tree.shape.ancestors(tree.leaf_of_item[targets_I[sample]].astype(np.int64), levels[0])

@@ -143,11 +143,11 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
             frame = None if logged is None else logged[examples.stop[rows]]
             query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
             targets, items = self.targets(rows), retriever.search(query, k, replace(options, excluded=past)).items
-            hit = brought(targets, items)
+            hit = is_brought(targets, items)
             # A target that was seen comes back only where what was seen is left in.
             again = np.flatnonzero(among(targets, past).any(axis=1))
             if len(again):
-                hit[again] |= brought(targets[again], retriever.search(query.take(again), k, options).items)
+                hit[again] |= is_brought(targets[again], retriever.search(query.take(again), k, options).items)
             found.append(items)
             hits.append(hit)
         candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)
@@ -229,7 +229,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         return pair_scorer(self.model, self.config)  # type: ignore[arg-type]
 
 
-def brought(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
+def is_brought(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
     """bool[B, T]: the target is among the row's items."""
     return np.stack([(items_BK == column[:, None]).any(axis=1) for column in targets_BT.T], axis=1)
 

@@ -146,7 +146,7 @@ class CodeTask(WindowTask):
             logits_XK = code_decoder.logits(weights, place, states_XD, words_KD)
             losses_X = losses_X + functional.cross_entropy(logits_XK, codes_XS[:, place], reduction="none")
             if place + 1 < len(items.tables):
-                states_XD = code_decoder.moved(weights, place, states_XD, words_KD[codes_XS[:, place]])
+                states_XD = code_decoder.next_states(weights, place, states_XD, words_KD[codes_XS[:, place]])
         return losses_X
 
     def searcher(self) -> CodeSearcher:

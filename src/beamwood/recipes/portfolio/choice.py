@@ -28,7 +28,7 @@ __all__ = [
     "best_within",
     "next_blend",
     "next_look",
-    "rounds",
+    "halving_rounds",
     "shortest",
     "within",
 ]
@@ -114,7 +114,7 @@ class Candidate:
         return float(np.mean(self.values))
 
 
-def rounds(contenders: int) -> list[int]:
+def halving_rounds(contenders: int) -> list[int]:
     """How many are looked at in each round: all, then the better half, rounded up, until one is left."""
     sizes = [contenders]
     while sizes[-1] > 1:
@@ -172,14 +172,14 @@ def _asks_for(name: str, looks: Sequence[Look]) -> float | None:
 def _affordable(most: int, seconds: float, least: float) -> int:
     """How many can be looked at in rounds whose first looks are not too short; one where there is time for that."""
     for count in range(most, 1, -1):
-        if seconds / len(rounds(count)) / count >= least:
+        if seconds / len(halving_rounds(count)) / count >= least:
             return count
     return min(most, int(seconds >= least))
 
 
 def _of_rounds(standing: Sequence[str], looks: Sequence[Look], left: float) -> Next | None:
     """The first that still waits for its look of a round."""
-    sizes = rounds(len(standing)) if standing else []
+    sizes = halving_rounds(len(standing)) if standing else []
     for number, size in enumerate(sizes):
         if number:
             standing = _best(standing, looks)[:size]

@@ -29,7 +29,7 @@ from beamwood.recipes.portfolio.choice import (
     shortest,
     within,
 )
-from beamwood.recipes.portfolio.judging import Judge, blind, how_many
+from beamwood.recipes.portfolio.judging import Judge, how_many, without_test_users
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
 from beamwood.recipes.portfolio.search_folder import SearchFolder, Trial
@@ -82,7 +82,13 @@ class Search:
         processor: Clock | None = None,
         reports: Reports = Reports(),
     ) -> None:
-        self.whole, self.split, self.wanted, self.folder, self.reports = split, blind(split), wanted, folder, reports
+        self.whole, self.split, self.wanted, self.folder, self.reports = (
+            split,
+            without_test_users(split),
+            wanted,
+            folder,
+            reports,
+        )
         self.outline, self.trains = Outline.of(split), is_installed("train")
         listed = members_of(self.outline, trains=self.trains) if members is None else members
         self.members = {member.name: member for member in listed}

@@ -26,7 +26,7 @@ from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import FloatArray, Hits, IndexArray, SearchOptions
 
-__all__ = ["CHILDREN", "ClusterIndex", "ClusterSettings", "ClusterTree", "grown", "reached", "shared"]
+__all__ = ["CHILDREN", "ClusterIndex", "ClusterSettings", "ClusterTree", "grow_tree", "reached_leaves", "shared_leaves"]
 
 # Of a root's path, nodes at most; of a query, leaves that count, and nearest items that want it.
 _DEEPEST, _REACHED, _SAYING = 16, 5, 15
@@ -122,7 +122,7 @@ class ClusterTree:
         return np.concatenate(found), scored
 
 
-def grown(
+def grow_tree(
     vectors_ND: FloatArray, num_children: int, leaf_size: int, rng: np.random.Generator
 ) -> tuple[ClusterTree, NDArray[np.float32], NDArray[np.int32]]:
     """The tree, its nodes' centres float32[V, D], and the leaf of each item, int32[N].
@@ -150,14 +150,16 @@ def grown(
     return ClusterTree.of(np.array(counts)), np.stack([centre for _, centre, _ in waiting]), leaf_N
 
 
-def reached(queries_QD: FloatArray, leaves_CD: FloatArray) -> NDArray[np.int64]:
+def reached_leaves(queries_QD: FloatArray, leaves_CD: FloatArray) -> NDArray[np.int64]:
     """int64[Q, 5], the leaves with the largest products of each query; fewer where there are fewer."""
     most = min(_REACHED, len(leaves_CD))
     scores_QC = queries_QD @ leaves_CD.T
     return np.argpartition(-scores_QC, most - 1, axis=1)[:, :most]
 
 
-def shared(leaf_N: NDArray[np.int32], num_leaves: int, items_P: IndexArray, leaves_P: IndexArray, most: int) -> Buckets:
+def shared_leaves(
+    leaf_N: NDArray[np.int32], num_leaves: int, items_P: IndexArray, leaves_P: IndexArray, most: int
+) -> Buckets:
     """Each item in the `most` leaves that most of its pairs name, of equals the first; its own comes behind these.
 
     An item in no pair stays where it is; with `most` 1 no item is in two leaves.
@@ -193,7 +195,7 @@ class ClusterIndex:
     ) -> None:
         given = settings if isinstance(settings, ClusterSettings) else ClusterSettings()
         vectors, began = np.ascontiguousarray(vectors_ND, np.float32), time.monotonic()
-        tree, nodes, leaf_N = grown(
+        tree, nodes, leaf_N = grow_tree(
             vectors, given.num_children or CHILDREN, given.leaf_size, np.random.default_rng(making.seed)
         )
         leaves = tree.leaves
@@ -204,10 +206,10 @@ class ClusterIndex:
                 break
             some = np.asarray(asked[rows], np.float32)
             wanted = best_products(some, vectors, min(_SAYING, len(vectors))).items
-            arrived = reached(some, nodes[leaves])
+            arrived = reached_leaves(some, nodes[leaves])
             pairs.append((np.repeat(wanted, arrived.shape[1]), np.repeat(arrived, wanted.shape[1], axis=0).ravel()))
         items_P, leaves_P = (np.concatenate(each) for each in zip(*pairs, strict=True))
-        buckets = shared(leaf_N, len(leaves), items_P, leaves_P, given.num_homes)
+        buckets = shared_leaves(leaf_N, len(leaves), items_P, leaves_P, given.num_homes)
         self._set(vectors, tree, nodes, buckets, probed_of(given.num_probed, len(leaves)))
 
     def _set(

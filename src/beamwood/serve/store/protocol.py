@@ -24,7 +24,7 @@ __all__ = [
     "Retention",
     "StoreUnavailable",
     "Stored",
-    "stored",
+    "stored_history",
 ]
 
 
@@ -70,7 +70,7 @@ class Stored:
     erased: float | None = None
 
 
-def stored(records: Sequence[Record], seq: int, erased: float | None) -> Stored:
+def stored_history(records: Sequence[Record], seq: int, erased: float | None) -> Stored:
     """The history of these records, oldest first."""
     events = [record.event for record in records]
     items, times = tuple(event.item for event in events), tuple(event.time for event in events)
