@@ -44,6 +44,11 @@ class FoundItems:
     promotions: list[str | None]
     scored: int = 0
 
+    def followed_by(self, more: FoundItems) -> FoundItems:
+        """These, and behind them more."""
+        sources, promotions = self.sources + more.sources, self.promotions + more.promotions
+        return FoundItems(self.items + more.items, self.scores + more.scores, sources, promotions, self.scored)
+
 
 def recommended(
     snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, *, request_id: str, pressure: float = 0.0
@@ -178,31 +183,34 @@ def _search(
     snapshot: Snapshot, request: Request, query: Query, k: int, options: SearchOptions, share: float
 ) -> tuple[Hits, FoundItems, str]:
     rules = rules_of(request, k, snapshot.names.filters)
+    named: list[str | None] = []
     if rules is None:
-        hits, named = snapshot.searcher.search(query, k, options), None
+        hits = snapshot.searcher.search(query, k, options)
         if share < 1 and snapshot.num_items > snapshot.known:
             hits = with_share_of_new(snapshot, query, hits, k, options, share)
     else:
         hits, promotions = arranged(snapshot.searcher, query, k, options, rules)
-        named = promotions[0] if promotions else None
+        named = promotions[0] if promotions else []
     there, scores = found_of(hits, 0)
     items = there.tolist()
     source = "popular" if _is_popular(snapshot, query) else "model"
-    sources = [source] * len(items)
-    if snapshot.num_items > snapshot.known:
-        sources = ["new_item" if item >= snapshot.known else source for item in items]
-    if named is not None:
-        sources = [each if name is None else "promoted" for each, name in zip(sources, named, strict=True)]
+    sources = _sources(snapshot, items, source, named)
     found = FoundItems(items, scores, sources, named or [None] * len(items), int(hits.scored[0]))
     if len(items) < k and rules is None and source == "model" and snapshot.popular is not None:
         more = _filled(snapshot.popular, query, k, options, there)
         if more is not None:
-            found.items.extend(more.items)
-            found.scores.extend(more.scores)
-            found.sources.extend(more.sources)
-            found.promotions.extend(more.promotions)
-            source = "mixed" if items else "popular"
+            return hits, found.followed_by(more), "mixed" if items else "popular"
     return hits, found, source
+
+
+def _sources(snapshot: Snapshot, items: list[int], source: str, named: list[str | None]) -> list[str]:
+    """Where each item comes from: `source`, unless it came after the fit or a promotion is `named` for it."""
+    sources = [source] * len(items)
+    if snapshot.num_items > snapshot.known:
+        sources = ["new_item" if item >= snapshot.known else source for item in items]
+    return (
+        [each if name is None else "promoted" for each, name in zip(sources, named, strict=True)] if named else sources
+    )
 
 
 def _filled(
