@@ -50,6 +50,7 @@ class AnswerRecord(Struct):
     learned: str = ""
     """The name of what was learned of items by then; see `serve.learned`."""
     new_item_share: float = 0.1
+    by_category: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class Answers:
             scores,
             snapshot.learned,
             self.service.settings.limits.new_item_share,
+            snapshot.by_category,
         )
         running = self.service.experiments.current
         experiment = "" if running is None or answer.arm is None else running.name
