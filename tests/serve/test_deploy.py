@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -91,6 +94,66 @@ def test_a_fleet_that_is_replaced_one_by_one():
     mounted = {each["name"] for each in pod["containers"][0]["volumeMounts"]}
     assert mounted == {each["name"] for each in pod["volumes"]}
     assert compose()["services"]["redis"]["command"][-3:-1] == ["always", "--save"]
+
+
+def test_a_pod_takes_what_it_asks_for():
+    pod = k8s()["Deployment"]["spec"]["template"]["spec"]
+    one = pod["containers"][0]
+    assert f"--threads={one['resources']['requests']['cpu']}" in one["args"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False
+    named = {each["name"]: each["containerPort"] for each in one["ports"]}
+    service = k8s()["Service"]["spec"]["ports"][0]
+    assert {service["targetPort"]} | {one[probe]["httpGet"]["port"] for probe in one if probe.endswith("Probe")} == {
+        "http"
+    }
+    # That of `beamwood serve`, as no --port is given.
+    assert named == {"http": ServeSettings().port}
+    assert not any(word.startswith("--port") for words in commands().values() for word in words)
+
+
+def test_what_composes_is_there():
+    made = compose()
+    server = made["services"]["beamwood"]
+    assert set(server["secrets"]) == made["secrets"].keys()
+    used = {each.partition(":")[0] for one in made["services"].values() for each in one["volumes"]}
+    assert {name for name in used if not name.startswith(".")} == made["volumes"].keys()
+    assert (DEPLOY / server["build"]["context"] / server["build"]["dockerfile"]).samefile(DEPLOY / "Containerfile")
+    assert server["depends_on"].keys() <= {name for name, one in made["services"].items() if "healthcheck" in one}
+    asked = server["healthcheck"]["test"]
+    assert asked[0] == "CMD"
+    assert asked[-1] in CONTAINERFILE
+    ends = int(server["stop_grace_period"].removesuffix("s"))
+    assert ends > ServeSettings().drain + ServeSettings().grace
+
+
+def test_the_unit_reloads_what_it_says():
+    given = dict(line.split("=", 1) for line in UNIT.splitlines() if "=" in line and not line.startswith("#"))
+    # A credential is a copy of when the unit was started, so that a reload would read the old tokens.
+    assert "LoadCredential" not in given
+    assert "%d" not in given["ExecStart"]
+    assert given["ExecReload"].endswith("-HUP $MAINPID")
+    assert int(given["TimeoutStopSec"]) > ServeSettings().drain + ServeSettings().grace
+    assert "%S/" + given["StateDirectory"] in given["ExecStart"]
+
+
+def test_systemd_takes_the_unit(tmp_path):
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    unit = tmp_path / "beamwood.service"
+    # Of programs it asks that they are there.
+    unit.write_text(UNIT.replace("/opt/beamwood/bin/beamwood", sys.executable))
+    done = subprocess.run(
+        [program, "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=60, check=False
+    )
+    own = [line for line in done.stderr.splitlines() if "beamwood.service" in line]
+    assert not own, own
+    unit.write_text(unit.read_text().replace("UMask", "UMaks"))
+    said = subprocess.run(
+        [program, "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "UMaks" in said.stderr
 
 
 def test_the_image_is_bare():

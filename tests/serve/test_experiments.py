@@ -132,7 +132,7 @@ def test_where_an_item_was_lost(models):
     order = retriever.recommend([history], 60).item_ids[0]
 
     def lost(item, **more):
-        return miss_of(snapshot, Recommend(history=history, k=3, **more), StoredHistory(), order[:3], item, limits)
+        return miss_of(snapshot, Recommend(history=history, k=3, **more), StoredHistory(), order[2:3], item, limits)
 
     assert lost("none") == "missed_unknown"
     assert lost(history[0]) == "missed_filter"
@@ -141,11 +141,11 @@ def test_where_an_item_was_lost(models):
     assert lost(order[40], filter=Filter(items=order[:30])) == "missed_filter"
     # As if the search had not come by the first.
     assert (
-        miss_of(snapshot, Recommend(history=history, k=2), StoredHistory(), order[1:3], order[0], limits)
+        miss_of(snapshot, Recommend(history=history, k=2), StoredHistory(), order[2:3], order[0], limits)
         == "missed_search"
     )
     diverse = Recommend(history=history, k=2, diversity=0.5)
-    assert miss_of(snapshot, diverse, StoredHistory(), order[1:3], order[0], limits) == "missed_rules"
+    assert miss_of(snapshot, diverse, StoredHistory(), order[2:3], order[0], limits) == "missed_rules"
 
 
 def test_an_answer_is_explained_later(models, options, capsys):
@@ -179,3 +179,28 @@ def test_a_model_that_is_another_by_now_is_not_explained_by(models, options, tmp
     assert main(["explain", answer["request_id"], "--store", options["store"]]) == 2
     assert "--folder" in capsys.readouterr().err
     assert main(["explain", answer["request_id"], "--store", options["store"], "--folder", str(models / "one")]) == 0
+
+
+def test_a_new_item_at_the_end_of_a_list_is_no_measure_of_a_miss(models, options, monkeypatch):
+    monkeypatch.setattr("beamwood.serve.answers._SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("beamwood.serve.answers._ROUND_SECONDS", 0.05)
+    with serving(models / "one", **options) as client:
+        body = {"history": [5, 9], "k": 4, "effort": 1}
+        best = [each["item"] for each in post(client, "/v1/recommend", body)["items"]]
+        far = post(client, "/v1/recommend", body | {"k": 40})["items"][-1]["item"]
+        new = {"items": [{"item": 900, "similar": best[:1]}]}
+        assert client.put("/v1/items", json=new).status_code == 200
+        answer = post(client, "/v1/recommend", body)
+        # It scores as the best one, and has the last place as its share.
+        assert [each["item"] for each in answer["items"]] == [*best[:3], 900]
+        event = {"user": 1, "item": far, "request_id": answer["request_id"]}
+        post(client, "/v1/events", {"events": [event]})
+        misses = {}
+
+        def told():
+            for group in client.get("/v1/experiments").json()["groups"]:
+                misses.update(group["misses"])
+            return misses
+
+        wait_until(told)
+        assert misses == {"model": 1}

@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def client(folder):
-    with serving(folder[0], **WIDE) as client:
+    with serving(folder[0], by_category=True, **WIDE) as client:
         yield client
 
 
@@ -151,7 +151,7 @@ def test_every_kind_of_model_takes_new_items(searcher, tmp_path):
     retriever = retriever_of(searcher(), text=True)
     retriever.save(tmp_path / "model")
     twin, other, third = retriever.items.decode(np.array([3, 4, 5]))
-    with serving(tmp_path / "model", **WIDE) as client:
+    with serving(tmp_path / "model", by_category=True, **WIDE) as client:
         done = put(client, {"item": "new-1", "similar": [twin]}, {"item": "new-2", "category": "c1"}, {"item": "new-3"})
         assert [each["source"] for each in done["items"]] == ["similar", "category", "none"]
         found = {each["item"]: each["score"] for each in answered(client, history=[other, third])}
@@ -159,6 +159,25 @@ def test_every_kind_of_model_takes_new_items(searcher, tmp_path):
         assert {"new-2", "new-3"} <= set(found)
         ask(client, "DELETE", "/v1/items/new-1")
         assert "new-1" not in ids(client, history=[other])
+
+
+def test_a_category_places_new_items_where_that_is_asked_for(folder):
+    twin, other, _ = known(folder, 3, 4, 5)
+    body = {"item": "new-1", "category": "c1"}
+    with serving(folder[0], **WIDE) as client:
+        assert put(client, body, {"item": "new-2", "similar": [twin]})["items"][0]["source"] == "none"
+        found = ids(client, history=[other])
+        # All places are there for items of nothing, last.
+        assert found.index("new-2") < found.index("new-1") == len(found) - 1
+        assert "new-1" in ids(client, history=[other], filter={"category": ["c1"]})
+        best = ids(client, history=[other], k=len(found) - 1)
+        assert "new-1" not in best
+    with serving(folder[0], by_category=True, **WIDE) as client:
+        assert put(client, body)["items"][0]["source"] == "category"
+        found = ids(client, history=[other])
+        assert found.index("new-1") < len(found) - 1
+        alike = [each["item"] for each in answered(client, history=[other], filter={"category": ["c1"]})]
+        assert alike[-1] != "new-1"
 
 
 def test_an_answer_with_new_items_is_explained_later(folder, tmp_path, capsys):

@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 
+from beamwood.serve import loading
 from bounded import joined
 from served import post, saved, serving, wait_until
 
@@ -122,9 +123,36 @@ def test_what_a_folder_comes_to_mean(models, tmp_path):
         current.unlink()
         current.symlink_to(models / "m1")
         assert loader.changed(current) == models / "m1"
+        assert loader.changed(current) is None, "once"
     with serving(models / "m0", models_dir=models) as client:
         manifest = (models / "m1" / "manifest.json").read_text()
         assert client.service.loader.changed(models / "m0") in (None, models / "m1", models / "broken")
         (models / "m1" / "manifest.json").write_text(manifest[:-20])
         assert client.service.loader.changed(models / "m0") != models / "m1"
         (models / "m1" / "manifest.json").write_text(manifest)
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_rollback_lasts_until_there_is_something_new(models, tmp_path, monkeypatch, linked):
+    """What watches, or a SIGHUP, brings no model back that was left."""
+    current = models / "m0"
+    if linked:
+        current = tmp_path / "current"
+        current.symlink_to(models / "m0")
+    times = {"m0": "2026-01-01", "m1": "2026-01-02"}
+    monkeypatch.setattr(loading, "_created", lambda path: times.get(path.name, ""))
+    with serving(current, models_dir=models) as client:
+        loader, first = client.service.loader, model(client)
+        if linked:
+            current.unlink()
+            current.symlink_to(models / "m1")
+            assert loader.changed(current) == models / "m1"
+        load(client, "m1")
+        post(client, "/v1/models/rollback", {})
+        assert model(client) == first
+        assert loader.changed(current) is None
+        times["broken"] = "2026-01-03"
+        if linked:
+            current.unlink()
+            current.symlink_to(models / "broken")
+        assert loader.changed(current) == models / "broken", "newer than any that answered"

@@ -53,7 +53,7 @@ def events(
         return
     print(", ".join([f"wrote {out}", *(f"{name.replace('_', ' ')}: {count}" for name, count in found.items())]))
     if folder is None:
-        note(f"next: {shlex.join(('beamwood', 'fit', out))} --out runs/next")
+        note(f"next: put its rows behind your log's and fit both, or alone: {shlex.join(('beamwood', 'fit', out))}")
 
 
 def _erase(erased: Mapping[Owner, float], folder: str, out: str, *, overwrite: bool) -> dict[str, int]:

@@ -37,6 +37,12 @@ _NewItems = Annotated[
         "--new-item-share", metavar="SHARE", min=0, max=1, help="Places of an answer at most for items after the fit."
     ),
 ]
+_ByCategory = Annotated[
+    bool,
+    typer.Option(
+        "--new-items-by-category", hidden=True, help="A category places a new item of which nothing else is known."
+    ),
+]
 _FilterCache = Annotated[str, typer.Option("--filter-cache", metavar="SIZE", help="Room for prepared filters.")]
 _Tokens = Annotated[o.Text, typer.Option("--tokens", metavar="FILE", help="Lines 'name scope,scope sha256' of tokens.")]
 _Insecure = Annotated[bool, typer.Option("--insecure", help="Let others ask without tokens.")]
@@ -104,6 +110,7 @@ class LoadOptions:
     min_beam: _MinBeam = 50
     filter_cache: _FilterCache = "256MB"
     new_item_share: _NewItems = 0.1
+    new_items_by_category: _ByCategory = False
     limit: _Limit = None
 
 
@@ -203,6 +210,7 @@ def _settings(
         forwarded_allow=where.forwarded_allow,
         cors=tuple(where.cors or ()),
         rate=where.rate,
+        by_category=load.new_items_by_category,
         limits=replace(limits_of(load.limit or ()), new_item_share=load.new_item_share),
     )
     _check_models(settings, folder)

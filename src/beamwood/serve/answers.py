@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ class AnswerRecord(Struct):
     learned: str = ""
     """The name of what was learned of items by then; see `serve.learned`."""
     new_item_share: float = 0.1
+    by_category: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class Answers:
             scores,
             snapshot.learned,
             self.service.settings.limits.new_item_share,
+            snapshot.by_category,
         )
         running = self.service.experiments.current
         experiment = "" if running is None or answer.arm is None else running.name
@@ -152,14 +154,17 @@ class Answers:
         snapshot = self.service.snapshot_of(asked.key)
         if snapshot is None or asked.stale:
             return
-        limits, owner = self.service.settings.limits, answer.owner
+        # What is new has a share of the places: neither is the list in the order of scores, nor would two items be.
+        limits, owner = replace(self.service.settings.limits, new_item_share=1.0), answer.owner
+        scores = asked.scores
+        lowest = [answer.items[at] for at in sorted(range(len(scores)), key=lambda at: (scores[at], -at))[:1]]
         kept = StoredHistory()
         if owner is not None:
             kept = await self.service.histories.call(
                 "read", lambda store: kept_of(store, owner, snapshot, asked.body, limits, until=asked.seq)
             )
         ran = await self.service.engine.run(
-            lambda pressure: miss_of(snapshot, asked.body, kept, answer.items, item, limits),  # noqa: ARG005
+            lambda pressure: miss_of(snapshot, asked.body, kept, lowest, item, limits),  # noqa: ARG005
             deadline=time.monotonic() + _JUDGE_SECONDS,
             priority=Priority.WARM_UP,
         )
@@ -175,12 +180,13 @@ def _hit(store: HistoryStore, *, request_id: str) -> bool:
 
 
 def miss_of(
-    snapshot: Snapshot, body: Recommend, kept: StoredHistory, shown: Sequence[Id], item: Id, limits: Limits
+    snapshot: Snapshot, body: Recommend, kept: StoredHistory, lowest: Sequence[Id], item: Id, limits: Limits
 ) -> str:
     """Where an item that was taken got lost, though it was not shown.
 
     "missed_unknown": the model lacks it; "missed_filter": the request did not allow it, or it was seen;
-    "missed_search": the model puts it above the last item that was shown, and the search did not come by;
+    "missed_search": the model puts it above `lowest`, the one of least score that was shown (none of an empty answer),
+    and the search did not come by;
     "missed_model": the model puts it below; "missed_rules": a diversity, a cap or a promotion stood before it.
     """
     if int(indices_of(snapshot.names.items, [item])[0]) < 0:
@@ -188,7 +194,7 @@ def miss_of(
     given = Filter() if body.filter is None else body.filter
     if given.items is not None and item not in given.items:
         return "missed_filter"
-    pair = [item, *shown[-1:]]
+    pair = [item, *lowest]
     plain: dict[str, Any] = {"max_per_category": None, "diversity": 0.0, "promote": [], "explain": "none", "fields": []}
     plain |= {"pages": False, "cursor": None, "beam_width": None, "effort": None, "on_unknown": "ignore"}
     asked = structs.replace(body, k=2, filter=structs.replace(given, items=pair), **plain)

@@ -45,6 +45,14 @@ class Loader:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._turn = asyncio.Lock()
+        self._meant: tuple[Path, str | None] | None = None
+        self._newest = ""
+        if service.snapshot is not None:
+            self.begin(service.snapshot)
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Note the first model that answers: what a folder comes to mean is told from it."""
+        self._meant, self._newest = (snapshot.folder, snapshot.key), _created(snapshot.folder)
 
     def resolved(self, given: str) -> Path:
         """A path below --models-dir, links followed. Errors: `Problem` on any other, and without --models-dir."""
@@ -88,6 +96,7 @@ class Loader:
             message = f"{failed} of {tried} requests had no answer from the new model; the old one goes on answering"
             raise Problem("invalid_request", message, field="path")
         service.snapshot = fresh
+        self._newest = max(self._newest, _created(fresh.folder))
         if old is not None and old.folder != fresh.folder:
             service.earlier.append(old.folder)
         return Loaded(
@@ -134,19 +143,21 @@ class Loader:
         return loaded
 
     def changed(self, folder: Path) -> Path | None:
-        """The folder that should answer, where it is not the one that does: a link led elsewhere, or a newer model.
+        """The folder that should answer from now on: a link was led elsewhere, or a newer model is there.
 
-        A newer one is looked for below --models-dir, by the time in its manifest, if `folder` is no link.
+        A newer one than any that answered is looked for below --models-dir, by the time in its manifest, if `folder` is
+        no link. So a rollback, or a model that was loaded by hand, stays until there is something new.
         """
         snapshot = self.service.snapshot
         if snapshot is None:
             return None
         if folder.is_symlink() or self.service.settings.models_dir is None:
             target = folder.resolve()
-            return target if target != snapshot.folder or _checksum(target) not in (None, snapshot.key) else None
-        newest, when = None, str(_manifest(snapshot.folder).get("created", ""))
+            before, self._meant = self._meant, (target, _checksum(target))
+            return target if self._meant not in (before, (snapshot.folder, snapshot.key)) else None
+        newest, when = None, self._newest
         for path in sorted(self.service.settings.models_dir.resolve().iterdir()):
-            created = str(_manifest(path).get("created", ""))
+            created = _created(path)
             if created > when:
                 newest, when = path, created
         return newest
@@ -170,6 +181,10 @@ def _manifest(path: Path) -> dict[str, Any]:
         return read_manifest(path)
     except InputError:
         return {}
+
+
+def _created(path: Path) -> str:
+    return str(_manifest(path).get("created", ""))
 
 
 def _checksum(path: Path) -> str | None:

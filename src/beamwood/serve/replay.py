@@ -55,7 +55,8 @@ def replayed(
         raise InputError(f"the store keeps no answer {request_id!r}; answers are kept for a day, by their request_id")
     asked = msgspec.json.decode(noted.text, type=AnswerRecord)
     path = Path(asked.folder) if folder is None else folder
-    snapshot = open_snapshot(path, items=items, searchers=None if searchers is None else searchers(path))
+    classes = None if searchers is None else searchers(path)
+    snapshot = open_snapshot(path, items=items, by_category=asked.by_category, searchers=classes)
     if snapshot.key != asked.key:
         raise InputError(f"{snapshot.folder} holds another model than the one that answered; give its --folder")
     limits = replace(Limits(), new_item_share=asked.new_item_share)

@@ -146,6 +146,8 @@ class _Running:
             self.error, self.server.should_exit = error, True
             return
         service.snapshot = opened
+        assert service.loader is not None
+        service.loader.begin(opened)
         # What was loaded stays; the collector need not look at it again.
         gc.collect()
         gc.freeze()

@@ -95,6 +95,7 @@ class Service:
             items=settings.items,
             min_beam=settings.min_beam,
             filter_bytes=settings.filter_cache,
+            by_category=settings.by_category,
             searchers=settings.searchers,
             **options,
         )

@@ -65,6 +65,8 @@ class ServeSettings:
     log_users: bool = False
     otlp: str | None = None
     """The collector that gets a span of each request; None: none does."""
+    by_category: bool = False
+    """A category places a new item of which nothing else is known."""
     page: bool = True
     drain: float = 5.0
     grace: float = 30.0

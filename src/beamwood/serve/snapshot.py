@@ -48,8 +48,9 @@ class Snapshot:
     narrowed under load, the first one not at all; `popular`: what answers where the model says nothing, None where no
     counts are known; `end`: the time of the log's last event, None where the folder does not say.
     `kinds`: which types of events count. `learned`: the name of what was learned of items since (see `serve.learned`),
-    empty where that is nothing. `known`: the items that the model was fitted with. `fitted`: this one without what was
-    learned of items since, None where it is that.
+    empty where that is nothing. `known`: the items that the model was fitted
+    with. `fitted`: this one without what was learned of items since, None where it is that. `by_category`: a category
+    places a new item of which nothing else is known.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Snapshot:
     known: int = 0
     fitted: Snapshot | None = None
     learned: str = ""
+    by_category: bool = False
     end: float | None = None
     kinds: Kinds = field(default_factory=Kinds)
     opened: float = field(default_factory=time.time)
@@ -103,6 +105,7 @@ def open_snapshot(
     items: Path | None = None,
     min_beam: int = 50,
     filter_bytes: int = FILTER_BYTES,
+    by_category: bool = False,
     verify: bool = False,
     searchers: Mapping[str, type[Any]] | None = None,
 ) -> Snapshot:
@@ -131,6 +134,7 @@ def open_snapshot(
         fields=own,
         popular=_popular(retriever),
         known=num_known(retriever.searcher),
+        by_category=by_category,
         end=float(end) if isinstance(end, int | float) else None,
         kinds=Kinds.of(manifest),
     )

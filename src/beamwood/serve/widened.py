@@ -72,7 +72,7 @@ def mixture_of(base: Snapshot, item: CatalogueItem) -> tuple[dict[int, float], S
         times = [int(count) for _, count in item.near]
         return sources.events([np.repeat(places, times)]), "events"
     column = base.names.filters.columns.columns.get(CATEGORY)
-    if item.category is not None and isinstance(column, LabelColumn):
+    if base.by_category and item.category is not None and isinstance(column, LabelColumn):
         labels = [label for label in item.category.split("|") if label in column]
         alike = column.having(column.codes_of(CATEGORY, labels).tolist() if labels else [])
         mixture = sources.category(np.flatnonzero(alike[: base.known]))
