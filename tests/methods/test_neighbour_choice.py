@@ -137,7 +137,7 @@ def refused(*args, **options):
 
 
 def test_what_is_set_is_not_chosen(chain, monkeypatch):
-    monkeypatch.setattr(neighbour_choice, "_best", refused)
+    monkeypatch.setattr(neighbour_choice, "_judged", refused)
     for kind in KINDS:
         fitted = beamwood.fit(chain, "dtr", SMALL | {KEY: kind}, progress=False)
         plan = fitted.metadata["plan"]["model"]
@@ -153,7 +153,7 @@ def test_a_resumed_run_keeps_what_it_has(chain, monkeypatch, tmp_path):
     run = RunFolder(tmp_path / "run")
     beamwood.fit(chain, "dtr", SMALL | {"loop.max_steps": 1}, run=run, progress=False)
     assert json.loads(run.config_path.read_text())[KEY] == "next"
-    monkeypatch.setattr(neighbour_choice, "_best", refused)
+    monkeypatch.setattr(neighbour_choice, "_judged", refused)
     resumed = beamwood.fit(chain, "dtr", SMALL, run=run, resume=True, progress=False)
     assert resumed.metadata["plan"]["model"]["neighbours"] == "next"
     assert resumed.metadata["training"]["steps"] == 2
@@ -174,8 +174,8 @@ def test_a_saved_folder_says_it(chain, tmp_path):
 
 
 def test_a_search_for_the_best_chooses_once(chain, monkeypatch):
-    times, best = [], neighbour_choice._best
-    monkeypatch.setattr(neighbour_choice, "_best", lambda *args: times.append(args) or best(*args))
+    times, best = [], neighbour_choice._judged
+    monkeypatch.setattr(neighbour_choice, "_judged", lambda *args: times.append(args) or best(*args))
     with remembering():
         assert [chosen_neighbours(chain, config_of().choose, {"progress": False}) for _ in range(3)] == ["next"] * 3
     assert len(times) == 1
@@ -237,11 +237,11 @@ def test_the_kinds_of_counts(kind):
 
 @pytest.fixture(scope="module")
 def runs():
-    """Eight of forty runs, one after the other, each of five items in any order."""
+    """Eight of forty runs, one after the other, each of eight items in any order."""
     rng = np.random.default_rng(2)
     starts = rng.integers(40, size=600)
     return data_of(
-        [5 * ((start + step) % 40) + item for step in range(8) for item in rng.permutation(5)] for start in starts
+        [8 * ((start + step) % 40) + item for step in range(8) for item in rng.permutation(8)] for start in starts
     )
 
 
@@ -275,6 +275,20 @@ def test_a_horizon_is_said_in_its_own_words(runs, capsys):
     assert chosen_horizon(split, choose, {"time_limit": budget}) == 1
     assert budget.left_out == ["targets are the next item alone: there was no time to choose"]
     assert "targets: the next item, as there was no time to choose" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("gain", "horizon"), [(0.05, 1), (0.2, 10)])
+def test_a_training_looks_further_for_a_tenth_more_and_neighbours_for_any(monkeypatch, runs, capsys, gain, horizon):
+    worth = {"around": 0.5, "after": 0.5 * (1 + gain), "next": 0.4}
+    monkeypatch.setattr(
+        neighbour_choice, "_values", lambda split, queries, kind, monitor, *, most: np.full(len(queries), worth[kind])
+    )
+    split, choose = disjoint_users(runs), load_method("sasrec").Config().choose
+    assert chosen_neighbours(split, choose, {}) == "after"
+    assert chosen_horizon(split, choose, {}) == horizon
+    said = capsys.readouterr().err
+    assert ("targets: 10 items ahead" in said) == (horizon == 10)
+    assert ("targets: the next item, by" in said) == (horizon == 1)
 
 
 def test_a_horizon_is_kept_by_a_resumed_run(runs, tmp_path):

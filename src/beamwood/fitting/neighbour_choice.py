@@ -44,17 +44,27 @@ _LEAST = 2
 _AHEAD = 10
 
 
-class _Choice(NamedTuple):
-    """The kind, and what each kind is worth to how many of the users that could judge; None where none did."""
+class _Judged(NamedTuple):
+    """What each kind is worth to how many of the users that could judge, None where none did; `surely`: the kinds that
+    are above the first by more than chance."""
 
-    kind: NeighbourKind
     num: int
     of: int
     means: Mapping[NeighbourKind, float] | None = None
+    surely: tuple[NeighbourKind, ...] = ()
+
+    def best(self, margin: float) -> NeighbourKind:
+        """The kind with the highest mean of the first and those that are surely above it, by a share of it at least."""
+        first: NeighbourKind = next(iter(KINDS))
+        if self.means is None:
+            return first
+        means, least = self.means, (1 + margin) * self.means[first]
+        return max([first, *(kind for kind in self.surely if means[kind] >= least)], key=means.__getitem__)
 
 
-class _Words(NamedTuple):
-    """What is chosen, in the words of who asked: the `name` of a line, each kind, a step, and what is left out."""
+class _Asked(NamedTuple):
+    """What is chosen, and the `margin` above the first kind that it takes, in the words of who asked: the `name` of a
+    line, each kind, a step, and what is left out."""
 
     name: str
     kinds: Mapping[NeighbourKind, str]
@@ -62,36 +72,39 @@ class _Words(NamedTuple):
     step: str
     untimed: str
     judge: str
+    margin: float
 
-    def line(self, choice: _Choice, monitor: str) -> str:
-        taken = f"{self.name}: {self.chosen[choice.kind]}"
+    def line(self, choice: _Judged, monitor: str) -> str:
+        taken = f"{self.name}: {self.chosen[choice.best(self.margin)]}"
         if choice.means is None:
             why = "no validation users choose" if choice.of < _LEAST else "there was no time to choose"
             return f"{taken}, as {why}"
         means = ", ".join(f"{self.kinds[kind]} {mean:.4f}" for kind, mean in choice.means.items())
         return f"{taken}, by {monitor} of {choice.num:,} validation users ({means})"
 
-    def left_out(self, choice: _Choice) -> str | None:
+    def left_out(self, choice: _Judged) -> str | None:
         if choice.means is None:
             return None if choice.of < _LEAST else f"{self.untimed}: there was no time to choose"
         return f"{choice.num} of {choice.of} validation users say {self.judge}" if choice.num < choice.of else None
 
 
-_NEAR = _Words(
+_NEAR = _Asked(
     "neighbours",
     {"around": "around", "after": "after", "next": "next"},
     {"around": "around", "after": "after", "next": "next"},
     "choosing which neighbours count",
     "neighbours are those around an item",
     "who is near an item",
+    margin=0.0,
 )
-_TARGETS = _Words(
+_TARGETS = _Asked(
     "targets",
     {"around": "either way", "after": "later", "next": "next"},
     {"around": "the next item", "after": f"{_AHEAD} items ahead", "next": "the next item"},
     "choosing how far ahead to learn",
     "targets are the next item alone",
     "how far ahead to learn",
+    margin=0.1,
 )
 
 
@@ -112,7 +125,8 @@ def chosen_horizon(split: Split, choose: WeightChoiceSettings, options: Mapping[
     """How far ahead the targets of a training are drawn: 10 items, or the next alone.
 
     A model learns what it is asked for. It is ten where validation users are asked for more than one item, and where
-    `chosen_neighbours` finds most in what comes within ten steps of an item.
+    `chosen_neighbours` finds most in what comes within ten steps of an item: a tenth more than around it, for a
+    training on the next item alone finds by itself some of what its counts are too few to say.
     """
     if (kept := _kept(options)) is not None:
         return int(kept.get("examples.horizon", 1))
@@ -128,39 +142,38 @@ def _kept(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return (run.kept() or None) if options.get("resume", False) and run is not None else None
 
 
-def _chosen(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any], words: _Words) -> NeighbourKind:
+def _chosen(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any], asked: _Asked) -> NeighbourKind:
     seed, budget = options.get("seed", 0), Budget.of(options.get("time_limit"))
     monitor, users = choose.monitor, choose.validation_users
     check_monitor(monitor)
     judges = drawn(split.valid.take(np.flatnonzero(split.valid.labels.lengths > 0)), users, seed=seed)
 
-    def best() -> _Choice:
-        with step(words.step):
-            return _best(split, judges, monitor, budget)
+    def judged() -> _Judged:
+        with step(asked.step):
+            return _judged(split, judges, monitor, budget)
 
-    choice = remembered(split.train, f"neighbours {monitor} {users} {seed}", best)
-    if (lacks := words.left_out(choice)) is not None:
+    choice = remembered(split.train, f"neighbours {monitor} {users} {seed}", judged)
+    if (lacks := asked.left_out(choice)) is not None:
         budget.leave_out(lacks)
     if options.get("progress", True):
-        tell(words.line(choice, monitor))
-    return choice.kind
+        tell(asked.line(choice, monitor))
+    return choice.best(asked.margin)
 
 
-def _best(split: Split, judges: Queries, monitor: str, budget: Budget) -> _Choice:
+def _judged(split: Split, judges: Queries, monitor: str, budget: Budget) -> _Judged:
     first: NeighbourKind = next(iter(KINDS))
     counted = min(_INTERACTIONS, len(split.train.histories.items))
 
-    def judged(kind: NeighbourKind, num: int) -> FloatArray:
+    def values_of(kind: NeighbourKind, num: int) -> FloatArray:
         some = judges.take(evenly(len(judges), num))
         return _values(split, some, kind, monitor, most=math.ceil(counted * num / len(judges)))
 
-    num = _num_judges(lambda num: judged(first, num), len(judges), budget)
+    num = _num_judges(lambda num: values_of(first, num), len(judges), budget)
     if num < min(_FEWEST, len(judges)) or len(judges) < _LEAST:
-        return _Choice(first, num, len(judges))
-    values = {kind: judged(kind, num) for kind in KINDS}
-    sure = [first, *(kind for kind in KINDS if _is_surely_above(values[kind], values[first]))]
-    best = max(sure, key=lambda kind: float(values[kind].mean()))
-    return _Choice(best, num, len(judges), {kind: float(values[kind].mean()) for kind in KINDS})
+        return _Judged(num, len(judges))
+    values = {kind: values_of(kind, num) for kind in KINDS}
+    surely = tuple(kind for kind in KINDS if _is_surely_above(values[kind], values[first]))
+    return _Judged(num, len(judges), {kind: float(values[kind].mean()) for kind in KINDS}, surely)
 
 
 def _num_judges(work: Callable[[int], object], whole: int, budget: Budget) -> int:
