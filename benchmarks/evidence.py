@@ -41,10 +41,16 @@ class Evidence:
         return t_interval(self.values[name]) if name in self.values else None
 
     def seconds(self) -> float | None:
-        """The mean of the processor's seconds of a fit, of the clock's where an attempt was resumed."""
-        found = [line.seconds.get("processor", line.seconds.get("fit")) for line in self.lines]
+        """The mean of the processor's seconds of a fit, of the clock's over all attempts where one was resumed."""
+        found = [line.seconds.get("processor", _clock_of(line)) for line in self.lines]
         known = [value for value in found if value is not None]
         return float(np.mean(known)) if known else None
+
+
+def _clock_of(line: Line) -> float | None:
+    """The clock's seconds of a fit; a training says its own of all attempts, the line those of the last."""
+    fit, training = line.seconds.get("fit"), line.training.get("seconds")
+    return fit if fit is None or not isinstance(training, int | float) else max(fit, float(training))
 
 
 @dataclass(frozen=True)

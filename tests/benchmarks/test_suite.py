@@ -186,6 +186,12 @@ def test_a_stopped_training_goes_on_and_leaves_one_line(tmp_path, monkeypatch, c
     (line,) = lines_of(tmp_path)
     assert line["training"]["steps"] == 20
     assert "processor" not in line["seconds"]
+    # All of it was trained in the first attempt, so its table has that one's seconds.
+    rows = {"name": line["name"], "seconds": line["seconds"], "training": line["training"] | {"seconds": 4000.0}}
+    lines = tmp_path / "benchmarks" / "runs" / "main.jsonl"
+    lines.write_text(json.dumps(line | rows, separators=(",", ":")) + "\n", encoding="utf-8")
+    called(tmp_path, "report")
+    assert "| 4,000 |" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 def test_each_run_has_a_process_and_a_limit_of_its_own(tmp_path):
